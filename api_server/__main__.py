@@ -14,6 +14,7 @@ from api_server.state import secret_key
 from api_server.state.migrate import check_notices, migrate, unsuitable_database
 from common import logs, settings
 from common.background import BACKGROUND
+from common.loop_watch import LOOP_WATCH
 from common.mistakes import usable_folder, writable
 from common.object_stores import check_object_store
 from common.reloading import Reload, ignore_hangups, reader, reloading
@@ -54,6 +55,7 @@ async def _serve(chosen: Settings) -> None:
             stopping() as stop,
             ports.serving(served(app, where)),
             reloading(app[BACKGROUND], reload),
+            app[LOOP_WATCH].watching(),
         ):
             await stop.wait()
             end_for_certain(chosen.shutdown_timeout + LAST_SECONDS)
@@ -72,7 +74,12 @@ async def _work(chosen: Settings) -> None:
     await asyncio.to_thread(_make_ready, chosen)
     app = create_app(chosen)
     reload = Reload(chosen, reader(Settings, section=SECTION, env_prefix=PREFIX))
-    async with stopping() as stop, working(endpoint(chosen), app), reloading(app[BACKGROUND], reload):
+    async with (
+        stopping() as stop,
+        working(endpoint(chosen), app),
+        reloading(app[BACKGROUND], reload),
+        app[LOOP_WATCH].watching(),
+    ):
         await stop.wait()
         end_for_certain(chosen.shutdown_timeout + LAST_SECONDS)
 

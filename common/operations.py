@@ -16,13 +16,14 @@ from prometheus_client.registry import Collector
 
 from common.client_address import NEAR, client_of, is_in, networks
 from common.client_settings import ClientSettings
+from common.loop_watch import LOOP_WATCH, LoopWatch
 from common.shutdown import SHUTDOWN
 from common.workers import figures
 from common.workers.figures import Figures
 from common.workers.line import line
 
-#: A check returns nothing when its part works and raises otherwise.
-Check = Callable[[], Awaitable[None]]
+#: A check returns None, or what operators want to know of a part that works; it raises otherwise.
+Check = Callable[[], Awaitable[str | None]]
 
 
 class Degraded(Exception):
@@ -71,8 +72,9 @@ def setup(
     async def readiness(_request: web.Request) -> web.Response:
         if app[SHUTDOWN].has_begun:
             return web.json_response({"status": "stopping"}, status=503)
-        outcomes = await asyncio.gather(*map(_outcome, checks.values()))
-        results = dict(zip(checks, outcomes, strict=True))
+        each = {**checks, "event_loop": app[LOOP_WATCH].check}
+        outcomes = await asyncio.gather(*map(_outcome, each.values()))
+        results = dict(zip(each, outcomes, strict=True))
         status = max((result["status"] for result in results.values()), key=_WORSE.index, default="ok")
         return web.json_response({"status": status, **results}, status=503 if status == "failed" else 200)
 
@@ -85,6 +87,7 @@ def setup(
             raise web.HTTPServiceUnavailable(text="The supervisor does not answer.\n") from None
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
+    app[LOOP_WATCH] = LoopWatch(registry)
     all_summed = figures.SUMMED.union(summed)
     app[COUNTED] = lambda: figures.taken(registry.collect(), all_summed)
     ready = web.get("/-/readiness", _for_operators(settings, readiness))
@@ -166,11 +169,11 @@ def _peer(request: web.Request) -> str:
 async def _outcome(check: Check) -> dict[str, str]:
     try:
         async with asyncio.timeout(CHECK_SECONDS):
-            await check()
+            message = await check()
     except Degraded as problem:
         return {"status": "degraded", "message": str(problem)}
     except Failed as problem:
         return {"status": "failed", "message": str(problem)}
     except Exception as problem:
         return {"status": "failed", "message": type(problem).__name__}
-    return {"status": "ok"}
+    return {"status": "ok"} if message is None else {"status": "ok", "message": message}

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from common import logs
 from common.background import BACKGROUND
+from common.loop_watch import LOOP_WATCH
 from common.mistakes import Mistake, usable_folder, writable
 from common.object_stores import check_object_store, require_obstore
 from common.reloading import Reload, ignore_hangups, reader, reloading
@@ -70,6 +71,7 @@ async def _serve(app: web.Application, settings: Settings, certificate: Certific
             stopping() as stop,
             ports.serving(serve) as (host, port),
             reloading(app[BACKGROUND], reload),
+            app[LOOP_WATCH].watching(),
         ):
             log.info("ready", host=host, port=port, origin=str(settings.origin_url))
             if not settings.purge_token:

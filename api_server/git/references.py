@@ -36,6 +36,10 @@ class Branch:
     commit: str
 
 
+#: What is read of a tag's message: lists read those of all tags.
+_MESSAGE_BYTES = 16 * 1024
+
+
 @attrs.frozen
 class Tag:
     """`message` is None for a lightweight tag; `target` is the tag object's id for an annotated one."""
@@ -189,5 +193,5 @@ def _tag(repository: Repository, name: str, target: str) -> Tag | None:
     found = repository[target]
     message = None
     if isinstance(found, pygit2.Tag):
-        message = (found.raw_message or b"").decode(errors="replace").rstrip("\n")
+        message = (found.raw_message or b"")[:_MESSAGE_BYTES].decode(errors="replace").rstrip("\n")
     return Tag(name, commit, target, message)

@@ -11,8 +11,8 @@ from common.operations import LIVENESS
 from forgelet.doctor.findings import Finding, failed, ok, warning
 from forgelet.doctor.patient import REQUEST_SECONDS, Patient, in_thread, unreachable
 
-#: Of readiness.
-_STATES = {"degraded": warning, "failed": failed}
+#: Of readiness. A part that works, and says something, says what slows the process down.
+_STATES = {"ok": warning, "degraded": warning, "failed": failed}
 
 
 async def api_server(patient: Patient) -> list[Finding]:
@@ -101,7 +101,7 @@ async def _readiness(
             "what the other lines say of it, or docs/troubleshooting.md",
         )
         for name, part in parts
-        if part.get("status") != "ok"
+        if part.get("status") != "ok" or "message" in part
     ]
 
 

@@ -138,7 +138,7 @@ class Cache:
                 return from_store(stored, hit(stored, age))
             case Reuse.USE_AND_VALIDATE:
                 if self._flights.asking(request.uri) is None:
-                    self._start(attrs.evolve(request, method="GET"), stored).abandon()
+                    self._start(attrs.evolve(request, method="GET"), stored, in_background=True)
                 return from_store(stored, Outcome.STALE)
         return await self._fetch(request, stored)
 
@@ -151,7 +151,7 @@ class Cache:
         clock = asyncio.get_running_loop().time
         since = clock()
         while (flight := self._flights.asking(request.uri)) is not None:
-            landing = await flight.landed()
+            landing = await self._flights.landed(flight)
             if not self._may_find_a_place(request, landing, clock() - since):
                 return await self._join(request, flight, landing, stale)
         return await self._lead(request, self._start(request, stale), stale)
@@ -178,14 +178,16 @@ class Cache:
         outcome = Outcome.VALIDATED if landing.validated else Outcome.COLLAPSED
         return self._from_flight(landing, flight, outcome, stale, leads=False)
 
-    def _start(self, request: EdgeRequest, stale: StoredResponse | None) -> Flight:
-        flight = Flight(request.uri, self._store.ledger.epoch)
+    def _start(
+        self, request: EdgeRequest, stale: StoredResponse | None, *, in_background: bool = False
+    ) -> Flight:
+        flight = Flight(request.uri, self._store.ledger.epoch, in_background=in_background)
         self._flights.start(flight, self._fetcher.fly(flight, request, stale))
         return flight
 
     async def _lead(self, request: EdgeRequest, flight: Flight, stale: StoredResponse | None) -> Answer:
         try:
-            landing = await flight.landed()
+            landing = await self._flights.landed(flight)
         except asyncio.CancelledError:
             flight.abandon()
             raise
@@ -283,10 +285,14 @@ class Cache:
             await self._store.update(stale, new)
             return from_store(new, Outcome.VALIDATED)
         if response.status == 200 and response.status == stale.status:
+            new = attrs.evolve(stale, stale=True)
             if validation.head_matches(stale.headers, stale.body.length, response.headers):
-                await self._store.update(stale, self._fetcher.freshened(stale, response, requested, epoch))
-            else:
-                await self._store.update(stale, attrs.evolve(stale, stale=True))
+                new = self._fetcher.freshened(stale, response, requested, epoch)
+            try:
+                await self._store.update(stale, new)
+            except BaseException:
+                response.close()
+                raise
         return FromOrigin(response, Outcome.REPLACED)
 
     def _obey(self, purge: Purge) -> None:

@@ -1,8 +1,9 @@
 """Asking the origin: its responses become stored ones while they arrive, or concern one request alone."""
 
 import functools
+import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
 from multidict import CIMultiDictProxy
@@ -21,6 +22,9 @@ from storage_edge.tiers.stored_responses import StoredResponse
 
 if TYPE_CHECKING:
     from storage_edge.tiers.shared import SharedTier
+
+#: Seconds for which a body goes on arriving that nobody reads: whoever asks for part after part comes again.
+UNREAD_SECONDS: Final = 10.0
 
 
 @attrs.frozen
@@ -145,7 +149,8 @@ class Fetcher:
         where = storing.decide(request.facts, response.status, response.headers, policy)
         if where is Storage.NONE or not response.has_known_end:
             return None, None
-        spool = self.store.spool(request.uri, response.length)
+        unread_seconds = math.inf if flight.in_background else UNREAD_SECONDS
+        spool = self.store.spool(request.uri, response.length, unread_seconds=unread_seconds)
         stored = StoredResponse(
             target=request.uri,
             status=response.status,

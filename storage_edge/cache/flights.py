@@ -44,11 +44,15 @@ Landing = Kept | Passed | Failed
 class Flight:
     """One request to the origin under way. `landing` is known with the head of the response."""
 
-    def __init__(self, uri: str, epoch: int) -> None:
+    def __init__(self, uri: str, epoch: int, *, in_background: bool = False) -> None:
+        """A flight `in_background` goes on although nobody waits for it: it validates what is stored."""
         self.uri = uri
         self.epoch = epoch
         self.landing: asyncio.Future[Landing] = asyncio.get_running_loop().create_future()
-        self.led = True
+        self.led = not in_background
+        self.in_background = in_background
+        self.task: asyncio.Task[None]
+        self._waiting = 0
 
     def land(self, landing: Landing) -> None:
         """Tells all who wait. A response for a leader who has gone is given up."""
@@ -62,9 +66,18 @@ class Flight:
         if self.landing.done():
             self._give_up(self.landing.result())
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether somebody waits for the head of the response, or nobody needs to."""
+        return self.in_background or self._waiting > 0
+
     async def landed(self) -> Landing:
-        """Waits for the head of the response; being cancelled concerns only the caller."""
-        return await asyncio.shield(self.landing)
+        """Wait for the head of the response. Being cancelled concerns only the caller."""
+        self._waiting += 1
+        try:
+            return await asyncio.shield(self.landing)
+        finally:
+            self._waiting -= 1
 
     @staticmethod
     def _give_up(landing: Landing) -> None:
@@ -89,12 +102,21 @@ class Flights:
         return None if flight is None or flight.landing.done() else flight
 
     def start(self, flight: Flight, work: Coroutine[Any, Any, None], *, joinable: bool = True) -> None:
-        """Runs `work` to its end, whoever waits for it; whoever comes meanwhile may join the newest."""
+        """Run `work`, to its end once the head of the response has come. Others may join the newest flight."""
         if joinable:
             self._joinable[flight.uri] = flight
-        task = asyncio.get_running_loop().create_task(work)
+        task = flight.task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(lambda done: self._ended(flight, done))
+
+    async def landed(self, flight: Flight) -> Landing:
+        """Wait for the head of the response. A flight for which the last client stops waiting ends."""
+        try:
+            return await flight.landed()
+        finally:
+            if not flight.is_wanted and not flight.landing.done():
+                self.close_to_joiners(flight)
+                flight.task.cancel()
 
     def close_to_joiners(self, flight: Flight) -> None:
         """Nobody may join any more."""

@@ -14,6 +14,8 @@ from storage_edge.client.sendfile import OpenFiles, Wire
 
 #: Seconds that a connection without a request at work stays open when its client has closed its side.
 AFTER_EOF: Final = 0.5
+#: Seconds in which the answer has to begin once the client has closed its side: most clients have gone then.
+UNANSWERED_SECONDS: Final = 2.0
 
 
 class Connections(connections.Connections):
@@ -70,6 +72,8 @@ class Connection(connection.Connection):
         self._files = all_.files
         self._paused = False
         self._is_ending = False
+        #: The request that is being answered.
+        self._asked: web.BaseRequest | None = None
         #: Whether the reader has answered all that it was given.
         self._clear = True
         #: The only read since the connection was clear.
@@ -101,7 +105,17 @@ class Connection(connection.Connection):
         self._is_ending = not self._clear and self._transport.get_extra_info("sslcontext") is None
         if self._is_ending:
             self._loop.call_later(AFTER_EOF, self._close_when_idle)
+            self._loop.call_later(UNANSWERED_SECONDS, self._end_unanswered, self._asked)
         return self._is_ending
+
+    def _end_unanswered(self, asked: web.BaseRequest | None) -> None:
+        """Close the connection if a request has waited since the last look and its answer has not begun."""
+        if self._transport.is_closing():
+            return
+        if asked is not None and asked is self._asked and not asked.writer.output_size:
+            self.abort()
+        else:
+            self._loop.call_later(UNANSWERED_SECONDS, self._end_unanswered, self._asked)
 
     def _close_when_idle(self) -> None:
         if self._deadline < math.inf:
@@ -117,9 +131,15 @@ class Connection(connection.Connection):
         self._paused = False
         super().resume_writing()
 
+    def begin(self, http: web.BaseRequest) -> None:
+        """A request of this connection is being answered."""
+        super().begin(http)
+        self._asked = http
+
     def end(self) -> None:
         """No request of this connection is being answered any more."""
         super().end()
+        self._asked = None
         if self._is_ending:
             self._loop.call_later(AFTER_EOF, self._close_when_idle)
 

@@ -5,14 +5,14 @@ import time
 from http import HTTPStatus
 
 import structlog
-from aiohttp import web
+from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler
 
 from common.rates import Rates
 from storage_edge import request_rules
 from storage_edge.cache.cache import Cache
 from storage_edge.cache.origin_response import OriginError
-from storage_edge.client import answers
+from storage_edge.client import access_log, answers
 from storage_edge.client.answers import Sender
 from storage_edge.client.connections import Connections
 from storage_edge.client.who import REQUEST_ID, WHO, Proxies, Said
@@ -40,19 +40,38 @@ async def static_object(http: web.Request) -> web.StreamResponse:
 
     A failure has the error's status, or 500.
     """
-    status = CLIENT_GONE
+    status, began = CLIENT_GONE, time.perf_counter()
     try:
         response = await _response(http)
         await response.prepare(http)
         await response.write_eof()
         status = response.status
     except ConnectionError as error:
+        _log_gone(http, time.perf_counter() - began)
         # The frames of its traceback would hold the body, and its file mapped, until garbage is collected.
         raise error.with_traceback(None) from None
+    except asyncio.CancelledError:
+        _log_gone(http, time.perf_counter() - began)
+        raise
     finally:
         http.app[METRICS].sent(status, http.writer.output_size)
     http.app[CONNECTIONS].answered(http)
     return response
+
+
+def _log_gone(http: web.Request, seconds: float) -> None:
+    """Write the access line of a client that did not take its answer; aiohttp writes none."""
+    if http.app[SETTINGS].access_log:
+        access_log.write(
+            http[WHO],
+            http.method,
+            http.raw_path,
+            CLIENT_GONE,
+            None,
+            http.writer.output_size,
+            seconds,
+            http.headers.get(hdrs.USER_AGENT),
+        )
 
 
 @web.middleware

@@ -16,6 +16,7 @@ from aiohttp.typedefs import Handler
 from common import static_paths
 from common.client_address import NEAR, is_in, networks
 from common.connection import BodyTooSlow, ask_for_body
+from common.ending import ended
 from common.operations import Degraded
 from common.throttled_log import ThrottledLog
 from storage_edge.cache.origin import Origin
@@ -108,9 +109,8 @@ async def _purge(http: web.Request) -> web.Response:
     401 without the purge token, 400 for a body that is not such a document. When it has answered 200, nothing that
     was stored before is served any more, nor after a crash, whatever state the disk is in: a full one takes purges as
     well, and what it cannot take becomes a purge of everything. 503 when it holds but may not outlive a crash of the
-    machine; whoever asked should ask again.
+    machine; whoever asked should ask again. A purge is carried out also when its client leaves.
     """
-    metrics, clock = http.app[METRICS], asyncio.get_running_loop().time
     try:
         await ask_for_body(http)
         wanted = purges.parse(orjson.loads(await http.read()), http.app[RULES].origin)
@@ -120,6 +120,11 @@ async def _purge(http: web.Request) -> web.Response:
         return web.json_response({"error": "The body is not JSON."}, status=400)
     except purges.PurgeRequestError as error:
         return web.json_response({"error": str(error)}, status=400)
+    return await ended(asyncio.create_task(_carried_out(http, wanted)))
+
+
+async def _carried_out(http: web.Request, wanted: purges.Purge) -> web.Response:
+    metrics, clock = http.app[METRICS], asyncio.get_running_loop().time
     begun = clock()
     http.app[TROUBLE].problem = None
     try:

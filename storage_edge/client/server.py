@@ -26,6 +26,7 @@ def served(app: web.Application, settings: Settings, context: ssl.SSLContext | N
             descriptor=settings.listen_fd,
         ),
         options={
+            "handler_cancellation": True,  # nobody waits for the answer once the client has gone
             "access_log_class": AccessLog,
             "access_log": logging.getLogger("storage_edge.access") if settings.access_log else None,
         },

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import math
 import os
 from pathlib import Path
 from typing import Final, Protocol
@@ -19,7 +20,7 @@ AHEAD: Final = 1024 * 1024
 
 
 class UnwantedError(Exception):
-    """A body cannot be kept, and nobody reads it."""
+    """Nobody reads a body: it cannot be kept, or nobody has read it for a while."""
 
 
 class Room(Protocol):
@@ -44,7 +45,10 @@ class Spool:
     not kept (`is_kept`).
     """
 
-    def __init__(self, room: Room, memory_limit: int, length: int | None) -> None:
+    def __init__(
+        self, room: Room, memory_limit: int, length: int | None, *, unread_seconds: float = math.inf
+    ) -> None:
+        """The body ends that nobody has read for `unread_seconds`."""
         self.room = room
         self._memory_limit = memory_limit
         self._memory: Gathered | None = Gathered()
@@ -53,6 +57,9 @@ class Spool:
         self._ahead: bytearray | None = None
         self._kept = self._ahead_from = 0
         self._readers: set[SpoolReader] = set()
+        self._unread_seconds = unread_seconds
+        #: Until when the body may arrive without a reader, in seconds of the loop's clock.
+        self._unread_until = asyncio.get_running_loop().time() + unread_seconds
         self._closed = False
         self._digest = hashlib.sha256()
         self._progress = asyncio.get_running_loop().create_future()
@@ -82,6 +89,8 @@ class Spool:
 
     async def write(self, chunk: bytes) -> None:
         """Appends and wakes the readers; raises `UnwantedError`."""
+        if not self._readers and asyncio.get_running_loop().time() > self._unread_until:
+            raise UnwantedError
         if self._ahead is None and not await self._keep(chunk):
             if self._memory is not None:
                 self._digest.update(self._memory.whole())
@@ -223,7 +232,9 @@ class Spool:
 
     def taken(self, reader: "SpoolReader | None" = None) -> None:
         """A reader has come further, or `reader` has gone."""
-        self._readers.discard(reader)
+        if reader in self._readers:
+            self._readers.discard(reader)
+            self._unread_until = asyncio.get_running_loop().time() + self._unread_seconds
         self._taken.set()
         self._close_when_unused()
 

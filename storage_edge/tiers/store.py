@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import math
 import sqlite3
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -88,11 +89,12 @@ class Store:
                 f"The disk tier cannot be used ({self.disk.problem}); objects are passed on, or kept in memory."
             )
 
-    def spool(self, target: str, length: int | None) -> Spool:
-        """A place for a body that arrives."""
+    def spool(self, target: str, length: int | None, *, unread_seconds: float = math.inf) -> Spool:
+        """A place for a body that arrives, which ends when nobody has read it for `unread_seconds`."""
         wanted_again = target in self._seen
         self._seen[target] = True
-        return Spool(_Room(self, displace=wanted_again), self._memory_object_bytes, length)
+        room = _Room(self, displace=wanted_again)
+        return Spool(room, self._memory_object_bytes, length, unread_seconds=unread_seconds)
 
     async def set_aside(self, file: ArrivingFile, least: int, wanted: int, *, displace: bool) -> bool:
         """Room on disk for a body that arrives; see `DiskTier.set_aside`."""
@@ -162,7 +164,13 @@ class Store:
             saved(stored, spool.digest, body.path)
 
     async def update(self, old: StoredResponse, new: StoredResponse) -> None:
-        """Replaces the fields of a response whose bytes stay the same, unless it is not there any more."""
+        """Replaces the fields of a response whose bytes stay the same, unless it is not there any more.
+
+        A caller that is cancelled waits for the end: what has become private must not stay public on disk.
+        """
+        await ended(asyncio.create_task(self._update(old, new)))
+
+    async def _update(self, old: StoredResponse, new: StoredResponse) -> None:
         self.catch_up()
         if self.ledger.is_concerned(new.epoch, new):
             return

@@ -15,6 +15,7 @@ from typing import Final
 
 import attrs
 
+from common.ending import ended
 from storage_edge.tiers.bodies import FileBody, MemoryBody
 from storage_edge.tiers.disk import DiskTier
 from storage_edge.tiers.purge_log import OldLogError
@@ -112,7 +113,10 @@ class WaitingRoom:
             await self.flush()
 
     async def flush(self) -> None:
-        """Saves all of it now."""
+        """Saves all of it now. A caller that is cancelled waits for the end."""
+        await ended(asyncio.create_task(self._flush()))
+
+    async def _flush(self) -> None:
         async with self._one_at_a_time:
             while self._waiting:
                 batch = self._next_batch()

@@ -140,4 +140,5 @@ async def test_readiness_is_the_worst_of_its_checks(
         assert await answer.json() == {
             "status": status,
             **{name: shown[name] if problem else {"status": "ok"} for name, problem in problems.items()},
+            "event_loop": {"status": "ok"},
         }

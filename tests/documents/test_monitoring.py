@@ -19,7 +19,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 TEXT = (DOCS / "monitoring.md").read_text()
 ALERTS = yaml.safe_load((DOCS / "monitoring/alerts.yml").read_text())
 DASHBOARD = json.loads((DOCS / "monitoring/dashboard.json").read_text())
-_METRIC = re.compile(r"\b(?:forgelet|edge|process|python|background)_[a-z_]+\b")
+_METRIC = re.compile(r"\b(?:forgelet|edge|process|python|background|event_loop)_[a-z_]+\b")
 #: They go by the platform, and have names of their own.
 _OF_PYTHON = ("process_", "python_")
 
@@ -93,7 +93,7 @@ def _first_column(title: str) -> list[str]:
 
 def test_kinds_and_parts_are_all_described(forge: Forge) -> None:
     assert re.findall(r"^\| `(\w+)` \|", TEXT.split("## Prometheus")[0], re.MULTILINE) == list(KINDS)
-    assert set(_first_column("Readiness")) == set(readiness.checks(forge.server.app))
+    assert set(_first_column("Readiness")) == {*readiness.checks(forge.server.app), "event_loop"}
 
 
 def test_lines_that_are_described_are_written_somewhere() -> None:

@@ -1,14 +1,21 @@
 """What fails while the service runs is seen by `doctor`, with the reason and the remedy, as on all other pages."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import attrs
+
+from common.loop_watch import LOOP_WATCH, Held
+from forgelet.doctor import processes
 from forgelet.doctor.examination import examine
 from forgelet.doctor.findings import Finding
+from forgelet.doctor.patient import Patient
 from tests.api_server.operations.scene import PURGE_TOKEN, SECRET, Scene, failing_scene
+from tests.support.forge import Forge
 
 
 def environment(scene: Scene) -> dict[str, str]:
@@ -62,3 +69,16 @@ async def test_what_fails_is_said_with_its_reason_within_seconds(
         by_check = {check: [one.state for one in found] for check, found in examined.findings.items()}
         for check in ("edges", "mail", "object store"):  # which it looks at by itself too
             assert by_check[check] == ["failed"], check
+
+
+async def test_what_held_the_event_loop_longest_is_named(forge: Forge) -> None:
+    watch = forge.server.app[LOOP_WATCH]
+    for seconds in (0.2, 2.8, 0.4):
+        watch._record(Held(time.monotonic(), seconds, seconds, route="GET /slow", project="7"))
+    settings = attrs.evolve(forge.settings, port=urlsplit(forge.base).port)
+    findings = await processes.api_server(Patient({}, settings, None, forge.session))
+    watch._longest.clear()
+    assert [one.state for one in findings] == ["ok", "warning"]
+    assert findings[1].what == (
+        "the API server says of its event loop: 0 minutes ago GET /slow of 7 held the event loop for 2.8 s"
+    )

@@ -13,6 +13,7 @@ from api_server.code.git_http import push_rules
 from api_server.code.git_http.access import check_may_push, check_may_read
 from api_server.code.git_http.credentials import current_caller
 from api_server.code.quotas import QUOTAS, QuotaExceeded
+from api_server.git.fsck import refusal_of_objects
 from api_server.git.received_push import Push, Verdict
 from api_server.git.repositories import bytes_below
 from api_server.namespaces.projects.project import Project
@@ -48,6 +49,10 @@ async def judged(
     judged_yet = False
     try:
         size = await asyncio.to_thread(bytes_below, arrived) if arrived else 0
+        refusal = await refusal_of_objects(arrived) if arrived else None
+        if refusal is not None:
+            yield Verdict(refusal)
+            return
         await refs.propose(request.config_dict, project.id, who.user_id, push)
         try:
             async with _held(request, project, who, push, size) as verdict:

@@ -145,7 +145,7 @@ async def list_commits(request: web.Request, wanted: ListCommits, found: Project
         if wanted.with_stats:
             stats = await commits.line_counts(repository, shas[: page.size])
     url, more = url_of(request, found), len(shas) > page.size
-    shown = [entities.commit(repository, sha, url, stats.get(sha)) for sha in shas[: page.size]]
+    shown = await entities.commit_list(repository, shas[: page.size], url, stats)
     return await paginated(request, page, Listed(orjson.dumps(shown).decode(), more, None, None))
 
 

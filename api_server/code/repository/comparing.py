@@ -1,6 +1,5 @@
 """`/repository/commits/:sha/diff`, `/repository/compare`, and the same of merge requests: what differs."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -84,7 +83,7 @@ async def all_commits(
     request: web.Request, found: Project, repository: Repository, shas: Sequence[str]
 ) -> list[dict[str, Any]]:
     """These commits."""
-    return await asyncio.to_thread(_shown, repository, shas, url_of(request, found))
+    return await entities.commit_list(repository, shas, url_of(request, found))
 
 
 async def listed_differences(
@@ -114,12 +113,8 @@ async def listed_commits(
     request: web.Request, wanted: Paginated, found: Project, repository: Repository, shas: Sequence[str]
 ) -> web.Response:
     """The page of these commits."""
-    shown = _shown(repository, on_page(wanted, shas), url_of(request, found))
+    shown = await entities.commit_list(repository, on_page(wanted, shas), url_of(request, found))
     return await listed(request, wanted, shown, len(shas))
-
-
-def _shown(repository: Repository, shas: Sequence[str], url: str) -> list[dict[str, Any]]:
-    return [entities.commit(repository, sha, url) for sha in shas]
 
 
 def _limits(request: web.Request) -> DiffLimits:

@@ -1,5 +1,7 @@
 """The JSON of what lives in git and not in PostgreSQL."""
 
+import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -7,11 +9,15 @@ import attrs
 
 from api_server.code.branches.protection import Protection
 from api_server.code.repository.queries import TagRelease
+from api_server.code.tags.protection import TagProtection
 from api_server.git import commits
 from api_server.git.references import Branch, Tag
 from api_server.git.repositories import Repository
 from api_server.namespaces.projects.project import Project
 from api_server.web.access import Role
+
+#: Characters of a commit's message in a list, which may have a thousand of them.
+MESSAGE_IN_LIST = 16 * 1024
 
 
 def commit(
@@ -20,6 +26,66 @@ def commit(
     """GitLab's commit, with its page's URL, and its line counts where they are given."""
     shown = commits.commit_data(repository, sha) | {"web_url": f"{project_url}/-/commit/{sha}"}
     return shown if stats is None else shown | {"stats": stats}
+
+
+async def commit_list(
+    repository: Repository,
+    shas: Sequence[str],
+    project_url: str,
+    stats: Mapping[str, dict[str, int]] | None = None,
+) -> list[dict[str, Any]]:
+    """Commits of a list, read in a thread: their messages are as large as a push may bring them."""
+    counts = stats or {}
+
+    def read() -> list[dict[str, Any]]:
+        return [_in_list(commit(repository, sha, project_url, counts.get(sha))) for sha in shas]
+
+    return await asyncio.to_thread(read)
+
+
+def _in_list(shown: dict[str, Any]) -> dict[str, Any]:
+    return shown | {"message": shown["message"][:MESSAGE_IN_LIST]}
+
+
+async def branch_list(
+    repository: Repository,
+    found: Sequence[Branch],
+    project: Project,
+    project_url: str,
+    protections: Mapping[str, Protection],
+) -> list[dict[str, Any]]:
+    """Branches of a list; `protections` are by their names. See `commit_list`."""
+
+    def read() -> list[dict[str, Any]]:
+        shown = [branch(repository, each, project, project_url, protections[each.name]) for each in found]
+        return [each | {"commit": _in_list(each["commit"])} for each in shown]
+
+    return await asyncio.to_thread(read)
+
+
+async def tag_list(
+    repository: Repository,
+    found: Sequence[Tag],
+    project_url: str,
+    rules: Mapping[str, TagProtection],
+    releases: Mapping[str, TagRelease],
+) -> list[dict[str, Any]]:
+    """Tags of a list; `rules` and `releases` are by their names. See `commit_list`."""
+
+    def read() -> list[dict[str, Any]]:
+        shown = [
+            tag(
+                repository,
+                each,
+                project_url,
+                protected=rules[each.name].protected,
+                release=releases.get(each.name),
+            )
+            for each in found
+        ]
+        return [each | {"commit": _in_list(each["commit"])} for each in shown]
+
+    return await asyncio.to_thread(read)
 
 
 def branch(

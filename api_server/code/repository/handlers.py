@@ -109,7 +109,7 @@ async def list_branches(request: web.Request, wanted: ListBranches, found: Proje
     named = await asyncio.to_thread(orders.of_branches, repository, named, wanted.sort)
     shown, url = on_page(wanted, named), url_of(request, found)
     protected = await protections_of(context.database(request), found.id, [branch.name for branch in shown])
-    told = [entities.branch(repository, branch, found, url, protected[branch.name]) for branch in shown]
+    told = await entities.branch_list(repository, shown, found, url, protected)
     return await listed(request, wanted, told, len(named))
 
 
@@ -242,9 +242,4 @@ async def _tags(
     database, url, names = context.database(request), url_of(request, found), [tag.name for tag in tags]
     rules = await tag_protections_of(database, found.id, names)
     releases = await queries.releases_of(database, found.id, names)
-    return [
-        entities.tag(
-            repository, tag, url, protected=rules[tag.name].protected, release=releases.get(tag.name)
-        )
-        for tag in tags
-    ]
+    return await entities.tag_list(repository, tags, url, rules, releases)

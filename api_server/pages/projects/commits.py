@@ -73,7 +73,7 @@ async def list_commits(
         "projects/commits.html",
         project=found,
         at=at,
-        commits=[entities.commit(at.repository, sha, url) for sha in shas[: part.size]],
+        commits=await entities.commit_list(at.repository, shas[: part.size], url),
         pages=pager(request, part, listed),
     )
 
@@ -129,7 +129,7 @@ async def compare(request: web.Request, who: Visitor, wanted: Compare, found: Pr
         project=found,
         first=first,
         second=second,
-        commits=[entities.commit(repository, sha, url) for sha in shas[:MOST_COMPARED]],
+        commits=await entities.commit_list(repository, shas[:MOST_COMPARED], url),
         more=len(shas) > MOST_COMPARED,
         files=files,
         total=listed.total,

@@ -50,7 +50,7 @@ async def list_branches(request: web.Request, who: Visitor, wanted: ListRefs, fo
         who,
         "projects/branches.html",
         project=found,
-        branches=[entities.branch(repository, each, found, url, protected[each.name]) for each in shown],
+        branches=await entities.branch_list(repository, shown, found, url, protected),
         search=wanted.search or "",
         pages=pager(request, part, listed),
     )
@@ -80,16 +80,7 @@ async def list_tags(request: web.Request, who: Visitor, wanted: ListRefs, found:
         who,
         "projects/tags.html",
         project=found,
-        tags=[
-            entities.tag(
-                repository,
-                each,
-                url,
-                protected=rules[each.name].protected,
-                release=releases.get(each.name),
-            )
-            for each in shown
-        ],
+        tags=await entities.tag_list(repository, shown, url, rules, releases),
         search=wanted.search or "",
         pages=pager(request, part, listed),
     )

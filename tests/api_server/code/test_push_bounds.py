@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import resource
 import time
 from collections.abc import AsyncIterator
@@ -165,3 +166,55 @@ async def test_what_settling_a_push_costs_grows_no_faster_than_its_refs(forge: F
 
     few, many = await cost(500), await cost(4000)
     assert many < 24 * few, (few, many)  # 8 times as many: 64 times as long, if each were compared with each
+
+
+@pytest.mark.parametrize("kind", ["commit", "tag", "tree"])
+async def test_what_is_read_whole_is_not_taken_when_it_is_large(
+    forge: Forge, tmp_path: Path, kind: str
+) -> None:
+    """A message of megabytes is a pack of kilobytes, and would be in memory with each look at the history."""
+    alice = await forge.user("alice")
+    project = await forge.project(alice)
+    git, url = Git(tmp_path / "work"), git_url(forge, project["path_with_namespace"], alice)
+    await git.init()
+    await git.commit_files({"a": "1"})
+    await git("push", "--quiet", url, "main")
+    (tmp_path / "message").write_text("a\n" * 500_000)
+    match kind:
+        case "commit":
+            await git("commit", "--quiet", "--allow-empty", "--file", str(tmp_path / "message"))
+        case "tag":
+            await git("tag", "--annotate", "v1", "--file", str(tmp_path / "message"))
+        case "tree":
+            blob = await git("rev-parse", "main:a")
+            entries = "".join(f"100644 blob {blob}\t{'a' * 200}{number:06}\n" for number in range(45_000))
+            (tmp_path / "entries").write_text(entries)
+            tree = await git("-c", f"alias.made=!git mktree <'{tmp_path}/entries'", "made")
+            commit = await git("commit-tree", tree, "-p", "main", "-m", "a")
+            await git("update-ref", "refs/heads/main", commit)
+    told = await git("push", url, "main", "--tags", fails=True)
+    assert re.search(rf"remote: The {kind} [0-9a-f]{{40}} has \d+ bytes; 10+ are allowed\.", told)
+    assert "v1" not in await git("ls-remote", url)
+
+
+async def test_a_list_of_commits_with_long_messages_is_bounded(forge: Forge, tmp_path: Path) -> None:
+    """And no step of the event loop is long, which the watchdog sees to."""
+    alice = await forge.user("alice")
+    project = await forge.project(alice)
+    git, url = Git(tmp_path / "work"), git_url(forge, project["path_with_namespace"], alice)
+    await git.init()
+    (tmp_path / "message").write_text("a\n" * 450_000)
+    for _ in range(40):
+        await git("commit", "--quiet", "--allow-empty", "--file", str(tmp_path / "message"))
+    await git("tag", "--annotate", "v1", "--file", str(tmp_path / "message"))
+    await git("push", "--quiet", url, "main", "v1")
+    repository = f"/projects/{project['id']}/repository"
+    first, last = await git("rev-parse", "main~39"), await git("rev-parse", "main")
+    for path in ("commits?per_page=40", "branches", "tags", f"compare?from={first}&to={last}"):
+        answer = await alice.api.get(f"{repository}/{path}")
+        assert answer.status == 200
+        commits = answer.body["commits"] if isinstance(answer.body, dict) else answer.body
+        messages = [each.get("commit", each)["message"] for each in commits]
+        assert {len(message) for message in messages} == {16 * 1024}, path
+    answer = await alice.api.get(f"{repository}/commits/{last}")
+    assert len(answer.body["message"]) == 900_000

@@ -1,0 +1,199 @@
+"""Who holds the event loop: whatever is computed there keeps all clients of the process waiting.
+
+A timer of the loop measures by how much it comes too late, which costs 20 turns of the loop a second and nothing for
+each callback. A thread looks meanwhile at what runs. It also sees a call that holds the interpreter's lock: the thread
+gets the lock as soon as the call returns, before the loop goes on.
+"""
+
+import asyncio
+import contextlib
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+import attrs
+import structlog
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from common.ending import end
+from common.measures import Durations
+from common.throttled_log import ThrottledLog
+
+#: Seconds for which the loop may be held.
+ALLOWED_SECONDS: Final = 0.1
+#: Seconds between two measurements, and between two looks at what holds the loop.
+_INTERVAL, _LOOK_INTERVAL = 0.05, 0.02
+#: Seconds between two lines about the same route.
+_LOG_SECONDS = 60.0
+#: Seconds for which the longest step is remembered.
+REMEMBERED_SECONDS: Final = 3600.0
+_BOUNDS = (0.2, 0.5, 1.0, 2.0, 5.0, 20.0)
+#: Characters of a project's path that are logged.
+_PROJECT_LENGTH = 255
+_ROOT = str(Path(__file__).parents[1]) + "/"
+_OURS = tuple(f"{_ROOT}{part}/" for part in ("api_server", "storage_edge", "common"))
+
+
+@attrs.frozen
+class Held:
+    """The loop was held until `at` (seconds of the loop's clock), for `seconds`. The process has computed for
+    `cpu_seconds` meanwhile. `route`, `project` and `code` are empty where it is not known who was at work."""
+
+    at: float
+    seconds: float
+    cpu_seconds: float
+    route: str = ""
+    project: str = ""
+    code: str = ""
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process has computed for long itself, and not only waited for the machine or a disk."""
+        return self.cpu_seconds > ALLOWED_SECONDS
+
+    def __str__(self) -> str:
+        who = self.route or "something without a route"
+        project = f" of {self.project}" if self.project else ""
+        code = f" in {self.code}" if self.code else ""
+        return f"{who}{project} held the event loop for {self.seconds:.1f} s{code}"
+
+
+@attrs.frozen
+class _Look:
+    """What was at work at one moment: a task or a callback, for which request, at which place of our code."""
+
+    work: object
+    request: web.BaseRequest | None
+    code: str
+
+
+class LoopWatch:
+    """Watches the event loop that `watching` is entered on."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._durations = Durations(
+            "event_loop_held_seconds",
+            "Seconds for which the event loop was held, where that were more than 0.1.",
+            bounds=_BOUNDS,
+        )
+        registry.register(self._durations)
+        self._log = ThrottledLog(structlog.get_logger(__name__), _LOG_SECONDS)
+        self._due = float("inf")
+        self._looks: list[_Look] = []
+        #: The latest at the end; what is shorter than a later one is of no interest.
+        self._longest: deque[Held] = deque()
+
+    async def check(self) -> str | None:
+        """Readiness: the longest step of the last hour, in one sentence for operators."""
+        now = time.monotonic()
+        while self._longest and now - self._longest[0].at > REMEMBERED_SECONDS:
+            self._longest.popleft()
+        if not self._longest:
+            return None
+        held = self._longest[0]
+        return f"{(now - held.at) / 60:.0f} minutes ago {held}"
+
+    @contextlib.asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        """Watch while the block lasts."""
+        ended, loop = threading.Event(), asyncio.get_running_loop()
+        thread = threading.Thread(
+            target=self._look, args=(ended, loop, threading.get_ident()), name="loop watch", daemon=True
+        )
+        thread.start()
+        measuring = asyncio.create_task(self._measure())
+        try:
+            yield
+        finally:
+            await end(measuring)
+            ended.set()
+            thread.join()
+
+    async def _measure(self) -> None:
+        while True:
+            computed = time.process_time()
+            self._due = time.monotonic() + _INTERVAL
+            await asyncio.sleep(_INTERVAL)
+            now = time.monotonic()
+            late, looks, self._looks = now - self._due, self._looks, []
+            if late > ALLOWED_SECONDS:
+                self._record(Held(now, late, time.process_time() - computed, *_described(looks)))
+
+    def _record(self, held: Held) -> None:
+        self._durations.observe(held.seconds)
+        if not held.is_ours:
+            return
+        while self._longest and self._longest[-1].seconds <= held.seconds:
+            self._longest.pop()
+        self._longest.append(held)
+        self._log.warning(
+            "the event loop was held",
+            about=held.route,
+            route=held.route or None,
+            project=held.project or None,
+            code=held.code or None,
+            ms=round(held.seconds * 1000),
+            cpu_ms=round(held.cpu_seconds * 1000),
+        )
+
+    def _look(self, ended: threading.Event, loop: asyncio.AbstractEventLoop, thread: int) -> None:
+        pause = _INTERVAL
+        while not ended.wait(pause):
+            pause = _INTERVAL
+            if time.monotonic() > self._due + _LOOK_INTERVAL:
+                pause = _LOOK_INTERVAL
+                self._looks.append(_look(asyncio.current_task(loop), sys._current_frames().get(thread)))
+
+
+def _look(task: "asyncio.Task[object] | None", frame: FrameType | None) -> _Look:
+    frames = list(_outwards(frame))
+    request = next((found for each in frames if (found := _request_in(each)) is not None), None)
+    ours = next((each for each in frames if each.f_code.co_filename.startswith(_OURS)), None)
+    code = ""
+    if ours is not None:
+        code = f"{ours.f_code.co_filename.removeprefix(_ROOT)}:{ours.f_lineno} ({ours.f_code.co_name})"
+    return _Look(task or (frames[-1].f_code if frames else None), request, code)
+
+
+def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _request_in(frame: FrameType) -> web.BaseRequest | None:
+    return next((value for value in frame.f_locals.values() if isinstance(value, web.BaseRequest)), None)
+
+
+def _described(looks: list[_Look]) -> tuple[str, str, str]:
+    """Route, project and code of the one that was at work at all looks: many short steps are nobody's."""
+    if not looks or any(look.work is not looks[0].work for look in looks):
+        return "", "", ""
+    request = next((look.request for look in looks if look.request is not None), None)
+    route, project = ("", "") if request is None else (route_of(request), _project_of(request))
+    return route, project, looks[-1].code
+
+
+def route_of(request: web.BaseRequest) -> str:
+    """Method and path of the route, of which nothing is for strangers to choose; empty where there is none."""
+    match = getattr(request, "match_info", None)
+    resource = None if match is None else match.route.resource
+    return "" if resource is None else f"{request.method} {resource.canonical}"
+
+
+def _project_of(request: web.BaseRequest) -> str:
+    """The project's id or path, as the URL names it."""
+    match = getattr(request, "match_info", None) or {}
+    if "/projects/{id}" in route_of(request):
+        return str(match.get("id", ""))[:_PROJECT_LENGTH]
+    named = match.get("project") or match.get("path", "").partition("/-/")[0]
+    return str(named)[:_PROJECT_LENGTH]
+
+
+LOOP_WATCH = web.AppKey("loop_watch", LoopWatch)

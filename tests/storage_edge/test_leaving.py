@@ -1,0 +1,236 @@
+"""What a client has made the edge ask for ends when nobody waits for it any more."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+from aiohttp import web
+
+from storage_edge.cache import fetching
+from storage_edge.client import connections
+from storage_edge.client.handlers import METRICS, STORE
+from storage_edge.client.operators import ORIGIN
+from storage_edge.tiers.purges import Purge
+from tests.storage_edge.conftest import PURGE_TOKEN, Clock, Edge, Origin, StartEdge
+from tests.storage_edge.talk import RAW, Talk, head, talk
+from tests.support.logs import lines_of_edges
+from tests.support.waiting import until
+
+
+class SilentOrigin:
+    """From now on the origin does not answer until `gate` is set; it counts the requests that the edge gives up."""
+
+    def __init__(self, origin: Origin) -> None:
+        self.gate = asyncio.Event()
+        self.begun = self.given_up = 0
+        self._decide = origin.handler
+        origin.handler = self._handle
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        assert self._decide is not None
+        self.begun += 1
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            self.given_up += 1
+            raise
+        return await self._decide(request)
+
+
+@pytest.fixture
+async def edge(start_edge: StartEdge) -> Edge:
+    """One that waits for the origin for longer than the tests do."""
+    return await start_edge(origin_timeout=60.0)
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that sends the end of its side has gone a moment later."""
+    monkeypatch.setattr(connections, "UNANSWERED_SECONDS", 0.05)
+
+
+@pytest.fixture
+async def clients(edge: Edge) -> AsyncIterator[list[Talk]]:
+    """Three connections to the edge."""
+    async with AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(talk(edge.port)) for _ in range(3)]
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize(
+    ("stored", "query", "fields"),
+    [
+        (None, "", []),
+        (None, "", ["Range: bytes=0-1"]),
+        (None, "", ["Cache-Control: no-store"]),
+        ("public, max-age=1", "", []),
+        ("public, max-age=1", "", ['If-None-Match: "v1"']),
+        ("private, max-age=60", "?token=alice", []),
+    ],
+    ids=["cold", "a range", "not to be stored", "stale", "conditional", "private"],
+)
+async def test_a_question_that_nobody_waits_for_ends_before_its_answer(
+    edge: Edge,
+    origin: Origin,
+    clock: Clock,
+    clients: list[Talk],
+    method: str,
+    stored: str | None,
+    query: str,
+    fields: list[str],
+) -> None:
+    origin.answers(cache_control=stored or "public, max-age=60")
+    if stored is not None:
+        await edge.get(RAW + query)
+        clock.advance(10)
+    silent = SilentOrigin(origin)
+    clients[0].writer.write(head(RAW + query, *fields, method=method))
+    await until(lambda: silent.begun == 1)
+    clients[0].writer.transport.abort()
+    await until(lambda: silent.given_up == 1)
+    assert edge.app[ORIGIN].at_work == 0
+    silent.gate.set()
+    assert (await edge.get(RAW + query, method)).status == 200
+
+
+@pytest.mark.parametrize("begun", [False, True])
+async def test_who_leaves_is_found_in_the_log(start_edge: StartEdge, origin: Origin, begun: bool) -> None:
+    """Before the answer or in it."""
+    edge = await start_edge(access_log=True)
+    origin.answers(b"x" * 20_000_000)
+    silent = SilentOrigin(origin)
+    with lines_of_edges() as logs:
+        async with talk(edge.port, takes_little=True) as client:
+            client.writer.write(head(RAW, "User-Agent: pip/24"))
+            await until(lambda: silent.begun == 1)
+            if begun:
+                silent.gate.set()
+                await client.reader.readuntil(b"\r\n\r\n")
+            client.writer.transport.abort()
+            await until(lambda: edge.app[METRICS].responses[499] == 1)
+        await asyncio.sleep(0.05)
+    (line,) = [line for line in logs if line["event"] == "request"]
+    assert (line["method"], line["target"], line["status"], line["agent"]) == ("GET", RAW, 499, "pip/24")
+    assert (line["bytes"] > 0) is begun
+
+
+async def test_a_fetch_ends_with_the_last_of_those_who_wait_for_it(
+    edge: Edge, origin: Origin, clients: list[Talk]
+) -> None:
+    origin.answers()
+    silent = SilentOrigin(origin)
+    for client in clients:
+        client.writer.write(head())
+    await until(lambda: silent.begun == 1)
+    for client in clients[:2]:
+        client.writer.transport.abort()
+    await asyncio.sleep(0.05)
+    assert silent.given_up == 0
+    clients[2].writer.transport.abort()
+    await until(lambda: silent.given_up == 1)
+    assert silent.begun == 1
+
+
+async def test_who_leaves_waits_for_no_place(start_edge: StartEdge, origin: Origin) -> None:
+    edge = await start_edge(
+        origin_timeout=60.0, origin_connections=1, origin_connections_per_address=1, origin_patience=60.0
+    )
+    origin.answers()
+    silent = SilentOrigin(origin)
+    async with talk(edge.port) as first, talk(edge.port) as second:
+        first.writer.write(head(RAW))
+        await until(lambda: silent.begun == 1)
+        second.writer.write(head(f"{RAW}2"))
+        places = edge.app[ORIGIN]._places
+        await until(lambda: places._waiting)
+        second.writer.transport.abort()
+        await until(lambda: not places._waiting)
+        silent.gate.set()
+        await first.answer()
+        await edge.settled()
+    assert silent.begun == 1
+
+
+async def test_a_validation_in_the_background_goes_on_without_clients(
+    edge: Edge, origin: Origin, clock: Clock, clients: list[Talk]
+) -> None:
+    origin.answers(b"old", cache_control="max-age=10, stale-while-revalidate=60")
+    await edge.get(RAW)
+    clock.advance(20)
+    origin.answers(b"new", etag='"v2"')
+    silent = SilentOrigin(origin)
+    assert (await clients[0].ask(head())).endswith(b"old")
+    await until(lambda: silent.begun == 1)
+    clients[1].writer.write(head(RAW, "Cache-Control: no-cache"))  # joins it
+    await asyncio.sleep(0.05)
+    for client in clients[:2]:
+        client.writer.transport.abort()
+    await asyncio.sleep(0.05)
+    assert (silent.begun, silent.given_up) == (1, 0)
+    silent.gate.set()
+    await edge.settled()
+    assert (await edge.get(RAW)).body == b"new"
+
+
+async def test_a_purge_is_carried_out_though_its_client_leaves(
+    edge: Edge, origin: Origin, clients: list[Talk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    origin.answers()
+    await edge.get(RAW)
+    await edge.settled()
+    store = edge.app[STORE]
+    begun, gate = asyncio.Event(), asyncio.Event()
+    purge = store.purge
+
+    async def slowly(wanted: Purge) -> int:
+        begun.set()
+        await gate.wait()
+        return await purge(wanted)
+
+    monkeypatch.setattr(store, "purge", slowly)
+    body = b'{"prefixes": ["/"]}'
+    fields = (f"Authorization: Bearer {PURGE_TOKEN}", f"Content-Length: {len(body)}")
+    clients[0].writer.write(head("/-/purge", *fields, method="POST") + body)
+    await begun.wait()
+    clients[0].writer.transport.abort()
+    await asyncio.sleep(0.05)
+    gate.set()
+    await until(lambda: edge.app[METRICS].purges["done"] == 1)
+    assert (await edge.get(RAW)).cache_status.startswith("forgelet-edge; fwd=uri-miss")
+
+
+@pytest.mark.parametrize(("unread", "arrives"), [(0.1, False), (60.0, True)])
+async def test_a_body_that_nobody_reads_any_more_ends_after_a_while(
+    edge: Edge,
+    origin: Origin,
+    clients: list[Talk],
+    monkeypatch: pytest.MonkeyPatch,
+    unread: float,
+    arrives: bool,
+) -> None:
+    """It goes on for a moment: whoever asks for part after part comes again."""
+    monkeypatch.setattr(fetching, "UNREAD_SECONDS", unread)
+    given_up = asyncio.Event()
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Cache-Control": "max-age=60", "Date": origin.date()})
+        response.content_length = 600_000
+        await response.prepare(request)
+        try:
+            for _ in range(20):
+                await response.write(b"a" * 30_000)
+                await asyncio.sleep(0.05)
+        except (ConnectionError, asyncio.CancelledError):
+            given_up.set()
+            raise
+        return response
+
+    origin.handler = handler
+    clients[0].writer.write(head())
+    await clients[0].reader.readuntil(b"\r\n\r\n")
+    clients[0].writer.transport.abort()
+    await edge.settled()
+    assert given_up.is_set() is not arrives
+    origin.answers(b"another")
+    assert (len((await edge.get(RAW)).body) == 600_000) is arrives
