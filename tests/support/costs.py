@@ -14,6 +14,7 @@ import statistics
 import time
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import attrs
 import hypothesis
@@ -282,7 +283,8 @@ class Judge:
         if report.when != "teardown":
             return
         function = function_of(report.nodeid)
-        for name, value in report.user_properties:
+        properties: list[tuple[str, Any]] = report.user_properties
+        for name, value in properties:
             if name == "cost" and report.nodeid in self._passed:
                 self._own[function] = max(self._own.get(function, 0), value[0])
                 self._core[function] = max(self._core.get(function, 0), value[1])

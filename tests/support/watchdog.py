@@ -13,7 +13,7 @@ import re
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -31,6 +31,8 @@ _USUAL = 0.04
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 
 Stack = tuple[str, ...]
+#: What the loop calls for each callback.
+Run = Callable[[asyncio.Handle], None]
 
 
 @attrs.frozen
@@ -80,8 +82,8 @@ class Watchdog:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        original = asyncio.events.Handle._run  # type: ignore[attr-defined]
-        asyncio.events.Handle._run = self._measured(original)  # type: ignore[attr-defined]
+        original = asyncio.events.Handle._run
+        asyncio.events.Handle._run = self._measured(original)  # type: ignore[method-assign, assignment]
         gc.callbacks.append(self._collected)
         ended = threading.Event()
         looking = threading.Thread(target=self._look, args=(ended,), daemon=True)
@@ -89,7 +91,7 @@ class Watchdog:
         try:
             yield
         finally:
-            asyncio.events.Handle._run = original  # type: ignore[attr-defined]
+            asyncio.events.Handle._run = original  # type: ignore[method-assign]
             gc.callbacks.remove(self._collected)
             ended.set()
             looking.join()
@@ -99,7 +101,7 @@ class Watchdog:
         held, self.held = self.held, []
         return held
 
-    def _measured(self, run):  # type: ignore[no-untyped-def]
+    def _measured(self, run: Run) -> Run:
         thread_time, clock, ident = time.thread_time, time.perf_counter, threading.get_ident
 
         def measured(handle: asyncio.Handle) -> None:
