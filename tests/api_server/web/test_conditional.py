@@ -24,7 +24,7 @@ async def furnished(forge: Forge) -> Furnished:
     return await furnish(forge)
 
 
-@in_parts(READS, 8)
+@in_parts(READS, 12)
 async def test_a_read_has_an_entity_tag_and_is_304_when_it_is_known_and_head_is_without_its_body(
     furnished: Furnished, routes: list[Route]
 ) -> None:
