@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,11 @@ CHEAP, DEAR = "tests/test_a.py::test_cheap", "tests/test_a.py::test_dear"
 
 def test_every_recorded_function_is_there() -> None:
     assert costs.stale(costs.recorded(costs.RECORD), CHECKOUT) == []
+
+
+def test_nothing_else_makes_a_test_slow() -> None:
+    mark = re.compile(r"mark\.slow\b")
+    assert [path for path in (CHECKOUT / "tests").rglob("*.py") if mark.search(path.read_text())] == []
 
 
 def test_a_function_that_has_gone_is_stale(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ def test_ci_runs_the_checks_beside_the_tests_and_a_sample_of_these_with_the_newe
     assert sorted(run[-1] for run in ran if "pip" in run) == [".[dev]", ".[openapi]", ".[test]"]
     runs = [" ".join(run[2:]) for run in ran if "pip" not in run]
     assert [run for run in runs if "pytest" in run] == [
-        "-P -m pytest -n 3 --all -k x",
-        "-P -m pytest -n 3 --sample -k x",
+        "-P -m pytest -n 3 --dist worksteal --all -k x",
+        "-P -m pytest -n 2 --dist worksteal --sample -k x",
     ]
     assert sorted(run for run in runs if "pytest" not in run) == [
         "",
@@ -67,7 +67,8 @@ esac
 
 
 @pytest.mark.parametrize(
-    ("failing", "status"), [(f"{VERSION} -P -m pytest -n 3 --all -k x --", 0), ("-P -m pytest", 1)]
+    ("failing", "status"),
+    [(f"{VERSION} -P -m pytest -n 3 --dist worksteal --all -k x --", 0), ("-P -m pytest", 1)],
 )
 def test_ci_runs_once_more_what_failed_and_names_what_is_unsteady(
     copy: Copy, failing: str, status: int
@@ -75,9 +76,10 @@ def test_ci_runs_once_more_what_failed_and_names_what_is_unsteady(
     copy.add_python("python3.11", VERSION, script=UNSTEADY.replace('"VERSION $*"', '"VERSION $* --"'))
     (copy.programs / "python3").unlink()
     assert copy.run(".ci/run", "-k", "x", FAILING=failing)[0] == status
-    again = "-P -m pytest -n 3 --all -k x -n 0 --maxfail 5 --last-failed --last-failed-no-failures none"
+    all_of_them = "-P -m pytest -n 3 --dist worksteal --all -k x"
+    again = f"{all_of_them} -n 0 --maxfail 5 --last-failed --last-failed-no-failures none"
     assert [" ".join(run[2:]) for run in copy.ran() if "pytest" in run] == [
-        "-P -m pytest -n 3 --all -k x",
+        all_of_them,
         again,
     ]
     assert copy.printed.splitlines()[-2] == f"Tests with Python {VERSION}: " + (

@@ -85,7 +85,7 @@ def test_test_hands_its_arguments_to_pytest_in_the_checkout(copy: Copy) -> None:
     copy.run("scripts/test", "tests/edge", "-k", "a or b")
     *_, last = copy.ran()
     assert last[0] == str(copy.path)
-    assert last[2:] == ["-P", "-m", "pytest", "-n", "3", "tests/edge", "-k", "a or b"]
+    assert last[2:] == ["-P", "-m", "pytest", "-n", "2", "--dist", "worksteal", "tests/edge", "-k", "a or b"]
 
 
 def test_check_runs_every_check_and_names_those_that_failed(copy: Copy) -> None:
