@@ -97,3 +97,11 @@ def test_a_table_of_lazy_commands_imports_what_is_called_only() -> None:
     assert group.resolve_command(context, ["there"])[1] is forgelet
     with pytest.raises(ModuleNotFoundError):
         group.resolve_command(context, ["not"])
+
+
+def test_the_server_imports_what_its_background_work_needs_when_that_begins() -> None:
+    """It may be done by another process (`--no-work`)."""
+    output, modules = imported("api", "--help")
+    assert "--no-work" in output
+    assert "api_server.state.queue" in modules
+    assert modules & {"procrastinate", "psycopg", "obstore", "yoyo"} == set()
