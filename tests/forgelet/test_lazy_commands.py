@@ -7,7 +7,7 @@ import sys
 import click
 import pytest
 
-from forgelet.command_line import forgelet
+from forgelet.command_line import COMMANDS, forgelet
 from forgelet.frame import Group, Lazy
 from tests.support.checkout import CHECKOUT
 
@@ -55,6 +55,8 @@ def test_what_needs_no_server_imports_none(arguments: list[str], printed: str) -
     output, modules = imported(*arguments)
     assert printed in output
     assert modules & SERVER == set()
+    logs_or_redacts = arguments[0] in COMMANDS.keys() - {"up"} or "Error" in printed
+    assert ("structlog" in modules) == logs_or_redacts, "which takes as long as all else"
 
 
 def test_completing_the_name_of_a_command_imports_no_server() -> None:
