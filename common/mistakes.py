@@ -11,8 +11,6 @@ from typing import Any
 
 import click
 
-from common.logs import redact
-
 
 class Mistake(click.ClickException):
     """One sentence that says what is wrong and what to do; whatever it quotes is put on one line, without secrets."""
@@ -20,6 +18,8 @@ class Mistake(click.ClickException):
     exit_code = 2
 
     def __init__(self, sentence: str) -> None:
+        from common.logs import redact  # programs begin without logs, and most end without a mistake
+
         super().__init__(redact(" ".join(sentence.split())).rstrip("."))
 
 

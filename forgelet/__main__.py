@@ -14,10 +14,12 @@ def main() -> None:
         sys.exit(2)
     if SERVERS.is_dir():
         sys.path.insert(0, str(SERVERS))  # before a `common` of somebody else
-    from common import logs
-    from forgelet.command_line import forgelet
+    from forgelet.command_line import COMMANDS, forgelet
 
-    logs.configure("console", "WARNING")  # what the parts log; standard output is for answers
+    if not (COMMANDS.keys() - {"up"}).isdisjoint(sys.argv):  # help and `up` log nothing, and are waited for
+        from common import logs
+
+        logs.configure("console", "WARNING")  # what the parts log; standard output is for answers
     forgelet(prog_name="forgelet")
 
 

@@ -15,7 +15,7 @@ help() {
 
 # Prints the version of a Python that is new enough.
 version_of() {
-    "$1" -c 'import sys; sys.version_info < (3, 11) and sys.exit(1); print("%d.%d.%d" % sys.version_info[:3])' \
+    "$1" -I -S -c 'import sys; sys.version_info < (3, 11) and sys.exit(1); print("%d.%d.%d" % sys.version_info[:3])' \
         2>/dev/null
 }
 
@@ -87,6 +87,8 @@ beside() (
 
 # run MODULE ARGUMENTS...: becomes that module of the checkout.
 run() {
+    # Set in images of containers, it has each process compile the sources anew, which takes longer than all else.
+    unset PYTHONDONTWRITEBYTECODE
     PYTHONPATH=$checkout${PYTHONPATH:+:$PYTHONPATH}
     export PYTHONPATH
     exec "$python" -P -m "$@"

@@ -9,8 +9,8 @@ from api_server.operations import task_queries as queries
 from api_server.operations.task_queries import QueuedTask, Status
 from api_server.state import failures
 from api_server.state.database import Database, Executor, Transaction
+from api_server.state.failures import TASK_FAILURES
 from api_server.state.queue import QUEUE
-from api_server.state.queue_worker import TASK_FAILURES
 from api_server.web.context import DATABASE, SETTINGS
 
 log = structlog.get_logger(__name__)

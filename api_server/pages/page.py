@@ -56,6 +56,28 @@ class _Compiled(jinja2.BytecodeCache):
 _COMPILED = _Compiled()
 
 
+class Templates:
+    """The templates of an application. To compile them takes half a second of the processor's time: that waits for the
+    first page, and keeps only pages waiting."""
+
+    def __init__(self, environment: jinja2.Environment) -> None:
+        self._environment = environment
+        self._compiling: asyncio.Future[None] | None = None
+
+    async def compiled(self) -> None:
+        """Wait until all templates are compiled, in a thread."""
+        if self._compiling is None:
+            self._compiling = asyncio.ensure_future(self._compile())
+        await asyncio.shield(self._compiling)
+
+    async def _compile(self) -> None:
+        for name in self._environment.list_templates(["html"]):
+            await asyncio.to_thread(self._environment.get_template, name)
+
+
+TEMPLATES = web.AppKey("templates", Templates)
+
+
 def setup(app: web.Application) -> None:
     environment = aiohttp_jinja2.setup(
         app,
@@ -69,14 +91,8 @@ def setup(app: web.Application) -> None:
         filters=texts.FILTERS,
     )
     environment.globals["asset"] = assets.path_of
+    app[TEMPLATES] = Templates(environment)
     assets.setup(app)
-
-    async def compile_all(_app: web.Application) -> None:
-        """Not when a page is first asked for, which would keep everybody else waiting."""
-        for name in environment.list_templates(["html"]):
-            await asyncio.to_thread(environment.get_template, name)
-
-    app.on_startup.append(compile_all)
 
 
 def answer(

@@ -47,6 +47,7 @@ def as_pages(handler: Handler) -> Handler:
     """Answers what `handler` raises with pages."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
+        await request.config_dict[page.TEMPLATES].compiled()
         try:
             return await handler(request)
         except (asyncio.CancelledError, ConnectionResetError):

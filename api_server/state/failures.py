@@ -15,6 +15,8 @@ from common.logs import redact
 
 log = structlog.get_logger(__name__)
 
+#: The part that says by ids why tasks have failed.
+TASK_FAILURES = "task"
 #: Characters of a reason that are kept.
 MOST_OF_A_REASON = 500
 

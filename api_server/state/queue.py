@@ -3,32 +3,33 @@
 import asyncio
 import contextlib
 import datetime
+import functools
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import attrs
 import orjson
 import structlog
 from aiohttp import web
-from croniter import croniter
-from procrastinate import App, BaseRetryStrategy
-from procrastinate.exceptions import AlreadyEnqueued, UniqueViolation
-from procrastinate.jobs import Job, Status
-from procrastinate.retry import RetryDecision
 
 from api_server.state.database import Clock, Transaction, system_clock
-from api_server.state.errors import Unavailable
 from api_server.state.failures import Failures
-from api_server.state.queue_connector import QueueConnector, without_procrastinates_errors
-from api_server.state.queue_worker import GatedJobs, TellingWorker
 from common.background import BackgroundTasks
 from common.shutdown import Shutdown
 
 log = structlog.get_logger(__name__)
 #: It names each task at each start, and each run twice.
 logging.getLogger("procrastinate").setLevel(logging.WARNING)
+
+if (
+    TYPE_CHECKING
+):  # a server whose background work another process does imports neither procrastinate nor psycopg 3
+    from procrastinate import App
+    from procrastinate.jobs import Job
+
+    from api_server.state.queue_connector import QueueConnector
+    from api_server.state.queue_worker import GatedJobs, TellingWorker
 
 Task = Callable[..., Awaitable[None]]
 
@@ -46,8 +47,6 @@ RESTART_SECONDS = 1.0
 WORKER, WATCH = "queue worker", "queue watch"
 #: A worker looks so often for work that it was not told of: what is done again, and what has become due.
 POLL_SECONDS = 5.0
-#: What could not be done because a part does not answer is tried again after this long.
-AGAIN_SECONDS = 10
 
 HOLD_QUEUEING_LOCK = """
     SELECT pg_advisory_xact_lock(hashtextextended(%(queueing_lock)s, 0))
@@ -93,23 +92,6 @@ class StillAtWork(Exception):
     """Tasks, whose names these are, have not come to an end in time."""
 
 
-@attrs.frozen
-class _Retries(BaseRetryStrategy):
-    """After 2, 4, 8 ... seconds, up to so many times. What was kept from its work by a part that does not answer has
-    not been tried."""
-
-    _attempts: int
-    _clock: Clock
-
-    def get_retry_decision(self, *, exception: BaseException, job: Job) -> RetryDecision | None:
-        wait = 2 ** (job.attempts + 1)
-        if isinstance(exception, Unavailable):
-            wait = AGAIN_SECONDS
-        elif job.attempts >= self._attempts:
-            return None
-        return RetryDecision(retry_at=self._clock() + datetime.timedelta(seconds=wait))
-
-
 class Queue:
     """The tasks of this application, and the worker that runs them."""
 
@@ -127,9 +109,10 @@ class Queue:
         `listening_url` is PostgreSQL's own, where `database_url` is a pooler's. The queue's clock is PostgreSQL's
         `now()`; `clock` has to say the same, and `search_path` may lead to another function of that name.
         """
-        self._connector = QueueConnector(database_url, search_path, listening_url)
-        self._app = App(connector=self._connector)
-        self._app.job_manager = self._jobs = GatedJobs(self._connector)
+        self._addresses = (database_url, search_path, listening_url)
+        #: By name what runs, and how often it is tried; by name when it runs, and whether that begins here.
+        self._tasks: dict[str, tuple[Task, int]] = {}
+        self._periodic: dict[str, tuple[str, Task, bool]] = {}
         self._clock = clock
         self._dead_after = dead_after
         self._worker: TellingWorker | None = None
@@ -139,15 +122,44 @@ class Queue:
         #: Jobs that this worker had at the last look, and was not at.
         self._forgotten: set[int] = set()
 
+    @functools.cached_property
+    def _connector(self) -> "QueueConnector":
+        from api_server.state.queue_connector import QueueConnector
+
+        return QueueConnector(*self._addresses)
+
+    @functools.cached_property
+    def _jobs(self) -> "GatedJobs":
+        from api_server.state.queue_worker import GatedJobs
+
+        return GatedJobs(self._connector)
+
+    @functools.cached_property
+    def _app(self) -> "App":
+        """procrastinate's side of it, with all tasks that have been added until it is first used."""
+        from procrastinate import App
+
+        from api_server.state.queue_worker import Retries
+
+        app = App(connector=self._connector)
+        app.job_manager = self._jobs
+        for name, (task, attempts) in self._tasks.items():
+            app.task(name=name, retry=Retries(attempts, self._clock))(task)
+        for name, (cron, task, begun_here) in self._periodic.items():
+            registered = app.task(name=name, queueing_lock=name, lock=name)(task)
+            if begun_here:
+                app.periodic(cron=cron)(registered)
+        return app
+
     @property
     def names(self) -> list[str]:
         """The names of all tasks."""
-        return sorted(name for name in self._app.tasks if not name.startswith(("builtin:", "procrastinate.")))
+        return sorted([*self._tasks, *self._periodic])
 
     @property
     def periodic(self) -> dict[str, str]:
         """When tasks that come again and again do so: their names with their `cron`."""
-        return {one.task.name: one.cron for one in self._app.periodic_registry.periodic_tasks.values()}
+        return {name: cron for name, (cron, _, begun_here) in self._periodic.items() if begun_here}
 
     def add(self, name: str, task: Task, *, attempts: int = 1) -> None:
         """Registers what runs for `name`, up to `attempts` times with growing waits while it raises; and as often as it
@@ -155,7 +167,7 @@ class Queue:
 
         A task may run twice even so (a worker can be killed between doing and marking).
         """
-        self._app.task(name=name, retry=_Retries(attempts, self._clock))(task)
+        self._tasks[name] = (task, attempts)
 
     def add_periodic(
         self, name: str, cron: str, task: Callable[[], Awaitable[None]], *, begun_here: bool = True
@@ -166,9 +178,7 @@ class Queue:
         async def at_moment(timestamp: int) -> None:  # noqa: ARG001
             await task()
 
-        registered = self._app.task(name=name, queueing_lock=name, lock=name)(at_moment)
-        if begun_here:
-            self._app.periodic(cron=cron)(registered)
+        self._periodic[name] = (cron, at_moment, begun_here)
 
     @asynccontextmanager
     async def working(self, background: BackgroundTasks, shutdown: Shutdown) -> AsyncIterator[None]:
@@ -184,7 +194,8 @@ class Queue:
 
         self._is_stopping = False
         shutdown.at_begin(stop)
-        async with self._app.open_async():
+        app = await asyncio.to_thread(getattr, self, "_app")  # its import takes a tenth of a second
+        async with app.open_async():
             background.start(WORKER, self._run_worker, longest_pause=RESTART_SECONDS)
             background.start(WATCH, self._free_stalled, longest_pause=RESTART_SECONDS)
             try:
@@ -221,6 +232,9 @@ class Queue:
 
     async def defer_periodic(self, since: datetime.datetime, until: datetime.datetime) -> None:
         """Queues each periodic task once that has a moment after `since` and not after `until`."""
+        from croniter import croniter
+        from procrastinate.exceptions import AlreadyEnqueued
+
         for one in list(self._app.periodic_registry.periodic_tasks.values()):
             moment = croniter(one.cron, since).get_next(datetime.datetime)
             if moment <= until:
@@ -229,6 +243,9 @@ class Queue:
 
     async def _run_worker(self) -> None:
         """Until it is stopped, or loses its connection to the database."""
+        from api_server.state.queue_connector import without_procrastinates_errors
+        from api_server.state.queue_worker import TellingWorker
+
         if self._is_stopping:
             return
         self._worker = TellingWorker(
@@ -253,6 +270,8 @@ class Queue:
             await asyncio.sleep(self._dead_after)
 
     async def _free_stalled_now(self) -> None:
+        from api_server.state.queue_connector import without_procrastinates_errors
+
         with without_procrastinates_errors():
             stalled = await self._app.job_manager.get_stalled_jobs(seconds_since_heartbeat=self._dead_after)
             at_work = self._at_work()
@@ -262,7 +281,10 @@ class Queue:
             ]:
                 await self._free(job)
 
-    async def _free(self, job: Job) -> None:
+    async def _free(self, job: "Job") -> None:
+        from procrastinate.exceptions import UniqueViolation
+        from procrastinate.jobs import Status
+
         log.warning("work of a dead worker is done again", task=job.task_name)
         try:
             await self._app.job_manager.retry_job(job)
@@ -275,7 +297,7 @@ class Queue:
             return set()
         return {context.job.id for context in self._worker._running_jobs.values()}
 
-    async def _left_undone(self) -> list[Job]:
+    async def _left_undone(self) -> "list[Job]":
         """Jobs that this worker has taken or finished while the answer, or its own word, was lost; those that are seen
         for the first time it may just have got."""
         mine = self._worker.worker_id if self._worker is not None else None

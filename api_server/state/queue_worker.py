@@ -1,18 +1,22 @@
 """procrastinate's worker, which tells of each task that has failed in one line, and keeps why it has."""
 
+import datetime
 import logging
 from collections.abc import Iterable
 from typing import Any
 
+import attrs
 import structlog
+from procrastinate import BaseRetryStrategy
 from procrastinate.job_context import JobContext, JobResult
 from procrastinate.jobs import Job, Status
 from procrastinate.manager import JobManager
 from procrastinate.retry import RetryDecision
 from procrastinate.worker import Worker
 
+from api_server.state.database import Clock
 from api_server.state.errors import Unavailable
-from api_server.state.failures import Failures, reason_of
+from api_server.state.failures import TASK_FAILURES, Failures, reason_of
 from api_server.state.queue_connector import QueueConnector
 from common.background import Passing
 from common.gate import Gate
@@ -21,6 +25,27 @@ log = structlog.get_logger(__name__)
 logging.getLogger("procrastinate.worker.worker").addFilter(
     lambda record: getattr(record, "action", None) != "task_not_found"  # told below
 )
+
+
+#: What could not be done because a part does not answer is tried again after this long.
+AGAIN_SECONDS = 10
+
+
+@attrs.frozen
+class Retries(BaseRetryStrategy):
+    """After 2, 4, 8 ... seconds, up to so many times. What was kept from its work by a part that does not answer has
+    not been tried."""
+
+    _attempts: int
+    _clock: Clock
+
+    def get_retry_decision(self, *, exception: BaseException, job: Job) -> RetryDecision | None:
+        wait = 2 ** (job.attempts + 1)
+        if isinstance(exception, Unavailable):
+            wait = AGAIN_SECONDS
+        elif job.attempts >= self._attempts:
+            return None
+        return RetryDecision(retry_at=self._clock() + datetime.timedelta(seconds=wait))
 
 
 class GatedJobs(JobManager):
@@ -33,10 +58,6 @@ class GatedJobs(JobManager):
     async def fetch_job(self, queues: Iterable[str] | None, worker_id: int) -> Job | None:
         async with self.gate.passing():
             return await super().fetch_job(queues, worker_id)
-
-
-#: The part of `state/failures.py` that says by ids why tasks have failed.
-TASK_FAILURES = "task"
 
 
 class TellingWorker(Worker):

@@ -7,7 +7,7 @@ import sys
 import click
 import pytest
 
-from forgelet.command_line import forgelet
+from forgelet.command_line import COMMANDS, forgelet
 from forgelet.frame import Group, Lazy
 from tests.support.checkout import CHECKOUT
 
@@ -55,6 +55,8 @@ def test_what_needs_no_server_imports_none(arguments: list[str], printed: str) -
     output, modules = imported(*arguments)
     assert printed in output
     assert modules & SERVER == set()
+    logs_or_redacts = arguments[0] in COMMANDS.keys() - {"up"} or "Error" in printed
+    assert ("structlog" in modules) == logs_or_redacts, "which takes as long as all else"
 
 
 def test_completing_the_name_of_a_command_imports_no_server() -> None:
@@ -97,3 +99,11 @@ def test_a_table_of_lazy_commands_imports_what_is_called_only() -> None:
     assert group.resolve_command(context, ["there"])[1] is forgelet
     with pytest.raises(ModuleNotFoundError):
         group.resolve_command(context, ["not"])
+
+
+def test_the_server_imports_what_its_background_work_needs_when_that_begins() -> None:
+    """It may be done by another process (`--no-work`)."""
+    output, modules = imported("api", "--help")
+    assert "--no-work" in output
+    assert "api_server.state.queue" in modules
+    assert modules & {"procrastinate", "psycopg", "obstore", "yoyo"} == set()

@@ -7,6 +7,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from forgelet.local import embedded_postgres
+from forgelet.local.embedded_postgres import Cluster
+from forgelet.local.supervisor import POSTGRESQL
 from forgelet.testing import starting
 from scripts.bench.harness.bench import Bench
 from scripts.bench.harness.load import http_requests
@@ -31,7 +34,10 @@ def _warm(_: Bench) -> Iterator[dict[str, str]]:
 
 
 def _starts(bench: Bench) -> Sides:
-    sides: dict[str, Measure | NotMeasured] = {OURS: lambda _: _started(bench.use(_warm))}
+    sides: dict[str, Measure | NotMeasured] = {
+        OURS: lambda _: _started(bench.use(_warm)),
+        POSTGRESQL: lambda _: _postgres_started(bench.use(_stopped_postgres)),
+    }
     try:
         bench.use(servers.prism)
         sides[PRISM] = lambda _: _prism_started(bench)
@@ -44,6 +50,22 @@ def _started(settings: dict[str, str]) -> Sample:
     begun = time.perf_counter()
     with starting.running(settings=settings):
         return Sample(time.perf_counter() - begun)
+
+
+@contextlib.contextmanager
+def _stopped_postgres(_: Bench) -> Iterator[Cluster]:
+    """A PostgreSQL that has been started once."""
+    with embedded_postgres.temporary() as cluster:
+        cluster.stop()
+        yield cluster
+
+
+def _postgres_started(cluster: Cluster) -> Sample:
+    begun = time.perf_counter()
+    cluster.start(cluster.log)
+    sample = Sample(time.perf_counter() - begun)
+    cluster.stop()
+    return sample
 
 
 def _prism_started(bench: Bench) -> Sample:
@@ -107,7 +129,7 @@ def _row(name: str, what: str, sides: object, unit: str, most: float | None) -> 
 
 
 ROWS = (
-    _row("start", "`forgelet up --testing`, a warm start until it is ready", _starts, "s", 2.0),
+    _row("start", "`forgelet up --testing`, a warm start until it is ready", _starts, "s", 1.6),
     _row("memory-testing", "its API server and edge in memory, together", _testing_memory, "MB", 170.0),
     _row("memory-api", "the API server in memory, after load", _api_memory, "MB", None),
     _row("memory-edge", "the edge in memory, with what the other rows have read", _edge_memory, "MB", None),

@@ -10,7 +10,7 @@ import pytest
 from procrastinate.exceptions import ConnectorException
 from procrastinate.manager import JobManager
 
-from api_server.state import queue
+from api_server.state import queue, queue_worker
 from api_server.state.errors import Unavailable
 from api_server.state.queue import Queue
 from tests.support.background import watched
@@ -173,7 +173,7 @@ async def test_work_whose_end_could_not_be_written_down_is_done_again(
 async def test_what_the_database_kept_from_being_done_was_no_attempt(
     new_database: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue, "AGAIN_SECONDS", 0)
+    monkeypatch.setattr(queue_worker, "AGAIN_SECONDS", 0)
     tries: list[int] = []
     url, done = new_database(), asyncio.Event()
     tasks = Queue(url)
