@@ -69,6 +69,8 @@ class UserEvent:
     name: str
     author: Author
     bot: bool
+    #: Of one that is `removed`: so are the groups that nobody else owns.
+    hard: bool = False
 
 
 #: `listener(transaction, event)`, as part of the change. Raises Conflict where the user name cannot be had.
@@ -156,10 +158,13 @@ async def _record_changes(
         await record("user_updated", message=f"Changed {', '.join(others)}")
 
 
-async def delete(app: App, transaction: Transaction, user_id: int, author: Author) -> None:
-    """Removes the account, with what listeners keep for it. Raises 404."""
+async def delete(
+    app: App, transaction: Transaction, user_id: int, author: Author, *, hard: bool = False
+) -> None:
+    """Removes the account, with what listeners keep for it; the groups that nobody else owns only where that is `hard`.
+    Raises 404, and 409 where there are such groups."""
     user = await existing_user(transaction, user_id)
-    await _tell(app, transaction, _event("removed", user, author))
+    await _tell(app, transaction, attrs.evolve(_event("removed", user, author), hard=hard))
     if user.bot:
         await bots.retire(transaction, author, user_id=user_id)
         return

@@ -40,6 +40,11 @@ class UserId:
 
 
 @attrs.frozen(kw_only=True)
+class DeleteUser(UserId):
+    hard_delete: bool = False
+
+
+@attrs.frozen(kw_only=True)
 class Profile:
     """What can be said of a user when it is made and later."""
 
@@ -156,13 +161,16 @@ async def update_user(request: web.Request, wanted: UpdateUser) -> web.Response:
     return json_text(shown)
 
 
-@routes.delete("/users/{id}", access=ADMINISTRATOR, ends="user:{id}", ignores=unsupported.OfRemovedUsers)
-async def delete_user(request: web.Request, wanted: UserId) -> web.Response:
-    """Removes the account with its own namespace and the projects in it."""
+@routes.delete("/users/{id}", access=ADMINISTRATOR, ends="user:{id}")
+async def delete_user(request: web.Request, wanted: DeleteUser) -> web.Response:
+    """Removes the account with its own namespace and the projects in it. What she did elsewhere stays. Answers 409 for
+    the only Owner of a group; with `hard_delete` such groups are removed too."""
     if wanted.id == caller(request).user_id:
         raise forbidden("You cannot delete yourself")
     async with context.database(request).transaction() as transaction:
-        await accounts.delete(request.config_dict, transaction, wanted.id, author(request))
+        await accounts.delete(
+            request.config_dict, transaction, wanted.id, author(request), hard=wanted.hard_delete
+        )
     return no_content()
 
 

@@ -51,13 +51,6 @@ class OfOneUser:
 
 
 @attrs.frozen(kw_only=True)
-class OfRemovedUsers:
-    """Where one is removed: what is hers goes with her, what she did elsewhere stays."""
-
-    hard_delete: bool | None = None
-
-
-@attrs.frozen(kw_only=True)
 class OfUserLists:
     """Filters of lists."""
 

@@ -38,6 +38,8 @@ class NewGroup:
 async def create(transaction: Transaction, group: NewGroup, owner_id: int, author: Author) -> int:
     """The id of the new group, owned by `owner_id`. Raises 400 as GitLab words it."""
     parent = group.parent
+    if parent and len(parent.lineage) > paths.MOST_ANCESTORS:
+        raise _not_saved("parent", "has too deep level of nesting")
     above = await namespace_queries.hold(transaction, parent.lineage) if parent else None
     visibility = group.visibility or (above.visibility if above else "private")
     full_path = f"{above.full_path}/{group.path}" if above else group.path

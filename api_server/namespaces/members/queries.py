@@ -201,6 +201,41 @@ async def has_other_owner(transaction: Transaction, lineage: list[int], member_i
     return await transaction.value(OTHER_OWNER, lineage=lineage, id=member_id) is not None
 
 
+LOCK_OWNED = """
+    SELECT namespaces.id FROM members JOIN namespaces ON namespaces.id = members.namespace_id
+    WHERE members.user_id = %(user_id)s AND members.access_level = 50 AND counts(members, %(now)s)
+    ORDER BY namespaces.id FOR NO KEY UPDATE OF namespaces
+"""
+
+
+@attrs.frozen
+class _Owned:
+    id: int
+    lineage: list[int]
+
+
+ONLY_OWNER = Query(
+    """
+    SELECT namespaces.id, namespaces.lineage FROM members own JOIN namespaces ON namespaces.id = own.namespace_id
+    WHERE own.user_id = %(user_id)s AND own.access_level = 50 AND counts(own, %(now)s) AND NOT EXISTS (
+        SELECT FROM members JOIN users ON users.id = members.user_id
+        WHERE members.namespace_id = ANY (namespaces.lineage) AND members.access_level = 50
+            AND members.user_id <> %(user_id)s AND NOT users.bot AND counts(members, %(now)s))
+    ORDER BY namespaces.id
+    """,
+    _Owned,
+)
+
+
+async def groups_of_only_owner(transaction: Transaction, user_id: int) -> list[int]:
+    """Ids of the groups in which, and above which, nobody but the user (and bots) is an Owner; of groups within each
+    other the uppermost. Until the transaction ends nobody else changes who owns them."""
+    await transaction.run(LOCK_OWNED, user_id=user_id)
+    owned = await transaction.rows(ONLY_OWNER, user_id=user_id)
+    ids = {group.id for group in owned}
+    return [group.id for group in owned if ids.isdisjoint(group.lineage[:-1])]
+
+
 OWNS_NAMESPACE = """
     SELECT namespaces.id FROM namespaces WHERE namespaces.id = %(id)s AND namespaces.owner_id = %(user_id)s
 """

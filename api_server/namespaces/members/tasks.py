@@ -3,10 +3,12 @@
 from aiohttp import web
 
 from api_server.accounts.users.accounts import USER_LISTENERS, UserEvent
-from api_server.namespaces.members import ending
+from api_server.namespaces import removal
+from api_server.namespaces.members import ending, queries
 from api_server.state.database import Transaction
 from api_server.state.queue import QUEUE
 from api_server.web.context import DATABASE
+from api_server.web.errors import conflict
 
 
 def setup(app: web.Application) -> None:
@@ -20,6 +22,15 @@ def setup(app: web.Application) -> None:
 
 async def follow_user(transaction: Transaction, event: UserEvent) -> None:
     if event.kind == "removed":
+        await _remove_owned_groups(transaction, event)
         await ending.end_all_of(transaction, event.user_id, event.author)
     elif event.kind == "restricted":
         await ending.withdraw_unfounded(transaction, event.user_id, event.author)
+
+
+async def _remove_owned_groups(transaction: Transaction, event: UserEvent) -> None:
+    """Removes the groups that nobody else owns, where the user is removed `hard`. Raises 409 where she is not."""
+    for group_id in await queries.groups_of_only_owner(transaction, event.user_id):
+        if not event.hard:
+            raise conflict("User cannot be removed while is the sole-owner of a group")
+        await removal.remove_namespace(transaction, group_id, event.author)

@@ -82,6 +82,33 @@ async def test_the_last_owner_of_a_group_is_kept(forge: Forge) -> None:
     assert sorted(answer.status for answer in left) == [204, 403], "one of two owners leaving at once stays"
 
 
+async def test_the_only_owner_of_a_group_is_removed_with_it_or_not_at_all(forge: Forge) -> None:
+    """409 as in GitLab. Owners above count, bots do not."""
+    alice, bob = await forge.user("alice"), await forge.user("bob")
+    group, shared = await forge.group(alice), await forge.group(alice)
+    subgroup = await forge.group(parent_id=group["id"])
+    await forge.member("groups", shared["id"], bob, Role.OWNER)
+    for one in (group, shared):  # and so of the subgroup
+        assert (await forge.root.delete(f"/groups/{one['id']}/members/1")).status == 204
+    bot = {"name": "bot", "access_level": 50, "scopes": ["api"], "expires_at": "2027-01-01"}
+    assert (await forge.root.post(f"/groups/{group['id']}/access_tokens", bot)).status == 201
+    refused = await forge.root.delete(f"/users/{alice.id}")
+    text = "User cannot be removed while is the sole-owner of a group"
+    assert (refused.status, refused.body) == (409, {"message": text})
+    assert (await forge.root.delete(f"/users/{alice.id}?hard_delete=true")).status == 204
+    places = [(await forge.root.get(f"/groups/{one['id']}")).status for one in (group, subgroup, shared)]
+    assert places == [404, 404, 200]
+
+
+async def test_two_owners_who_are_removed_at_once_do_not_leave_a_group_alone(forge: Forge) -> None:
+    alice, bob = await forge.user("alice"), await forge.user("bob")
+    group = await forge.group(alice)
+    await forge.member("groups", group["id"], bob, Role.OWNER)
+    await forge.root.delete(f"/groups/{group['id']}/members/1")
+    removed = await asyncio.gather(*(forge.root.delete(f"/users/{one.id}") for one in (alice, bob)))
+    assert sorted(answer.status for answer in removed) == [204, 409]
+
+
 async def test_the_owner_of_a_personal_project_is_its_member_and_is_kept(forge: Forge) -> None:
     alice = await forge.user("alice")
     project = await forge.project(alice)

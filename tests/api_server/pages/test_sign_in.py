@@ -110,6 +110,15 @@ async def test_the_blocked_cannot_sign_in_and_are_signed_out(page_forge: Forge, 
     assert (browser.status, "Your account has been blocked." in browser.text) == (401, True)
 
 
+async def test_whoever_was_blocked_signs_in_anew(page_forge: Forge, browser: Browser) -> None:
+    person = await page_forge.user(password=PASSWORD)
+    await browser.sign_in(person)
+    for change in ("block", "unblock"):
+        assert (await page_forge.root.post(f"/users/{person.id}/{change}")).status == 201
+    assert (await browser.get("/-/sign_in")).title == "Sign in"
+    assert (await browser.sign_in(person)).title == "Your projects"
+
+
 async def test_a_new_password_ends_all_sessions(page_forge: Forge, browser: Browser) -> None:
     person = await page_forge.user(password=PASSWORD)
     await browser.sign_in(person)

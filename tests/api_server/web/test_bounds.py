@@ -1,6 +1,8 @@
 """Whatever a request sends, reading it takes time in proportion to its bytes, and ends with the first thing that is too
 much: parameters are refused before rights are, so anybody may send anything."""
 
+import random
+import string
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -257,3 +259,27 @@ async def test_attempts_are_counted_before_a_form_is_read(new_forge: Any) -> Non
             assert (await forge.anonymous.post(f"{forge.base}/-/sign_in")).status == 403
         async with talk(forge.settings.port) as client:
             assert await status_of(client, head) == 429
+
+
+async def test_groups_are_not_nested_more_deeply_than_in_gitlab(forge: Forge) -> None:
+    group = await forge.group()
+    for _ in range(20):
+        group = await forge.group(parent_id=group["id"])
+    answer = await forge.root.post("/groups", {"name": "a", "path": "a", "parent_id": group["id"]})
+    assert answer.body == {"message": 'Failed to save group {:parent=>["has too deep level of nesting"]}'}
+    project = await forge.project(namespace_id=group["id"])
+    assert (await forge.anonymous.get(f"{forge.base}/{project['path_with_namespace']}")).status == 303
+
+
+async def test_a_full_path_is_as_long_as_an_index_takes(forge: Forge) -> None:
+    group, letters = await forge.group(), random.Random(1)
+    for _ in range(12):
+        name = "".join(letters.choices(string.ascii_lowercase, k=250))
+        answer = await forge.root.post("/groups", {"name": "a", "path": name, "parent_id": group["id"]})
+        if answer.status != 201:
+            break
+        group = answer.body
+    assert (answer.status, answer.body) == (
+        400,
+        {"message": "400 Bad request - A path or a name is too long"},
+    )
