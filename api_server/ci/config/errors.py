@@ -7,7 +7,7 @@ MAX_CHARACTERS = 32 * 1024 * 1024
 
 
 #: Sentences about what is wrong with one configuration, and characters of each.
-MAX_ERRORS = 1000
+MAX_ERRORS = 100
 MAX_ERROR = 10_000
 
 

@@ -26,6 +26,7 @@ WEEK = 604_800
 #: Nearly a thousand years: what ends before the year 9999, the last one that dates have.
 LONGEST_KEPT = 52_000 * WEEK
 MONTH = 2_592_000
+MAX_SERVICES = 100
 
 #: `artifacts:reports` kinds: the file name the runner gives the upload, and the format it uploads in.
 REPORTS = {
@@ -159,7 +160,9 @@ DEFAULT: dict[str, Check] = {
     "after_script": script,
     "hooks": Fields({"pre_get_sources_script": script}),
     "image": ByType({str: text, dict: Fields(_image, ["name"], _beyond_image)}),
-    "services": Each(ByType({str: text, dict: Fields(_service, ["name"], _beyond_image)})),
+    "services": Each(
+        ByType({str: text, dict: Fields(_service, ["name"], _beyond_image)}), at_most=MAX_SERVICES
+    ),
     "cache": ByType({dict: _cache, list: Each(_cache, at_most=4)}),
     "artifacts": Fields(_artifacts, together=_artifacts_check),
     "interruptible": boolean,

@@ -22,6 +22,9 @@ MAX_JOBS = 1000
 MAX_TRIGGERS = 100
 #: Variables of all jobs together, each job's own counted.
 MAX_VARIABLES = 50_000
+#: Of one job, which is read and written down whole whenever something happens to it.
+MAX_JOB_VARIABLES = 1000
+MAX_JOB_BYTES = 8 * 1024 * 1024
 #: Bytes of all jobs as they are written down.
 MAX_JOBS_BYTES = 32 * 1024 * 1024
 NO_JOBS = "No stages / jobs for this pipeline."
@@ -117,6 +120,8 @@ class _Planner:
                 instance.variables,
             )
         )
+        if len(variables) > MAX_JOB_VARIABLES:
+            raise ConfigError(f"{instance.name} job: there are more than {MAX_JOB_VARIABLES} variables")
         self._variables_left -= len(variables)
         if self._variables_left < 0:
             raise ConfigError(f"The jobs have more than {MAX_VARIABLES} variables in all")
@@ -129,7 +134,9 @@ class _Planner:
         if rule.get("variables") or self._public is not self._context:
             known = self._public.known_in_job(instance.name, job["stage"], variables)
         planned = build(instance.name, job, variables, known, self._context)
-        self._bytes_left -= size(planned)
+        if (taken := size(planned)) > MAX_JOB_BYTES:
+            raise ConfigError(f"{instance.name} job: it is more than {MAX_JOB_BYTES} bytes")
+        self._bytes_left -= taken
         if self._bytes_left < 0:
             raise ConfigError(f"The jobs are more than {MAX_JOBS_BYTES} bytes in all")
         return evolve(

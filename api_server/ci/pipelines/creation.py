@@ -2,7 +2,7 @@
 
 import datetime
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import attrs
@@ -36,10 +36,13 @@ from api_server.state.database import Database, Transaction
 from api_server.state.errors import Conflict, NotFound
 from api_server.state.secrets import Vault
 from api_server.web.context import DATABASE, SETTINGS, VAULT, App
+from common.concurrency import aside
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+#: Variables of a pipeline that are opened in the event loop.
+_AT_ONCE = 200
 _SKIPS = re.compile(r"\[(ci[ _-]skip|skip[ _-]ci)\]", re.IGNORECASE)
 
 
@@ -176,6 +179,9 @@ class Maker:
     async def _stored_variables(self, wanted: Wanted, *, protected: bool) -> list[Variable]:
         """Those of the project and its groups, weakest first."""
         stored = await variables.applicable(self.database, wanted.project_id, protected=protected)
+        return await aside(len(stored) > _AT_ONCE, self._opened, stored)
+
+    def _opened(self, stored: Iterable[variables.SealedVariable]) -> list[Variable]:
         return [
             Variable(one.key, self.vault.decrypt(one.value), masked=one.masked, file=one.file, raw=one.raw)
             for one in stored

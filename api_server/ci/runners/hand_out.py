@@ -1,5 +1,6 @@
 """Handing jobs out: a pending job becomes a runner's, exactly once, and the runner is told everything about it."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import attrs
@@ -18,12 +19,17 @@ from api_server.ci.runners.choosing_queries import choose
 from api_server.ci.runners.contact import Contact
 from api_server.ci.runners.job_response import JobResponse
 from api_server.ci.runners.queries import CallingRunner
+from api_server.ci.variables.queries import SealedVariable
 from api_server.state.database import Database
 from api_server.state.errors import Unavailable
 from api_server.state.secrets import JOB_TOKEN, Vault, digest, new_token
 from api_server.web.errors import forbidden
+from common.concurrency import aside
 
 log = structlog.get_logger(__name__)
+
+#: Variables of a job that are opened and expanded in the event loop.
+_AT_ONCE = 200
 
 
 @attrs.frozen
@@ -66,7 +72,7 @@ class HandOut:
     ) -> dict[str, Any] | None:
         try:
             response = await self._gathered(job_id, runner, token)
-            told = response.payload()
+            told = await aside(len(response.given) > _AT_ONCE, response.payload)
         except Unavailable:  # no fault of the job's
             raise
         except Exception:
@@ -102,6 +108,7 @@ class HandOut:
         earlier = await queries.dependencies(self.database, job, planned.dependencies)
         branch = None if job.tag else job.short_ref
         subject = await creation_queries.subject(self.database, job.project_id, job.user_id, branch)
+        given = await queries.given_variables(self.database, job, earlier)
         return JobResponse(
             server=self.server,
             token=token,
@@ -115,18 +122,21 @@ class HandOut:
             ),
             open_merge_requests=subject.open_merge_requests or "",
             earlier=earlier,
-            given=[
-                Variable(
-                    one.key,
-                    self.vault.decrypt(one.value),
-                    public=False,
-                    masked=one.masked,
-                    file=one.file,
-                    raw=one.raw,
-                )
-                for one in await queries.given_variables(self.database, job, earlier)
-            ],
+            given=await aside(len(given) > _AT_ONCE, self._opened, given),
         )
+
+    def _opened(self, given: Iterable[SealedVariable]) -> list[Variable]:
+        return [
+            Variable(
+                one.key,
+                self.vault.decrypt(one.value),
+                public=False,
+                masked=one.masked,
+                file=one.file,
+                raw=one.raw,
+            )
+            for one in given
+        ]
 
 
 def _shows_secrets(variables: list[dict[str, Any]]) -> bool:

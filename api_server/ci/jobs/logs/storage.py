@@ -1,6 +1,5 @@
 """Adding to a log and reading it, wherever its bytes are."""
 
-import asyncio
 import zlib
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -15,6 +14,7 @@ from api_server.state.database import Database
 from api_server.state.objects import OBJECTS, Objects
 from api_server.state.secrets import Vault
 from api_server.web.context import DATABASE, VAULT, App
+from common.concurrency import aside
 
 log = structlog.get_logger(__name__)
 
@@ -52,7 +52,8 @@ class Logs:
     async def append(self, job_id: int, end: End, text: bytes, secrets: tuple[bytes, ...]) -> End | None:
         """Adds `text` to a log that ends so: its new end, durable. None where it does not end so any more, or its job
         does not run."""
-        stored, held = await _masked(end.held + text, secrets)
+        bytes_compared = len(end.held) + len(text) + sum(map(len, secrets))
+        stored, held = await aside(bytes_compared > _MASKED_AT_ONCE, mask, end.held + text, secrets)
         after = End(end.size + len(text), zlib.crc32(text, end.checksum), held)
         async with self.database.transaction() as transaction:
             added = await queries.append(
@@ -103,13 +104,6 @@ class Logs:
     def opened(self, held: bytes | None) -> bytes:
         """The end of a log that may be the beginning of a secret, as it came."""
         return b"" if held is None else self.vault.decrypt(held).encode("latin-1")
-
-
-async def _masked(text: bytes, secrets: tuple[bytes, ...]) -> tuple[bytes, bytes]:
-    """As `mask`, outside the event loop where that takes more than a millisecond."""
-    if len(text) + sum(map(len, secrets)) < _MASKED_AT_ONCE:
-        return mask(text, secrets)
-    return await asyncio.to_thread(mask, text, secrets)
 
 
 def logs_of(app: App) -> Logs:
