@@ -1,12 +1,16 @@
-"""Attacks a service of its own, one way after the other, and tells what an innocent client felt of it."""
+"""Attacks a service of its own, one way after the other. Tells what an innocent client felt of it, or how the cost of
+inputs grows."""
 
 import sys
+from collections.abc import Mapping
 
 import click
 
+from scripts.abuse import growing
 from scripts.abuse.attacks import ATTACKS
 from scripts.abuse.course import felt_in_quiet, made
 from scripts.abuse.ground import prepared
+from scripts.abuse.inputs import INPUTS
 from scripts.abuse.report import HEADING
 from scripts.abuse.repositories import Sizes
 
@@ -14,14 +18,40 @@ from scripts.abuse.repositories import Sizes
 @click.command()
 @click.argument("attacks", nargs=-1)
 @click.option("--seconds", default=15, show_default=True, help="How long each attack goes on.")
-def abuse(attacks: tuple[str, ...], seconds: int) -> None:
-    """Attacks a forgelet of its own on this machine. ATTACKS name some; without any, all are made, in five to ten
-    minutes. Ends with status 1 where an aim was missed."""
-    unknown = set(attacks) - set(ATTACKS)
+@click.option(
+    "--growing",
+    "compares",
+    is_flag=True,
+    help="Send each input in three sizes instead, and compare their costs.",
+)
+def abuse(attacks: tuple[str, ...], seconds: int, *, compares: bool) -> None:
+    """Attacks a forgelet of its own on this machine. ATTACKS name some; without any, all are made, in a quarter of an
+    hour. Ends with status 1 where an aim was missed."""
+    known: Mapping[str, object] = INPUTS if compares else ATTACKS
+    unknown = set(attacks) - set(known)
     if unknown:
         raise click.UsageError(
-            f"There is no attack {', '.join(sorted(unknown))}; there are {', '.join(ATTACKS)}."
+            f"There is no attack {', '.join(sorted(unknown))}; there are {', '.join(known)}."
         )
+    missed = _grow(attacks) if compares else _attack(attacks, seconds)
+    if missed:
+        sys.exit(1)
+
+
+def _grow(names: tuple[str, ...]) -> bool:
+    """Whether an aim was missed."""
+    missed = False
+    with prepared(click.echo, Sizes(large=2**20)) as ground:
+        click.echo(f"\n{growing.HEADING}")
+        for name in names or INPUTS:
+            growth = growing.grown(name, ground)
+            click.echo(growth)
+            missed = missed or bool(growth.misses)
+    return missed
+
+
+def _attack(attacks: tuple[str, ...], seconds: int) -> bool:
+    """Whether an aim was missed."""
     with prepared(click.echo, Sizes()) as ground:
         quiet = felt_in_quiet(ground, seconds)
         before = ground.held()
@@ -33,8 +63,7 @@ def abuse(attacks: tuple[str, ...], seconds: int) -> None:
             outcome = made(name, ground, seconds, quiet, before)
             click.echo(outcome)
             missed = missed or bool(outcome.misses)
-    if missed:
-        sys.exit(1)
+    return missed
 
 
 abuse(prog_name="scripts/abuse/run")

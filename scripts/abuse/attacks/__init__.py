@@ -3,10 +3,12 @@
 An attack counts what it is answered in the Counter that it is given, by words such as `200`, `503` or `cut`.
 """
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from scripts.abuse import inputs
 from scripts.abuse.attacks import (
     archives,
     artifacts,
@@ -40,4 +42,6 @@ ATTACKS: dict[str, Attack] = {
     "artifact-members": artifacts.artifact_members,
     "invitations": mail.invitations,
     "uncollapsed": edge.uncollapsed,
+    "unawaited-archives": edge.unawaited_archives,
+    **{name: functools.partial(inputs.attack, name) for name in inputs.INPUTS},
 }
