@@ -1,7 +1,7 @@
 """Connections: who gets which, who waits, and what becomes of one whose statement has been stopped."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -16,9 +16,9 @@ HELD = "SELECT pg_backend_pid() FROM pg_sleep(0.05)"
 
 
 @pytest.fixture
-async def database(new_database: Callable[[], str]) -> AsyncIterator[Database]:
+async def database(database_of_module: str) -> AsyncIterator[Database]:
     async with connect(
-        new_database(), base_url="http://127.0.0.1", size=SIZE, statement_timeout=0.5
+        database_of_module, base_url="http://127.0.0.1", size=SIZE, statement_timeout=0.5
     ) as connected:
         yield connected
 
