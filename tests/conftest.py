@@ -197,11 +197,12 @@ async def two_forges(
 def new_forge(
     passing_database: Callable[[], contextlib.AbstractContextManager[str]], tmp_path: Path
 ) -> Callable[..., contextlib.AbstractAsyncContextManager[Forge]]:
-    """Runs a server of the test's own: `async with new_forge(tier="free") as forge`. Its database goes with it, unless
-    it is one that was given."""
+    """Runs a server of the test's own: `async with new_forge(tier="free") as forge`. It does background work only with
+    `work=True`. Its database goes with it, unless it is one that was given."""
 
     @contextlib.asynccontextmanager
     async def running(**settings: Any) -> AsyncIterator[Forge]:
+        settings = {"work": False} | settings
         given = settings.pop("database_url", None)
         with contextlib.nullcontext(given) if given else passing_database() as url:
             async with running_forge(url, settings.pop("data_dir", tmp_path), **settings) as forge:

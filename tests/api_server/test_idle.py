@@ -46,7 +46,7 @@ async def until_nothing_is_under_way(forge: Forge) -> None:
 
 
 async def test_a_server_that_nobody_calls_writes_nothing(new_forge: Any) -> None:
-    async with new_forge(allow_local_requests=True) as forge:
+    async with new_forge(work=True, allow_local_requests=True) as forge:
         await furnish(forge)
         before = -1
         async with asyncio.timeout(60):  # what has been sent is recorded
@@ -62,7 +62,7 @@ async def test_a_server_that_nobody_calls_says_nothing(
 ) -> None:
     """Nor do those who ask how it is, while it is well."""
     with lines_of_this_test() as lines:
-        async with new_forge(allow_local_requests=True, disk_reserve=0) as forge:
+        async with new_forge(work=True, allow_local_requests=True, disk_reserve=0) as forge:
             lines.clear()  # of the start
             caplog.set_level(logging.INFO)
             periodic = forge.server.app[QUEUE]._app.periodic_registry.periodic_tasks
@@ -79,7 +79,7 @@ async def test_a_server_that_nobody_calls_says_nothing(
 
 
 async def test_periodic_tasks_that_find_nothing_to_do_write_nothing(new_forge: Any) -> None:
-    async with new_forge(work=False, status_check_timeout=60) as forge:
+    async with new_forge(status_check_timeout=60) as forge:
         periodic = forge.server.app[QUEUE]._app.periodic_registry.periodic_tasks
         tasks = {entry.task.name: entry.task for entry in periodic.values()}
         assert len(tasks) > 10

@@ -15,7 +15,7 @@ from tests.support.ports import free_port
 
 
 async def test_a_worker_does_what_a_server_without_work_has_queued(new_forge: Any) -> None:
-    async with new_forge(work=False) as forge:
+    async with new_forge() as forge:
         project = await forge.project(initialize_with_readme=True)
         assert (await forge.root.delete(f"/projects/{project['id']}")).status == 202
         folder = forge.settings.data_dir / "repositories"

@@ -93,7 +93,10 @@ async def test_people_and_git_reach_the_service_through_nginx(
     host = "forge.example.org"
     async with (
         new_forge(
-            external_url=f"https://{host}", trusted_proxies=["127.0.0.1"], data_dir=tmp_path / "data"
+            work=True,
+            external_url=f"https://{host}",
+            trusted_proxies=["127.0.0.1"],
+            data_dir=tmp_path / "data",
         ) as forge,
         nginx_before(tmp_path, api_port=forge.server.port) as nginx,
     ):

@@ -40,5 +40,5 @@ def test_the_version_has_three_numbers(tmp_path: Path, given: str, shown: str) -
 
 
 async def test_the_version_is_the_one_that_is_asked_for(new_forge: Callable[..., Any]) -> None:
-    async with new_forge(gitlab_version="18.2", work=False) as forge:
+    async with new_forge(gitlab_version="18.2") as forge:
         assert (await forge.root.get("/metadata")).body["version"] == "18.2.0"

@@ -31,7 +31,7 @@ async def _queued(forge: Forge) -> list[str]:
 
 
 async def test_what_wants_to_be_packed_is_packed_by_the_queue(new_forge: Any) -> None:
-    async with new_forge(housekeeping_loose_objects=3) as forge:
+    async with new_forge(work=True, housekeeping_loose_objects=3) as forge:
         repository = await _new_repository(forge)
         await housekeeping.look_after(forge.server.app)
         await until(lambda: not list(repository.glob("objects/??/*")))
@@ -63,14 +63,14 @@ async def test_packing_waits_until_nobody_is_at_work_but_not_for_ever(
 async def test_what_does_not_want_it_or_may_not_is_left_alone(
     new_forge: Any, settings: dict[str, Any]
 ) -> None:
-    async with new_forge(work=False, **{"housekeeping_loose_objects": 3} | settings) as forge:
+    async with new_forge(**{"housekeeping_loose_objects": 3} | settings) as forge:
         repository = await _new_repository(forge)
         await housekeeping.look_after(forge.server.app)
         assert (await _queued(forge), written_mark(repository).exists()) == ([], False)
 
 
 async def test_one_that_cannot_be_looked_at_stops_no_other(new_forge: Any) -> None:
-    async with new_forge(work=False, housekeeping_loose_objects=3) as forge:
+    async with new_forge(housekeeping_loose_objects=3) as forge:
         broken, fine = await _new_repository(forge), await _new_repository(forge)
         for file in files_below(broken / "at-work"):
             file.unlink()

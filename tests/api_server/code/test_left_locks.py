@@ -146,7 +146,7 @@ async def test_a_push_with_a_living_lock_is_told_by_git_and_goes_through_later(
 
 async def test_what_was_left_is_gone_when_a_server_has_started(new_forge: Any, new_database: Any) -> None:
     url = new_database()
-    async with new_forge(database_url=url, work=False) as forge:
+    async with new_forge(database_url=url) as forge:
         project = await forge.project(initialize_with_readme=True)
         repository = _repository(forge, project["id"])
         assert written_mark(repository).exists()
@@ -156,7 +156,7 @@ async def test_what_was_left_is_gone_when_a_server_has_started(new_forge: Any, n
     for file in left:
         file.parent.mkdir(exist_ok=True)
         file.touch()
-    async with new_forge(database_url=url, work=False) as forge:
+    async with new_forge(database_url=url) as forge:
         assert [file for file in left if file.exists()] == []
         assert not written_mark(repository).exists()
         project = await forge.project(initialize_with_readme=True)
@@ -199,7 +199,7 @@ async def _unsettled(forge: Forge, *pushes: Push) -> set[str]:
 
 
 async def test_orphans_go_after_an_hour(new_forge: Any) -> None:
-    async with new_forge(work=False) as forge:
+    async with new_forge() as forge:
         app = forge.server.app
         project = await forge.project(initialize_with_readme=True)
         number = "SELECT nextval(pg_get_serial_sequence('projects', 'id'))"

@@ -94,7 +94,7 @@ async def test_a_process_runs_so_many_mirrors_at_a_time_and_the_others_wait(
 ) -> None:
     """Slow targets do not take the whole worker, which has deliveries and mail to send as well."""
     monkeypatch.setattr(tasks, "AT_ONCE", 1)
-    async with new_forge(allow_local_requests=True) as forge:
+    async with new_forge(work=True, allow_local_requests=True) as forge:
         first, gate = await _run_under_way(forge, http_target)
         second = await Mirrored.create(forge, with_credentials(http_target[1]))
         await second.push({"refs/heads/second": second.source.commit("second")})

@@ -106,6 +106,6 @@ async def test_a_clock_that_is_ahead_takes_no_secrets_from_a_run_that_is_under_w
         app[CLOCK] = MovedClock()
 
     with secret_folder() as used:
-        async with new_forge(change_app=years_ahead) as forge:
+        async with new_forge(work=True, change_app=years_ahead) as forge:
             await runs.attend(forge.server.app)
         assert used.exists()

@@ -38,7 +38,7 @@ async def test_where_no_repository_can_be_made_there_is_no_project(
     new_forge: Callable[..., Any], tmp_path: Path
 ) -> None:
     (tmp_path / "repositories").write_text("in the way")
-    async with new_forge(work=False) as forge:
+    async with new_forge() as forge:
         await _fails_and_leaves_nothing(forge, tmp_path)
 
 
@@ -49,7 +49,7 @@ async def test_where_no_branch_can_be_made_there_is_no_project(
         raise pygit2.GitError("no")
 
     monkeypatch.setattr(References, "create", fail)
-    async with new_forge(work=False) as forge:
+    async with new_forge() as forge:
         await _fails_and_leaves_nothing(forge, tmp_path)
 
 

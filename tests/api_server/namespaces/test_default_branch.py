@@ -149,7 +149,7 @@ async def test_a_change_whose_process_has_died_is_followed_by_the_next(
     async def die(*_: Any) -> None:
         raise RuntimeError
 
-    async with new_forge(work=False) as forge:
+    async with new_forge() as forge:
         alice, project = await _two_branches(forge)
         with monkeypatch.context() as dying:
             dying.setattr(default_branch, "follow", die)

@@ -76,6 +76,7 @@ async def failing_scene(new_forge: Callable[..., Any], folder: Path) -> AsyncIte
     nobody, store = free_port(), folder / "store"
     with lines_of_this_test() as lines:
         async with new_forge(
+            work=True,
             allow_local_requests=True,
             data_dir=folder / "data",
             object_store_url=f"file://{store}",

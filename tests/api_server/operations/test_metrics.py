@@ -55,7 +55,7 @@ async def test_parts_of_the_process_are_counted(forge: Forge) -> None:
 
 
 async def test_without_a_database_the_rest_is_shown(new_forge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with new_forge(work=False) as forge:
+    async with new_forge() as forge:
         names = {key[0] for key in await metrics_of(forge)}
         assert names >= OF_DATABASE
         from api_server.operations import figures
@@ -75,7 +75,7 @@ async def test_without_a_database_the_rest_is_shown(new_forge: Any, monkeypatch:
 async def test_readiness_says_what_does_not_work(
     new_forge: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with new_forge(work=False, data_dir=tmp_path / "data", disk_reserve=2**62) as forge:
+    async with new_forge(data_dir=tmp_path / "data", disk_reserve=2**62) as forge:
         (tmp_path / "data/secret_key").rename(tmp_path / "secret_key")
         monkeypatch.setitem(forge.server.app[BACKGROUND]._down, LISTENER, "ConnectionLost: it is gone")
         ready = await forge.anonymous.get(f"{forge.base}/-/readiness")
@@ -92,7 +92,7 @@ async def test_readiness_says_what_does_not_work(
 
 
 async def test_tasks_of_another_version_are_counted(new_forge: Any) -> None:
-    async with new_forge(work=False) as forge:
+    async with new_forge() as forge:
         async with forge.database.transaction() as transaction:
             await enqueue(transaction, "of_another_version")
             await transaction.run("UPDATE procrastinate_jobs SET status = 'failed'")

@@ -55,7 +55,7 @@ async def test_the_cookie_is_kept_from_scripts_and_stored_as_a_digest(
 
 async def test_over_https_the_cookie_is_for_this_host_and_tls_only(new_forge: Any) -> None:
     async with (
-        new_forge(external_url="https://forge.example.org", work=False) as forge,
+        new_forge(external_url="https://forge.example.org") as forge,
         aiohttp.ClientSession() as session,
         session.get(f"http://127.0.0.1:{forge.settings.port}/-/sign_in") as answer,
     ):

@@ -152,7 +152,7 @@ async def test_who_stays_gets_what_others_have_begun(forge: Forge, tmp_path: Pat
 
 
 async def test_no_more_are_built_at_a_time_than_may_be(new_forge, stick) -> None:
-    async with new_forge(archive_builds=2, archive_builds_each=1, archive_wait=0, work=False) as forge:
+    async with new_forge(archive_builds=2, archive_builds_each=1, archive_wait=0) as forge:
         one, other, third = [await stick(forge) for _ in range(3)]
         alice, bob, carol = [(await forge.user()).api for _ in range(3)]
         first = get(one)  # a stranger
@@ -175,7 +175,7 @@ async def test_no_more_are_built_at_a_time_than_may_be(new_forge, stick) -> None
 
 
 async def test_who_waits_for_her_turn_gets_it(new_forge, stick) -> None:
-    async with new_forge(archive_builds=1, archive_wait=60, work=False) as forge:
+    async with new_forge(archive_builds=1, archive_wait=60) as forge:
         one = await stick(forge)
         place = one.place
         first = get(one)
@@ -187,7 +187,7 @@ async def test_who_waits_for_her_turn_gets_it(new_forge, stick) -> None:
 
 
 async def test_an_archive_that_would_be_too_large_is_refused_and_leaves_nothing(new_forge, tmp_path) -> None:
-    async with new_forge(archive_limit=5000, work=False) as forge:
+    async with new_forge(archive_limit=5000) as forge:
         place = await new_place(forge, tmp_path / "work", "public")
         url = f"/projects/{place.project['id']}/repository/archive.tar"
         for _ in range(2):
@@ -201,7 +201,7 @@ async def test_an_archive_that_would_be_too_large_is_refused_and_leaves_nothing(
 
 
 async def test_an_archive_that_takes_too_long_is_refused(new_forge, stick) -> None:
-    async with new_forge(archive_timeout=1, work=False) as forge:
+    async with new_forge(archive_timeout=1) as forge:
         stuck = await stick(forge)
         refused = {"message": "413 Request Entity Too Large - The archive takes more than 1 seconds"}
         assert said(await get(stuck, stuck.place.alice.api)) == (413, refused, None)
@@ -230,5 +230,5 @@ async def test_what_a_crash_has_left_unfinished_is_gone_after_the_start(new_forg
     left_behind = tmp_path / "archives" / "1" / ".abc.zip.def"
     left_behind.parent.mkdir(parents=True)
     left_behind.write_bytes(b"x")
-    async with new_forge(work=False) as forge:
+    async with new_forge() as forge:
         assert built(forge, 1) == []

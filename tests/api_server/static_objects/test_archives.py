@@ -79,7 +79,7 @@ async def test_the_api_gives_archives_to_those_who_may_read_the_repository(
 
 @pytest.mark.parametrize("damage", ["no folder", "a folder in the way"])
 async def test_a_disk_that_takes_no_archive_is_503(new_forge: Any, tmp_path: Path, damage: str) -> None:
-    async with new_forge(work=False, data_dir=tmp_path / "data") as forge:
+    async with new_forge(data_dir=tmp_path / "data") as forge:
         place = await new_place(forge, tmp_path / "clone", "public")
         archives = tmp_path / "data" / "archives"
         shutil.rmtree(archives, ignore_errors=True)

@@ -132,7 +132,7 @@ async def test_no_sequence_of_concurrent_callers_reaches_a_forbidden_state(new_f
     """Runners, people and queued work pull at the jobs of one pipeline at the same time, each caller on a connection
     of its own: every change is in the table, every job goes to one runner at most, and the pipeline's status is in
     the end what its jobs say."""
-    async with new_forge() as forge:
+    async with new_forge(work=True) as forge:
         project = await ci_project(forge)
         pipeline = await project.pipeline(PIPELINE)
         runners = [await a_runner(forge) for _ in range(3)]

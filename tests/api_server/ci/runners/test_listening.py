@@ -17,7 +17,7 @@ CUT_LISTENERS = """
 
 
 async def test_it_survives_what_no_driver_raises(new_forge, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with new_forge(work=False, runner_poll_timeout=300) as forge, asyncio.timeout(60):
+    async with new_forge(runner_poll_timeout=300) as forge, asyncio.timeout(60):
         project = await ci_project(forge)
         runner = await a_runner(forge, project_id=project.id)
         pending = forge.server.app[PENDING_JOBS]
@@ -43,7 +43,7 @@ async def test_it_survives_what_no_driver_raises(new_forge, monkeypatch: pytest.
 
 
 async def test_readiness_says_that_it_is_down(new_forge, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with new_forge(work=False) as forge, asyncio.timeout(60):
+    async with new_forge() as forge, asyncio.timeout(60):
 
         async def fails(_url: str) -> None:
             raise RuntimeError

@@ -52,7 +52,7 @@ async def statuses(project: CiProject, job: RunningJob) -> list[int]:
 
 
 async def test_the_command(new_forge) -> None:
-    async with new_forge() as forge:
+    async with new_forge(work=True) as forge:
         project = await ci_project(forge)
         old = await finished_job(forge, project, "2020-01-31T23:59:59Z")
         new = await finished_job(forge, project, "2020-02-01T00:00:00Z")

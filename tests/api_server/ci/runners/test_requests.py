@@ -91,7 +91,7 @@ async def test_a_wait_ends_with_204(forge: Forge, runner: Runner) -> None:
 
 
 async def test_a_server_that_shuts_down_sends_waiting_runners_home(new_forge) -> None:
-    async with new_forge(work=False) as forge:
+    async with new_forge() as forge:
         runner = await a_runner(forge)
         waiting = asyncio.create_task(runner.poll(last_update="x"))
         await until_waiting(forge, runner)
