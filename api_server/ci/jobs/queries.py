@@ -217,11 +217,12 @@ class Job:
     tag: bool
 
 
+#: Of a project that is removed the jobs go later, in steps.
 FIND_JOB = Statement(
     """
     SELECT jobs.id, jobs.pipeline_id, jobs.kind, jobs.name, jobs.user_id, jobs.created_at, jobs.debug_trace,
         jobs.protected, coalesce(pipelines.source_branch, pipelines.ref) AS ref, pipelines.tag
-    FROM jobs JOIN pipelines ON pipelines.id = jobs.pipeline_id
+    FROM jobs JOIN pipelines ON pipelines.id = jobs.pipeline_id JOIN projects ON projects.id = jobs.project_id
     WHERE jobs.project_id = %(project_id)s AND jobs.id = %(id)s AND jobs.kind <> 'external'
     """,
     Job,

@@ -154,11 +154,12 @@ class Pipeline:
     created_at: datetime.datetime
 
 
+#: Of a project that is removed the pipelines go later, in steps.
 FIND_PIPELINE = Statement(
     """
     SELECT pipelines.id, pipelines.user_id, coalesce(pipelines.source_branch, pipelines.ref) AS ref, pipelines.tag,
         pipelines.created_at
-    FROM pipelines
+    FROM pipelines JOIN projects ON projects.id = pipelines.project_id
     WHERE pipelines.project_id = %(project_id)s AND pipelines.id = %(id)s
     """,
     Pipeline,

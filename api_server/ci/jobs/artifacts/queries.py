@@ -94,6 +94,7 @@ async def find_artifact(database: Executor, job_id: int, file_type: str = "archi
 ARCHIVE_OF_REF = Query(
     f"""
     SELECT {_COLUMNS} FROM pipelines JOIN jobs ON jobs.pipeline_id = pipelines.id
+    JOIN projects ON projects.id = pipelines.project_id
     JOIN job_artifacts archive ON archive.job_id = jobs.id AND archive.file_type = 'archive' AND {HAS_NOT_EXPIRED}
     WHERE pipelines.project_id = %(project_id)s AND pipelines.ref = %(ref)s AND pipelines.tag = %(tag)s
         AND pipelines.status = 'success' AND jobs.name = %(name)s AND jobs.status = 'success' AND NOT jobs.retried

@@ -6,8 +6,12 @@ import io
 import zipfile
 
 import aiohttp
+import pytest
 
+from api_server.ci.jobs.queries import find_job
+from api_server.ci.pipelines.queries import find_pipeline
 from api_server.state.counts import REMEMBERED_FOR
+from api_server.state.errors import NotFound
 from tests.support.ci import CiProject, ci_project
 from tests.support.forge import Answer, Client, Forge
 from tests.support.runner import a_runner
@@ -84,6 +88,17 @@ async def test_a_job_goes_with_its_project_everywhere_at_once(two_forges: tuple[
     await asyncio.sleep(REMEMBERED_FOR)
     listed = await other.root.get(f"{project.url}/jobs")
     assert (listed.status, listed.body) == gone
+
+
+async def test_what_a_removed_project_leaves_for_a_while_is_not_found(new_forge) -> None:
+    """The other process may remember the project, and the task that removes pipelines and jobs takes its time."""
+    async with new_forge(work=False) as forge:
+        project, pipeline_id, job_id = await finished_job(forge)
+        assert (await forge.root.delete(project.url)).status == 202
+        assert await forge.database.value("SELECT count(*) FROM jobs") == 1
+        assert await find_job(forge.database, project.id, job_id) is None
+        with pytest.raises(NotFound):
+            await find_pipeline(forge.database, project.id, pipeline_id)
 
 
 async def test_reading_a_job_while_it_is_deleted_gives_all_of_it_or_404(
