@@ -53,7 +53,7 @@ async def forge_on_the_way(
     database_url: str, data_dir: Path, **settings: Any
 ) -> AsyncIterator[tuple[Forge, Way]]:
     """A server that gives its database up within seconds."""
-    quick = {"database_connect_timeout": 2.0, "database_statement_timeout": 2.0, "database_pool": 3}
+    quick = {"database_connect_timeout": 1.0, "database_statement_timeout": 1.0, "database_pool": 3}
     async with way_to(database_url) as way, running_forge(way.url, data_dir, **quick | settings) as forge:
         try:
             yield forge, way
