@@ -268,7 +268,7 @@ class SharedForges:
 
     _new_database: Callable[[], contextlib.AbstractContextManager[str]]
     _new_folder: Callable[[], Path]
-    most: int = 6
+    most: int = 8
     #: The servers with what stops them, by their settings, the least recently used one first.
     _running: dict[str, tuple[Forge, contextlib.AsyncExitStack]] = attrs.field(init=False, factory=dict)
     _in_use: set[str] = attrs.field(init=False, factory=set)

@@ -2,6 +2,7 @@
 
 import contextlib
 import fnmatch
+from collections.abc import AsyncIterator
 from typing import Any
 
 import orjson
@@ -14,7 +15,7 @@ from tests.api_server.audit.change import Change, shape
 from tests.api_server.audit.deeds import DEEDS, Deed
 from tests.api_server.audit.table import CHANGES
 from tests.api_server.audit.things import Things
-from tests.support.forge import Forge, SharedForges
+from tests.support.forge import Forge, running_forge
 from tests.support.route_table import ROUTES, name_of
 
 #: Routes after which the trail has nothing to tell, and why.
@@ -110,9 +111,12 @@ NEWEST = "SELECT coalesce(max(id), 0) FROM audit_events"
 
 
 @pytest.fixture(scope="module")
-async def quiet_forge(shared_forge: SharedForges) -> Forge:
-    """Without background work: what is recorded is recorded for who asks."""
-    return await shared_forge()
+async def quiet_forge(
+    database_of_module: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Forge]:
+    """Without background work: what is recorded is recorded for who asks. Changes of the instance stay."""
+    async with running_forge(database_of_module, tmp_path_factory.mktemp("quiet"), work=False) as forge:
+        yield forge
 
 
 async def _events(forge: Forge, change: Change | Deed) -> list[Any]:

@@ -21,8 +21,8 @@ SLEEPING = """
 
 
 @pytest.fixture
-async def database(new_database: Callable[[], str]) -> AsyncIterator[Database]:
-    async with connect(new_database(), base_url="http://127.0.0.1", size=SIZE) as connected:
+async def database(database_of_module: str) -> AsyncIterator[Database]:
+    async with connect(database_of_module, base_url="http://127.0.0.1", size=SIZE) as connected:
         yield connected
 
 
@@ -63,9 +63,9 @@ async def _in_transaction(database: Database) -> int:
 
 
 async def test_a_statement_that_takes_too_long_is_a_failure_and_no_cancellation(
-    new_database: Callable[[], str],
+    database_of_module: str,
 ) -> None:
-    async with connect(new_database(), base_url="http://127.0.0.1", statement_timeout=0.5) as database:
+    async with connect(database_of_module, base_url="http://127.0.0.1", statement_timeout=0.5) as database:
         with pytest.raises(Unavailable):
             await database.value("SELECT pg_sleep(60)")
         async with database.transaction() as transaction:

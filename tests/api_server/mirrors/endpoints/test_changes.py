@@ -51,10 +51,10 @@ async def test_a_regex_and_protected_branches_replace_each_other(answering: Forg
 
 
 async def test_a_regex_needs_premium(shared_forge: SharedForges) -> None:
-    forge = await shared_forge(tier="free", allow_local_requests=True)
+    forge = await shared_forge(tier="free")
     project = await forge.project()
     path = f"/projects/{project['id']}/remote_mirrors"
-    values = {"url": "http://127.0.0.1/x.git"}
+    values = {"url": "https://203.0.113.7/x.git"}
     refused = await forge.root.post(path, values | {"mirror_branch_regex": "x"})
     text = "403 Forbidden - Mirror branch regex is not available on the free tier"
     assert (refused.status, refused.body) == (403, {"message": text})
