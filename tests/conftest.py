@@ -65,7 +65,8 @@ def pytest_configure(config: pytest.Config) -> None:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
     costs.configure(config)
-    hypothesis.settings.load_profile("ci" if config.option.all or os.environ.get("CI") else "everyday")
+    judges = config.option.all or config.option.sample or os.environ.get("CI")
+    hypothesis.settings.load_profile("ci" if judges else "everyday")
     if not hasattr(config, "workerinput"):
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # the run cleans up, as after Ctrl-C
         if "TMPDIR" not in os.environ and folders.has_room():

@@ -13,7 +13,13 @@ FILE = "tests/test_linear_parsers.py"
 
 @pytest.mark.parametrize(
     ("arguments", "ci", "profile"),
-    [([], {}, "everyday"), ([], {"CI": "true"}, "ci"), (["--all"], {}, "ci"), ([FILE], {}, "ci")],
+    [
+        ([], {}, "everyday"),
+        ([], {"CI": "true"}, "ci"),
+        (["--all"], {}, "ci"),
+        (["--sample"], {}, "ci"),
+        ([FILE], {}, "ci"),
+    ],
 )
 def test_a_run_that_judges_a_change_takes_more_examples_and_always_the_same(
     arguments: list[str], ci: dict[str, str], profile: str

@@ -1,7 +1,7 @@
 """What the areas share: a service with an edge before it, and an edge before an origin that remembers."""
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -107,10 +107,11 @@ async def origin(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Orig
 
 @pytest.fixture(scope="package")
 async def gate(
-    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+    passing_database: Callable[[], AbstractContextManager[str]], tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Gate]:
-    async with running_gate(new_database(), tmp_path_factory.mktemp("gate")) as gate:
-        yield gate
+    with passing_database() as url:
+        async with running_gate(url, tmp_path_factory.mktemp("gate")) as gate:
+            yield gate
 
 
 @pytest.fixture(scope="package")

@@ -1,6 +1,7 @@
 """A server for tests."""
 
 from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager
 
 import pytest
 
@@ -9,9 +10,10 @@ from tests.support.forge import Forge, running_forge
 
 @pytest.fixture(scope="package")
 async def testing_forge(
-    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+    passing_database: Callable[[], AbstractContextManager[str]], tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Forge]:
     """Shared by the tests of what can be told apart by user and path."""
     folder = tmp_path_factory.mktemp("testing_forge")
-    async with running_forge(new_database(), folder, testing=True, allow_local_requests=True) as forge:
-        yield forge
+    with passing_database() as url:
+        async with running_forge(url, folder, testing=True, allow_local_requests=True) as forge:
+            yield forge

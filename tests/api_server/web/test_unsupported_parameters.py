@@ -50,6 +50,7 @@ GITLAB_HAS_NO_MORE = {
     "PUT /projects/{id}/triggers/{trigger_id}",
     "POST /user/emails",
     "POST /users/{id}/emails",
+    "DELETE /users/{id}",
     "POST /users/{user_id}/personal_access_tokens",
     "POST /personal_access_tokens/self/rotate",
     "POST /personal_access_tokens/{id}/rotate",
