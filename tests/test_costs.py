@@ -61,7 +61,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 def test_a_run_in_which_a_fast_test_costs_more_than_a_core_second_names_it() -> None:
     assert costs.too_expensive({DEAR: 1.01, CHEAP: 1.0}, {}) == [
-        f"Not recorded as slow, and above 1 core-seconds:\n  1.01 s {DEAR}"
+        f"Not recorded as slow (scripts/test --record), and above 1 core-seconds:\n  1.01 s {DEAR}"
     ]
     assert costs.too_expensive({DEAR: 9.0}, {DEAR: 0.25}) == []
     assert costs.too_expensive({DEAR: 9.0}, {DEAR: 0.24}) != []

@@ -1,10 +1,14 @@
 """Where the temporary files of a run are, and what becomes of them."""
 
 import contextlib
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
 
 from tests.support import folders
 from tests.support.checkout import CHECKOUT
@@ -49,7 +53,13 @@ def test_temporary_files_go_with_their_run_or_with_the_next_one(tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_only_memory_with_room_is_used() -> None:
+def test_only_memory_with_room_in_which_programs_may_be_run_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not folders.has_room(Path("/proc"))
     assert not folders.has_room(Path("/nowhere"))
     assert not folders.has_room(room=2**60)
+    memory = os.statvfs("/dev/shm")
+    with_flag = SimpleNamespace(f_flag=memory.f_flag | os.ST_NOEXEC, f_bavail=2**40, f_frsize=4096)
+    monkeypatch.setattr(os, "statvfs", lambda _: with_flag)
+    assert not folders.has_room(room=1)
+    with_flag.f_flag &= ~os.ST_NOEXEC
+    assert folders.has_room(room=1) == (" /dev/shm tmpfs " in Path("/proc/self/mounts").read_text())

@@ -10,6 +10,7 @@ VERSION = "3.11.9"
 RECORDER = """#!/bin/sh
 case "$*" in
 -c*) echo VERSION ${3-}; exit ;;
+'-I -S -c '*) echo VERSION; exit ;;
 '-m venv '*) mkdir -p "$4/bin"; for name in python lint-imports; do cp "$0" "$4/bin/$name"; done ;;
 '-m pip --version') ;;
 *) line=$(printf '%s|' "$PWD" "${PYTHONPATH-}" "$@"); printf '%s\\n' "$line" >>"$RECORD" ;;

@@ -13,13 +13,14 @@ import pytest
 from api_server.description.document import document
 from scripts.fuzz import judgement, leniency
 from tests.support.checkout import CHECKOUT
-from tests.support.outside import outside_python
+from tests.support.outside import INSTALLS, outside_python
 from tests.support.route_table import ROUTES
 
 #: One in so many operations is asked here, by the order of their ids: making data for one takes 50 ms.
 _ONE_IN = 8
 
 
+@INSTALLS
 def test_nothing_is_found() -> None:
     paths = document(ROUTES)["paths"]
     names = sorted(operation["operationId"] for item in paths.values() for operation in item.values())

@@ -326,7 +326,11 @@ class Judge:
 def too_expensive(core: Mapping[str, float], before: Mapping[str, float]) -> list[str]:
     """Says, for a failed run, which functions are not slow and cost more than they may."""
     named = {function: core[function] for function in _fast(core, before) if core[function] > MOST}
-    return [_named(f"Not recorded as slow, and above {MOST:g} core-seconds", named)] if named else []
+    return (
+        [_named(f"Not recorded as slow (scripts/test --record), and above {MOST:g} core-seconds", named)]
+        if named
+        else []
+    )
 
 
 def become_slow(core: Mapping[str, float], before: Mapping[str, float], factor: float) -> list[str]:

@@ -20,7 +20,7 @@ def files_below(folder: Path) -> list[Path]:
 
 
 def has_room(folder: Path = SHARED_MEMORY, room: int = _ROOM) -> bool:
-    """Whether it is in memory, and so many bytes can be written there."""
+    """Whether it is in memory, so many bytes can be written there, and programs that are may be run."""
     try:
         mounts = Path("/proc/self/mounts").read_text()
         memory = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
@@ -28,7 +28,8 @@ def has_room(folder: Path = SHARED_MEMORY, room: int = _ROOM) -> bool:
     except OSError:  # no Linux
         return False
     available = int(memory["MemAvailable"].split()[0]) * 1024
-    return f" {folder} tmpfs " in mounts and min(available, disk.f_bavail * disk.f_frsize) >= room
+    is_memory = f" {folder} tmpfs " in mounts and not disk.f_flag & os.ST_NOEXEC
+    return is_memory and min(available, disk.f_bavail * disk.f_frsize) >= room
 
 
 def move_temporary_files(place: Path = SHARED_MEMORY) -> Callable[[], None]:

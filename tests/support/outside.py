@@ -18,6 +18,8 @@ import pytest
 
 from tests.support.checkout import CHECKOUT
 
+#: Of tests that need it: the first one has to wait for the installation.
+INSTALLS = pytest.mark.timeout(900)
 #: Clients that have been generated, by the digest of the description; beside the environment that makes them.
 _KEPT = 3
 

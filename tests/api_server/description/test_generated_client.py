@@ -10,10 +10,12 @@ import pytest
 from api_server.description.document import document
 from tests.support.ci import ci_project
 from tests.support.forge import ROOT_TOKEN, Forge
-from tests.support.outside import generated_client, run_outside
+from tests.support.outside import INSTALLS, generated_client, run_outside
 from tests.support.route_table import ROUTES
 
 PROGRAM = Path(__file__).with_name("client_program.py")
+
+pytestmark = INSTALLS
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-simpy = pytest.importorskip("simpy")  # of the extra `bench`, which an older environment has without it
+simpy = pytest.importorskip("simpy")  # of the extra `test`, which an older environment has without it
 
 from scripts.bench.simulating import checking, closed_forms, edges, jobs, times  # noqa: E402
 from scripts.bench.simulating.stations import Station, Steps  # noqa: E402
