@@ -138,6 +138,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
     artifact_storing.setup(app)
     report_reading.setup(app)
     site.setup_named(app)
+    route_index.setup(app)
     _add_tasks(app)
     return app
 

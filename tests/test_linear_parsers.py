@@ -15,9 +15,18 @@ from api_server.ci.jobs.reports import reading
 from api_server.ci.runners import dotenv
 from api_server.git.remote import redaction
 from api_server.outbound.mail import letters
+from api_server.pages import named
 from api_server.pages.ci import log_text
+from api_server.web import request_data
+from api_server.web.errors import ApiError
 from common import conditions, http_dates, logs, ranges, static_paths
+from common.client_address import networks, way_of
 from storage_edge.rules import fields, selection, targeted
+
+
+def _parts(text: str) -> object:
+    """A form of several parts."""
+    return list(request_data._parts(text.encode(), "multipart/form-data; boundary=x"))
 
 
 def _rendered(text: str) -> object:
@@ -54,6 +63,22 @@ PARSERS: list[tuple[str, Callable[[str], Any], Callable[[int], str]]] = [
     ("logs of ends of sections", _rendered, lambda n: "section_end:1:a\r\x1b[0K" * (n // 20)),
     ("static paths", static_paths.parse, lambda n: "/a/-/raw/" + "-/raw/" * (n // 6)),
     ("addresses", letters.is_address, lambda n: "a." * (n // 2) + "@"),
+    ("forms", request_data.fields_of, lambda n: "a=" + "%41" * (n // 3)),
+    ("forms that are no text", request_data.fields_of, lambda n: "a=" + "%ff" * (n // 3)),
+    ("names of fields", request_data.fields_of, lambda n: "a" + "[b]" * (n // 3) + "=1"),
+    ("hashes in forms", request_data.fields_of, lambda n: "&".join(["a[b][c][d][]=1"] * (n // 15))),
+    ("elements of JSON", lambda text: request_data._elements(text.encode()), lambda n: "\\" * n + '"' * n),
+    ("parts", _parts, lambda n: '--x\r\nContent-Disposition: form-data; name="a"\r\n\r\n\r\n' * (n // 60)),
+    ("parts of quotes", _parts, lambda n: "--x\r\nContent-Disposition: form-data" + ';name="' * (n // 7)),
+    ("parts of blanks", _parts, lambda n: "--x\r\nContent-Disposition: form-data; name=" + " ;" * (n // 2)),
+    ("parts of boundaries", _parts, lambda n: "\r\n--" * (n // 4)),
+    ("full paths", named._leads_somewhere, lambda n: "a/" * (n // 2) + "a"),
+    ("full paths of one name", named._leads_somewhere, lambda n: "a." * (n // 2) + "/"),
+    (
+        "proxies",
+        lambda text: way_of(networks(["127.0.0.1"]), "127.0.0.1", [text]),
+        lambda n: "127.0.0.1," * (n // 10),
+    ),
     ("dotenv reports", lambda text: dotenv.parse(text.encode()), lambda n: "a=x" + " " * (n // 4) + "y"),
     (
         "a log full of secrets",
@@ -96,7 +121,7 @@ def _seconds(read: Callable[[str], Any], text: str) -> float:
     taken = []
     for _ in range(3):
         began = time.thread_time()
-        with contextlib.suppress(ValueError, ConfigError, dotenv.InvalidReport):
+        with contextlib.suppress(ValueError, ConfigError, dotenv.InvalidReport, ApiError):
             read(text)
         taken.append(time.thread_time() - began)
     return min(taken)

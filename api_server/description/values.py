@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import attrs
 import orjson
 
-from api_server.web.params import AtMost, CommaList, Unset, public_name
+from api_server.web.params import MAX_ITEMS, AtMost, CommaList, Unset, public_name
 
 Schema = dict[str, Any]
 
@@ -150,7 +150,7 @@ def _schema_of_one(kind: Any) -> Schema:
     if origin is Literal:
         return _enumeration(arguments)
     if origin in (list, CommaList):
-        return {"type": "array", "items": schema_of(arguments[0])}
+        return {"type": "array", "items": schema_of(arguments[0]), "maxItems": MAX_ITEMS}
     if origin is dict:
         return {"type": "object", "additionalProperties": True if arguments[1] is Any else {"type": "string"}}
     if kind is Any:

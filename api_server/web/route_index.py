@@ -4,7 +4,7 @@ import re
 
 import attrs
 from aiohttp import web
-from aiohttp.web_urldispatcher import AbstractResource, UrlDispatcher, UrlMappingMatchInfo
+from aiohttp.web_urldispatcher import AbstractResource, MatchInfoError, UrlDispatcher, UrlMappingMatchInfo
 
 #: A segment of a resource's pattern that is plain text, or one parameter.
 _SEGMENT = re.compile(r"/(?:\(\?P<\w+>\[\^\{\}/\]\+\)|((?:\w|\\-)+))(?=/|$)", re.ASCII)
@@ -19,37 +19,46 @@ def setup(app: web.Application) -> None:
 
 
 class RouteIndex:
-    """Finds what `router` finds, which is asked itself where nothing fits: it knows what to refuse how.
+    """Finds what `router` finds.
 
     As it does, those are tried first that share most of their text with the path, up to their first parameter, and of
-    these the first registered; but only those that look like the path.
+    these the first registered; but only those that look like the path, and no beginning is looked for that is longer
+    than all of theirs: a path may have thousands of segments.
     """
 
     def __init__(self, router: UrlDispatcher) -> None:
         self._router = router
-        self._search = router.resolve
         self._beginnings: dict[str, _Continued] = {}
+        #: Slashes in the longest beginning.
+        self._most = 0
 
     async def resolve(self, request: web.Request) -> UrlMappingMatchInfo:
         """What answers the request. To be called once the application is complete: its prefix is part of the paths."""
         beginnings = self._beginnings or self._filled()
         path = request.rel_url.path_safe
-        beginning = path
-        while beginning:
+        beginning = "/".join(path.split("/", self._most + 1)[: self._most + 1])
+        methods: set[str] = set()
+        more = True
+        while more:
             continued = beginnings.get(beginning)
             if continued is not None:
                 for resource in continued.candidates(path[len(beginning) :]):
-                    found, _allowed = await resource.resolve(request)
+                    found, allowed = await resource.resolve(request)
                     if found is not None:
                         return found
+                    methods |= allowed
+            more = bool(beginning)
             beginning = beginning.rpartition("/")[0]
-        return await self._search(request)
+        if methods:
+            return MatchInfoError(web.HTTPMethodNotAllowed(request.method, methods))
+        return MatchInfoError(web.HTTPNotFound())
 
     def _filled(self) -> "dict[str, _Continued]":
         for resource in self._router.resources():
             path = resource.canonical
             beginning = (path.partition("{")[0].rpartition("/")[0] if "{" in path else path).rstrip("/")
             self._beginnings.setdefault(beginning, _Continued()).add(resource, beginning.count("/"))
+        self._most = max(beginning.count("/") for beginning in self._beginnings)
         return self._beginnings
 
 

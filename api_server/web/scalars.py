@@ -15,7 +15,7 @@ class Refused(Exception):
 
 def integer(value: Any, _type: Any) -> int:
     if isinstance(value, str) and (
-        value.removeprefix("-").isdecimal() and value.isascii() and len(value) < 30
+        len(value) < 30 and value.isascii() and value.removeprefix("-").isdecimal()
     ):
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool) or not -(2**63) <= value < 2**63:

@@ -43,8 +43,10 @@ async def receive(
     fields: dict[str, str] = {}
     stored: dict[str, Any] = {}
     try:
+        number = 0  # of parts, which may have one name, or none
         async for part in await request.multipart():
-            if not isinstance(part, BodyPartReader) or len(fields) > _FIELDS:
+            number += 1
+            if not isinstance(part, BodyPartReader) or number > _FIELDS:
                 raise bad_request("the form is not understood")
             if part.name == "file" and not stored:
                 stored = await _store(part, objects, folder, grow)

@@ -1,6 +1,7 @@
 """The index of routes finds what aiohttp finds, for every route and for paths that none is of."""
 
 import re
+from itertools import product
 from urllib.parse import quote
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from api_server.api import ROUTES as API
 from api_server.web.route_index import RouteIndex
+from tests.support.forge import Forge
 from tests.support.route_table import ROUTES
 
 
@@ -30,6 +32,45 @@ def _router() -> UrlDispatcher:
 
 ROUTER = _router()
 INDEX = RouteIndex(ROUTER)
+
+
+async def test_the_whole_application_is_searched_alike(forge: Forge) -> None:
+    """Pages, git, files and what is in the root folder, too; and of a deep path only its first segments."""
+    router = forge.server.app.router
+    for method, path in product(("GET", "POST", "PROPFIND"), PATHS):
+        request = make_mocked_request(method, path)
+        found = await router.resolve(request)
+        assert _told(found) == _told(await UrlDispatcher.resolve(router, request)), path
+
+
+PATHS = (
+    *(
+        "/",
+        "//",
+        "/-/sign_in",
+        "/-/sign_in/",
+        "/-/assets/pages.css",
+        "/-/nothing",
+        "/admin",
+        "/api",
+        "/api/v4/version",
+    ),
+    *(
+        "/alice",
+        "/alice/app",
+        "/alice/app.git",
+        "/alice/app.git/info/refs",
+        "/alice/app/info/refs",
+        "/groups/a/b",
+    ),
+    *(
+        "/alice/app/-/raw/main/a",
+        "/alice/app/raw/main/a",
+        "/alice/app/-/archive/main/a.zip",
+        "/alice/app/-/jobs/1",
+    ),
+    *("/alice/app.git/info/lfs/objects/batch", "/-/emails/1/a", "/-/liveness", "/a" * 3000),
+)
 
 
 def _told(found: UrlMappingMatchInfo) -> object:

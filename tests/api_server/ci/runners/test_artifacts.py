@@ -120,6 +120,15 @@ async def test_what_is_too_large_is_413_and_leaves_nothing(forge: Forge) -> None
         assert len(files_below(folder)) == 2  # with its index
 
 
+async def test_a_form_of_very_many_parts_is_400(job: RunningJob) -> None:
+    """Of one name, too."""
+    part = b'--x\r\nContent-Disposition: form-data; name="artifact_type"\r\n\r\narchive\r\n'
+    headers = {"JOB-TOKEN": job.token, "Content-Type": "multipart/form-data; boundary=x"}
+    path = f"/jobs/{job.id}/artifacts"
+    answer = await job.client.request("POST", path, data=part * 1_000 + b"--x--\r\n", headers=headers)
+    assert answer.body == {"message": "400 Bad request - the form is not understood"}
+
+
 @pytest.mark.parametrize("body", [b"", b"--x\r\n", b"nonsense", b"--x\r\nno colon\r\n\r\n"])
 async def test_broken_forms_are_400(job: RunningJob, body: bytes) -> None:
     headers = {"JOB-TOKEN": job.token, "Content-Type": "multipart/form-data; boundary=x"}
