@@ -8,14 +8,18 @@ operand = $NAME | "text" | 'text' | null
 
 import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from threading import Lock
 
-from attrs import define
+from attrs import define, frozen
+from cachetools import LRUCache, cached
 
 from api_server.ci.config.patterns import parse_delimited
 
 MAX_LENGTH = 10_000
 MAX_PARENTHESES = 50
+#: Bytes that all expressions take that are kept, and that a parsed one takes for each of its characters.
+CACHE_MEMORY = 32 * 1024 * 1024
+MEMORY_OF_A_CHARACTER = 200
 
 Values = Mapping[str, str]
 Operand = Callable[[Values], str | None]
@@ -32,9 +36,19 @@ class _NotARegexError(Exception):
     """A variable on the right of `=~` holds no `/regex/`: the whole expression is false, as in GitLab."""
 
 
-@lru_cache(maxsize=1024)
 def parse(text: str) -> Condition:
     """A function from variables to whether the expression holds; ValueError when `text` is none."""
+    return _parse(text).holds
+
+
+@frozen
+class _Parsed:
+    holds: Condition
+    memory: int
+
+
+@cached(LRUCache(CACHE_MEMORY, getsizeof=lambda parsed: parsed.memory), key=lambda text: text, lock=Lock())
+def _parse(text: str) -> _Parsed:
     if len(text) > MAX_LENGTH:
         raise ValueError("invalid expression syntax: too long")
     parser = _Parser(_tokens(text))
@@ -48,7 +62,7 @@ def parse(text: str) -> Condition:
         except _NotARegexError:
             return False
 
-    return holds
+    return _Parsed(holds, 1000 + len(text) * MEMORY_OF_A_CHARACTER)
 
 
 def _tokens(text: str) -> list[tuple[str, str]]:

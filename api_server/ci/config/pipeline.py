@@ -1,6 +1,7 @@
 """From a configuration to the plan of one pipeline: workflow rules, each job's rules, variables, order."""
 
 import json
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,6 +28,8 @@ MAX_JOB_VARIABLES = 1000
 MAX_JOB_BYTES = 8 * 1024 * 1024
 #: Bytes of all jobs as they are written down.
 MAX_JOBS_BYTES = 32 * 1024 * 1024
+#: Of the processor's time, for the jobs of one file: each knows all variables that there are.
+MAX_SECONDS = 10.0
 NO_JOBS = "No stages / jobs for this pipeline."
 FILTERED = "Pipeline filtered out by workflow rules."
 
@@ -92,6 +95,7 @@ class _Planner:
         self._variables = variables
         self._variables_left = MAX_VARIABLES
         self._bytes_left = MAX_JOBS_BYTES
+        self._until = time.thread_time() + MAX_SECONDS
         #: Whether a job without `rules`, `only` and `except` is for branches and tags alone.
         self._default_refs = default_refs
 
@@ -112,6 +116,8 @@ class _Planner:
 
     def _planned(self, job: Mapping[str, Any], instance: Instance) -> PlannedJob | None:
         """The job when its rules want it in this pipeline."""
+        if time.thread_time() > self._until:
+            raise ConfigError(f"The jobs take more than {MAX_SECONDS:.0f} seconds to plan")
         inherited = inherits(job, "variables", [variable.key for variable in self._variables])
         variables = tuple(
             overlay(

@@ -183,7 +183,14 @@ def test_a_regular_expression_matches_whole_names(expression: str, name: str, se
     assert branches_matching(expression)(name) is selected
 
 
-@pytest.mark.parametrize("expression", ["(", "a(?=b)", r"(a)\1", "a{2000}"])
+def test_protected_names_fit_however_many_they_are() -> None:
+    rules = [*(f"release/{number}/*" for number in range(1_000)), "*" * 255, "main"]
+    selects = protected_branches(rules[:-2])
+    assert [selects(name) for name in ("release/999/x", "release/1000", "main")] == [True, False, False]
+    assert [protected_branches(rules[-2:])(name) for name in ("main", "anything")] == [True, True]
+
+
+@pytest.mark.parametrize("expression", ["(", "a(?=b)", r"(a)\1", "a{2000}", r"\pL{400}"])
 def test_what_re2_does_not_know_is_refused(expression: str) -> None:
     with pytest.raises(ValueError, match="is not a valid RE2 expression"):
         branches_matching(expression)

@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 
 from api_server.git import processes
+from api_server.mirrors import transport
 from api_server.mirrors.plan import Selection, branches_matching, protected_branches
 from api_server.mirrors.transport import RefsRefusedError
 from api_server.outbound.policy import Policy
@@ -236,6 +237,18 @@ async def test_a_run_ends_with_its_time_limit(source: BareRepository, http_targe
     http.before = hang
     outcome = await mirror(source, url, time_limit=0.3)
     assert outcome.last_error == "The refs of the target could not be listed: the target took too long."
+
+
+async def test_a_run_whose_branches_take_too_long_to_choose_says_so(
+    source: BareRepository, http_target: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "CHOOSING_SECONDS", 0.0)
+    source.set_refs({MAIN: source.commit("first")})
+    outcome = await mirror(source, http_target[1], Selection(branches_matching("m.*")))
+    assert outcome.last_error == (
+        "The branches to be pushed cannot be chosen: "
+        "Regular expressions and path patterns take too long; try simpler ones, or later"
+    )
 
 
 @pytest.mark.parametrize("accepted", [True, False])

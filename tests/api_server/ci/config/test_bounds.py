@@ -4,6 +4,7 @@ import time
 
 from attrs import evolve
 
+from api_server.ci.config import pipeline
 from api_server.ci.config.context import Repository
 from api_server.ci.config.errors import ConfigError
 from api_server.ci.config.pipeline import MAX_JOBS_BYTES, plan_pipeline
@@ -149,3 +150,8 @@ def test_one_job_has_so_many_variables_services_and_bytes():
     assert errors(f".long: &long {_LONG}\na: {{script: [{aliases}]}}") == (
         "a job: it is more than 8388608 bytes",
     )
+
+
+def test_planning_ends(monkeypatch):
+    monkeypatch.setattr(pipeline, "MAX_SECONDS", -1.0)
+    assert errors("a: {script: x}") == ("The jobs take more than -1 seconds to plan",)

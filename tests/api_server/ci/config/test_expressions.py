@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api_server.ci.config.expressions import parse
+from api_server.ci.config.expressions import _parse, parse
 
 KNOWN = {"A": "x", "EMPTY": "", "REF": "feature/v1", "PATTERN": "/^Feature/i", "PLAIN": "feature"}
 
@@ -124,3 +124,14 @@ def test_any_text_parses_or_is_a_value_error(text):
     except ValueError:
         return
     assert condition({"A": "/a/"}) in {True, False}
+
+
+def test_what_is_kept_is_bounded_by_its_bytes(monkeypatch):
+    cache = _parse.cache
+    cache.clear()
+    monkeypatch.setattr(cache, "_Cache__maxsize", 2_000_000)
+    for number in range(9):
+        assert parse(f"$N{number}" + " || $A" * 600)(KNOWN)
+    assert 0 < cache.currsize <= 2_000_000
+    assert len(cache) < 9
+    cache.clear()
