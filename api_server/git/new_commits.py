@@ -1,7 +1,8 @@
 """Commits that the server itself makes: of changed files, and of merges."""
 
 import asyncio
-from collections.abc import Sequence
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import attrs
@@ -51,6 +52,8 @@ class Person:
 
 #: The most that one of the files may have that git reads for itself: they are checked in memory.
 READ_BY_GIT_BYTES = 2**20
+#: Folders of all paths of one commit together: each may become an object, which is a file.
+MOST_FOLDERS = 20_000
 #: What git cuts off from both ends of names and addresses.
 _CUT_OFF = "".join(map(chr, range(33))) + ".,:;<>\"\\'"
 
@@ -133,6 +136,8 @@ async def merge_conflicts(repository: Repository, source: str, target: str) -> l
 
 
 def _changed(repository: Repository, actions: Sequence[FileAction], parent: str | None) -> "_Files":
+    if sum(action.path.count("/") for action in actions) > MOST_FOLDERS:
+        raise InvalidActionError(f"The files are in too many folders; {MOST_FOLDERS} are allowed in all.")
     files = _Files(repository, parent)
     for action in actions:
         files.apply(action)
@@ -174,10 +179,10 @@ class _Files:
         if commit is not None:
             self.index.read_tree(repository[commit].peel(pygit2.Tree))
         self.modes: dict[str, int] = {entry.path: int(entry.mode) for entry in self.index}
-        self.folders: dict[str, int] = {}
+        #: In order, so that what is in a folder stands together: counting each path's folders would take time, and
+        #: memory, that grow with the square of its length.
+        self.paths = sorted(self.modes)
         self.changed: set[str] = set()
-        for path in self.modes:
-            self._count_folders(path, 1)
 
     def apply(self, action: FileAction) -> None:
         if action.action == "create":
@@ -216,31 +221,30 @@ class _Files:
         return mode
 
     def _put(self, path: str, content: pygit2.Oid, mode: int, executable: bool | None) -> None:
-        if path in self.modes or path in self.folders:
-            raise InvalidActionError(f"A file or folder named {path!r} already exists.")
-        if blocking := [folder for folder in _folders(path) if folder in self.modes]:
-            raise InvalidActionError(f"{blocking[0]!r} is a file, so {path!r} cannot be in it.")
         if executable is not None:
             mode = FileMode.BLOB_EXECUTABLE if executable else FileMode.BLOB
         check_path(path, mode)
+        if path in self.modes or self._is_folder(path):
+            raise InvalidActionError(f"A file or folder named {path!r} already exists.")
+        if (
+            blocking := next((folder for folder in _folders(path) if folder in self.modes), None)
+        ) is not None:
+            raise InvalidActionError(f"{blocking!r} is a file, so {path!r} cannot be in it.")
         self.index.add(pygit2.IndexEntry(path, content, FileMode(mode)))
         self.modes[path] = mode
-        self._count_folders(path, 1)
+        insort(self.paths, path)
         self.changed.add(path)
 
     def _remove(self, path: str) -> None:
         self.index.remove(path)
         del self.modes[path]
-        self._count_folders(path, -1)
+        del self.paths[bisect_left(self.paths, path)]
         self.changed.discard(path)
 
-    def _count_folders(self, path: str, step: int) -> None:
-        for folder in _folders(path):
-            self.folders[folder] = self.folders.get(folder, 0) + step
-            if not self.folders[folder]:
-                del self.folders[folder]
+    def _is_folder(self, path: str) -> bool:
+        first = bisect_left(self.paths, f"{path}/")
+        return first < len(self.paths) and self.paths[first].startswith(f"{path}/")
 
 
-def _folders(path: str) -> list[str]:
-    parts = path.split("/")
-    return ["/".join(parts[:n]) for n in range(1, len(parts))]
+def _folders(path: str) -> Iterator[str]:
+    return (path[:end] for end, character in enumerate(path) if character == "/")

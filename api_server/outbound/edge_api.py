@@ -5,6 +5,10 @@ from typing import Any
 
 import aiohttp
 import attrs
+import orjson
+
+#: Bytes of an answer: a page of what is stored has a thousand URLs.
+MOST_BYTES = 16 * 2**20
 
 
 class EdgeRefuses(Exception):
@@ -64,5 +68,10 @@ class EdgeApi:
                 raise EdgeRefuses(answer.status)
             if answer.status == 204:
                 return {}
-            found = await answer.json(content_type=None)
+            body = bytearray()
+            async for piece in answer.content.iter_any():
+                body += piece
+                if len(body) > MOST_BYTES:
+                    raise aiohttp.ClientPayloadError(f"more than {MOST_BYTES} bytes")
+            found = orjson.loads(body)
             return found if isinstance(found, dict) else {}

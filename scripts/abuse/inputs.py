@@ -239,6 +239,17 @@ INPUTS: dict[str, Input] = {
     "push-commands": _simple(20_000, _push),
     "fetch-wants": _simple(40_000, _fetch),
     "lfs-objects": _simple(40_000, _lfs),
+    "deep-files": _of_mine(
+        1_000,
+        "/repository/commits",
+        lambda n: {
+            "branch": "main",
+            "commit_message": "a",
+            "actions": [
+                {"action": "create", "file_path": f"{i}/{'a/' * 1_000}a", "content": ""} for i in range(n)
+            ],
+        },
+    ),
     "commit-message": _of_mine(
         4_000_000,
         "/repository/commits",

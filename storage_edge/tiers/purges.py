@@ -12,6 +12,9 @@ from storage_edge.request_rules import origin_form
 #: Purges that are remembered; what began before the oldest of them is not stored.
 REMEMBERED: Final = 4096
 
+#: Of one purge: all that is stored is held against each prefix, and URLs are parsed.
+MOST: Final = {"keys": 10_000, "urls": 1_000, "prefixes": 100}
+
 
 class PurgeRequestError(ValueError):
     """The body of a purge is not what it should be; the text says what is wrong."""
@@ -101,6 +104,9 @@ def parse(document: object, origin: str) -> Purge:
         raise PurgeRequestError(
             "The body is a JSON object with lists keys, urls, prefixes and a boolean soft."
         )
+    for name, most in MOST.items():
+        if len(document.get(name, ())) > most:
+            raise PurgeRequestError(f"A purge names {most} {name} at most.")
     try:
         body = _converter.structure(document, _PurgeBody)
     except Exception as error:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import attrs
+import orjson
 import pytest
 
 from storage_edge.client.handlers import STORE
@@ -126,10 +127,16 @@ async def test_without_a_token_there_is_no_purge(start_edge: StartEdge) -> None:
         assert response.status == 404
 
 
+TOO_MANY = [
+    orjson.dumps({name: ["/a"] * number})
+    for name, number in (("keys", 10_001), ("urls", 1_001), ("prefixes", 101))
+]
+
+
 @pytest.mark.parametrize(
     "body",
     [b"", b"{", b"[]", b'{"keys": "project-1"}', b'{"keys": [1]}', b'{"soft": 1}', b'{"prefix": []}',
-     b'{"prefixes": ["group"]}', b'{"urls": ["/no/marker"]}', b'{"keys": ["\\u0000"]}', b"[" * 50_000],
+     b'{"prefixes": ["group"]}', b'{"urls": ["/no/marker"]}', b'{"keys": ["\\u0000"]}', b"[" * 50_000, *TOO_MANY],
 )  # fmt: skip
 async def test_a_purge_that_is_none_is_400_and_says_why(edge: Edge, body: bytes) -> None:
     async with edge.session.post(

@@ -9,6 +9,9 @@ from api_server.git.repositories import Repository
 from api_server.namespaces.projects.project import Project
 from api_server.web.errors import not_found
 
+#: Folders above a place that a page shows: each has a link with its whole path.
+MOST_SHOWN = 50
+
 
 @attrs.frozen
 class Place:
@@ -21,9 +24,10 @@ class Place:
 
     @property
     def trail(self) -> list[tuple[str, str]]:
-        """Names and paths of the folders above, then of the place itself."""
+        """Names and paths of the folders above, then of the place itself; of the nearest where there are many."""
         parts = self.path.split("/") if self.path else []
-        return [(name, "/".join(parts[: number + 1])) for number, name in enumerate(parts)]
+        numbers = range(max(0, len(parts) - MOST_SHOWN), len(parts))
+        return [(parts[number], "/".join(parts[: number + 1])) for number in numbers]
 
 
 async def place(request: web.Request, found: Project, rest: str) -> Place | None:

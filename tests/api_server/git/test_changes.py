@@ -56,6 +56,32 @@ async def test_file_actions_make_one_commit(repositories: Repositories) -> None:
     assert (entry.kind, entry.size) == ("executable", 3)
 
 
+async def test_a_folder_ends_with_its_last_file(repositories: Repositories) -> None:
+    first = await commit_files(
+        repositories.open(PROJECT),
+        "main",
+        [FileAction("create", path, b"") for path in ("a-b", "a/b", "a/c/d", "a0")],
+        new_commit(),
+        None,
+    )
+    for path in ("a", "a/c"):
+        with pytest.raises(InvalidActionError, match=f"A file or folder named '{path}' already exists"):
+            await act(repositories, first, FileAction("create", path, b""))
+    with pytest.raises(InvalidActionError, match="'a/b' is a file, so 'a/b/c' cannot be in it"):
+        await act(repositories, first, FileAction("create", "a/b/c", b""))
+    gone = [FileAction("delete", path) for path in ("a/b", "a/c/d")]
+    second = await act(repositories, first, *gone, FileAction("create", "a", b"file"))
+    assert set(await contents(repositories, second)) == {"a-b", "a", "a0"}
+
+
+async def test_a_commit_has_a_most_of_folders(repositories: Repositories) -> None:
+    """Each may become an object, which is a file: a thousand paths of a thousand folders would be a million."""
+    deep = [FileAction("create", f"{number}/{'a/' * 999}a", b"") for number in range(21)]
+    with pytest.raises(InvalidActionError, match="20000 are allowed"):
+        await act(repositories, None, *deep)
+    await act(repositories, None, *deep[:2])
+
+
 @pytest.mark.parametrize(
     "action",
     [

@@ -13,6 +13,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from api_server.outbound import edge_queries, edges
+from api_server.outbound.edge_api import EdgeApi
 from api_server.outbound.edges import EDGES
 from api_server.settings import Settings
 from api_server.state.database import connect
@@ -303,3 +304,20 @@ async def test_a_server_that_starts_leaves_the_others_time_to_come_back(scene: S
     app = scene.forge.server.app
     await edges.Edges(settings, app[EDGES]._session, scene.forge.database).list_own()
     assert await listed(scene) == {scene.first.url, scene.second.url}
+
+
+async def test_an_answer_that_does_not_end_is_not_read_to_its_end() -> None:
+    """What answers at a wrong URL is somebody else."""
+
+    async def endless(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while True:
+            await response.write(b" " * 2**20)
+
+    app = web.Application()
+    app.router.add_get("/-/status", endless)
+    async with TestServer(app) as server, aiohttp.ClientSession() as session:
+        api = EdgeApi(str(server.make_url("/")), TOKEN, session, 30.0)
+        with pytest.raises(aiohttp.ClientPayloadError, match="more than 16777216 bytes"):
+            await api.status()
