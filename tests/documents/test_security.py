@@ -1,5 +1,5 @@
-"""The map of docs/security.md: no cell is empty, and the settings, attacks and places that it names are there. (That its
-tests are is held by the test of links.)
+"""The map of docs/security.md: no cell is empty, and the settings, attacks and places that it names are there. The test
+of links holds that its tests are there.
 """
 
 import re
