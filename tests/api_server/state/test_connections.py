@@ -1,7 +1,7 @@
 """Connections: who gets which, who waits, and what becomes of one whose statement has been stopped."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 
