@@ -96,9 +96,11 @@ def test_on_a_slower_machine_nothing_has_grown() -> None:
     assert costs.grown(dict.fromkeys(before, 2.0), before, factor=2.0) == []
 
 
-#: Those that compute, that wait, that begin what others use, and whose module's or session's fixture computes.
+#: Those that compute, that wait, that begin what others use, that read any text, and whose module's or session's
+#: fixture computes.
 TESTS = """
 import time
+import hypothesis
 import pytest
 from tests.support.costs import shared
 
@@ -128,17 +130,23 @@ def test_waits():
 @pytest.mark.parametrize("number", [1, 2])
 def test_shares(number, of_the_module): ...
 
+@hypothesis.settings(max_examples=1, deadline=None)
+@hypothesis.given(hypothesis.strategies.text())
+def test_reads(text): ...
+
 def test_asks(postgres): ...
 
 def test_asks_more(postgres): ...
 """
 CONFTEST = """
+import hypothesis
 import pathlib
 from tests.support import costs
 from tests.support.costs import configure as pytest_configure, pytest_addoption, pytest_collection_modifyitems
 
 costs.RECORD = pathlib.Path(__file__).with_name("record")
 costs.MOST = 0.1
+hypothesis.settings.register_profile("everyday", max_examples=25)
 """
 #: Collects for each of several command lines and prints the tests that would be run.
 COLLECTING = """
@@ -171,7 +179,7 @@ def run(folder: Path, record: dict[str, float], *arguments: str) -> "subprocess.
 
 def test_slow_tests_are_run_first_where_all_are_and_where_they_are_named(tmp_path: Path) -> None:
     fast, slow = (
-        ["test_computes", "test_begins", "test_asks", "test_asks_more"],
+        ["test_computes", "test_begins", "test_reads", "test_asks", "test_asks_more"],
         ["test_waits", "test_shares[1]", "test_shares[2]"],
     )
     expected = [
@@ -183,7 +191,7 @@ def test_slow_tests_are_run_first_where_all_are_and_where_they_are_named(tmp_pat
         (["test_a.py", "-m", "not slow"], fast),
         (
             ["--sample"],
-            ["test_computes", "test_begins", "test_asks_more"],
+            ["test_computes", "test_begins", "test_reads", "test_asks_more"],
         ),  # with a database, the most expensive one
     ]
     lines = [PLAIN, *(arguments for arguments, _ in expected)]
@@ -207,7 +215,7 @@ def test_a_run_records_what_its_tests_compute_and_wait_but_not_what_a_session_sh
 
 def test_a_run_fails_that_has_a_fast_test_which_costs_too_much(tmp_path: Path) -> None:
     done = run(tmp_path, {"waits": 0.3}, "-m", "pytest", *PLAIN, "-n", "1")
-    assert "6 passed" in done.stdout, done.stdout
+    assert "7 passed" in done.stdout, done.stdout
     assert "above 0.1 core-seconds:\n  0." in done.stdout
     assert "s test_a.py::test_computes\n" in done.stdout
     assert done.returncode == 1

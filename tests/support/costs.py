@@ -146,6 +146,18 @@ def _share_of_examples(function: object) -> float:
     return min(1.0, everyday / hypothesis.settings().max_examples)
 
 
+@functools.cache
+def _prepare_hypothesis() -> None:
+    """Hypothesis makes tables of all characters for its first text, in a new checkout for a second."""
+
+    @hypothesis.settings(max_examples=1, database=None)
+    @hypothesis.given(hypothesis.strategies.text())
+    def is_text(text: str) -> None:
+        assert isinstance(text, str)
+
+    is_text()
+
+
 @attrs.frozen
 class Spent:
     """Seconds since the machine's start, without those in which this thread had no processor, and core-seconds; or
@@ -228,6 +240,8 @@ class Meter:
 
         Looking at all processes takes as long as some tests, so that it is not done for the shortest ones.
         """
+        if getattr(request.function, "is_hypothesis_test", False):
+            _prepare_hypothesis()
         began = time.monotonic()
         if began - self._looked > _SHORT:
             self._look()
