@@ -94,7 +94,6 @@ GITLAB_HAS_NO_MORE = {
     "POST /projects/{id}/jobs/{job_id}/play",
     "POST /runners",
     "POST /runners/verify",
-    "DELETE /users/{id}",
     "DELETE /runners",
     "DELETE /runners/managers",
     "POST /runners/reset_authentication_token",
