@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 FILES = {
     str(path.relative_to(ROOT)): path
@@ -39,6 +41,13 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 @functools.cache
 def tree_of(name: str) -> ast.Module:
     return ast.parse(FILES[name].read_text())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def trees() -> None:
+    """Parse all files before the first test, which would seem slow."""
+    for name in FILES:
+        tree_of(name)
 
 
 def functions(tree: ast.AST) -> Iterator[Function]:

@@ -29,7 +29,7 @@ SLOW = 0.25
 #: Seconds below which nothing is recorded.
 RECORDED_FROM = 0.1
 #: Core-seconds that an item may cost, on a machine of usual speed, without being recorded as slow.
-MOST = 1.0
+MOST = 2.0
 #: A recorded figure stays as it is while the measured one is within this share of it: measuring is not exact.
 _TOLERANCE = 0.3
 #: A second in which a test only waits counts as much: another worker uses the processor meanwhile.
