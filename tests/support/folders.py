@@ -9,7 +9,7 @@ from pathlib import Path
 
 #: In memory on Linux.
 SHARED_MEMORY = Path("/dev/shm")
-_PREFIX = "forgelet-tests-"
+_PREFIX = "fgl-tests-"
 #: Bytes that are free where a whole run has its files in memory.
 _ROOM = 4 * 2**30
 
