@@ -63,7 +63,7 @@ def test_of_two_secrets_that_begin_in_one_place_the_longest_is_hidden() -> None:
     ],
     ids=["two", "thirteen", "one as long as all", "many"],
 )
-@pytest.mark.parametrize("text", [b"a" * 2**18, b"a" * (2**18 - 1) + b"b", b"12345678" * 2**15])
+@pytest.mark.parametrize("text", [b"a" * 2**17, b"a" * (2**17 - 1) + b"b", b"12345678" * 2**14])
 def test_the_hardest_logs_and_secrets_take_milliseconds(text: bytes, secrets: list[bytes]) -> None:
     began = time.thread_time()
     done, held = mask(text, secrets)
