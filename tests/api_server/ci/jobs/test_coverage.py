@@ -86,11 +86,14 @@ async def test_no_more_than_the_end_of_a_log_is_looked_at(monkeypatch: pytest.Mo
         (b"1" + b"a" * 4_000, "|".join(f"a{{{number}}}x" for number in range(1, 60))),
     ],
 )
-async def test_the_hardest_logs_take_a_bounded_time(line: bytes, expression: str) -> None:
+async def test_the_hardest_logs_take_a_bounded_time(
+    line: bytes, expression: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sealing, "_SECONDS", 0.1)
     text = (line + b"\n") * (300_000 // len(line))
     began = time.process_time()
     found: Any = await coverage(text, expression)
-    assert time.process_time() - began < 3  # by the processor's clock, on the slowest machines
+    assert time.process_time() - began < 1  # by the processor's clock, on the slowest machines
     assert found in (None, 1.0)
 
 
