@@ -59,9 +59,9 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert (tmp_path / "record").read_text().splitlines()[-2:] == [f"0.26  {CHEAP}", f"12    {DEAR}"]
 
 
-def test_a_run_in_which_a_fast_test_costs_more_than_a_core_second_names_it() -> None:
-    assert costs.too_expensive({DEAR: 1.01, CHEAP: 1.0}, {}) == [
-        f"Not recorded as slow (scripts/test --record), and above 1 core-seconds:\n  1.01 s {DEAR}"
+def test_a_run_in_which_a_fast_test_costs_more_than_two_core_seconds_names_it() -> None:
+    assert costs.too_expensive({DEAR: 2.01, CHEAP: 2.0}, {}) == [
+        f"Not recorded as slow (scripts/test --record), and above 2 core-seconds:\n  2.01 s {DEAR}"
     ]
     assert costs.too_expensive({DEAR: 9.0}, {DEAR: 0.25}) == []
     assert costs.too_expensive({DEAR: 9.0}, {DEAR: 0.24}) != []
