@@ -172,12 +172,16 @@ def _request_in(frame: FrameType) -> web.BaseRequest | None:
 
 
 def _described(looks: list[_Look]) -> tuple[str, str, str]:
-    """Route, project and code of the one that was at work at all looks: many short steps are nobody's."""
-    if not looks or any(look.work is not looks[0].work for look in looks):
+    """Route, project and code of what was at work at more than half of the looks: many short steps are nobody's."""
+    by_work: dict[int, list[_Look]] = {}
+    for look in looks:
+        by_work.setdefault(id(look.work), []).append(look)
+    longest = max(by_work.values(), key=len, default=[])
+    if 2 * len(longest) <= len(looks):
         return "", "", ""
-    request = next((look.request for look in looks if look.request is not None), None)
+    request = next((look.request for look in longest if look.request is not None), None)
     route, project = ("", "") if request is None else (route_of(request), _project_of(request))
-    return route, project, looks[-1].code
+    return route, project, longest[-1].code
 
 
 def route_of(request: web.BaseRequest) -> str:

@@ -17,7 +17,7 @@ from common.client_settings import ClientSettings
 from common.loop_watch import LOOP_WATCH, Held, LoopWatch
 from common.shutdown import SHUTDOWN, Shutdown
 
-HELD = 0.3
+HELD = 0.2
 
 
 def compute(seconds: float = HELD) -> None:
@@ -71,8 +71,8 @@ async def test_a_request_that_holds_the_loop_is_named(server: Server, how: str) 
     await asyncio.sleep(0.1)
     (line,) = server.held
     assert (line["route"], line["project"]) == ("GET /api/v4/projects/{id}/busy", "group/app")
-    assert line["ms"] > HELD * 900
-    assert line["cpu_ms"] > HELD * 900
+    assert line["ms"] > HELD * 700
+    assert line["cpu_ms"] > HELD * 700
     assert server.count() == 1
     async with server.client.get("/-/readiness") as answer:
         part = (await answer.json())["event_loop"]
@@ -93,10 +93,10 @@ async def test_who_waits_for_the_machine_is_counted_and_not_blamed(server: Serve
 
 
 async def test_a_route_is_logged_once_a_minute(server: Server) -> None:
-    for _ in range(3):
+    for _ in range(2):
         await server.client.get("/api/v4/projects/1/busy?how=compute")
         await asyncio.sleep(0.1)
-    assert server.count() == 3
+    assert server.count() == 2
     assert len(server.held) == 1
 
 
