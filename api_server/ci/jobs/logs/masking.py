@@ -8,6 +8,7 @@ Both the log and the secrets are chosen by strangers: time is linear in their by
 
 from bisect import bisect_left
 from collections.abc import Collection, Sequence
+from itertools import islice, product
 
 from ahocorasick_rs import BytesAhoCorasick, Implementation, MatchKind
 
@@ -19,6 +20,9 @@ _MAX_COMPARED = 4 * 1024 * 1024
 #: So many bytes decide first, nearly always alone.
 _HEAD = 16
 _MASK = b"x"
+#: Patterns of bytes that no UTF-8 has, so that they overlap no secret. With few patterns the library would compare
+#: whole ones in each place that looks like a beginning, which takes text times secret.
+_FILLERS = [bytes(three) for three in islice(product(range(0xF8, 0x100), repeat=3), 65)]
 
 
 def mask(text: bytes, secrets: Collection[bytes]) -> tuple[bytes, bytes]:
@@ -48,8 +52,9 @@ def mask(text: bytes, secrets: Collection[bytes]) -> tuple[bytes, bytes]:
 def _matches(text: bytes, known: Sequence[bytes]) -> list[tuple[int, int]]:
     """Start and end of each secret: the leftmost one, the longest of those that begin there, then what follows it."""
     # the library would choose a table that takes minutes to make of a long secret
-    automaton = BytesAhoCorasick(known, MatchKind.LeftmostLongest, Implementation.ContiguousNFA)
-    return [(start, end) for _, start, end in automaton.find_matches_as_indexes(text)]
+    automaton = BytesAhoCorasick([*known, *_FILLERS], MatchKind.LeftmostLongest, Implementation.ContiguousNFA)
+    matches = automaton.find_matches_as_indexes(text)
+    return [(start, end) for index, start, end in matches if index < len(known)]
 
 
 def _first_beginning(text: bytes, known: Sequence[bytes], position: int) -> int:

@@ -57,19 +57,19 @@ def test_of_two_secrets_that_begin_in_one_place_the_longest_is_hidden() -> None:
     "secrets",
     [
         [b"bbbbbbbb", b"a" * 9_990 + b"00000000"],
+        [b"bbbbbbbb", b"fljob-cccccccc", b"a" * 60_000 + b"00000000"],
         [b"a" * 9_990 + b"%08d" % number for number in range(13)],
         [b"a" * MAX_SECRETS],
         [b"%08d" % number for number in range(MAX_SECRETS // 8)],
     ],
-    ids=["two", "thirteen", "one as long as all", "many"],
+    ids=["two", "three", "thirteen", "one as long as all", "many"],
 )
 @pytest.mark.parametrize("text", [b"a" * 2**17, b"a" * (2**17 - 1) + b"b", b"12345678" * 2**14])
 def test_the_hardest_logs_and_secrets_take_milliseconds(text: bytes, secrets: list[bytes]) -> None:
     began = time.thread_time()
     done, held = mask(text, secrets)
-    assert (
-        time.thread_time() - began < 0.2
-    )  # by the processor's clock; a hundredth of it is usual, minutes were
+    # by the processor's clock; a twentieth of it is usual, minutes were
+    assert time.thread_time() - began < 0.1
     assert len(done) + len(held) == len(text)
     assert not any(secret in done for secret in secrets)
 
