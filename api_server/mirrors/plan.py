@@ -5,10 +5,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 import attrs
 import re2
 
+from api_server.expressions import compile_expression
 from api_server.git.ref_names import BRANCHES, TAGS
 from api_server.git.remote.connection import Refs
 from api_server.git.remote.pushing import Change
-from common.expressions import compile_expression
 
 #: A text names no more refs than these.
 REPORTED_REFS = 100

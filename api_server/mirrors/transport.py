@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import attrs
 from aiohttp.abc import AbstractResolver
 
+from api_server.expressions import Allowance, TooCostly, allowed
 from api_server.git.remote.access import Remote
 from api_server.git.remote.connection import Connection, connect
 from api_server.git.remote.errors import (
@@ -31,7 +32,6 @@ from api_server.mirrors.urls import netloc
 from api_server.outbound.checks import check_url
 from api_server.outbound.destinations import MIRROR_SCHEMES, BlockedError
 from api_server.outbound.policy import Policy
-from common.expressions import Allowance, TooCostly, allowed
 
 #: Refs of a push after one of which the target took nothing; GitLab never pushes more at a time.
 SMALL_PUSH = 10

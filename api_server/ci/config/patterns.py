@@ -7,7 +7,7 @@ import re2
 from attrs import define, field
 
 from api_server.ci.config.errors import ConfigError
-from common.expressions import Expression, compile_expression
+from api_server.expressions import Expression, compile_expression
 
 _FLAGS = "ismU"
 _REGEX_OF_PROJECT = re.compile(r"(/.*?/[ismU]*)(?:@(.+))?", re.DOTALL)

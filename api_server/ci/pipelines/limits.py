@@ -3,10 +3,10 @@
 from aiohttp import web
 from cachetools import TTLCache
 
+from api_server.expressions import Allowance
 from api_server.settings import Settings
 from api_server.web.rate_limit import WINDOW, RateLimiter
 from common.concurrency import ConcurrencyLimiter
-from common.expressions import Allowance
 
 #: Files that are planned at a time, those of one project, and the seconds that others wait for their turn.
 PLANNED_AT_A_TIME = 2

@@ -13,6 +13,7 @@ from api_server.ci.pipelines import repository
 from api_server.ci.pipelines.creation_queries import Subject
 from api_server.ci.pipelines.limits import Limits
 from api_server.ci.pipelines.remote_files import ALL_SECONDS, RemoteFiles
+from api_server.expressions import TooCostly, allowed
 from api_server.git import references
 from api_server.git.errors import RepositoryMissingError
 from api_server.git.repositories import Repositories
@@ -20,7 +21,6 @@ from api_server.namespaces.projects import queries as projects
 from api_server.state.database import Database
 from api_server.state.errors import Unavailable
 from common.concurrency import TooBusy
-from common.expressions import TooCostly, allowed
 
 P = ParamSpec("P")
 T = TypeVar("T")

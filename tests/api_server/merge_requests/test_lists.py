@@ -91,7 +91,7 @@ async def test_lists_are_filtered_by_people_and_by_the_part_of_the_caller(
     ]:
         assert await iids(alice.api, f"{base}?{query}") == expected, query
     assert await iids(bob.api, f"{base}?scope=reviews_for_me") == [2]
-    for nobody in ("me", "9" * 19, "1" * 5000):
+    for nobody in ("me", "9" * 19, "1" * 1000):
         refused = await alice.api.get(f"{base}?assignee_id={nobody}")
         text = f"assignee_id should be an integer, 'None' or 'Any', however got {nobody}"
         assert (refused.status, refused.body) == (400, {"error": text})

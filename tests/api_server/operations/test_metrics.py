@@ -83,6 +83,7 @@ async def test_readiness_says_what_does_not_work(
         said = {name: part.get("message", "") for name, part in ready.body.items() if name != "status"}
         assert said.keys() == {
             "database", "disk", "key", "queue", "listener", "background", "object_store", "edges",
+            "event_loop",
         }  # fmt: skip
         assert "bytes are free on this disk" in said["disk"]
         assert said["key"].endswith("is missing: restore it from a backup")

@@ -32,6 +32,7 @@ SET_UP = {
     "creation_listeners", "default_branch_listeners", "ref_listeners", "end_of_protection_listeners",
     "merge_request_listeners", "failures", "remote_files", "signed_in_user", "operations_routes", "shutdown",
     "background", "movable_clock", "turnstile", "snapshots", "on_reset", "description",
+    "templates", "loop_watch",
     "counted",  # by which the figures of all workers are asked for
     "APP_KEY",  # aiohttp_cors
 }  # fmt: skip

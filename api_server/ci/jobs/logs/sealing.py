@@ -7,7 +7,7 @@ import secrets
 from api_server.ci.jobs.logs import queries
 from api_server.ci.jobs.logs.storage import Logs
 from api_server.ci.pipelines.job_queries import plan_of
-from common.expressions import Allowance, Expression, TooCostly, allowed, compile_expression
+from api_server.expressions import Allowance, Expression, TooCostly, allowed, compile_expression
 
 #: Bytes of a log that are looked at for the coverage, from its end, so many at a time; and of one line, from its end.
 _LOOKED_AT = 16 * 2**20

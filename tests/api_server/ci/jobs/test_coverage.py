@@ -9,7 +9,7 @@ import pytest
 from api_server.ci.jobs.logs import sealing
 from api_server.ci.jobs.logs.sealing import coverage_of, last_figure
 from api_server.ci.jobs.logs.storage import Logs
-from common.expressions import compile_expression
+from api_server.expressions import compile_expression
 
 
 class OneLog:

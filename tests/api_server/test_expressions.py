@@ -9,8 +9,8 @@ import re2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common import expressions
-from common.expressions import Allowance, Expression, TooCostly, allowed, compile_expression
+from api_server import expressions
+from api_server.expressions import Allowance, Expression, TooCostly, allowed, compile_expression
 
 
 @pytest.fixture(autouse=True)
