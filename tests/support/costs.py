@@ -323,7 +323,8 @@ class Judge:
             session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
         factor = slowness()
         lines = [*failures, *become_slow(self._core, before, factor)]
-        if self._config.option.all and self._config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        whole = self._config.option.all and not getattr(self._config.option, "lf", False)
+        if whole and self._config.args_source is pytest.Config.ArgsSource.TESTPATHS:
             lines += grown(measured, before, factor)
         for line in lines:
             self._config.get_terminal_writer().line(f"\n{line}", red=line in failures)
