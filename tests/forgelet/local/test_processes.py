@@ -51,7 +51,9 @@ def test_a_child_begins_with_nothing_of_ours(tmp_path: Path) -> None:
             for line in of_process(child.process.pid, "status").splitlines()
             if ":\t" in line
         )
-        assert int(status["SigIgn"], 16) == 1 << (signal.SIGHUP - 1)
+        # 32 and 33 are the C library's own: it has a child ignore them once a thread of ours was cancelled
+        ignored = int(status["SigIgn"], 16) & ~(0b11 << (32 - 1))
+        assert ignored == 1 << (signal.SIGHUP - 1)
         assert (int(status["SigBlk"], 16), int(status["NSsid"])) == (0, child.process.pid)
     finally:
         child.stop()
