@@ -109,8 +109,12 @@ def configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The slow ones first, so that no worker is left alone with them at the end."""
+    """The slow ones first, files with expensive ones before others: no worker is left alone with them at the end."""
     slow = [item for item in items if _recorded_cost(item) >= SLOW]
+    most: dict[Path, float] = {}
+    for item in slow:
+        most[item.path] = max(most.get(item.path, 0), _recorded_cost(item))
+    slow.sort(key=lambda item: most[item.path], reverse=True)
     for item in slow:
         item.add_marker("slow")
     others = [item for item in items if _recorded_cost(item) < SLOW]
