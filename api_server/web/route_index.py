@@ -8,6 +8,7 @@ from aiohttp.web_urldispatcher import AbstractResource, MatchInfoError, UrlDispa
 
 #: A segment of a resource's pattern that is plain text, or one parameter.
 _SEGMENT = re.compile(r"/(?:\(\?P<\w+>\[\^\{\}/\]\+\)|((?:\w|\\-)+))(?=/|$)", re.ASCII)
+_PARAMETER = re.compile(r"\{\w+\}", re.ASCII)
 #: More segments than any resource of a certain number has.
 _MANY = 32
 
@@ -42,7 +43,10 @@ class RouteIndex:
         while more:
             continued = beginnings.get(beginning)
             if continued is not None:
-                for resource in continued.candidates(path[len(beginning) :]):
+                rest = path[len(beginning) :]
+                for resource, text in continued.candidates(rest):
+                    if text not in rest:
+                        continue
                     found, allowed = await resource.resolve(request)
                     if found is not None:
                         return found
@@ -57,9 +61,13 @@ class RouteIndex:
         for resource in self._router.resources():
             path = resource.canonical
             beginning = (path.partition("{")[0].rpartition("/")[0] if "{" in path else path).rstrip("/")
-            self._beginnings.setdefault(beginning, _Continued()).add(resource, beginning.count("/"))
+            self._beginnings.setdefault(beginning, _Continued()).add(resource, beginning)
         self._most = max(beginning.count("/") for beginning in self._beginnings)
         return self._beginnings
+
+
+#: A resource, and the longest text of its path behind the beginning: looking for that text is cheaper than a match.
+_Candidate = tuple[AbstractResource, str]
 
 
 @attrs.frozen
@@ -83,20 +91,21 @@ class _Continued:
     """The resources whose paths have one beginning, in the order of their registration."""
 
     def __init__(self) -> None:
-        self._resources: list[tuple[AbstractResource, _Look]] = []
+        self._resources: list[tuple[_Candidate, _Look]] = []
         #: Texts of second segments (None: there is a resource with another thing there), with those of fourth ones.
         self._texts: dict[str | None, set[str]] = {None: set()}
         #: By how a path looks, of which there are not many.
-        self._candidates: dict[tuple[int, str | None, str | None], tuple[AbstractResource, ...]] = {}
+        self._candidates: dict[tuple[int, str | None, str | None], tuple[_Candidate, ...]] = {}
 
-    def add(self, resource: AbstractResource, skipped: int) -> None:
-        """`skipped` is how many segments the beginning has."""
-        look = _look(resource, skipped)
-        self._resources.append((resource, look))
+    def add(self, resource: AbstractResource, beginning: str) -> None:
+        """Add a resource of this beginning."""
+        look = _look(resource, beginning.count("/"))
+        text = max(_PARAMETER.split(resource.canonical.removeprefix(beginning)), key=len)
+        self._resources.append(((resource, text), look))
         self._texts.setdefault(look.second, set()).update([look.fourth] if look.fourth else [])
 
-    def candidates(self, rest: str) -> tuple[AbstractResource, ...]:
-        """Those that a path can be of which goes on with `rest`."""
+    def candidates(self, rest: str) -> tuple[_Candidate, ...]:
+        """Those that a path can be of which goes on with `rest`, if it contains their texts."""
         segments = rest.split("/", _MANY)
         second = segments[2] if len(segments) > 2 and segments[2] in self._texts else None
         fourth = segments[4] if len(segments) > 4 else None
@@ -106,7 +115,7 @@ class _Continued:
         known = self._candidates.get(look)
         if known is None:
             path = _Look(*look)
-            known = tuple(resource for resource, look in self._resources if look.fits(path))
+            known = tuple(candidate for candidate, look in self._resources if look.fits(path))
             self._candidates[path.segments or 0, second, fourth] = known
         return known
 
