@@ -141,14 +141,14 @@ def compile_expression(text: str) -> Expression:
     `TooCostly`."""
     if (allowance := _allowance.get()) is not None:
         allowance.count(text)
-    found = _compile(text)
-    if isinstance(found, Expression):
-        return found
-    raise ValueError(found)
+    compiled = _compile(text)
+    if isinstance(compiled, Expression):
+        return compiled
+    raise ValueError(compiled)
 
 
-def _memory(found: Expression | str) -> int:
-    return MAX_MEMORY if isinstance(found, Expression) else len(found)
+def _memory(compiled: Expression | str) -> int:
+    return MAX_MEMORY if isinstance(compiled, Expression) else len(compiled)
 
 
 @cached(LRUCache(CACHE_MEMORY, getsizeof=_memory), key=lambda text: text, lock=threading.Lock())

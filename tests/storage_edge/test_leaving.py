@@ -183,10 +183,10 @@ async def test_a_purge_is_carried_out_though_its_client_leaves(
     begun, gate = asyncio.Event(), asyncio.Event()
     purge = store.purge
 
-    async def slowly(wanted: Purge) -> int:
+    async def slowly(request: Purge) -> int:
         begun.set()
         await gate.wait()
-        return await purge(wanted)
+        return await purge(request)
 
     monkeypatch.setattr(store, "purge", slowly)
     body = b'{"prefixes": ["/"]}'
