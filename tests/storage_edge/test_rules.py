@@ -1,5 +1,6 @@
 """Properties of the pure rules: no field value breaks them, no combination of directives leaks."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from multidict import CIMultiDict, CIMultiDictProxy
@@ -75,6 +76,15 @@ def test_nothing_is_used_past_what_it_allows(
     if age >= policy.lifetime:
         assert not policy.strict
         assert age - policy.lifetime <= max(policy.stale_while_revalidate, max_stale or 0)
+
+
+@pytest.mark.parametrize("directive", ["must-revalidate", "proxy-revalidate", "s-maxage=10", "no-cache"])
+def test_what_forbids_stale_use_counts_more_than_what_allows_it(directive: str) -> None:
+    allows = "max-age=10, stale-while-revalidate=100, stale-if-error=100"
+    policy = freshness.policy(200, _headers(Cache_Control=f"{allows}, {directive}"), NOW)
+    assert reuse.decide(policy, 20) is Reuse.VALIDATE
+    assert reuse.decide(policy, 20, RequestDirectives(max_stale=100)) is Reuse.VALIDATE
+    assert not reuse.may_use_on_error(policy, 20)
 
 
 @given(CACHE_CONTROL, st.floats(0, 20_000))
