@@ -70,7 +70,7 @@ from api_server.static_objects.archive_builds import ARCHIVES
 from api_server.static_objects.limits import LIMITS, Limits
 from api_server.status_checks import tasks as status_check_tasks
 from api_server.testing import joining as testing
-from api_server.web import cors, notices, route_index
+from api_server.web import cors, notices, route_index, spare_slashes
 from api_server.web.auth import TOKENS
 from api_server.web.conditional import entity_tags
 from api_server.web.context import CLOCK, DATABASE, SETTINGS, VAULT
@@ -87,6 +87,8 @@ from common.listening import Endpoint
 from common.serving import Serving
 from common.shutdown import SHUTDOWN, Shutdown
 
+#: The prefix of the API's paths.
+API = "/api/v4"
 #: Bytes that are read of a body before somebody wants it; twice as many for a moment.
 READ_BUFFER = 64 * 1024
 
@@ -127,7 +129,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
     read_metrics = metrics.setup(app, registry)
     checks = readiness.checks(app)
     operations.setup(app, settings, registry, checks, read_metrics=read_metrics, summed=metrics.SUMMED)
-    app.add_subapp("/api/v4", _api())
+    app.add_subapp(API, _api())
     description.setup(app, ROUTES, urlsplit(settings.base_url).path)
     testing.setup(app, settings)
     site.setup(app)
@@ -139,6 +141,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
     report_reading.setup(app)
     site.setup_named(app)
     route_index.setup(app)
+    spare_slashes.setup(app, API)
     _add_tasks(app)
     return app
 
