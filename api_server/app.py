@@ -30,7 +30,7 @@ from api_server.code.branches.changes import END_OF_PROTECTION_LISTENERS
 from api_server.code.git_http import handlers as git_http
 from api_server.code.lfs import handlers as lfs
 from api_server.code.quotas import QUOTAS, Quotas
-from api_server.code.repository import first_commit
+from api_server.code.repository import first_commit, found_file
 from api_server.description import handlers as description
 from api_server.git.child_limits import ChildLimits, set_limits
 from api_server.git.repositories import REPOSITORIES, Repositories
@@ -177,6 +177,7 @@ def _furnish(app: web.Application, settings: Settings, clock: Clock) -> None:
     app[LIMITS] = Limits(settings)
     archive_builds.setup(app)
     reading.setup(app, settings)
+    found_file.setup(app)
     app[JOBS_LIMIT] = RateLimiter("jobs", lambda: settings.jobs_rate_limit)
     app[THROTTLE] = Throttle()
     app[MERGE_REQUEST_LISTENERS] = []
