@@ -40,6 +40,7 @@ from api_server.merge_requests.events import MERGE_REQUEST_LISTENERS
 from api_server.merge_requests.merging import auto_merge, rebase
 from api_server.merge_requests.notes import system_notes
 from api_server.merge_requests.versions import recording as versions
+from api_server.merge_requests.versions import sizes as version_sizes
 from api_server.mirrors import tasks as mirror_tasks
 from api_server.namespaces import personal, removal
 from api_server.namespaces.access_tokens import tasks as access_token_tasks
@@ -249,6 +250,7 @@ def _add_tasks(app: web.Application) -> None:
     auto_merge.setup(app)
     rebase.setup(app)
     versions.setup(app)
+    version_sizes.setup(app)
     system_notes.setup(app)
     pipeline_making.setup(app)
     status_check_tasks.setup(app)

@@ -24,7 +24,9 @@ def setup(app: web.Application, prefix: str) -> None:
         rest = path[start.end() :].rstrip("/")
 
         async def at(path: str) -> UrlMappingMatchInfo:
-            return await resolve(request.clone(rel_url=request.rel_url.with_path(prefix + path, encoded=True)))
+            return await resolve(
+                request.clone(rel_url=request.rel_url.with_path(prefix + path, encoded=True))
+            )
 
         found = await at(path[start.end() :])
         if _is_known(found) or ("//" in rest and _is_known(await at(_SLASHES.sub("/-/", rest)))):

@@ -170,7 +170,9 @@ async def show_file(request: web.Request, wanted: OneFile, found: Project) -> we
     if request.method != "HEAD":
         file.require_size(context.settings(request).file_json_limit)
     file = await file.with_history(request, repository)
-    return await blobs.send_json(request, repository, file.entry, file.values, file.headers, streaming(request))
+    return await blobs.send_json(
+        request, repository, file.entry, file.values, file.headers, streaming(request)
+    )
 
 
 @routes.get(

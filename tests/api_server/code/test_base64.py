@@ -38,12 +38,11 @@ DECODED: dict[str, bytes | None] = {
 }
 
 
-def _decoded(content: str) -> bytes | None:
+def _decoded(content: str) -> object:
     try:
         return decoded(content, "base64")
     except ApiError as refused:
-        assert (refused.status, refused.body) == (400, REFUSED)
-        return None
+        return None if refused.body == REFUSED else refused.body
 
 
 def test_base64_is_read_as_go_reads_it() -> None:

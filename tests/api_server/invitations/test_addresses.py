@@ -55,12 +55,11 @@ ADDRESSES = {
 }
 
 
-def _is_taken(address: str) -> bool:
+def _is_taken(address: str) -> object:
     try:
         return recipients.read([address], None).emails == [address]
     except ApiError as refused:
-        assert (refused.status, refused.body) == (400, REFUSED)
-        return False
+        return False if refused.body == REFUSED else refused.body
 
 
 def test_an_address_has_two_names_behind_its_at() -> None:

@@ -24,7 +24,7 @@ PATHS: dict[str, str | None] = {
     "/api/v4/projects/{id}//jobs/": "/api/v4/projects/{id}/jobs",
     "/api/v4/projects/{path}/": "/api/v4/projects/{path}",
     "/api/v4//projects/{path}//repository//branches/main/": "/api/v4/projects/{path}/repository/branches/main",
-    "/api/v4/projects/{id}/repository/files/README.md/?ref=main": "/api/v4/projects/{id}/repository/files/README.md?ref=main",
+    "/api/v4/projects/{id}/repository/tree/?ref=main": "/api/v4/projects/{id}/repository/tree?ref=main",
     "/api/v4/projects//jobs": None,
     "/api/v4/projects/{id}/repository/branches//protect": None,
     "/api/v4/groups//members": None,

@@ -18,7 +18,8 @@ async def _places(forge: Forge, project: CiProject) -> dict[str, tuple[str, Any]
     where = project.url
     owner = forge.root
     schedule = await owner.post(
-        f"{where}/pipeline_schedules", {"description": "a", "ref": "topic", "cron": "1 1 1 1 *", "active": False}
+        f"{where}/pipeline_schedules",
+        {"description": "a", "ref": "topic", "cron": "1 1 1 1 *", "active": False},
     )
     trigger = await owner.post(f"{where}/triggers", {"description": "a"})
     group = await forge.group()
