@@ -141,7 +141,6 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
     artifact_storing.setup(app)
     report_reading.setup(app)
     site.setup_named(app)
-    route_index.setup(app)
     spare_slashes.setup(app, API)
     _add_tasks(app)
     return app

@@ -9,12 +9,14 @@ import re
 from aiohttp import web
 from aiohttp.web_urldispatcher import UrlMappingMatchInfo
 
+from api_server.web.route_index import RouteIndex
+
 _SLASHES = re.compile("/{2,}")
 
 
 def setup(app: web.Application, prefix: str) -> None:
-    """Let `app` take such paths below `prefix`. To be called after everything else that changes its router."""
-    resolve = app.router.resolve
+    """Let `app`, all of whose routes are registered, find them by the index, and such paths below `prefix`."""
+    resolve = RouteIndex(app.router).resolve
     below = re.compile(f"{prefix.replace('/', '/+')}(?=/)")
 
     async def find(request: web.Request) -> UrlMappingMatchInfo:
