@@ -81,7 +81,7 @@ async def create(
         labels=edit.labels or [],
         source_branch=source_branch,
         target_branch=target_branch,
-        remove_source_branch=bool(edit.remove_source_branch),
+        remove_source_branch=edit.remove_source_branch,
         squash=edit.squash,
     )
     await name_people(transaction, project.id, made.id, edit.people)

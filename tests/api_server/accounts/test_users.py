@@ -46,7 +46,7 @@ FOR_EVERYBODY = BASIC | {
 FOR_ONESELF = FOR_EVERYBODY | {
     "last_sign_in_at": NOTHING,
     "confirmed_at": MOMENT,
-    "last_activity_on": NOTHING,
+    "last_activity_on": TEXT,
     "email": TEXT,
     "theme_id": NUMBER,
     "color_scheme_id": NUMBER,
