@@ -7,6 +7,7 @@ import pytest
 from tests.api_server.static_objects.places import FILES, Place
 from tests.support.forge import Forge
 from tests.support.git_client import Git, git_url, push_files
+from tests.support.wire import request, talk
 
 
 @pytest.mark.parametrize("marker", ["-/raw", "raw"])
@@ -148,6 +149,18 @@ async def test_a_line_feed_is_a_character_like_others_in_a_file_name(forge: Forg
 
 async def test_an_lfs_pointer_is_served_as_what_it_is(public: Place) -> None:
     assert (await public.get("/-/raw/main/model.lfs")).body == FILES["model.lfs"]
+
+
+async def test_a_target_may_have_the_absolute_form_and_is_not_too_long(public: Place) -> None:
+    path = f"/{public.path}/-/raw/main/docs/guide.md"
+    async with talk(public.forge.settings.port) as client:
+        for target in (path, f"http://other.example{path}?inline=true", f"HTTP://[::1]:8080{path}"):
+            await client.send(request("GET", target))
+            head = await client.head()
+            assert (target, head[:12]) == (target, b"HTTP/1.1 200")
+            assert await client.reader.readexactly(6) == b"guide\n"
+        await client.send(request("GET", f"{path}{'x' * 8000}"))
+        assert (await client.head())[:12] == b"HTTP/1.1 414"
 
 
 async def test_a_matching_entity_tag_gets_304(public: Place) -> None:
