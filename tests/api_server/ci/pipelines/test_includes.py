@@ -119,6 +119,19 @@ async def test_files_of_the_web_are_fetched_once_each_and_as_often_as_they_name_
     ]
 
 
+async def test_a_url_and_a_redirect_of_it_are_asked_for_as_they_are_written(
+    calling: CiProject, site: Site
+) -> None:
+    async def signed(_: web.Request) -> web.StreamResponse:
+        return web.Response(status=302, headers={"Location": "/%7Esigned.yml?sig=a%2Fb%3D"})
+
+    site.pages = {"/~e.yml": signed, "/~signed.yml": lambda _: b"b: {script: x}"}
+    said = await verdict(calling, f"include: '{site.url}/%7Ee.yml?sp=%2Frun&sig=a%2Bb%3D'")
+    assert (said["valid"], said["errors"]) == (True, [])
+    assert site.asked == ["/%7Ee.yml?sp=%2Frun&sig=a%2Bb%3D", "/%7Esigned.yml?sig=a%2Fb%3D"]
+    assert said["includes"][0]["location"] == f"{site.url}/%7Ee.yml"
+
+
 async def moved(_: web.Request) -> web.StreamResponse:
     raise web.HTTPFound("/b.yml")
 
