@@ -9,7 +9,7 @@ from attrs import define, field
 from api_server.ci.config.errors import ConfigError
 from api_server.expressions import Expression, compile_expression
 
-_FLAGS = "ismU"
+_DELIMITED = re.compile(r"^/(.*)/([ismU]*)$", re.MULTILINE)
 _REGEX_OF_PROJECT = re.compile(r"(/.*?/[ismU]*)(?:@(.+))?", re.DOTALL)
 _MAGIC = set("*?[{\\")
 MAX_GLOB = 1000
@@ -26,11 +26,15 @@ def compile_regex(text: str) -> Expression:
 
 
 def parse_delimited(text: str) -> Expression:
-    """The compiled expression of `/text/flags`, flags of `i`, `s`, `m`, `U`; ValueError for anything else."""
-    body, slash, flags = text.rpartition("/")
-    if not slash or not body.startswith("/") or len(body) < 2 or set(flags) - set(_FLAGS):
+    """The compiled expression of `/text/flags`, flags of `i`, `s`, `m`, `U`; ValueError for anything else.
+
+    Of several lines the first one that is so counts, as in GitLab.
+    """
+    match = _DELIMITED.search(text)
+    if match is None:
         raise ValueError("should be a regular expression between slashes")
-    return compile_regex((f"(?{flags})" if flags else "") + body[1:])
+    body, flags = match.groups()
+    return compile_regex((f"(?{flags})" if flags else "") + body)
 
 
 def ref_and_project(text: str) -> tuple[str, str | None]:
