@@ -200,7 +200,7 @@ condition = _parsed_by(expressions.parse, "invalid expression syntax")
 ref = _parsed_by(
     patterns.check_ref, "config should be an array of strings or regular expressions using re2 syntax"
 )
-glob = _parsed_by(patterns.compile_glob, "config should be an array of path patterns")
+glob = _parsed_by(patterns.compile_glob, "config has a path pattern that is too large")
 
 
 def script(at: str, value: Any) -> Iterator[str]:

@@ -5,8 +5,8 @@ and        = comparison ("&&" comparison)*
 comparison = operand (("==" | "!=" | "=~" | "!~") (operand | regex))*
 operand    = "(" or ")" | $NAME | "text" | 'text' | null
 
-An operator gives a value, as in Ruby: `&&` and `||` one of their operands, where an empty text counts as true. The whole
-expression holds unless its value is null, false or a blank text.
+An operator gives a value, as in Ruby: `&&` and `||` give one of their operands, where an empty text counts as true. The
+whole expression holds unless its value is null, false or a blank text.
 """
 
 import re

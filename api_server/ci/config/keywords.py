@@ -46,7 +46,9 @@ MAX_PARALLEL = 200
 
 _globs = Each(glob, at_most=50)
 _changes = ByType({list: _globs, dict: Fields({"paths": _globs, "compare_to": text}, ["paths"], ["regexp"])})
-_exists = ByType({list: _globs, dict: Fields({"paths": _globs}, ["paths"], ["project", "ref", "regexp"])})
+_exists = ByType(
+    {str: glob, list: _globs, dict: Fields({"paths": _globs}, ["paths"], ["project", "ref", "regexp"])}
+)
 
 
 def _listed(at: str, value: Any) -> Iterator[str]:
