@@ -16,7 +16,14 @@ from api_server.ci.config.names import MAX_NAME
 Check = Callable[[str, Any], Iterator[str]]
 
 MAX_LIST_NESTING = 10
-_NAMES = {str: "a string", dict: "a hash", list: "an array", bool: "a boolean value", int: "an integer"}
+_NAMES = {
+    str: "a string",
+    dict: "a hash",
+    list: "an array",
+    bool: "a boolean value",
+    int: "an integer",
+    float: "a number",
+}
 
 
 def of_type(*types: type) -> Check:
@@ -148,11 +155,11 @@ def integer(low: int, high: int) -> Check:
 
 
 def duration(*, at_most: int | None = None, never: bool = False) -> Check:
-    """A duration of at least a second, or one that may also be `never`."""
+    """A duration of at least a second, or one that may also be `never`; as in GitLab it is text."""
 
     def check(at: str, value: Any) -> Iterator[str]:
         try:
-            seconds = durations.parse(value) if type(value) in {str, int} else -1
+            seconds = durations.parse(value) if isinstance(value, str) else -1
         except ValueError:
             seconds = -1
         if seconds < 0 or (seconds == durations.NEVER and not never):

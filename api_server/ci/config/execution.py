@@ -58,13 +58,13 @@ texts = Each(text)
 text_or_texts = ByType({str: text, list: texts})
 exit_codes = ByType({int: integer(0, 255), list: Each(integer(0, 255))})
 #: What a variable may be without a hash around it.
-plain = of_type(str, int, bool)
+plain = of_type(str, int, float, bool)
 job_variable = Fields({"value": plain, "expand": boolean})
 
 
 def variables(long_form: Fields) -> EachValue:
     """A hash of variables: short ones are their value, and null is one that is empty."""
-    short: dict[type, Check] = {str: anything, int: anything, bool: anything, NoneType: anything}
+    short: dict[type, Check] = dict.fromkeys((str, int, float, bool, NoneType), anything)
     complaint = "variable definition must be either a string or a hash"
     return EachValue(ByType({**short, dict: long_form}, complaint))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import evolve
 
-from api_server.ci.config import durations
+from api_server.ci.config import durations, scalars
 from api_server.ci.config.checks import flatten
 from api_server.ci.config.context import Context
 from api_server.ci.config.errors import ConfigError
@@ -44,14 +44,8 @@ def variables_of(value: Hash | None) -> tuple[Variable, ...]:
     for key, inner in (value or {}).items():
         definition = inner if isinstance(inner, dict) else {"value": inner}
         raw = definition.get("expand") is False
-        found.append(Variable(key, _spelled(definition.get("value")), raw=raw))
+        found.append(Variable(key, scalars.spell(definition.get("value")), raw=raw))
     return tuple(found)
-
-
-def _spelled(value: str | int | bool | None) -> str:
-    if value is None:
-        return ""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _given(value: Hash) -> dict[str, Any]:
