@@ -98,7 +98,6 @@ def build(
 
 def _with_execution(planned: PlannedJob, job: Hash, context: Context) -> PlannedJob:
     """What a runner needs to know beside."""
-    caches = job.get("cache") or ()
     return evolve(
         planned,
         script=_texts(job.get("script")),
@@ -109,11 +108,9 @@ def _with_execution(planned: PlannedJob, job: Hash, context: Context) -> Planned
         timeout=durations.parse(job["timeout"]) if job.get("timeout") is not None else None,
         coverage=_coverage(job.get("coverage")),
         artifacts=_artifacts(job.get("artifacts")),
-        cache=tuple(
-            _cache(one, context) for one in (caches if isinstance(caches, list) else [caches]) if one
-        ),
+        cache=tuple(_cache(one, context) for one in flatten(job.get("cache")) or () if one),
         image=Image(**_image(job["image"])) if job.get("image") else None,
-        services=tuple(_service(one) for one in job.get("services") or ()),
+        services=tuple(_service(one) for one in flatten(job.get("services") or []) or ()),
         release=_release(job.get("release")),
     )
 
