@@ -239,6 +239,7 @@ def _trigger(value: Any, known: Known) -> Trigger | None:
         branch=expand(given["branch"], known) if given.get("branch") else None,
         include=tuple(_included(file, known) for file in files),
         depend=given.get("strategy") == "depend",
+        mirror=given.get("strategy") == "mirror",
         forward_yaml_variables=forward.get("yaml_variables") is not False,
         forward_pipeline_variables=bool(forward.get("pipeline_variables")),
     )

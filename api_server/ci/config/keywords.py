@@ -162,7 +162,7 @@ _trigger = ByType(
                 "project": text,
                 "branch": text,
                 "include": ByType({**_child, list: _children}),
-                "strategy": one_of("depend"),
+                "strategy": one_of("depend", "mirror"),
                 "forward": Fields({"yaml_variables": boolean, "pipeline_variables": boolean}),
             },
             beyond=["inputs"],
