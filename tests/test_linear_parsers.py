@@ -101,6 +101,8 @@ PARSERS: list[tuple[str, Callable[[str], Any], Callable[[int], str]]] = [
     ("conditions of rules", expressions.parse, lambda n: "$a =~ /" + "a" * (n // 2)),
     ("regular expressions", patterns.parse_delimited, lambda n: "/" + r"\pL" * (n // 3) + "/"),
     ("path patterns", patterns.compile_glob, lambda n: "**/" * (n // 3)),
+    ("path patterns of braces", patterns.compile_glob, lambda n: "{a}" * (n // 3)),
+    ("path patterns of sets", patterns.compile_glob, lambda n: "[a-b]" * (n // 5)),
     ("refs of `only`", patterns.check_ref, lambda n: "/" + "/@" * (n // 2)),
     ("numbers of jobs", reading.suite_name, lambda n: " 1 1" * (n // 4) + "x"),
     ("lists of jobs", reading.suite_name, lambda n: ": [" * (n // 3)),

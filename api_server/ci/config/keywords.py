@@ -10,10 +10,11 @@ from typing import Any
 from attrs import frozen
 
 from api_server.ci.config.checks import (
+    ANY_NESTING,
+    MAX_LIST_NESTING,
     ByType,
     Check,
     Each,
-    EachValue,
     Fields,
     boolean,
     condition,
@@ -26,7 +27,6 @@ from api_server.ci.config.checks import (
     one_of,
     ref,
     regex,
-    scalar,
     script,
     text,
 )
@@ -41,12 +41,15 @@ from api_server.ci.config.execution import (
     texts,
     variables,
 )
+from api_server.ci.config.names import MAX_NAME
 
 MAX_PARALLEL = 200
 
 _globs = Each(glob, at_most=50)
 _changes = ByType({list: _globs, dict: Fields({"paths": _globs, "compare_to": text}, ["paths"], ["regexp"])})
-_exists = ByType({list: _globs, dict: Fields({"paths": _globs}, ["paths"], ["project", "ref", "regexp"])})
+_exists = ByType(
+    {str: glob, list: _globs, dict: Fields({"paths": _globs}, ["paths"], ["project", "ref", "regexp"])}
+)
 
 
 def _listed(at: str, value: Any) -> Iterator[str]:
@@ -59,8 +62,30 @@ _global_variable = Fields(
     {"value": plain, "expand": boolean, "description": text, "options": texts}, together=_listed
 )
 
-_axis = ByType({str: text, int: scalar, list: Each(scalar, at_most=MAX_PARALLEL)})
-_matrix = Fields({"matrix": Each(EachValue(_axis), at_most=MAX_PARALLEL)}, required=["matrix"])
+
+def _row(at: str, value: dict[str, Any]) -> Iterator[str]:
+    """One hash of a matrix: variables, and the values that each has."""
+    several = [axis if isinstance(axis, list) else [axis] if axis != "" else [] for axis in value.values()]
+    if any(len(key) > MAX_NAME for key in value):
+        yield f"{at}:variables config has a key of more than {MAX_NAME} characters"
+    elif not all(several) or not all(type(one) in {str, int} for axis in several for one in axis):
+        yield f"{at}:variables config should be a hash of key value pairs, value can be an array"
+    elif not value:
+        yield f"{at}:variables config requires at least 1 items"
+
+
+_matrix = Fields(
+    {
+        "matrix": Each(
+            _row,
+            types=(dict,),
+            of="hashes",
+            at_most=MAX_PARALLEL,
+            too_many="config generates too many jobs (maximum is {})",
+        )
+    },
+    required=["matrix"],
+)
 
 
 def _written_out(at: str, value: Any) -> Iterator[str]:
@@ -82,7 +107,14 @@ _need = ByType(
         ),
     }
 )
-_needs = ByType({str: text, list: Each(_need, at_most=50, nested=True)})
+_needs = ByType(
+    {
+        str: text,
+        dict: _need,
+        list: Each(_need, types=(str, dict), of="hashes or strings", levels=ANY_NESTING),
+    },
+    "config can only be a Hash or an Array",
+)
 
 
 @frozen
@@ -115,6 +147,13 @@ _child: dict[type, Check] = {
     str: text,
     dict: _include(["template", "component", "artifact", "job", "inputs"], {}),
 }
+_children = Each(
+    ByType(_child),
+    types=(str, dict),
+    of="hashes or strings",
+    at_most=3,
+    too_many="config is too long (maximum is {})",
+)
 _trigger = ByType(
     {
         str: text,
@@ -122,8 +161,8 @@ _trigger = ByType(
             {
                 "project": text,
                 "branch": text,
-                "include": ByType({**_child, list: Each(ByType(_child), at_most=3)}),
-                "strategy": one_of("depend"),
+                "include": ByType({**_child, list: _children}),
+                "strategy": one_of("depend", "mirror"),
                 "forward": Fields({"yaml_variables": boolean, "pipeline_variables": boolean}),
             },
             beyond=["inputs"],
@@ -142,18 +181,19 @@ class Rules:
     item: Fields
 
     def __call__(self, at: str, value: Any) -> Iterator[str]:
-        rules = flatten(value) if isinstance(value, list) else None
-        if rules is None:
-            yield f"{at} config should be an array of hashes"
+        rules = flatten(value, MAX_LIST_NESTING) if isinstance(value, list) else None
+        if rules is None or not all(isinstance(rule, dict) for rule in rules):
+            place = at.removesuffix(":rules")
+            yield f"{place} rules should be an array containing hashes and arrays of hashes"
             return
-        for one in rules:
-            yield from self.item(f"{at}:rule", one)
-            if isinstance(one, dict) and (one.get("when") == "delayed") != (one.get("start_in") is not None):
+        for rule in rules:
+            yield from self.item(f"{at}:rule", rule)
+            if (rule.get("when") == "delayed") != (rule.get("start_in") is not None):
                 yield f"{at}:rule start_in should be given with when: delayed, and only there"
 
 
 _conditions = Each(condition)
-_refs = Each(ref)
+_refs = Each(ref, of="strings or regular expressions using re2 syntax")
 _only_hash = Fields({"refs": _refs, "variables": _conditions, "changes": _globs}, beyond=["kubernetes"])
 _only = ByType({str: ref, list: _refs, dict: _only_hash})
 
@@ -206,7 +246,7 @@ _release = Fields(
         "ref": text,
         "milestones": text_or_texts,
         "released_at": moment,
-        "assets": Fields({"links": Each(_release_link)}, required=["links"]),
+        "assets": Fields({"links": Each(_release_link, types=(dict,), of="hashes")}, required=["links"]),
     },
     required=["tag_name", "description"],
 )
@@ -275,7 +315,7 @@ _filter: dict[str, Check] = {**_rule_conditions, "when": one_of("always", "never
 GLOBAL: dict[str, Check] = {
     **{name: DEFAULT[name] for name in TOP_LEVEL_DEFAULTS},
     "default": Fields(DEFAULT, beyond=BEYOND_DEFAULT),
-    "stages": texts,
+    "stages": Each(text, levels=MAX_LIST_NESTING),
     "variables": variables(_global_variable),
     "workflow": Fields(
         {

@@ -139,14 +139,17 @@ def test_a_dependency_of_the_same_stage_is_taken_but_brings_nothing_unless_it_is
     assert jobs(text % ", needs: [a, b]")["c"].dependencies == ("a", "b")
 
 
-def test_a_variable_may_be_a_truth_value_or_nothing():
-    found = job("a: {script: x, variables: {A: true, B: , C: {expand: false}, D: 1.10, E: {value: no}}}")
+def test_a_variable_may_be_a_number_a_truth_value_or_nothing():
+    found = job(
+        "a: {script: x, variables: {A: true, B: , C: {expand: false}, D: 1.10, E: {value: no}, F: 017}}"
+    )
     assert [(one.key, one.value, one.raw) for one in found.variables] == [
         ("A", "true", False),
         ("B", "", False),
         ("C", "", True),
-        ("D", "1.10", False),
+        ("D", "1.1", False),
         ("E", "false", False),
+        ("F", "15", False),
     ]
 
 

@@ -112,7 +112,7 @@ SCRIPT = "script: make"
         ("test: {script: x, image: {entrypoint: [a]}}", "jobs:test:image config missing required keys: name"),
         (
             "test: {script: x, cache: [{}, {}, {}, {}, {}]}",
-            "jobs:test:cache config should have at most 4 items",
+            "jobs:test:cache config no more than 4 caches can be created",
         ),
         (
             "test: {script: x, parallel: 500}",
