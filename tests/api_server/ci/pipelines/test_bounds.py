@@ -1,8 +1,8 @@
 """What pipelines one person, one push or one file can have."""
 
 import asyncio
-import gc
 import contextlib
+import gc
 import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
