@@ -10,6 +10,7 @@ from typing import Any, Literal
 import attrs
 import pygit2
 
+from api_server.git.commit_text import Person, read_text
 from api_server.git.errors import NotFoundError
 from api_server.git.processes import run
 from api_server.git.ref_names import BRANCHES, FULL_SHA
@@ -29,23 +30,22 @@ _LAST_SECOND = 253402300799  # of the year 9999
 def commit_data(repository: Repository, sha: str) -> dict[str, Any]:
     """The commit with this full SHA in GitLab's shape (without `web_url`). Raises `NotFoundError`."""
     try:
-        commit = repository[sha].peel(pygit2.Commit)
+        text = read_text(repository, sha)
     except (KeyError, ValueError, pygit2.GitError) as problem:
         raise NotFoundError(f"The commit {sha} does not exist.") from problem
-    message = _text(commit.raw_message, commit.message_encoding)
-    committed = _date(commit.committer)
+    committed = _date(text.committer)
     return {
-        "id": str(commit.id),
-        "short_id": str(commit.id)[:SHORT_ID_DIGITS],
+        "id": sha,
+        "short_id": sha[:SHORT_ID_DIGITS],
         "created_at": committed,
-        "parent_ids": [str(parent) for parent in commit.parent_ids],
-        "title": _title(message),
-        "message": message,
-        "author_name": _text(commit.author.raw_name),
-        "author_email": _text(commit.author.raw_email),
-        "authored_date": _date(commit.author),
-        "committer_name": _text(commit.committer.raw_name),
-        "committer_email": _text(commit.committer.raw_email),
+        "parent_ids": text.parents,
+        "title": _title(text.message),
+        "message": text.message,
+        "author_name": text.author.name,
+        "author_email": text.author.email,
+        "authored_date": _date(text.author),
+        "committer_name": text.committer.name,
+        "committer_email": text.committer.email,
         "committed_date": committed,
     }
 
@@ -187,20 +187,11 @@ def _title(message: str) -> str:
     return first[: stop if stop > 0 else room] + "..."
 
 
-def _text(raw: bytes, encoding: str | None = None) -> str:
-    """Text of any age and tool: never fails, never has the NUL that PostgreSQL refuses."""
-    try:
-        text = raw.decode(encoding or "utf-8", errors="replace")
-    except LookupError:  # an encoding nobody knows
-        text = raw.decode(errors="replace")
-    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
-
-
-def _date(signature: pygit2.Signature) -> str:
+def _date(person: Person) -> str:
     """ISO 8601 with milliseconds and the author's own offset; impossible dates become possible ones."""
     try:
-        zone = timezone(timedelta(minutes=signature.offset))
-        moment = datetime.fromtimestamp(signature.time, zone)
+        zone = timezone(timedelta(minutes=person.offset))
+        moment = datetime.fromtimestamp(person.time, zone)
     except (ValueError, OverflowError, OSError):
-        moment = datetime.fromtimestamp(min(max(signature.time, 0), _LAST_SECOND), UTC)
+        moment = datetime.fromtimestamp(min(max(person.time, 0), _LAST_SECOND), UTC)
     return moment.isoformat(timespec="milliseconds")

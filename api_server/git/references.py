@@ -8,6 +8,7 @@ import attrs
 import pygit2
 from pygit2.enums import ReferenceFilter
 
+from api_server.git.commit_text import decode
 from api_server.git.errors import AmbiguousNameError
 from api_server.git.ref_names import (
     BRANCHES,
@@ -193,5 +194,5 @@ def _tag(repository: Repository, name: str, target: str) -> Tag | None:
     found = repository[target]
     message = None
     if isinstance(found, pygit2.Tag):
-        message = (found.raw_message or b"")[:_MESSAGE_BYTES].decode(errors="replace").rstrip("\n")
+        message = decode((found.raw_message or b"")[:_MESSAGE_BYTES]).rstrip("\n")
     return Tag(name, commit, target, message)
