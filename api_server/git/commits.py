@@ -24,6 +24,7 @@ _MOST_SKIPPED = 2**31 - 1
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 _MOST_COUNTED_BYTES = 10 * 1024 * 1024
 _COUNT = re.compile(r"(\d+) (insertion|deletion)s?\(")
+_FULL_OR_RANGE = re.compile(rf"{FULL_SHA.pattern}(?:\.\.\.?{FULL_SHA.pattern})?")
 _LAST_SECOND = 253402300799  # of the year 9999
 
 
@@ -75,8 +76,8 @@ async def commits_between(repository: Repository, old: str | None, new: str, lim
 
 @attrs.frozen(kw_only=True)
 class History:
-    """Which commits are wanted: those reachable from `start` (a full SHA; None: from any branch or tag) that match
-    everything given. `path` is a file or folder, `author` a part of name and address."""
+    """Which commits are wanted: those reachable from `start` (a full SHA, or `A..B` or `A...B` of two; None: from any
+    branch or tag) that match everything given. `path` is a file or folder, `author` a part of name and address."""
 
     start: str | None
     path: str | None = None
@@ -97,7 +98,7 @@ async def history(repository: Repository, wanted: History, *, skip: int, limit: 
         "--first-parent" if wanted.first_parent else "",
         "--topo-order" if wanted.topological else "",
     }
-    starts = ["--branches", "--tags"] if wanted.start is None else [_full(wanted.start)]
+    starts = ["--branches", "--tags"] if wanted.start is None else [_full(wanted.start, _FULL_OR_RANGE)]
     skip = min(skip, _MOST_SKIPPED)
     arguments = ["rev-list", f"--skip={skip}", f"--max-count={limit}", *sorted(options - {""}), *starts, "--"]
     return await _shas(repository, [*arguments, *([wanted.path] if wanted.path else [])])
@@ -171,8 +172,8 @@ async def _shas(repository: Repository, arguments: Sequence[str], accept: Sequen
     return (await run(arguments, repository=Path(repository.path), accept=accept)).stdout.decode().split()
 
 
-def _full(sha: str) -> str:
-    if not FULL_SHA.fullmatch(sha):
+def _full(sha: str, form: re.Pattern[str] = FULL_SHA) -> str:
+    if not form.fullmatch(sha):
         raise NotFoundError(f"{sha!r} is not the full SHA of a commit.")
     return sha
 
