@@ -50,7 +50,7 @@ _GIVEN_UP_AFTER = datetime.timedelta(hours=7)
 async def propose(app: App, project_id: int, user_id: int | None, push: Push) -> None:
     """Writes down what is about to be asked of git."""
     options = app[VAULT].encrypt(orjson.dumps(push.options).decode()) if push.options else None
-    updates = await asyncio.to_thread(_text, push.updates)
+    updates = await asyncio.to_thread(text_of, push.updates)
     async with app[DATABASE].transaction() as transaction:
         await queries.write_down(transaction, push.id, project_id, user_id, updates=updates, options=options)
 
@@ -79,11 +79,12 @@ async def move_in(app: App, database: Database, project_id: int, user_id: int | 
         raise
     except (RepositoryError, ChangedMeanwhile, LockNotAvailable):
         if not has_moved:
-            await _withdraw(app, push)
+            await withdraw(app, push)
         raise
 
 
-async def _withdraw(app: App, push: Push) -> None:
+async def withdraw(app: App, push: Push) -> None:
+    """Strike out a push that has moved nothing."""
     async with app[DATABASE].transaction() as transaction:
         await queries.strike_out(transaction, push.id)
 
@@ -133,7 +134,7 @@ async def _settle_leftover(app: App, left: Leftover, now: datetime.datetime) -> 
     repository = app[REPOSITORIES].path(left.project_id)
     is_over = now - left.created_at > _GIVEN_UP_AFTER
     if is_over and not repository.is_dir():  # with it all that the push can have moved has gone
-        await _withdraw(app, push)
+        await withdraw(app, push)
         return
     applied = await asyncio.to_thread(applied_updates, repository, push)
     if is_over or applied:
@@ -148,14 +149,15 @@ def _done_and_waiting(repository: Path, push: Push, proposed: str) -> tuple[list
     applied = applied_updates(repository, waiting)
     done = set(applied)
     rest = [update for update in waiting.updates if update not in done]
-    return applied, _text(rest) if rest else None
+    return applied, text_of(rest) if rest else None
 
 
 def _updates(text: str) -> tuple[RefUpdate, ...]:
     return tuple(RefUpdate(*update) for update in orjson.loads(text))
 
 
-def _text(updates: Sequence[RefUpdate]) -> str:
+def text_of(updates: Sequence[RefUpdate]) -> str:
+    """Return updates as they are written down."""
     return orjson.dumps([[update.old, update.new, update.ref] for update in updates]).decode()
 
 

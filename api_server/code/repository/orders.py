@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import Literal
 
-import pygit2
-
+from api_server.git.commit_text import time_of
 from api_server.git.references import Branch, Tag
 from api_server.git.repositories import Repository
 
@@ -21,7 +20,7 @@ def of_branches(repository: Repository, found: Iterable[Branch], order: BranchOr
         return sorted(found, key=lambda branch: branch.name)
     return sorted(
         found,
-        key=lambda branch: (_date(repository, branch.commit), branch.name),
+        key=lambda branch: (time_of(repository, branch.commit), branch.name),
         reverse=order == "updated_desc",
     )
 
@@ -33,14 +32,7 @@ def of_tags(repository: Repository, found: Iterable[Tag], order: TagOrder, *, de
             return sorted(found, key=lambda tag: tag.name, reverse=descending)
         case "version":
             return sorted(found, key=lambda tag: _version(tag.name), reverse=descending)
-    return sorted(found, key=lambda tag: (_date(repository, tag.target), tag.name), reverse=descending)
-
-
-def _date(repository: Repository, object_id: str) -> int:
-    found = repository[object_id]
-    if isinstance(found, pygit2.Tag):
-        return found.tagger.time if found.tagger is not None else _date(repository, str(found.target))
-    return found.commit_time if isinstance(found, pygit2.Commit) else 0
+    return sorted(found, key=lambda tag: (time_of(repository, tag.target), tag.name), reverse=descending)
 
 
 def _version(name: str) -> tuple[tuple[str, int], ...]:
