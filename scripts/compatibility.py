@@ -52,10 +52,24 @@ _KEYWORDS = """A file that uses one which is not supported is refused: `<keyword
 What GitLab's own reference does not have is an unknown key."""
 
 #: In the order in which they are shown.
-SUITES = ("python-gitlab", "gitbeaker", "perl")
-_CLIENTS = """`scripts/clients/run SUITE CHECKOUT` runs the tests that a client's authors run against a real GitLab,
-as they are, against a forgelet of its own, and ends with status 1 where anything is not as it is written down here, out
-of `scripts/clients/expected/`. Files are named below the folder of the tests."""
+SUITES = (
+    "python-gitlab",
+    "gitbeaker",
+    "perl",
+    "go-gitlab",
+    "ruby-gitlab",
+    "ansible",
+    "semantic-release",
+    "mcp-gitlab",
+    "mcp-server-gitlab",
+    "dulwich",
+    "isomorphic-git",
+    "git-lfs",
+)
+_CLIENTS = """`scripts/clients/run SUITE [FOLDER]` runs the tests that a client's authors run against a real GitLab, as
+they are, against a forgelet of its own; or a program of `scripts/clients/programs/`, which makes the calls that a
+client's users make. It ends with status 1 where anything is not as it is written down here, out of
+`scripts/clients/expected/`, which names each call that works. Files are named below the folder of the tests."""
 
 
 def shown(route: Route) -> str:
