@@ -115,7 +115,7 @@ def _table(*columns: str, rows: Iterable[str]) -> str:
 
 def _who(route: Route) -> str:
     access = route.access
-    who = _WHO.get(access.who, "")
+    who = "everybody" if access.strangers else _WHO.get(access.who, "")
     if isinstance(access, Place):
         opened = _OPENED[access.opens if isinstance(access, ProjectAccess) else None]
         who = access.role.title if access.role > Role.NO_ACCESS else opened
