@@ -4,6 +4,7 @@ keywords in api_server/ci/config/reference.py; and what became of public clients
 python -m scripts.compatibility >docs/compatibility.md
 """
 
+import functools
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,9 +19,12 @@ from api_server.namespaces.projects.access import ProjectAccess
 from api_server.web.access import Place, Role
 from api_server.web.params import public_name
 from api_server.web.routes import Route
+from common.mistakes import Mistake
 from scripts.clients import expected
 
-WRITTEN = Path(__file__).resolve().parents[1] / "docs/compatibility.toml"
+_CHECKOUT = Path(__file__).resolve().parents[1]
+WRITTEN = _CHECKOUT / "docs/compatibility.toml"
+TESTS = _CHECKOUT / "tests"
 
 #: What is said of each begins with one of these.
 KINDS = ("as GitLab", "differs: ", "beyond: ")
@@ -83,14 +87,33 @@ def routes() -> dict[str, Route]:
 
 
 def written() -> dict[str, Any]:
-    """What has been written down: `endpoints` by heading and name, and what is `absent`, with a path of it."""
+    """What has been written down: `endpoints` by heading and name, what is `absent`, with a path of it, and the `tests`
+    of each endpoint."""
     with WRITTEN.open("rb") as file:
         return tomllib.load(file)
 
 
+def untried(said: Mapping[str, Any]) -> Iterator[str]:
+    """A sentence for each line that nothing was tried of: which no test is named for, or one that is not there."""
+    for name in (name for lines in said["endpoints"].values() for name in lines):
+        if not (named := said["tests"].get(name)):
+            yield f"{name}: name a test of it below [tests] in docs/compatibility.toml"
+        for test in named or ():
+            file, _, function = test.partition("::")
+            if not _has(TESTS / file, function):
+                yield f"{name}: there is no test {test}"
+
+
+@functools.cache
+def _has(file: Path, function: str) -> bool:
+    return file.exists() and f"def {function}(" in file.read_text(encoding="utf-8")
+
+
 def document() -> str:
-    """The whole of it."""
+    """The whole of it. Raises `Mistake` where nothing was tried of a line."""
     found, said = routes(), written()
+    if problem := next(untried(said), None):
+        raise Mistake(problem)
     parts = [HEAD, "## Endpoints"]
     for heading, lines in said["endpoints"].items():
         rows = [f"| `{name}` | {_who(found[name])} | {line} |" for name, line in lines.items()]

@@ -13,7 +13,7 @@ import (
 
 const ci = `
 stages: [build, test]
-build: {stage: build, script: [make], artifacts: {paths: [out]}}
+build: {stage: build, script: [make], artifacts: {paths: [out]}, variables: {FORGELET_ARTIFACTS: '{"out": "built"}'}}
 check: {stage: test, script: [make check]}
 deploy: {stage: test, script: [make deploy], when: manual}
 `

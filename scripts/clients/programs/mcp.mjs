@@ -50,8 +50,8 @@ async function tool(tool_name, values) {
 }
 
 // Report a call of a tool; what it answers has to please `right`.
-const use = (area, tool_name, values = {}, right = () => true) =>
-  call(area, tool_name, async () => {
+const use = (area, tool_name, values = {}, right = () => true, label = tool_name) =>
+  call(area, label, async () => {
     const answer = await tool(tool_name, values);
     expect(right(answer), `unexpected answer: ${JSON.stringify(answer)?.slice(0, 300)}`);
     return answer;
@@ -105,7 +105,8 @@ async function large() {
 
   const commit_to = (branch) => ({ ...project, branch, commit_message: "A commit" });
   await use("files", "create_or_update_file", { ...commit_to("main"), ...file(".gitlab-ci.yml", CI) });
-  await use("files", "create_or_update_file", { ...commit_to("main"), ...file("README.md", "# App\n") });
+  await use("files", "create_or_update_file", { ...commit_to("main"), ...file("README.md", "# App\n") },
+    () => true, "create_or_update_file of what is there");
   await use("files", "get_file_contents", { ...project, file_path: "README.md", ref: "main" });
   await use("files", "get_repository_tree", { ...project, recursive: true });
   await use("files", "get_file_blame", { ...project, file_path: "README.md", ref: "main" });
