@@ -45,6 +45,8 @@ different for those who know GitLab 17, and of the list of CI keywords in `api_s
 Of all endpoints:
 
 - What a caller may not do is 403, also where GitLab says 401 (mirrors, status checks); what she cannot see is 404.
+- Without credentials the answer is 401, also about public projects; but `GET /projects` lists these in the short form.
+- There are no avatars: every `avatar_url` is null, as in a GitLab without Gravatar where nobody has uploaded one.
 - Every GET has an `ETag` and answers `If-None-Match`; lists say no totals beyond 10,000 rows.
 - Parameters that GitLab knows and this service has no use for are named in `X-Ignored-Parameters`
   ([which](#ignored-parameters)); with `unsupported_parameters=refuse` they are 400.

@@ -29,53 +29,62 @@ def commit(folder: str, name: str, text: str) -> bytes:
     return made
 
 
-def main(place: str) -> None:
-    url = api("POST", "projects", name="app", initialize_with_readme=True)["http_url_to_repo"]
-    first, second, shallow = f"{place}/first", f"{place}/second", f"{place}/shallow"
+def clones(place: str, url: str) -> None:
     with call("reading", "clone"):
-        silent_clone(url, first)
-        assert Path(first, "README.md").read_text().startswith("# app")
+        silent_clone(url, f"{place}/first")
+        assert Path(f"{place}/first", "README.md").read_text().startswith("# app")
     with call("reading", "clone with credentials in the URL"):
-        porcelain.clone(with_credentials(url, "root", TOKEN), second, errstream=io.BytesIO())
-        assert Path(second, "README.md").exists()
+        porcelain.clone(with_credentials(url, "root", TOKEN), f"{place}/second", errstream=io.BytesIO())
+        assert Path(f"{place}/second", "README.md").exists()
     with call("reading", "ls_remote"):
         found = porcelain.ls_remote(with_credentials(url, "root", TOKEN))
         refs = getattr(found, "refs", found)
         assert refs[b"HEAD"] == refs[b"refs/heads/main"]
     with call("reading", "clone without credentials is refused"):
         refused(HTTPUnauthorized, lambda: porcelain.clone(url, f"{place}/none", errstream=io.BytesIO()))
+
+
+def pushes(place: str, url: str) -> None:
     with call("writing", "push"):
-        head = commit(first, "a.txt", "a\n")
-        silent(porcelain.push, first, url, "refs/heads/main", **WHO)
+        head = commit(f"{place}/first", "a.txt", "a\n")
+        silent(porcelain.push, f"{place}/first", url, "refs/heads/main", **WHO)
         assert api("GET", "projects/1/repository/branches/main")["commit"]["id"] == head.decode()
     with call("writing", "push of a new branch"):
-        silent(porcelain.push, first, url, "refs/heads/main:refs/heads/topic/one", **WHO)
+        silent(porcelain.push, f"{place}/first", url, "refs/heads/main:refs/heads/topic/one", **WHO)
         assert api("GET", "projects/1/repository/branches/topic%2Fone")["name"] == "topic/one"
     with call("writing", "push of a tag with a message"):
-        porcelain.tag_create(first, b"v1.0", author=AUTHOR, message=b"Version 1", annotated=True)
-        silent(porcelain.push, first, url, "refs/tags/v1.0", **WHO)
+        porcelain.tag_create(f"{place}/first", b"v1.0", author=AUTHOR, message=b"Version 1", annotated=True)
+        silent(porcelain.push, f"{place}/first", url, "refs/tags/v1.0", **WHO)
         assert api("GET", "projects/1/repository/tags/v1.0")["message"] == "Version 1"
     with call("writing", "push of a name that is no UTF-8"):
         name, message = "Jürgen <juergen@example.org>".encode("latin-1"), "Grüße".encode("latin-1")
-        head = porcelain.commit(first, message, author=name, committer=name, encoding=b"ISO-8859-1")
-        silent(porcelain.push, first, url, "refs/heads/main:refs/heads/latin", **WHO)
+        head = porcelain.commit(
+            f"{place}/first", message, author=name, committer=name, encoding=b"ISO-8859-1"
+        )
+        silent(porcelain.push, f"{place}/first", url, "refs/heads/main:refs/heads/latin", **WHO)
         shown = api("GET", f"projects/1/repository/commits/{head.decode()}")
         assert (shown["author_name"], shown["title"]) == ("Jürgen", "Grüße"), shown
+
+
+def fetches(place: str, url: str) -> None:
     with call("reading", "fetch"):
-        silent_fetch(second, url)
+        silent_fetch(f"{place}/second", url)
     with call("reading", "pull"):
-        silent(porcelain.pull, second, url, "refs/heads/main", **WHO)
-        assert Path(second, "a.txt").read_text() == "a\n"
+        silent(porcelain.pull, f"{place}/second", url, "refs/heads/main", **WHO)
+        assert Path(f"{place}/second", "a.txt").read_text() == "a\n"
     with call("reading", "clone of the newest commit only"):
-        porcelain.clone(url, shallow, depth=1, errstream=io.BytesIO(), **WHO)
-        with Repo(shallow) as repo:
+        porcelain.clone(url, f"{place}/shallow", depth=1, errstream=io.BytesIO(), **WHO)
+        with Repo(f"{place}/shallow") as repo:
             assert len(list(repo.get_walker())) == 1
+
+
+def refusals(place: str, url: str) -> None:
     with call("writing", "push that would lose commits is refused"):
-        commit(shallow, "b.txt", "b\n")
-        head = commit(first, "c.txt", "c\n")
-        silent(porcelain.push, first, url, "refs/heads/main", **WHO)
+        commit(f"{place}/shallow", "b.txt", "b\n")
+        head = commit(f"{place}/first", "c.txt", "c\n")
+        silent(porcelain.push, f"{place}/first", url, "refs/heads/main", **WHO)
         client, path = get_transport_and_path(url, **WHO)
-        with Repo(shallow) as repo:
+        with Repo(f"{place}/shallow") as repo:
             mine = repo.head()
             answer = client.send_pack(
                 path,
@@ -91,17 +100,28 @@ def main(place: str) -> None:
         who = {"username": "guest", "password": guest["token"]}
         refused(
             Exception,
-            lambda: silent(porcelain.push, first, url, "refs/heads/main:refs/heads/of-guest", **who),
+            lambda: silent(
+                porcelain.push, f"{place}/first", url, "refs/heads/main:refs/heads/of-guest", **who
+            ),
         )
         names = [branch["name"] for branch in api("GET", "projects/1/repository/branches")]
         assert "of-guest" not in names, names
+
+
+def the_end(place: str, url: str) -> None:
     with call("writing", "a branch is deleted"):
-        silent(porcelain.push, first, url, ":refs/heads/topic/one", **WHO)
+        silent(porcelain.push, f"{place}/first", url, ":refs/heads/topic/one", **WHO)
         assert "topic/one" not in [branch["name"] for branch in api("GET", "projects/1/repository/branches")]
     with call("reading", "clone of a public project by its address without .git"):
         api("PUT", "projects/1", visibility="public")
         porcelain.clone(url.removesuffix(".git"), f"{place}/public", errstream=io.BytesIO())
         assert Path(place, "public/c.txt").exists()
+
+
+def main(place: str) -> None:
+    url = api("POST", "projects", name="app", initialize_with_readme=True)["http_url_to_repo"]
+    for calls in (clones, pushes, fetches, refusals, the_end):
+        calls(place, url)
 
 
 def silent_clone(url: str, folder: str) -> None:

@@ -92,6 +92,10 @@ def main(place: Path) -> None:
         git(mine, "lfs", "migrate", "import", "--include=*.dat", "--include-ref=refs/heads/main", "--yes")
         git(mine, "push", "-q", "origin", "HEAD:refs/heads/migrated")
         git(mine, "reset", "-q", "--hard", "origin/main")
+    locks(mine, other)
+
+
+def locks(mine: Path, other: Path) -> None:
     with call("locks", "lock"):
         git(mine, "lfs", "lock", "large.bin")
     with call("locks", "lock of what is locked is refused"):
