@@ -96,7 +96,8 @@ def written() -> dict[str, Any]:
 
 
 def untried(said: Mapping[str, Any]) -> Iterator[str]:
-    """A sentence for each line that nothing was tried of: which no test is named for, or one that is not there."""
+    """A sentence for each line that nothing was tried of: which no test is named for, or one that is not there or has
+    nothing to do with the endpoint."""
     for name in (name for lines in said["endpoints"].values() for name in lines):
         if not (named := said["tests"].get(name)):
             yield f"{name}: name a test of it below [tests] in docs/compatibility.toml"
@@ -104,11 +105,25 @@ def untried(said: Mapping[str, Any]) -> Iterator[str]:
             file, _, function = test.partition("::")
             if not _has(TESTS / file, function):
                 yield f"{name}: there is no test {test}"
+            elif _last_word(name) not in _text(TESTS / file):
+                yield f"{name}: {file} does not name it"
 
 
 @functools.cache
 def _has(file: Path, function: str) -> bool:
     return file.exists() and f"def {function}(" in file.read_text(encoding="utf-8")
+
+
+def _last_word(name: str) -> str:
+    """Of an endpoint's path, in the singular: `triggers` and `trigger` are one."""
+    return str(re.findall(r"/([a-z_]+)", name)[-1]).removesuffix("s")
+
+
+@functools.cache
+def _text(file: Path) -> str:
+    """Of a file of tests, and of what it shares with others in its folder."""
+    shared = [path for path in sorted(file.parent.glob("*.py")) if not path.name.startswith("test_")]
+    return "".join(path.read_text(encoding="utf-8") for path in (file, *shared))
 
 
 def document() -> str:

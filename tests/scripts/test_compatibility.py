@@ -27,15 +27,17 @@ def test_of_each_line_it_is_said_what_was_tried() -> None:
 
 def test_a_line_of_which_nothing_was_tried_is_refused() -> None:
     here, gone = "scripts/test_compatibility.py::test_each_endpoint_has_one_line", "test_none.py::test_it"
+    elsewhere = "GET /a/" + "zyxw"[::-1]  # a word that does not stand here
     said = {
-        "endpoints": {"All": {"GET /a": "as GitLab", "GET /b": "as GitLab", "GET /c": "as GitLab", "GET /d": ""}},
-        "tests": {"GET /a": [here], "GET /b": [], "GET /c": [here, gone, f"{here}s"]},
+        "endpoints": {"All": dict.fromkeys(("GET /a", "GET /b", "GET /c", "GET /d", elsewhere), "")},
+        "tests": {"GET /a": [here], "GET /b": [], "GET /c": [here, gone, f"{here}s"], elsewhere: [here]},
     }
     assert list(untried(said)) == [
         "GET /b: name a test of it below [tests] in docs/compatibility.toml",
         f"GET /c: there is no test {gone}",
         f"GET /c: there is no test {here}s",
         "GET /d: name a test of it below [tests] in docs/compatibility.toml",
+        f"{elsewhere}: scripts/test_compatibility.py does not name it",
     ]
 
 
