@@ -43,6 +43,7 @@ async def user_of_session(database: Executor, digest: bytes) -> SignedIn | None:
 CREATE_SESSION = """
     WITH signed_in AS (
         UPDATE users SET last_sign_in_at = coalesce(current_sign_in_at, %(now)s), current_sign_in_at = %(now)s,
+            last_sign_in_ip = coalesce(current_sign_in_ip, %(ip_address)s), current_sign_in_ip = %(ip_address)s,
             sign_in_count = sign_in_count + 1
         WHERE id = %(user_id)s
     )

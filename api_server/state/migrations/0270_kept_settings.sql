@@ -1,4 +1,4 @@
--- Settings of projects and groups that GitLab keeps too, and the day of a user's last use (users.last_activity_on).
+-- Settings of projects and groups that GitLab keeps too, and what it shows of users.
 -- depends: 0020_pipelines_and_jobs 0110_ways_to_merge
 
 ALTER TABLE projects
@@ -11,6 +11,13 @@ ALTER TABLE projects
     ADD COLUMN build_git_strategy text NOT NULL DEFAULT 'fetch' CHECK (build_git_strategy IN ('fetch', 'clone')),
     ADD COLUMN auto_cancel_pending_pipelines text NOT NULL DEFAULT 'enabled'
         CHECK (auto_cancel_pending_pipelines IN ('enabled', 'disabled'));
+
+ALTER TABLE users
+    -- From where the last two sessions were begun.
+    ADD COLUMN current_sign_in_ip text,
+    ADD COLUMN last_sign_in_ip text,
+    ADD COLUMN created_by_id bigint REFERENCES users ON DELETE SET NULL;
+CREATE INDEX users_created_by ON users (created_by_id) WHERE created_by_id IS NOT NULL;
 
 ALTER TABLE namespaces
     -- Who makes projects in a group.

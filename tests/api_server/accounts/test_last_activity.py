@@ -55,3 +55,17 @@ async def test_who_has_never_been_here_has_no_day(forge: Forge) -> None:
     assert await _last(forge, alice.id) is None, "an administrator has been here"
     refused = await forge.anonymous.get("/user", headers={"PRIVATE-TOKEN": "flpat-nobody"})
     assert (refused.status, await _last(forge, alice.id)) == (401, None)
+
+
+async def test_who_has_made_an_account_is_shown_to_administrators(forge: Forge) -> None:
+    boss = await forge.user("boss", admin=True)
+    new = {
+        "username": "made-by-boss",
+        "name": "A",
+        "email": "made-by-boss@example.org",
+        "force_random_password": True,
+    }
+    made = await boss.api.post("/users", new)
+    assert (made.status, made.body["created_by"]["username"]) == (201, boss.username)
+    await forge.root.delete(f"/users/{boss.id}")
+    assert (await forge.root.get(f"/users/{made.body['id']}")).body["created_by"] is None

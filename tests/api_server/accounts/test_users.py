@@ -67,7 +67,7 @@ FOR_ADMINISTRATORS = FOR_ONESELF | {
     "is_admin": FLAG,
     "note": NOTHING,
     "namespace_id": NUMBER,
-    "created_by": NOTHING,
+    "created_by": dict,
     "email_reset_offered_at": NOTHING,
     "using_license_seat": FLAG,
     "is_auditor": FLAG,
