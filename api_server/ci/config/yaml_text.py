@@ -55,7 +55,7 @@ def load(
     except UnicodeEncodeError:
         raise ConfigError("Invalid configuration format: the text is not valid UTF-8") from None
     if size > most:
-        raise ConfigError(f"The YAML file is too big: {size} bytes of at most {most}")
+        raise ConfigError(too_big(size, most))
     if len(_DIRECTIVE.findall(text)) > MAX_DIRECTIVES:  # libyaml compares each with all others, all at once
         raise ConfigError(f"The YAML file has more than {MAX_DIRECTIVES} directives")
     loader: Any = _Loader(text, budget, warn)
@@ -72,6 +72,11 @@ def load(
     if not isinstance(value, dict):
         raise ConfigError("Invalid configuration format")  # all that GitLab says of what is no hash
     return value
+
+
+def too_big(size: int, most: int) -> str:
+    """What is said of a text of so many bytes."""
+    return f"The YAML file is too big: {size} bytes of at most {most}"
 
 
 def _one_line(error: yaml.YAMLError) -> str:
