@@ -97,7 +97,7 @@ def misfits(noted: Noted) -> Iterator[str]:
         value = orjson.loads(noted.body)
         for error in _validator(orjson.dumps(answer.schema)).iter_errors(value):
             place = "/".join(map(str, error.instance_path))
-            yield f"{noted.asked}: {noted.status}, /{place}: {error.message[:1000]}"
+            yield f"{noted.asked}: {noted.status}, /{place}: {error.message[:1000]} (see entities.toml)"
 
 
 def _declared(noted: Noted) -> Answer | str:

@@ -9,7 +9,6 @@ from importlib import resources
 from typing import Any, Literal
 
 import attrs
-import orjson
 
 from api_server.description.schemas import notation
 from api_server.description.schemas.notation import Schema
@@ -41,15 +40,8 @@ def response_schema(route: Route) -> Schema | None:
 @functools.cache
 def components() -> dict[str, Schema]:
     """Every entity by its name, to which schemas refer as `#/components/schemas/<name>`."""
-    made: dict[str, Schema] = orjson.loads(_read("entities.json"))
-    declared: dict[str, dict[str, str]] = tomllib.loads(_read("declared.toml"))
-    elsewhere = {key: notation.schema(text) for key, text in declared.pop("*").items()}
-    made = {name: _as_in_gitlab(schema, elsewhere) for name, schema in made.items()}
-    for name, keys in declared.items():
-        first = keys.get("+", name)
-        base = notation.of_class(first) if first.startswith("<") else made.get(first, {})
-        made[name] = _with_keys(base, {key: text for key, text in keys.items() if key != "+"})
-    return dict(sorted(made.items()))
+    declared: dict[str, dict[str, Any]] = tomllib.loads(_read("entities.toml"))
+    return {name: _entity(name, declared) for name in sorted(declared)}
 
 
 def with_components(schema: Schema) -> Schema:
@@ -69,36 +61,12 @@ def error_schema() -> Schema:
     return notation.schema("MessageError | ParameterError")
 
 
-def _as_in_gitlab(schema: Schema, elsewhere: dict[str, Schema]) -> Schema:
-    """With the types that keys have in GitLab where nothing but null or empty lists are here."""
-    properties: dict[str, Schema] = {}
-    for key, value in schema.get("properties", {}).items():
-        if value == {"type": "null"} and key in elsewhere:
-            properties[key] = notation.any_of([elsewhere[key], value])
-        elif value == {"type": "array", "items": {}}:
-            properties[key] = elsewhere.get(key, value)
-        elif value.get("type") == "array":
-            properties[key] = value | {"items": _as_in_gitlab(value["items"], elsewhere)}
-        else:
-            properties[key] = _as_in_gitlab(value, elsewhere)
-    return schema | {"properties": properties} if properties else schema
-
-
-def _with_keys(base: Schema, keys: dict[str, str]) -> Schema:
-    """An object of the keys of `base` and of these."""
-    properties: dict[str, Any] = dict(base.get("properties", {}))
-    required = [name for name in base.get("required", []) if f"{name}?" not in keys]
-    for key, text in keys.items():
-        name = key.removesuffix("?")
-        properties[name] = notation.schema(text)
-        if name == key and name not in required:
-            required.append(name)
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": required,
-        "additionalProperties": False,
-    }
+def _entity(name: str, declared: dict[str, dict[str, Any]]) -> Schema:
+    first = declared[name].get("+")
+    if first is None:
+        return notation.of_keys(declared[name])
+    base = notation.of_class(first) if first.startswith("<") else _entity(first, declared)
+    return notation.of_keys(declared[name], base)
 
 
 @functools.cache
@@ -109,6 +77,8 @@ def _answers() -> dict[str, tuple[Answer, ...]]:
 
 def _answer(text: str) -> Answer:
     status, _, body = text.strip().partition(" ")
+    if not 200 <= int(status) <= 499:
+        raise ValueError(f"{text}: {status} is no status")
     if body in ("", "text", "bytes"):
         return Answer(status=int(status), form=body or None)  # type: ignore[arg-type]
     return Answer(status=int(status), form="json", schema=notation.schema(body))

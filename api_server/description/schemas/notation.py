@@ -1,24 +1,26 @@
-"""Types as answers.toml and declared.toml write them, and the JSON Schemas (2020-12) that they stand for."""
+"""Types as answers.toml and entities.toml write them, and the JSON Schemas (2020-12) that they stand for."""
 
 import importlib
 import re
 import types
 import typing
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 Schema = dict[str, Any]
 
 #: Where an OpenAPI document has its schemas.
 COMPONENTS = "#/components/schemas/"
-_STRINGS = ("date-time", "date", "uri", "email")
+_STRINGS = ("date-time", "date", "uri", "uuid", "email")
 _NAMED: dict[str, Schema] = {
     **{name: {"type": name} for name in ("string", "integer", "number", "boolean", "null", "object")},
     **{name: {"type": "string", "format": name} for name in _STRINGS},
     "any": {},
 }
 _PYTHON = {str: "string", int: "integer", float: "number", bool: "boolean", types.NoneType: "null"}
-_TOKEN = re.compile(r"\s*([\[\]{}|]|<[^>]+>|[\w-]+)")
+_TOKEN = re.compile(r"\s*([\[\]{}|]|<[^>]+>|'[^']*'|[\w-]+)")
+#: A key of an entity: whether its object stands in a list, may be null, and may be missing.
+_KEY = re.compile(r"(?P<name>[\w-]+)(?P<listed>\[\])?(?P<nullable> \| null)?(?P<optional>\?)?")
 
 
 def schema(text: str) -> Schema:
@@ -28,6 +30,38 @@ def schema(text: str) -> Schema:
     if tokens:
         raise ValueError(f"{text}: nothing can follow that")
     return found
+
+
+def of_keys(keys: Mapping[str, Any], base: Schema | None = None) -> Schema:
+    """An object of the keys of `base` and of these, which are types, or tables of an object's keys.
+
+    Raises ValueError where a key or a type cannot be read.
+    """
+    properties: dict[str, Any] = dict((base or {}).get("properties", {}))
+    required = [name for name in (base or {}).get("required", []) if f"{name}?" not in keys]
+    for text, value in keys.items():
+        if text in ("+", "*"):
+            continue
+        key = _KEY.fullmatch(text)
+        if key is None:
+            raise ValueError(f"{text}: no key")
+        name = key["name"]
+        properties[name] = schema(value) if isinstance(value, str) else _of_table(value, key)
+        if not key["optional"] and name not in required:
+            required.append(name)
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": "*" in keys and (schema(keys["*"]) or True),
+    }
+
+
+def _of_table(keys: Mapping[str, Any], key: re.Match[str]) -> Schema:
+    found = of_keys(keys)
+    if key["listed"]:
+        found = {"type": "array", "items": found}
+    return found | {"type": [found["type"], "null"]} if key["nullable"] else found
 
 
 def of_class(text: str) -> Schema:
@@ -55,10 +89,13 @@ def reference(name: str) -> Schema:
 
 
 def any_of(arms: Iterable[Schema]) -> Schema:
-    """What is one of `arms`; plain types are one list of types."""
+    """What is one of `arms`; plain types are one list of types, and values one enumeration."""
     several: list[Schema] = []
     for arm in arms:
-        several += [one for one in arm.get("anyOf", [arm]) if one not in several]
+        if "enum" in arm and several and "enum" in several[-1]:
+            several[-1] = several[-1] | {"enum": several[-1]["enum"] + arm["enum"]}
+        else:
+            several += [one for one in arm.get("anyOf", [arm]) if one not in several]
     if {} in several:
         return {}
     if {"type": "null"} in several and len(several) == 2:
@@ -116,6 +153,8 @@ def _one(tokens: list[str]) -> Schema:
         return of if token == "[" else {"type": "object", "additionalProperties": inner}
     if token.startswith("<"):
         return {"type": "string", "enum": list(typing.get_args(_imported(token)))}
+    if token.startswith("'"):
+        return {"type": "string", "enum": [token.strip("'")]}
     if token in _NAMED:
         return dict(_NAMED[token])
     if not token[0].isupper():

@@ -8,6 +8,7 @@ import pytest
 
 from api_server.description.schemas import notation
 from api_server.description.schemas.answers import (
+    _answer,
     _answers,
     answers,
     components,
@@ -60,6 +61,7 @@ def test_of_several_entities_the_larger_comes_first() -> None:
             {"type": ["string", "null"], "enum": ["other", "runbook", "image", "package", None]},
         ),
         ("string | any", {}),
+        ("'one' | 'two' | null", {"type": ["string", "null"], "enum": ["one", "two", None]}),
     ],
 )  # fmt: skip
 def test_a_type_is_written_short(text: str, schema: notation.Schema) -> None:
@@ -70,6 +72,40 @@ def test_a_type_is_written_short(text: str, schema: notation.Schema) -> None:
 def test_what_is_no_type_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"type|closed|follow"):
         notation.schema(text)
+
+
+@pytest.mark.parametrize("text", ["Job", "2000 Job", "200Job", "200 Job Bridge", "200 text bytes"])
+def test_what_is_no_answer_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"invalid literal|status|follow|no type"):
+        _answer(text)
+
+
+def test_an_entity_is_its_keys_and_those_of_another() -> None:
+    base = notation.of_keys({"id": "integer", "name": "string"})
+    inner = {"type": "object", "properties": {"a": {"type": "number"}}, "required": ["a"]}
+    closed, free = inner | {"additionalProperties": False}, inner | {"additionalProperties": {"type": "null"}}
+    assert notation.of_keys(
+        {
+            "name?": "null",
+            "one": {"a": "number"},
+            "many[]": {"a": "number"},
+            "none | null?": {"a": "number", "*": "null"},
+        },
+        base,
+    ) == {
+        "type": "object",
+        "properties": {
+            "id": {"type": "integer"},
+            "name": {"type": "null"},
+            "one": closed,
+            "many": {"type": "array", "items": closed},
+            "none": free | {"type": ["object", "null"]},
+        },
+        "required": ["id", "one", "many"],
+        "additionalProperties": False,
+    }
+    with pytest.raises(ValueError, match="no key"):
+        notation.of_keys({"a key": "string"})
 
 
 def test_the_usual_answer_is_the_one_that_is_asked_for() -> None:
