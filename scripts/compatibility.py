@@ -55,7 +55,8 @@ Of all endpoints:
 - "Who" is who may call: the least role in the project or group, or what opens it, and the tier that has it.
 """
 _KEYWORDS = """A file that uses one which is not supported is refused: `<keyword> is not supported by this service`.
-What GitLab's own reference does not have is an unknown key."""
+What GitLab's own reference does not have is an unknown key.
+What differs in how YAML is read stands in [Pipelines, jobs and runners](ci.md#the-configuration-language)."""
 
 #: In the order in which they are shown.
 SUITES = (

@@ -115,7 +115,7 @@ class Each:
 
     def __call__(self, at: str, value: Any) -> Iterator[str]:
         items = flatten(value, self.levels) if isinstance(value, list) else None
-        if items is None or not all(type(one) in self.types for one in items):
+        if items is None or not all(type(item) in self.types for item in items):
             nested = f" or a nested array of {self.of} up to {self.levels} levels deep"
             yield f"{at} config should be an array of {self.of}" + nested * (self.levels == MAX_LIST_NESTING)
         elif len(items) > self.at_most:

@@ -87,18 +87,19 @@ def resolve(planned: Mapping[str, PlannedJob], families: Mapping[str, Iterable[s
     """
     present = {name: [job] for name, job in planned.items()}
     targets = present | {
-        name: [planned[one] for one in names if one in planned] for name, names in families.items()
+        name: [planned[instance] for instance in names if instance in planned]
+        for name, names in families.items()
     }
-    found: list[PlannedJob] = []
+    resolved: list[PlannedJob] = []
     errors: list[str] = []
     for job in planned.values():
         needs = None if job.needs is None else _present_needs(job, targets, errors)
         downloads = _downloads(job, needs, targets)
-        found.append(evolve(job, needs=needs, dependencies=downloads))
+        resolved.append(evolve(job, needs=needs, dependencies=downloads))
     if errors:
         raise ConfigError(*errors)
-    check_acyclic({job.name: [need.job for need in job.needs or ()] for job in found})
-    return found
+    check_acyclic({job.name: [need.job for need in job.needs or ()] for job in resolved})
+    return resolved
 
 
 def _present_needs(

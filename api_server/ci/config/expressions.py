@@ -153,25 +153,25 @@ def _first(terms: list[Operand], is_last: Callable[[Value], bool]) -> Operand:
     if len(terms) == 1:
         return terms[0]
 
-    def value(known: Values) -> Value:
-        found = None
+    def evaluate(known: Values) -> Value:
+        value = None
         for term in terms:
-            found = term(known)
-            if is_last(found):
+            value = term(known)
+            if is_last(value):
                 break
-        return found
+        return value
 
-    return value
+    return evaluate
 
 
 def _compared(left: Operand, others: list[tuple[str, Operand]]) -> Operand:
-    def value(known: Values) -> Value:
-        found = left(known)
+    def evaluate(known: Values) -> Value:
+        value = left(known)
         for operator, right in others:
-            found = _COMPARISONS[operator](found, right(known))
-        return found
+            value = _COMPARISONS[operator](value, right(known))
+        return value
 
-    return value
+    return evaluate
 
 
 def _matches(left: Value, right: Value) -> bool:

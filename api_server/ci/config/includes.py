@@ -219,7 +219,10 @@ def _checked(path: str) -> str:
 
 
 def _text_of(repository: Repository | None, path: str, what: str) -> str:
-    text = repository.read(path) if repository is not None else None
+    try:
+        text = repository.read(path) if repository is not None else None
+    except ConfigError as error:
+        raise ConfigError(*(f"{what} `{path}`: {one}" for one in error.errors)) from None
     if text is None:
         raise ConfigError(f"{what} `{path}` does not exist!")
     return _not_empty(text, f"{what} `{path}`")

@@ -168,9 +168,9 @@ def _cache(value: Hash, context: Context) -> Cache:
 
 def _files_key(key: Hash, context: Context) -> str:
     """A key that changes exactly when one of the files does; `default` as long as none exists."""
-    texts = [context.repository.read(path.lstrip("/")) for path in key["files"]]
-    digest = hashlib.sha256("\0".join(text or "" for text in texts).encode()).hexdigest()[:40]
-    if all(text is None for text in texts):
+    ids = [context.repository.blob_id(path.lstrip("/")) for path in key["files"]]
+    digest = hashlib.sha256("\0".join(one or "" for one in ids).encode()).hexdigest()[:40]
+    if not any(ids):
         digest = "default"
     return f"{key['prefix']}-{digest}" if key.get("prefix") else digest
 

@@ -65,10 +65,10 @@ _global_variable = Fields(
 
 def _row(at: str, value: dict[str, Any]) -> Iterator[str]:
     """One hash of a matrix: variables, and the values that each has."""
-    several = [axis if isinstance(axis, list) else [axis] if axis != "" else [] for axis in value.values()]
+    axes = [axis if isinstance(axis, list) else [axis] if axis != "" else [] for axis in value.values()]
     if any(len(key) > MAX_NAME for key in value):
         yield f"{at}:variables config has a key of more than {MAX_NAME} characters"
-    elif not all(several) or not all(type(one) in {str, int} for axis in several for one in axis):
+    elif not all(axes) or not all(type(item) in {str, int} for axis in axes for item in axis):
         yield f"{at}:variables config should be a hash of key value pairs, value can be an array"
     elif not value:
         yield f"{at}:variables config requires at least 1 items"

@@ -109,18 +109,18 @@ def _without_braces(glob: str) -> list[str]:
     """The patterns that one with braces stands for: none where a brace is left open."""
     if glob.count("{") > MAX_BRACES:
         raise ValueError(f"a path pattern has at most {MAX_BRACES} braces")
-    found, waiting = [], [glob]
-    while waiting:
-        text = waiting.pop()
+    alternatives, pending = [], [glob]
+    while pending:
+        text = pending.pop()
         borders = _borders(text)
         if not borders:
-            found.append(text)
+            alternatives.append(text)
         elif text[borders[-1]] == "}":
             before, after = text[: borders[0]], text[borders[-1] + 1 :]
-            waiting += [before + text[at + 1 : to] + after for at, to in pairwise(borders)]
-        if len(found) + len(waiting) > MAX_ALTERNATIVES:
+            pending += [before + text[at + 1 : to] + after for at, to in pairwise(borders)]
+        if len(alternatives) + len(pending) > MAX_ALTERNATIVES:
             raise ValueError(f"the path pattern {glob} stands for more than {MAX_ALTERNATIVES} others")
-    return found
+    return alternatives
 
 
 def _borders(glob: str) -> list[int]:
@@ -214,8 +214,8 @@ class PathSet:
     def _scanned(self, compiling: Callable[[str], list[Expression]], pattern: str) -> list[str]:
         key = (compiling.__name__, pattern)
         if key not in self._found:
-            found = {path for expression in compiling(pattern) for path in self._scan(expression)}
-            self._found[key] = sorted(found)
+            paths = {path for expression in compiling(pattern) for path in self._scan(expression)}
+            self._found[key] = sorted(paths)
         return self._found[key]
 
     def _scan(self, expression: Expression) -> list[str]:

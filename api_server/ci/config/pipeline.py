@@ -97,27 +97,27 @@ class _Planner:
         self._default_refs = default_refs
 
     def jobs(self) -> tuple[dict[str, PlannedJob], dict[str, list[str]]]:
-        """The jobs that this pipeline has, by name, and the names that each job of the file stands for, which are more
-        than one by `parallel`. Of a name that is given twice the later job counts, whatever its rules say."""
+        """Return the jobs of this pipeline by name, and the names that each job of the file stands for: several by
+        `parallel`. Of two jobs of one name the later one counts, whatever its rules say."""
         families: dict[str, list[str]] = {}
         sources: dict[str, tuple[dict[str, Any], Instance]] = {}
-        for name, job in self._configuration.jobs.items():
-            several = instances(name, job.get("parallel"))
-            families[name] = [one.name for one in several]
-            sources.update((one.name, (job, one)) for one in several)
-        found: dict[str, PlannedJob] = {}
+        for family, job in self._configuration.jobs.items():
+            several = instances(family, job.get("parallel"))
+            families[family] = [instance.name for instance in several]
+            sources.update((instance.name, (job, instance)) for instance in several)
+        planned: dict[str, PlannedJob] = {}
         triggers = 0
         for name, (job, instance) in sources.items():
-            planned = self._planned(job, instance)
-            if planned is None:
+            planned_job = self._planned(job, instance)
+            if planned_job is None:
                 continue
-            found[name] = planned
-            triggers += planned.trigger is not None
-            if len(found) > MAX_JOBS:
+            planned[name] = planned_job
+            triggers += planned_job.trigger is not None
+            if len(planned) > MAX_JOBS:
                 raise ConfigError(f"The number of jobs exceeds the limit of {MAX_JOBS}")
             if triggers > MAX_TRIGGERS:
                 raise ConfigError(f"The number of trigger jobs exceeds the limit of {MAX_TRIGGERS}")
-        return found, families
+        return planned, families
 
     def _planned(self, job: Mapping[str, Any], instance: Instance) -> PlannedJob | None:
         """The job when its rules want it in this pipeline."""

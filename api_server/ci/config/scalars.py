@@ -45,10 +45,10 @@ def _of_sixties(number: Callable[[str], int | float]) -> Callable[[str], Scalar]
 
     def read(text: str) -> Scalar:
         parts = [_NUMBER.match(part) for part in text.split(":")]
-        found: int | float = sum(
+        total: int | float = sum(
             number(part[0]) * 60**power for part, power in zip(parts, (2, 1, 0), strict=False) if part
         )
-        return found
+        return total
 
     return read
 

@@ -55,7 +55,7 @@ def load(
     except UnicodeEncodeError:
         raise ConfigError("Invalid configuration format: the text is not valid UTF-8") from None
     if size > most:
-        raise ConfigError(f"The YAML file is too big: {size} bytes of at most {most}")
+        raise ConfigError(too_big(size, most))
     if len(_DIRECTIVE.findall(text)) > MAX_DIRECTIVES:  # libyaml compares each with all others, all at once
         raise ConfigError(f"The YAML file has more than {MAX_DIRECTIVES} directives")
     loader: Any = _Loader(text, budget, warn)
@@ -72,6 +72,11 @@ def load(
     if not isinstance(value, dict):
         raise ConfigError("Invalid configuration format")  # all that GitLab says of what is no hash
     return value
+
+
+def too_big(size: int, most: int) -> str:
+    """What is said of a text of so many bytes."""
+    return f"The YAML file is too big: {size} bytes of at most {most}"
 
 
 def _one_line(error: yaml.YAMLError) -> str:
@@ -157,17 +162,17 @@ class _Loader(Composer, SafeConstructor, BaseResolver, CParser):
             ) from None
 
     def _map(self, node: yaml.MappingNode) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for key, value in node.value:
-            inner = self.construct_object(value, deep=True)
-            merged = inner if isinstance(inner, list) else [inner]
-            if key.value == _MERGE and all(isinstance(one, dict) for one in merged):
-                # of several the first one counts most, and more than what stands before them here
-                for one in reversed(merged):
-                    found.update(one)
+        mapping: dict[str, Any] = {}
+        for key, value_node in node.value:
+            value = self.construct_object(value_node, deep=True)
+            bases = value if isinstance(value, list) else [value]
+            if key.value == _MERGE and all(isinstance(base, dict) for base in bases):
+                # The first base counts most, and all of them more than the keys above them.
+                for base in reversed(bases):
+                    mapping.update(base)
             else:
-                found[key.value] = inner
-        return found
+                mapping[key.value] = value
+        return mapping
 
     def _scalar(self, node: yaml.ScalarNode) -> scalars.Scalar:
         match node.tag.removeprefix(_PREFIX).removeprefix("!"):

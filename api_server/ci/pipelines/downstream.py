@@ -74,8 +74,8 @@ async def _take_over(transaction: Transaction, bridge: Bridge, status: Status) -
     trigger = plan_of(bridge).trigger
     mirrors = trigger is not None and trigger.mirror
     taken_over = (_MIRRORED if mirrors else _TAKEN_OVER).get(status)
-    wanted = "running" if taken_over is None else TRANSITIONS[taken_over["event"]]["running"]
-    if bridge.status == wanted:
+    target = "running" if taken_over is None else TRANSITIONS[taken_over["event"]]["running"]
+    if bridge.status == target:
         return
     if bridge.status != "running" and await transitions.advance(transaction, bridge.id, "reopen") is None:
         return
