@@ -1,5 +1,5 @@
-"""What lists of branches and tags have, and in which order. What is dated reads an object for each of them: call it in a
-thread."""
+"""What lists of branches and tags have, and in which order. What is dated reads an object for each of them: call it
+in a thread."""
 
 import re
 from collections.abc import Iterable, Sequence
