@@ -1,4 +1,4 @@
-"""What lists of branches and tags have, and in which order. What is dated reads an object for each of them: call it in a
+"""What lists of branches and tags have, and in which order. What is dated reads an object for each: call it in a
 thread."""
 
 import re
