@@ -90,8 +90,7 @@ def routes() -> dict[str, Route]:
 
 
 def written() -> dict[str, Any]:
-    """What has been written down: `endpoints` by heading and name, what is `absent`, with a path of it, and the `tests`
-    of each endpoint."""
+    """What has been written down: `endpoints` by heading and name, and what is `absent`, with a path of it."""
     with WRITTEN.open("rb") as file:
         return tomllib.load(file)
 

@@ -245,8 +245,7 @@ def caller(request: web.Request) -> Caller:
 
 def caller_or_stranger(request: web.Request) -> Caller | auth.Anonymous:
     """With whose rights the request is made, for routes that strangers may call too."""
-    found: Caller | auth.Anonymous = request.get(CALLER, auth.ANONYMOUS)
-    return found
+    return request[CALLER] if CALLER in request else auth.ANONYMOUS
 
 
 async def _caller(request: web.Request, route: Route) -> Caller | None:
