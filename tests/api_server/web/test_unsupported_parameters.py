@@ -239,7 +239,7 @@ async def test_a_file_is_no_text(forge: Forge) -> None:
     ("sent", "error"),
     [
         ({"merge_method": "nonsense"}, "merge_method does not have a valid value"),
-        ({"lfs_enabled": "?", "max_artifacts_size": "x"}, "lfs_enabled is invalid, max_artifacts_size is invalid"),
+        ({"lfs_enabled": "?", "tag_list": {}}, "lfs_enabled is invalid, tag_list is invalid"),
         ({"import_url": "https://example.org/x.git"}, "import_url is not supported by this service"),
         ({"mirror": True, "wiki_enabled": False}, "mirror is not supported by this service"),
         ({"mirror": "false", "import_url": "x"}, "import_url is not supported by this service"),
