@@ -79,6 +79,8 @@ class Fields:
     beyond: Collection[str] = ()
     #: Asked where all else is right: what no single key's check can see.
     together: Check | None = None
+    #: Keys whose faults GitLab reports as those of the hash: `jobs:test when should be ...`.
+    attributes: Collection[str] = ()
 
     def __call__(self, at: str, value: Any) -> Iterator[str]:
         if not isinstance(value, dict):
@@ -97,7 +99,14 @@ class Fields:
             if key in self.beyond:
                 yield not_supported(f"{at}:{key}")
             elif key in self.keys and inner is not None:
-                yield from self.keys[key](f"{at}:{key}", inner)
+                errors = self.keys[key](f"{at}:{key}", inner)
+                yield from (self._reported(at, key, error) for error in errors)
+
+    def _reported(self, at: str, key: str, error: str) -> str:
+        place = f"{at}:{key} "
+        if key not in self.attributes or not error.startswith(place):
+            return error
+        return f"{at} {key.replace('_', ' ')} {error.removeprefix(place).removeprefix('config ')}"
 
 
 @frozen

@@ -89,6 +89,7 @@ _service: dict[str, Check] = {
     "variables": variables(job_variable),
 }
 _beyond_image = ("kubernetes",)
+_OF_IMAGES = ("name", "entrypoint", "alias", "command")
 
 _WHEN = one_of("on_success", "on_failure", "always")
 _artifacts: dict[str, Check] = {
@@ -107,6 +108,7 @@ _artifacts: dict[str, Check] = {
             "coverage_report": Fields(
                 {"coverage_format": one_of("cobertura", "jacoco"), "path": text},
                 required=["coverage_format", "path"],
+                attributes=["coverage_format", "path"],
             ),
         },
         beyond=(
@@ -159,7 +161,8 @@ _cache = Fields(
         "when": _WHEN,
         "policy": text,
         "fallback_keys": Each(text, at_most=5),
-    }
+    },
+    attributes=["policy", "when"],
 )
 
 #: Keywords that `default:` may set for all jobs.
@@ -167,9 +170,9 @@ DEFAULT: dict[str, Check] = {
     "before_script": script,
     "after_script": script,
     "hooks": Fields({"pre_get_sources_script": script}),
-    "image": ByType({str: text, dict: Fields(_image, ["name"], _beyond_image)}),
+    "image": ByType({str: text, dict: Fields(_image, ["name"], _beyond_image, attributes=_OF_IMAGES)}),
     "services": Each(
-        ByType({str: text, dict: Fields(_service, ["name"], _beyond_image)}),
+        ByType({str: text, dict: Fields(_service, ["name"], _beyond_image, attributes=_OF_IMAGES)}),
         types=(str, dict),
         of="hashes or strings",
         at_most=MAX_SERVICES,
@@ -189,7 +192,9 @@ DEFAULT: dict[str, Check] = {
         },
         "config can only be a Hash or an Array",
     ),
-    "artifacts": Fields(_artifacts, together=_artifacts_check),
+    "artifacts": Fields(
+        _artifacts, together=_artifacts_check, attributes=[key for key in _artifacts if key != "reports"]
+    ),
     "interruptible": boolean,
     "retry": ByType(
         {
@@ -199,7 +204,8 @@ DEFAULT: dict[str, Check] = {
                     "max": integer(0, 2),
                     "when": ByType({str: one_of(*RETRY_WHEN), list: Each(one_of(*RETRY_WHEN))}),
                     "exit_codes": exit_codes,
-                }
+                },
+                attributes=["max", "when", "exit_codes"],
             ),
         }
     ),

@@ -46,9 +46,20 @@ from api_server.ci.config.names import MAX_NAME
 MAX_PARALLEL = 200
 
 _globs = Each(glob, at_most=50)
-_changes = ByType({list: _globs, dict: Fields({"paths": _globs, "compare_to": text}, ["paths"], ["regexp"])})
+_changes = ByType(
+    {
+        list: _globs,
+        dict: Fields(
+            {"paths": _globs, "compare_to": text}, ["paths"], ["regexp"], attributes=["paths", "compare_to"]
+        ),
+    }
+)
 _exists = ByType(
-    {str: glob, list: _globs, dict: Fields({"paths": _globs}, ["paths"], ["project", "ref", "regexp"])}
+    {
+        str: glob,
+        list: _globs,
+        dict: Fields({"paths": _globs}, ["paths"], ["project", "ref", "regexp"], attributes=["paths"]),
+    }
 )
 
 
@@ -104,6 +115,7 @@ _need = ByType(
             {"job": text, "artifacts": boolean, "optional": boolean, "parallel": _rows},
             required=["job"],
             beyond=["project", "ref", "pipeline"],
+            attributes=["job", "artifacts", "optional"],
         ),
     }
 )
@@ -154,6 +166,7 @@ _children = Each(
     at_most=3,
     too_many="config is too long (maximum is {})",
 )
+_forward: dict[str, Check] = {"yaml_variables": boolean, "pipeline_variables": boolean}
 _trigger = ByType(
     {
         str: text,
@@ -163,9 +176,10 @@ _trigger = ByType(
                 "branch": text,
                 "include": ByType({**_child, list: _children}),
                 "strategy": one_of("depend", "mirror"),
-                "forward": Fields({"yaml_variables": boolean, "pipeline_variables": boolean}),
+                "forward": Fields(_forward, attributes=list(_forward)),
             },
             beyond=["inputs"],
+            attributes=["project", "branch", "strategy"],
         ),
     }
 )
@@ -194,7 +208,11 @@ class Rules:
 
 _conditions = Each(condition)
 _refs = Each(ref, of="strings or regular expressions using re2 syntax")
-_only_hash = Fields({"refs": _refs, "variables": _conditions, "changes": _globs}, beyond=["kubernetes"])
+_only_hash = Fields(
+    {"refs": _refs, "variables": _conditions, "changes": _globs},
+    beyond=["kubernetes"],
+    attributes=["refs", "variables", "changes"],
+)
 _only = ByType({str: ref, list: _refs, dict: _only_hash})
 
 _BRIDGE_WHEN = ("on_success", "on_failure", "always", "manual")
@@ -208,6 +226,10 @@ _rule: dict[str, Check] = {
     "variables": variables(job_variable),
     "needs": _needs,
 }
+
+
+_OF_RULES = ("if", "when", "start_in", "allow_failure", "interruptible")
+_OF_JOBS = ("when", "start_in", "allow_failure", "dependencies", "resource_group", "manual_confirmation")
 
 
 def _auto_stop_in(at: str, value: Any) -> Iterator[str]:
@@ -226,6 +248,7 @@ _environment = Fields(
         "deployment_tier": one_of("production", "staging", "testing", "development", "other"),
     },
     required=["name"],
+    attributes=["name", "url", "action", "on_stop", "auto_stop_in", "deployment_tier"],
     beyond=["kubernetes"],
 )
 _release_link = Fields(
@@ -236,6 +259,7 @@ _release_link = Fields(
         "link_type": one_of("other", "runbook", "image", "package"),
     },
     required=["name", "url"],
+    attributes=["name", "url", "filepath", "link_type"],
 )
 _release = Fields(
     {
@@ -249,13 +273,14 @@ _release = Fields(
         "assets": Fields({"links": Each(_release_link, types=(dict,), of="hashes")}, required=["links"]),
     },
     required=["tag_name", "description"],
+    attributes=["tag_name", "tag_message", "name", "description", "ref", "milestones", "released_at"],
 )
 
 _ANY_JOB: dict[str, Check] = {
     "stage": text,
     "only": _only,
     "except": _only,
-    "rules": Rules(Fields(_rule)),
+    "rules": Rules(Fields(_rule, attributes=_OF_RULES)),
     "variables": variables(job_variable),
     "inherit": Fields(
         {
@@ -286,6 +311,7 @@ BUILD = Fields(
         "release": _release,
     },
     beyond=(*BEYOND_DEFAULT, "secrets", "run", "pages", "publish", "dast_configuration", "inputs"),
+    attributes=_OF_JOBS,
 )
 
 #: Keywords of a job that starts another pipeline.
@@ -294,10 +320,11 @@ BRIDGE = Fields(
         **_ANY_JOB,
         "trigger": _trigger,
         "when": one_of(*_BRIDGE_WHEN),
-        "rules": Rules(Fields({**_rule, "when": one_of(*_BRIDGE_WHEN, "never")})),
+        "rules": Rules(Fields({**_rule, "when": one_of(*_BRIDGE_WHEN, "never")}, attributes=_OF_RULES)),
         "allow_failure": boolean,
         "interruptible": boolean,
-    }
+    },
+    attributes=_OF_JOBS,
 )
 
 #: Keywords of `default:` that may also stand at the top level, as in the language's first years.
@@ -307,7 +334,8 @@ _auto_cancel = Fields(
     {
         "on_new_commit": one_of("conservative", "interruptible", "none"),
         "on_job_failure": one_of("none", "all"),
-    }
+    },
+    attributes=["on_new_commit", "on_job_failure"],
 )
 _filter: dict[str, Check] = {**_rule_conditions, "when": one_of("always", "never")}
 
@@ -322,9 +350,13 @@ GLOBAL: dict[str, Check] = {
             "name": text,
             "auto_cancel": _auto_cancel,
             "rules": Rules(
-                Fields({**_filter, "variables": variables(job_variable), "auto_cancel": _auto_cancel})
+                Fields(
+                    {**_filter, "variables": variables(job_variable), "auto_cancel": _auto_cancel},
+                    attributes=_OF_RULES,
+                )
             ),
-        }
+        },
+        attributes=["name"],
     ),
 }
 #: What GitLab has there, or in a document of its own before the rest.
@@ -332,5 +364,6 @@ BEYOND_GLOBAL = ("spec",)
 
 #: One entry of `include:` in its long form.
 INCLUDE = _include(
-    ["template", "component", "inputs", "cache", "artifact"], {"rules": Rules(Fields(_filter))}
+    ["template", "component", "inputs", "cache", "artifact"],
+    {"rules": Rules(Fields(_filter, attributes=_OF_RULES))},
 )

@@ -73,7 +73,6 @@ _FORMS: list[tuple[re.Pattern[str], Callable[[str], Scalar]]] = [
         (r"\+?\.(?i:inf)", lambda _: math.inf),
         (r"-\.(?i:inf)", lambda _: -math.inf),
         (r"\.(?i:nan)", lambda _: math.nan),
-        (":.+", name),
         (_SIXTIES, _of_sixties(int)),
         (_SIXTIES + r"\.[\d_]*", _of_sixties(float)),
         (r"[-+]?(?:\d[\d_,]*\.\d*|\.\d+)(?:[eE][-+]\d+)?", _float),
@@ -91,12 +90,11 @@ def read(text: str) -> Scalar:
         return None
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
-    if text[0] not in "+-.:0123456789":
+    if text[0] == ":":
+        return name(text)
+    if text[0] not in "+-.0123456789" or len(text) > MAX_DIGITS:
         return text
-    for form, meaning in _FORMS:
-        if form.fullmatch(text):
-            return meaning(text) if len(text) <= MAX_DIGITS or text[0] == ":" else text
-    return text
+    return next((meaning(text) for form, meaning in _FORMS if form.fullmatch(text)), text)
 
 
 def spell(value: Scalar) -> str:

@@ -91,13 +91,13 @@ def test_an_environment_says_what_stops_it():
 @pytest.mark.parametrize(
     ("artifacts", "complaint"),
     [
-        ("{access: some}", ":access should be one of: all, developer, maintainer, none"),
+        ("{access: some}", " access should be one of: all, developer, maintainer, none"),
         ("{access: all, public: true}", " config these keys cannot be used together: public, access"),
         ("{expose_as: a}", " paths can't be blank"),
         ("{expose_as: a, paths: ['*.txt']}", " paths can't contain '*' when used with 'expose_as'"),
         (
             "{expose_as: a/b, paths: [a]}",
-            ":expose_as can contain only letters, digits, '-', '_' and spaces",
+            " expose as can contain only letters, digits, '-', '_' and spaces",
         ),
     ],
 )
@@ -109,7 +109,7 @@ def test_artifacts_that_contradict_themselves(artifacts, complaint):
     ("release", "complaint"),
     [
         ("{description: a}", " config missing required keys: tag_name"),
-        ("{tag_name: a, description: a, released_at: soon}", ":released_at must be a valid datetime"),
+        ("{tag_name: a, description: a, released_at: soon}", " released at must be a valid datetime"),
         (
             "{tag_name: a, description: a, assets: {links: [{name: a}]}}",
             ":assets:links config missing required keys: url",

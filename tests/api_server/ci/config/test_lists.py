@@ -24,7 +24,7 @@ def nested(levels: int, item: str) -> str:
         ("services", "postgres", 90, ""),
         ("cache", "{paths: [x]}", 90, ""),
         ("tags", "x", 90, ""),
-        ("dependencies", "b", 1, ":dependencies config should be an array of strings"),
+        ("dependencies", "b", 1, " dependencies should be an array of strings"),
         ("only", "main", 1, ":only config should be an array of strings or regular expressions"),
         ("except", "tags", 1, ":except config should be an array of strings or regular expressions"),
         ("extends", ".c", 1, ":extends config should be an array of strings or a string"),
@@ -74,8 +74,8 @@ def test_what_stands_in_nested_lists_counts():
     [
         ("tags: [1]", ":tags config should be an array of strings"),
         ("tags: x", ":tags config should be an array"),
-        ("artifacts: {paths: [[x]]}", ":artifacts:paths config should be an array of strings"),
-        ("artifacts: {paths: [1, 2]}", ":artifacts:paths config should be an array of strings"),
+        ("artifacts: {paths: [[x]]}", ":artifacts paths should be an array of strings"),
+        ("artifacts: {paths: [1, 2]}", ":artifacts paths should be an array of strings"),
         (
             "artifacts: {reports: {junit: [1]}}",
             ":artifacts:reports:junit config should be an array of strings",

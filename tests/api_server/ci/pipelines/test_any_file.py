@@ -150,7 +150,10 @@ async def used(project: CiProject, pipeline_id: int) -> None:
 
 
 @given(content=files | odd_files(), source=st.sampled_from(["push", "api"]))
-@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=settings().max_examples * 2 // 5,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 async def test_any_file_gives_a_pipeline_or_says_why_not(
     forge: Forge, project: CiProject, content: dict[str, Any], source: Any
 ) -> None:
