@@ -7,9 +7,8 @@ from pathlib import Path
 import click
 
 from scripts.bench import registry
-from scripts.bench.harness import comparing, machine, outcomes, page, rounds, table
-from scripts.bench.harness.bench import FULL, TINY, Bench, Size, with_rounds
-from scripts.bench.harness.outcomes import Run
+from scripts.bench.harness import measuring, report, runs
+from scripts.bench.harness.runs import FULL, TINY, Bench, Run, Size, with_rounds
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -46,19 +45,19 @@ def bench(
     if listed:
         for name in chosen:
             title, row = registry.all_rows()[name]
-            click.echo(table.described(title, row))
+            click.echo(report.described(title, row))
         return
     try:
-        old = outcomes.read(compare) if compare else None
+        old = runs.read(compare) if compare else None
         size = TINY if tiny else with_rounds(FULL, rounds)
-        run = outcomes.read(kept) if kept else _measured(chosen, size)
+        run = runs.read(kept) if kept else _measured(chosen, size)
         if kept:
             run = _only(run, chosen) if names else run
-            click.echo(table.text(run))
+            click.echo(report.text(run))
         if keep:
-            outcomes.write(run, keep)
+            runs.write(run, keep)
         if writes_page:
-            page.write(run)
+            report.write(run)
     except ValueError as problem:
         raise click.ClickException(str(problem)) from None
     if old is not None:
@@ -80,13 +79,13 @@ def _chosen(names: tuple[str, ...]) -> list[str]:
 
 def _measured(names: list[str], size: Size) -> Run:
     found = []
-    described = machine.described()
+    described = measuring.described()
     rows = registry.all_rows()
     with Bench(size) as running:
         for name in names:
             title, row = rows[name]
-            found.append(rounds.measured(row, title, running))
-            click.echo(table.line(found[-1]))
+            found.append(runs.measured(row, title, running))
+            click.echo(report.line(found[-1]))
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     return Run(today, described, size.rounds, found)
 
@@ -97,10 +96,10 @@ def _only(run: Run, names: list[str]) -> Run:
 
 def _told(old: Run, new: Run) -> bool:
     """Whether something got slower; says what."""
-    found = comparing.slower(old, new)
+    found = report.slower(old, new)
     for sentence in found:
         click.echo(f"slower: {sentence}")
-    if unknown := comparing.not_compared(old, new):
+    if unknown := report.not_compared(old, new):
         click.echo(f"not in the older run: {', '.join(unknown)}")
     if not found:
         click.echo("Nothing got slower beyond noise.")

@@ -12,13 +12,13 @@ from random import Random
 import attrs
 import click
 
-from scripts.faults import course, soak
-from scripts.faults.course import Load
+from scripts.faults import scenario, soak
+from scripts.faults.environment import Ground, prepared
 from scripts.faults.faults import FAULTS, hindrance
 from scripts.faults.faults import shape as shape_for
-from scripts.faults.ground import Ground, prepared
+from scripts.faults.machine import ALONE, FLEET, WITH_S3, Shape
 from scripts.faults.report import Report
-from scripts.faults.shapes import ALONE, FLEET, WITH_S3, Shape
+from scripts.faults.scenario import Load
 
 #: What is killed again and again, and what has to succeed before the next kill.
 KILLS = ("kill-tree", "kill-edge")
@@ -119,14 +119,14 @@ async def _made(wanted: Wanted, ground: Ground, load: Load, names: list[str], se
         return Report(ground.ledger, [])
     if wanted.kills:
         kills = wanted.random.sample(KILLS * wanted.kills, 2 * wanted.kills)
-        made = await course.run(ground, load, kills, wanted.random, click.echo, pulse=QUICK_PULSE)
+        made = await scenario.run(ground, load, kills, wanted.random, click.echo, pulse=QUICK_PULSE)
         return Report(ground.ledger, made)
     for name in list(names):
         if why := hindrance(name, ground):
             click.echo(f"Skipped: {name}: {why}.")
             names.remove(name)
     chosen = _by_chance(names, seconds, wanted.random)
-    return Report(ground.ledger, await course.run(ground, load, chosen, wanted.random, click.echo))
+    return Report(ground.ledger, await scenario.run(ground, load, chosen, wanted.random, click.echo))
 
 
 def _by_chance(names: list[str], seconds: float, random: Random) -> Iterator[str]:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from scripts.abuse.watching import descendants
-from scripts.faults.ground import OWNER, Ground
-from scripts.faults.load import Worker, api_writes, merge_requests
-from scripts.faults.load.git import mirror_of
+from scripts.faults.environment import OWNER, Ground
+from scripts.faults.load import Worker, repositories
+from scripts.faults.load.repositories import mirror_of
 from tests.support.git_client import Git
 
 #: Locks that nobody holds are looked for every minute.
@@ -37,7 +37,7 @@ async def check(ground: Ground, workers: Sequence[Worker], tell: Callable[[str],
 
 async def _branches_can_be_written(ground: Ground) -> None:
     """Each branch by one push of all of them; and by a commit through the API, where that is where faults hit."""
-    for project in (api_writes.PROJECT, merge_requests.PROJECT):
+    for project in (repositories.WRITES_PROJECT, repositories.MERGE_PROJECT):
         clone = await mirror_of(ground.folder / "scratch" / f"all-of-{project}", ground.git_url(project))
         lines = (await clone("for-each-ref", "--format=%(refname) %(objectname)", "refs/heads")).splitlines()
         pushed = []
@@ -88,7 +88,7 @@ async def _replica_is_in_step(ground: Ground) -> None:
 async def _answers_by_replica(ground: Ground, url: str) -> bool:
     """Whether this API server shows what it reads from the replica."""
     http, headers = ground.owner.http, {"PRIVATE-TOKEN": ground.owner.token}
-    async with http.get(f"{url}/api/v4{api_writes.APP}/variables", headers=headers) as shown:
+    async with http.get(f"{url}/api/v4{repositories.APP}/variables", headers=headers) as shown:
         await shown.read()
     async with http.get(f"{url}/-/metrics") as metrics:
         lines = (await metrics.text()).splitlines()

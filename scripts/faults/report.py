@@ -9,8 +9,8 @@ from pathlib import Path
 
 import attrs
 
-from scripts.faults.course import Made
-from scripts.faults.ledger import Ledger
+from scripts.faults.client import Ledger
+from scripts.faults.scenario import Made
 
 HEADING = (
     f"{'fault':20}{'times':>7}{'acknowledged':>14}{'unknown':>9}{'lost':>6}{'doubled':>9}{'not healed':>12}"

@@ -9,8 +9,8 @@ import attrs
 
 from scripts.abuse.watching import Watched, resident
 from scripts.faults import checks
-from scripts.faults.course import Load
-from scripts.faults.ground import Ground
+from scripts.faults.environment import Ground
+from scripts.faults.scenario import Load
 
 SAMPLE_SECONDS = 30.0
 #: Caches fill and pools grow for as long; what comes later is looked at.

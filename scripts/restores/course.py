@@ -16,11 +16,11 @@ import psycopg2
 
 from forgelet.local.api_client import answers
 from scripts.faults import checks
-from scripts.faults.course import Load
-from scripts.faults.ground import Ground, prepared
+from scripts.faults.environment import Ground, prepared
 from scripts.faults.load import jobs
-from scripts.faults.load.git import mirror_of
+from scripts.faults.load.repositories import mirror_of
 from scripts.faults.processes import KeptProgram, until
+from scripts.faults.scenario import Load
 from scripts.restores.crawl import Crawl, differences
 
 #: Of the ledger: while nothing is backed up, and from the moment on in which it may already be too late for a backup.

@@ -12,16 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from scripts.faults import course
-from scripts.faults.course import Load, Made
+from scripts.faults import scenario
+from scripts.faults.client import Ledger, Outcome
+from scripts.faults.environment import prepared
 from scripts.faults.faults import FAULTS, hindrance, parts
 from scripts.faults.faults import shape as shape_for
-from scripts.faults.ground import prepared
-from scripts.faults.ledger import Ledger, Outcome
-from scripts.faults.names import NameServer
-from scripts.faults.proxy import Proxy, balanced
+from scripts.faults.machine import ALONE, FLEET, WITH_S3, NameServer, Shape
+from scripts.faults.outside import Proxy, balanced
 from scripts.faults.report import Report
-from scripts.faults.shapes import ALONE, FLEET, WITH_S3, Shape
+from scripts.faults.scenario import Load, Made
 from scripts.faults.soak import Sample, not_flat
 from tests.support.ports import free_port
 
@@ -157,7 +156,7 @@ TOGETHER = (
     "kill-server+stop-postgresql+cut-connections+slow-database",
     "full-postgresql+crash-postgresql+freeze-postgresql",
 )
-#: libfaketime can keep a server waiting for ever (`scripts/faults/faults/clock.py`).
+#: libfaketime can keep a server waiting for ever (`scripts/faults/faults.py`).
 NOT_IN_SHORT = {"clock-jumps"}
 PULSE = ("read", "commit", "edge read")
 
@@ -219,7 +218,7 @@ async def test_faults_are_made_and_nothing_is_lost(shape: Shape, together: Seque
         possible = ([one for one in parts(name) if not hindrance(one, ground)] for name in together)
         names = ["+".join(each) for each in possible if each]
         report = Report(
-            ground.ledger, await course.run(ground, load, names, Short(1), lambda _: None, pulse=PULSE)
+            ground.ledger, await scenario.run(ground, load, names, Short(1), lambda _: None, pulse=PULSE)
         )
         shown = f"{report}\n{report.findings(ground.data.part('logs'))}"
     assert [fault.name for fault in report.made] == names

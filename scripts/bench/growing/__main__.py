@@ -8,8 +8,8 @@ from pathlib import Path
 import attrs
 import click
 
-from scripts.bench.growing import measuring, table
-from scripts.bench.harness import machine
+from scripts.bench.growing import operations
+from scripts.bench.harness import measuring
 
 #: What a job and an event take, with their pipeline and chain, all indexes, and what is written meanwhile.
 BYTES_A_ROW = 3_000
@@ -41,11 +41,11 @@ def growth(rows: int, beside: int, projects: int, keep: Path | None, plans: Path
             f"{free >> 30} GiB are free, and {rows:,} rows want {rows * BYTES_A_ROW + LEFT >> 30}."
         )
     sizes = sorted({min(beside, rows), rows})
-    found = [measuring.measured(size, projects, told=_tell) for size in sizes]
-    click.echo(table.text(found))
+    found = [operations.measured(size, projects, told=_tell) for size in sizes]
+    click.echo(operations.text(found))
     if keep:
         kept = {
-            "machine": machine.described(),
+            "machine": measuring.described(),
             "sizes": [attrs.asdict(one, filter=_figures) for one in found],
         }
         keep.write_text(json.dumps(kept, indent=1) + "\n")

@@ -17,7 +17,7 @@ from api_server.state.migrate import known_migrations, make_older_schema
 from api_server.state.secrets import STATIC_OBJECT_TOKEN, digest
 from forgelet.local import cluster_folders
 from forgelet.local.embedded_postgres import SUPERUSER, Cluster
-from scripts.bench.scene import events
+from scripts.bench.scene import many_rows
 
 PER_PIPELINE = 10
 RUNNERS = 100
@@ -85,7 +85,7 @@ def fill(cluster: Cluster, data: Path, rows: int, projects: int) -> tuple[dict[s
         ids = _fill_jobs(cursor, parts, owner, rows, projects)
         seconds["jobs and pipelines"] = time.perf_counter() - begun
     begun = time.perf_counter()
-    events.fill(cluster, rows, project_id=ids["busy_id"], group_id=ids["group_id"])
+    many_rows.fill_events(cluster, rows, project_id=ids["busy_id"], group_id=ids["group_id"])
     with superuser(cluster) as cursor:
         cursor.execute("SET synchronous_commit = off; SET session_replication_role = replica")
         cursor.execute(parts["chain"], ())

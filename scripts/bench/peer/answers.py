@@ -3,11 +3,11 @@
 import datetime
 from typing import Any
 
-from scripts.bench.peer import models, shapes
+from scripts.bench.peer import fastapi_app, shapes
 from scripts.bench.peer.shapes import BASE
 
 
-def _basic(row: models.Job) -> dict[str, Any]:
+def _basic(row: fastapi_app.Job) -> dict[str, Any]:
     now = datetime.datetime.now(datetime.UTC)
     path, ends = row.project.full_path, row.finished_at or now
     begun = row.started_at or ends
@@ -36,7 +36,7 @@ def _basic(row: models.Job) -> dict[str, Any]:
     }
 
 
-def job(row: models.Job) -> shapes.Job:
+def job(row: fastapi_app.Job) -> shapes.Job:
     return shapes.Job(
         **_basic(row),
         artifacts=[shapes.Artifact.model_validate(artifact) for artifact in row.artifacts],
@@ -47,13 +47,13 @@ def job(row: models.Job) -> shapes.Job:
     )
 
 
-def bridge(row: models.Job) -> shapes.Bridge:
+def bridge(row: fastapi_app.Job) -> shapes.Bridge:
     return shapes.Bridge(
         **_basic(row), downstream_pipeline=shapes.pipeline(row.downstream, row.project.full_path)
     )
 
 
-def _runner(row: models.Runner | None) -> shapes.Runner | None:
+def _runner(row: fastapi_app.Runner | None) -> shapes.Runner | None:
     if row is None:
         return None
     hour = datetime.timedelta(hours=1)
@@ -71,7 +71,7 @@ def _runner(row: models.Runner | None) -> shapes.Runner | None:
     )
 
 
-def event(row: models.Event, author_email: str | None) -> shapes.Event:
+def event(row: fastapi_app.Event, author_email: str | None) -> shapes.Event:
     return shapes.Event(
         id=row.id,
         author_id=row.author_id,
@@ -93,12 +93,12 @@ def event(row: models.Event, author_email: str | None) -> shapes.Event:
     )
 
 
-def mirror(row: models.Mirror) -> shapes.Mirror:
+def mirror(row: fastapi_app.Mirror) -> shapes.Mirror:
     names = shapes.Mirror.model_fields.keys() - {"url"}
     return shapes.Mirror(**{name: getattr(row, name) for name in names}, url=row.shown_url)
 
 
-def invitation(row: models.Invitation) -> shapes.Invitation:
+def invitation(row: fastapi_app.Invitation) -> shapes.Invitation:
     return shapes.Invitation(
         id=row.id,
         invite_email=row.email,
@@ -109,7 +109,7 @@ def invitation(row: models.Invitation) -> shapes.Invitation:
     )
 
 
-def project(row: models.Project) -> shapes.Project:
+def project(row: fastapi_app.Project) -> shapes.Project:
     owner = row.namespace
     return shapes.Project(
         id=row.id,

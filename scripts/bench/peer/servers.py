@@ -10,11 +10,9 @@ from pathlib import Path
 
 import attrs
 
-from scripts.bench.harness.bench import Bench
-from scripts.bench.harness.programs import listening, need
-from scripts.bench.harness.rows import NotMeasured
-from scripts.bench.scene.api_process import POOL, TOKEN
-from scripts.bench.scene.service import service
+from scripts.bench.harness.measuring import listening, need
+from scripts.bench.harness.runs import Bench, NotMeasured
+from scripts.bench.scene.service import POOL, TOKEN, service
 from tests.support.ports import free_port
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from scripts.bench.peer import models
+from scripts.bench.peer import fastapi_app
 
 Moment = datetime.datetime
 BASE = "http://127.0.0.1:8080"
@@ -217,7 +217,7 @@ class Project(Shape):
     namespace: Namespace
 
 
-def user(row: models.User | None) -> User | None:
+def user(row: fastapi_app.User | None) -> User | None:
     if row is None:
         return None
     return User(
@@ -237,7 +237,7 @@ def user(row: models.User | None) -> User | None:
     )
 
 
-def pipeline(row: models.Pipeline | None, path: str) -> PipelineReference | None:
+def pipeline(row: fastapi_app.Pipeline | None, path: str) -> PipelineReference | None:
     if row is None:
         return None
     return PipelineReference(

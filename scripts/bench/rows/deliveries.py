@@ -15,9 +15,8 @@ from api_server.status_checks.dispatcher import CONNECTIONS_OF_ONE
 from api_server.status_checks.tasks import DISPATCHER
 from common.background import BACKGROUND
 from common.shutdown import SHUTDOWN
-from scripts.bench.harness.bench import Bench
-from scripts.bench.harness.rows import OURS, Row, Sample, Sides
-from scripts.bench.scene.plain import in_process
+from scripts.bench.harness.runs import OURS, Bench, Row, Sample, Sides
+from scripts.bench.scene.service import in_process
 from tests.support.forge import Forge, Person
 from tests.support.merge_requests import new_project, open_merge_request
 

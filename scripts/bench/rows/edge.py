@@ -10,11 +10,10 @@ from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
-from scripts.bench.harness import processor
-from scripts.bench.harness.bench import Bench
-from scripts.bench.harness.load import http_bytes, http_requests
-from scripts.bench.harness.rows import OURS, Measure, NotMeasured, Row, Sample, Sides
-from scripts.bench.scene import crowd, edges
+from scripts.bench.harness import measuring
+from scripts.bench.harness.measuring import http_bytes, http_requests
+from scripts.bench.harness.runs import OURS, Bench, Measure, NotMeasured, Row, Sample, Sides
+from scripts.bench.scene import crowds, edges
 from scripts.bench.scene.edges import Cache
 
 NGINX, VARNISH, ONE_WORKER = "nginx", "Varnish", "nginx, one worker"
@@ -102,7 +101,7 @@ def _first_bytes(cache: Cache, seconds: float) -> Sample:
     client = http.client.HTTPConnection("127.0.0.1", cache.port)
     with contextlib.closing(client):
         client.connect()
-        waited, count, before = 0.0, 0, processor.seconds([cache.pid])
+        waited, count, before = 0.0, 0, measuring.processor_seconds([cache.pid])
         ends = time.perf_counter() + seconds
         while time.perf_counter() < ends or not count:
             begun = time.perf_counter()
@@ -112,7 +111,7 @@ def _first_bytes(cache: Cache, seconds: float) -> Sample:
             waited += time.perf_counter() - begun
             answer.read()
             count += 1
-        used = processor.seconds([cache.pid]) - before
+        used = measuring.processor_seconds([cache.pid]) - before
     return Sample(count / waited, used / count * 1e6)
 
 
@@ -131,7 +130,7 @@ def _crowd(bench: Bench) -> Iterator[tuple[int, float]]:
                 urllib.request.urlopen(url).read()
         before = edges.asked(port, name)
         path = f"/g/app/-/archive/main/{time.perf_counter_ns()}/{name}"
-        crowd.read(edge.port, path, bench.size.crowd, ARCHIVE)
+        crowds.read(edge.port, path, bench.size.crowd, ARCHIVE)
         yield edges.asked(port, name) - before, _peak(edge.pid)
 
 

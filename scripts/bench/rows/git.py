@@ -8,11 +8,10 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from scripts.bench.harness.bench import Bench
-from scripts.bench.harness.rows import OURS, Measure, NotMeasured, Row, Sample, Sides
+from scripts.bench.harness.runs import OURS, Bench, Measure, NotMeasured, Row, Sample, Sides
 from scripts.bench.scene import git_servers
 from scripts.bench.scene.git_servers import GitServer
-from scripts.bench.scene.repositories import git, grow
+from scripts.bench.scene.many_rows import git, grow
 
 BACKEND = "git http-backend behind nginx"
 AIMS = {BACKEND: 0.9}

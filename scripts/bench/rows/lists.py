@@ -5,13 +5,11 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 
-from scripts.bench.harness.bench import Bench
-from scripts.bench.harness.load import http_requests, statements
-from scripts.bench.harness.rows import OURS, Measure, NotMeasured, Row, Sides
+from scripts.bench.harness.measuring import http_requests, statements
+from scripts.bench.harness.runs import OURS, Bench, Measure, NotMeasured, Row, Sides
 from scripts.bench.peer import servers
 from scripts.bench.peer.servers import Peer
-from scripts.bench.scene.api_process import HEADERS, POOL, connection
-from scripts.bench.scene.service import DEEP, Service, service
+from scripts.bench.scene.service import DEEP, HEADERS, POOL, Service, connection, service
 
 FASTAPI, PGBENCH, PRISM, ADMINISTRATOR = "FastAPI", "pgbench", "Prism", "the administrator"
 PER_PAGE = 20

@@ -15,8 +15,7 @@ from aiohttp.resolver import ThreadedResolver
 from api_server.mirrors.plan import Selection, all_branches
 from api_server.mirrors.transport import Target, update_target
 from api_server.outbound.policy import Policy
-from scripts.bench.harness.bench import Bench
-from scripts.bench.harness.rows import OURS, Row, Sample, Sides
+from scripts.bench.harness.runs import OURS, Bench, Row, Sample, Sides
 from tests.api_server.mirrors.repositories import BareRepository
 from tests.api_server.mirrors.targets import PASSWORD, USER, HttpTarget, serve_http
 

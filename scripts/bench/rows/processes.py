@@ -11,14 +11,12 @@ from forgelet.local import embedded_postgres
 from forgelet.local.embedded_postgres import Cluster
 from forgelet.local.supervisor import POSTGRESQL
 from forgelet.testing import starting
-from scripts.bench.harness.bench import Bench
-from scripts.bench.harness.load import http_requests
-from scripts.bench.harness.rows import OURS, Measure, NotMeasured, Row, Sample, Sides
+from scripts.bench.harness.measuring import http_requests
+from scripts.bench.harness.runs import OURS, Bench, Measure, NotMeasured, Row, Sample, Sides
 from scripts.bench.peer import servers
 from scripts.bench.rows.lists import PRISM
 from scripts.bench.scene import edges
-from scripts.bench.scene.api_process import HEADERS
-from scripts.bench.scene.service import service
+from scripts.bench.scene.service import HEADERS, service
 
 MEGABYTE = 1e6
 

@@ -13,8 +13,7 @@ from api_server.state.migrate import migrate
 from forgelet.local.embedded_postgres import SUPERUSER, temporary
 from forgelet.testing import starting
 from forgelet.testing.server import Forgelet
-from scripts.bench.harness.bench import Bench
-from scripts.bench.harness.rows import OURS, Row, Sample, Sides
+from scripts.bench.harness.runs import OURS, Bench, Row, Sample, Sides
 
 COPY = "CREATE DATABASE ... TEMPLATE, and DROP"
 MILLISECONDS = 20.0

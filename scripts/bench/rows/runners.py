@@ -12,12 +12,10 @@ import aiohttp
 import attrs
 import psycopg2
 
-from scripts.bench.harness.bench import Bench
-from scripts.bench.harness.load import statements
-from scripts.bench.harness.rows import OURS, Row, Sample, Sides
-from scripts.bench.scene.api_process import connection
-from scripts.bench.scene.plain import Plain, plain
-from scripts.bench.scene.working_runners import LINE, POLLING, project_with_jobs, take_all
+from scripts.bench.harness.measuring import statements
+from scripts.bench.harness.runs import OURS, Bench, Row, Sample, Sides
+from scripts.bench.scene.crowds import LINE, POLLING, project_with_jobs, take_all
+from scripts.bench.scene.service import Plain, connection, plain
 
 PGBENCH = "pgbench"
 RUNNING_JOBS = 50

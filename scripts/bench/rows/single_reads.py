@@ -3,13 +3,11 @@
 import urllib.request
 from functools import partial
 
-from scripts.bench.harness.bench import Bench
-from scripts.bench.harness.load import http_requests
-from scripts.bench.harness.rows import OURS, Measure, NotMeasured, Row, Sides
+from scripts.bench.harness.measuring import http_requests
+from scripts.bench.harness.runs import OURS, Bench, Measure, NotMeasured, Row, Sides
 from scripts.bench.peer import servers
 from scripts.bench.rows.lists import FASTAPI, PRISM, ours, peer
-from scripts.bench.scene.api_process import HEADERS
-from scripts.bench.scene.service import Service, service
+from scripts.bench.scene.service import HEADERS, Service, service
 
 BARE = "a bare aiohttp handler"
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import attrs
 
-from scripts.bench.harness.bench import Bench
-from scripts.bench.harness.programs import listening, need
+from scripts.bench.harness.measuring import listening, need
+from scripts.bench.harness.runs import Bench
 from tests.support.ports import free_port
 
 NGINX = """

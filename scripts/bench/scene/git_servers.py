@@ -10,11 +10,10 @@ from pathlib import Path
 
 import attrs
 
-from scripts.bench.harness.bench import Bench
-from scripts.bench.harness.programs import listening, need
-from scripts.bench.scene.api_process import TOKEN
-from scripts.bench.scene.plain import plain
-from scripts.bench.scene.repositories import git, grow
+from scripts.bench.harness.measuring import listening, need
+from scripts.bench.harness.runs import Bench
+from scripts.bench.scene.many_rows import git, grow
+from scripts.bench.scene.service import TOKEN, plain
 from tests.support.ports import free_port
 
 NGINX = """

@@ -1,9 +1,13 @@
-"""An API server over a database of some size, and where in it each endpoint finds what it shows."""
+"""The service under test."""
 
 import asyncio
 import contextlib
+import os
+import re
+import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -12,11 +16,158 @@ import attrs
 import psycopg2
 
 from api_server.state.database import connect
-from forgelet.local.api_client import Api
-from forgelet.local.embedded_postgres import Cluster, temporary
-from scripts.bench.harness.bench import Bench
-from scripts.bench.scene import events, many_jobs, working_runners
-from scripts.bench.scene.api_process import Running, list_statements, running
+from api_server.state.migrate import migrate
+from common import logs
+from forgelet.local.api_client import Api, answers
+from forgelet.local.embedded_postgres import DATABASE, ROLE, SUPERUSER, Cluster, temporary
+from forgelet.local.processes import Child
+from scripts.bench.harness.runs import Bench
+from scripts.bench.scene import crowds, many_rows
+from tests.support.forge import Forge, running_forge
+from tests.support.ports import free_port
+
+POOL = 10
+TOKEN = "flpat-benchmark-token"  # of a database that lives as long as the measurement
+HEADERS = {"PRIVATE-TOKEN": TOKEN}
+
+
+@attrs.frozen
+class Running:
+    """The server's process with its database's, whose processor time counts together."""
+
+    api: Api
+    pid: int
+    database: int
+
+    @property
+    def pids(self) -> list[int]:
+        return [self.pid, self.database]
+
+
+@contextlib.contextmanager
+def running(cluster: Cluster, folder: Path, **settings: str) -> Iterator[Running]:
+    """The API server over the cluster's database as users run it, access log included, and its administrator."""
+    port = free_port()
+    wanted = {
+        "PORT": str(port),
+        "DATABASE_URL": cluster.url(),
+        "DATA_DIR": str(folder / "data"),
+        "ROOT_TOKEN": TOKEN,
+        "DATABASE_POOL": str(POOL),
+        "JOBS_RATE_LIMIT": "0",
+    } | settings
+    environment = {**os.environ, **{f"FORGELET_API_{name}": value for name, value in wanted.items()}}
+    command = [sys.executable, "-m", "api_server"]
+    server = Child("The API server", command, log=folder / "log", environment=environment)
+    try:
+        while not answers(f"http://127.0.0.1:{port}/-/readiness"):
+            if server.has_ended():
+                raise RuntimeError(f"The API server stopped with {server.account_of_end()}.")
+            time.sleep(0.05)
+        yield Running(Api(f"http://127.0.0.1:{port}", TOKEN), server.process.pid, postmaster(cluster))
+    finally:
+        server.stop()
+
+
+def postmaster(cluster: Cluster) -> int:
+    """The process id of PostgreSQL."""
+    return int((cluster.data / "postmaster.pid").read_text().split("\n", 1)[0])
+
+
+def list_statements(cluster: Cluster, folder: Path, paths: Iterable[str]) -> dict[str, str]:
+    """For the list at each path, a pgbench script of what the server prepares and runs for it."""
+    scripts = {}
+    _set_logging(cluster, "all")
+    try:
+        with running(cluster, folder) as server:
+            for path in paths:
+                server.api.get(path)
+                scripts[path] = prepared_script(cluster.log.read_text())
+    finally:
+        _set_logging(cluster, "none")
+    return scripts
+
+
+def prepared_script(log: str) -> str:
+    """A pgbench script out of PostgreSQL's log: the last list that was prepared, once, then its execution."""
+    logged = re.findall(r"LOG:  statement: (.*(?:\n\t.*)*)", log)
+    prepared = {text.split()[1]: text for text in logged if text.startswith("PREPARE")}
+    for text in reversed(logged):
+        executed = re.match(r"(SET LOCAL [^;]*; )?EXECUTE (\w+)", text)
+        if executed and "AS last_id" in prepared.get(executed[2], ""):
+            # pgbench reads one backslash command a line, takes a statement to its semicolon, and sends two together
+            # where there is a backslash before it.
+            execute = text.replace("; EXECUTE", "\\; EXECUTE", 1)
+            prepare = prepared[executed[2]]
+            return f"\\if :prepared\n\\else\n{prepare};\n\\set prepared 1\n\\endif\n{execute};\n"
+    raise RuntimeError("The API server has prepared no list.")
+
+
+def _set_logging(cluster: Cluster, which: str) -> None:
+    """Which statements new connections write to PostgreSQL's log."""
+    with contextlib.closing(psycopg2.connect(cluster.url(role=SUPERUSER))) as connection:
+        connection.autocommit = True
+        connection.cursor().execute(f"ALTER DATABASE {DATABASE} SET log_statement = '{which}'")
+
+
+def connection(cluster: Cluster) -> dict[str, str]:
+    """How pgbench connects, as the API server does."""
+    parts = psycopg2.extensions.parse_dsn(cluster.url())
+    return {
+        "PGHOST": parts["host"],
+        "PGUSER": ROLE,
+        "PGPASSWORD": parts["password"],
+        "PGDATABASE": DATABASE,
+        "PGOPTIONS": "-c forgelet.base_url=http://127.0.0.1:8080 -c jit=off",
+    }
+
+
+@attrs.frozen
+class Plain:
+    """The process, and its database."""
+
+    cluster: Cluster
+    running: Running
+
+
+@contextlib.contextmanager
+def plain(_: Bench) -> Iterator[Plain]:
+    """As a process of its own."""
+    with (
+        temporary() as cluster,
+        tempfile.TemporaryDirectory(dir="/tmp") as folder,
+        running(cluster, Path(folder)) as server,
+    ):
+        yield Plain(cluster, server)
+
+
+@attrs.frozen
+class InProcess:
+    """`runner` runs coroutines on the loop of `forge`, which rests between them."""
+
+    runner: asyncio.Runner
+    forge: Forge
+
+
+@contextlib.contextmanager
+def in_process(_: Bench) -> Iterator[InProcess]:
+    """In this process, so that a part of it can be left out; its log is written as ever, and read by nobody."""
+    with (
+        temporary() as cluster,
+        tempfile.TemporaryDirectory(dir="/tmp") as folder,
+        Path(os.devnull).open("w") as nowhere,
+        asyncio.Runner() as runner,
+    ):
+        logs.configure("console", stream=nowhere)
+        migrate(cluster.url())
+        stack = contextlib.AsyncExitStack()
+        server = running_forge(cluster.url(), Path(folder), work=False, allow_local_requests=True)
+        forge = runner.run(stack.enter_async_context(server))
+        try:
+            yield InProcess(runner, forge)
+        finally:
+            runner.run(stack.aclose())
+
 
 #: The keyset page of the job list that is read as "deep", in pages of 20.
 DEEP = 5_000
@@ -66,7 +217,7 @@ def service(bench: Bench) -> Iterator[Service]:
         folder = Path(name)
         with running(cluster, folder) as first:  # which migrates
             ids = _places(first.api)
-            traced = working_runners.job_with_log(first.api)
+            traced = crowds.job_with_log(first.api)
             member = _member(first.api, ids["group_id"])
             ids["ci_project_id"] = traced["project_id"]
         asyncio.run(_fill_jobs(cluster, ids, bench.size.jobs))
@@ -96,13 +247,13 @@ async def _fill_jobs(cluster: Cluster, ids: dict[str, int], jobs: int) -> None:
         database.transaction() as transaction,
     ):
         runner_id = await transaction.value(CREATE_RUNNER)
-        await many_jobs.fill(
+        await many_rows.fill_jobs(
             transaction, project_id=ids["project_id"], user_id=ids["user_id"], runner_id=runner_id, jobs=jobs
         )
 
 
 def _furnish(cluster: Cluster, ids: dict[str, int], bench: Bench) -> dict[str, int]:
-    events.fill(cluster, bench.size.events, project_id=ids["project_id"], group_id=ids["group_id"])
+    many_rows.fill_events(cluster, bench.size.events, project_id=ids["project_id"], group_id=ids["group_id"])
     text = resources.files("scripts.bench.scene").joinpath("furnishing.sql").read_text()
     with contextlib.closing(psycopg2.connect(cluster.url())) as connection, connection.cursor() as cursor:
         cursor.execute(text, {**ids, "projects": bench.size.projects})

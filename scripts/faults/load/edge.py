@@ -10,7 +10,7 @@ from collections.abc import Collection
 import attrs
 
 from scripts.faults.client import Answer, Client
-from scripts.faults.ground import OWNER, Ground
+from scripts.faults.environment import OWNER, Ground
 from scripts.faults.load import Present
 from scripts.faults.processes import Kept
 

@@ -12,9 +12,8 @@ import aiohttp
 import attrs
 
 from scripts.faults.client import Answer
-from scripts.faults.ground import OWNER, Ground
+from scripts.faults.environment import HAND_OUT_SECONDS, OWNER, Ground
 from scripts.faults.load import Present
-from scripts.faults.programs import HAND_OUT_SECONDS
 
 PROJECT = "built"
 HERE = f"/projects/{OWNER}%2F{PROJECT}"

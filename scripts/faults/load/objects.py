@@ -12,9 +12,9 @@ from collections import Counter
 from typing import Any
 from urllib.parse import urlsplit
 
-from scripts.faults.ground import OWNER, Ground
+from scripts.faults.environment import OWNER, Ground
 from scripts.faults.load import TAKEN_SECONDS, Present
-from scripts.faults.load.api_writes import PROJECT
+from scripts.faults.load.repositories import WRITES_PROJECT as PROJECT
 
 MEDIA_TYPE = "application/vnd.git-lfs+json"
 MIRRORED = "mirrored"

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scripts.bench import registry
-from scripts.bench.harness import comparing, outcomes, page, table
-from scripts.bench.harness.outcomes import Outcome, Run, Side
+from scripts.bench.harness import report, runs
+from scripts.bench.harness.runs import Outcome, Run, Side
 
 from .conftest import Make
 
@@ -54,11 +54,11 @@ def test_an_aim_is_missed_by_what_was_measured_only(
 
 def test_a_line_tells_what_was_measured_and_what_was_not(run_of: Make) -> None:
     [measured] = run_of([40, 41, 42], [100, 100, 100]).outcomes
-    assert table.line(measured) == (
+    assert report.line(measured) == (
         "hits: 41 requests/s (40 to 42)\n    nginx: share 0.41 (0.4 to 0.42), aim 0.5  MISSED"
     )
     [alone] = run_of([40], [], reason="nginx is not installed.").outcomes
-    assert table.line(alone).endswith("nginx: not measured: nginx is not installed.")
+    assert report.line(alone).endswith("nginx: not measured: nginx is not installed.")
 
 
 # --- comparing ------------------------------------------------------------------------------------------------------
@@ -77,11 +77,11 @@ def test_slower_is_what_no_round_contradicts(
     run_of: Make, before: list[float], after: list[float], told: list[str]
 ) -> None:
     hundred = [100.0] * 3
-    assert comparing.slower(run_of(before, hundred), run_of(after, hundred)) == told
+    assert report.slower(run_of(before, hundred), run_of(after, hundred)) == told
 
 
 def test_rows_without_peers_are_compared_by_their_own_figures(run_of: Make) -> None:
-    slower = comparing.slower(
+    slower = report.slower(
         run_of([1.0, 1.1], most=2, less_is_better=True), run_of([1.5, 1.6], most=2, less_is_better=True)
     )
     assert slower == ["hits: 1 / requests/s fell from 0.955 to 0.646 (32%)"]
@@ -89,9 +89,9 @@ def test_rows_without_peers_are_compared_by_their_own_figures(run_of: Make) -> N
 
 def test_what_one_run_has_not_measured_is_named_and_not_compared(run_of: Make) -> None:
     new = run_of([1.0], [100.0])
-    assert comparing.slower(run_of([]), new) == []
-    assert comparing.not_compared(run_of([]), new) == ["hits"]
-    assert comparing.not_compared(new, run_of([])) == []
+    assert report.slower(run_of([]), new) == []
+    assert report.not_compared(run_of([]), new) == ["hits"]
+    assert report.not_compared(new, run_of([])) == []
 
 
 @given(ours=values, theirs=values)
@@ -101,7 +101,7 @@ def test_no_run_is_slower_than_itself(ours: list[float], theirs: list[float]) ->
     run = Run(
         "2026-01-02", {}, rounds, [Outcome("hits", "The edge", "hits", "a second", False, None, *sides)]
     )
-    assert comparing.slower(run, run) == []
+    assert report.slower(run, run) == []
 
 
 # --- files ----------------------------------------------------------------------------------------------------------
@@ -109,8 +109,8 @@ def test_no_run_is_slower_than_itself(ours: list[float], theirs: list[float]) ->
 
 def test_a_run_is_read_as_it_was_written(run_of: Make, tmp_path: Path) -> None:
     run = run_of([1.5, 2.5], [3.0, 4.0], most=7.0)
-    outcomes.write(run, tmp_path / "run.json")
-    assert outcomes.read(tmp_path / "run.json") == run
+    runs.write(run, tmp_path / "run.json")
+    assert runs.read(tmp_path / "run.json") == run
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"made": 1}'])
@@ -118,7 +118,7 @@ def test_other_files_are_refused_in_a_sentence(tmp_path: Path, text: str) -> Non
     path = tmp_path / "other.json"
     path.write_text(text)
     with pytest.raises(ValueError, match=r"was not written by --json\.$"):
-        outcomes.read(path)
+        runs.read(path)
 
 
 # --- the page -------------------------------------------------------------------------------------------------------
@@ -127,15 +127,15 @@ def test_other_files_are_refused_in_a_sentence(tmp_path: Path, text: str) -> Non
 def test_a_missed_aim_is_shown_with_its_sentence_or_as_not_explained(run_of: Make) -> None:
     run = run_of([40.0], [100.0])
     explained = {"hits": {"nginx": "The log is half of it; it wants a thread of its own."}}
-    assert "share of nginx: The log is half of it" in page.figures(run, explained, {})
-    text = page.figures(run, {}, {"The edge": "performance/the-edge.svg"})
+    assert "share of nginx: The log is half of it" in report.figures(run, explained, {})
+    text = report.figures(run, {}, {"The edge": "performance/the-edge.svg"})
     assert "- `hits`, share of nginx: missed, and not explained." in text
     assert "| 0.4 (0.4 to 0.4) **missed** | 0.5 |" in text
     assert "(performance/the-edge.svg)" in text
 
 
 def test_what_is_not_measured_is_on_the_page(run_of: Make) -> None:
-    text = page.figures(run_of([40.0], [], reason="nginx is not installed."), {}, {})
+    text = report.figures(run_of([40.0], [], reason="nginx is not installed."), {}, {})
     assert "| nginx | not measured: nginx is not installed. | 0.5 |" in text
     assert "No aim that was measured is missed." in text
 
@@ -143,9 +143,9 @@ def test_what_is_not_measured_is_on_the_page(run_of: Make) -> None:
 def test_the_page_keeps_what_is_said_around_the_figures(run_of: Make, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the extra `bench` is not installed")
     path = tmp_path / "performance.md"
-    path.write_text(page.PAGE.read_text())
+    path.write_text(report.PAGE.read_text())
     for ours in (40.0, 70.0):  # the second time over the first
-        page.write(run_of([ours], [100.0]), path)
+        report.write(run_of([ours], [100.0]), path)
     text = path.read_text()
     assert text.startswith("# Performance")
     assert text.count("| `hits` |") == 1
@@ -155,5 +155,5 @@ def test_the_page_keeps_what_is_said_around_the_figures(run_of: Make, tmp_path: 
 
 def test_explanations_are_of_rows_and_aims_that_there_are() -> None:
     rows = registry.all_rows()
-    for name, sentences in page.explanations().items():
+    for name, sentences in report.explanations().items():
         assert sentences.keys() <= {"forgelet", *rows[name][1].aims}

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from scripts.bench.growing import __main__, plans, table
-from scripts.bench.growing.measuring import Measured
+from scripts.bench.growing import __main__, operations
+from scripts.bench.growing.operations import Measured
 
 LOG = """LOG:  duration: 0.1 ms  plan:
 \tQuery Text: SELECT
@@ -29,7 +29,7 @@ KNOWN: set[str] = set()
 
 
 def test_whole_tables_and_pages_are_read_out_of_plans() -> None:
-    first, second = plans.read(LOG)
+    first, second = operations.read(LOG)
     assert (first.whole, first.pages) == (["jobs"], 42)
     assert (second.whole, second.pages) == ([], 0)
 
@@ -42,7 +42,7 @@ def test_the_table_tells_how_much_each_grew() -> None:
         for rows in (200_000, 2_000_000)
     )
     large.pages["jobs of a project"] = 77
-    said = table.text([small, large])
+    said = operations.text([small, large])
     assert "x 10.0" in said
     assert "77" in said
     assert "0103_running_jobs" in said

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from scripts.bench import __main__, registry
-from scripts.bench.harness import outcomes, rounds
-from scripts.bench.harness.bench import TINY, Bench
-from scripts.bench.harness.rows import NotMeasured, Row, Sample
-from scripts.bench.scene.api_process import prepared_script
+from scripts.bench.harness import runs
+from scripts.bench.harness.runs import TINY, Bench, NotMeasured, Row, Sample
+from scripts.bench.scene.service import prepared_script
 from tests.support.checkout import CHECKOUT
 
 LOG = """LOG:  statement: PREPARE one AS SELECT 1 AS last_id
@@ -59,7 +58,7 @@ def test_sides_are_measured_by_turns_and_a_missing_one_is_told() -> None:
     }
     row = Row("row", "a row", lambda _: sides, aims={"other": 0.5, "third": 1.0}, warmed_up=False)  # type: ignore[arg-type, return-value]
     with Bench() as running:
-        outcome = rounds.measured(row, "Group", running)
+        outcome = runs.measured(row, "Group", running)
     assert order == ["ours", "other", "other", "ours", "ours", "other"]
     assert outcome.missed == []
     assert outcome.others[1].reason == "it is not here."
@@ -70,7 +69,7 @@ def test_a_row_that_cannot_be_set_up_is_told_with_its_reason() -> None:
         raise NotMeasured("nginx is not installed.")
 
     with Bench(TINY) as running:
-        outcome = rounds.measured(Row("row", "a row", sides, aims={"nginx": 1.0}), "Group", running)  # type: ignore[arg-type]
+        outcome = runs.measured(Row("row", "a row", sides, aims={"nginx": 1.0}), "Group", running)  # type: ignore[arg-type]
     assert [outcome.ours.reason, outcome.others[0].reason] == ["nginx is not installed."] * 2
 
 
@@ -80,7 +79,7 @@ def test_a_row_that_fails_does_not_take_the_others_with_it() -> None:
 
     with Bench(TINY) as running:
         row = Row("row", "a row", lambda _: {"forgelet": broken}, aims={"nginx": 1.0})
-        outcome = rounds.measured(row, "Group", running)
+        outcome = runs.measured(row, "Group", running)
     assert outcome.ours.reason == "it failed: Not every answer was a success: 500"
     assert outcome.missed == []
 
@@ -114,7 +113,7 @@ def test_each_row_can_be_measured_in_short(group: str, tmp_path: Path) -> None:
     groups = [group, "single_reads"] if group == "lists" else [group]
     done = bench("--tiny", "--json", str(kept), *groups)
     assert done.returncode == 0, done.stderr
-    run = outcomes.read(kept)
+    run = runs.read(kept)
     titles = {registry.GROUPS[name] for name in groups}
     assert [row.name for row in run.outcomes] == [
         name for name, (title, _) in registry.all_rows().items() if title in titles

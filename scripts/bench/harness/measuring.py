@@ -1,16 +1,120 @@
-"""The programs that make load: wrk for HTTP, pgbench for PostgreSQL."""
+"""Load, the processor's time that it takes, and the programs and machine that it is measured with."""
 
+import contextlib
 import os
+import platform
 import re
 import shutil
+import socket
 import subprocess
 import tempfile
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from forgelet.local import postgres_binaries
-from scripts.bench.harness import processor
-from scripts.bench.harness.rows import NotMeasured, Sample
+from forgelet.local.api_client import answers
+from scripts.bench.harness.runs import NotMeasured, Sample
+
+
+def described() -> dict[str, str]:
+    """Processor, Python, PostgreSQL and git; no names of hosts."""
+    found = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return {
+        "processor": f"{len(os.sched_getaffinity(0))} x {found[1].strip() if found else platform.machine()}",
+        "load before": f"{os.getloadavg()[0]:.2f}",
+        "Python": platform.python_version(),
+        "PostgreSQL": _last_word([str(postgres_binaries.preferred().postgres), "--version"]),
+        "git": _last_word(["git", "--version"]),
+    }
+
+
+def _last_word(command: list[str]) -> str:
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = re.search(r"\d[\d.]*", said)
+    return found[0] if found else said.strip()
+
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def processor_seconds(pids: Iterable[int]) -> float:
+    """Of these processes and those below them that still run, and of those that they have waited for."""
+    return sum(_ticks(process) for pid in pids for process in _tree(pid)) / _TICKS
+
+
+def machine() -> float:
+    """Of all that runs on this machine, since it was started."""
+    fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    user, nice, system, _idle, _waits, interrupts, soft, stolen = (int(field) for field in fields[:8])
+    return (user + nice + system + interrupts + soft + stolen) / _TICKS
+
+
+def _tree(pid: int) -> list[int]:
+    found = [pid]
+    try:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                found += _tree(int(child))
+    except OSError:  # it has just ended
+        pass
+    return found
+
+
+def _ticks(pid: int) -> int:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return sum(
+        int(field) for field in fields[11:15]
+    )  # user, system, and both of children that were waited for
+
+
+SECONDS = 30.0
+
+
+def need(*programs: str) -> None:
+    """Raises `NotMeasured` where one of them is not installed."""
+    missing = [program for program in programs if shutil.which(program) is None]
+    if missing:
+        raise NotMeasured(f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed.")
+
+
+@contextlib.contextmanager
+def listening(
+    command: list[str],
+    port: int,
+    log: Path,
+    environment: dict[str, str] | None = None,
+    *,
+    asked: str | None = None,
+) -> Iterator[int]:
+    """Runs a program until it listens on `port`, or answers `asked` with 200, and gives its process id."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
+    try:
+        deadline = time.monotonic() + SECONDS
+        while not (_listens(port) if asked is None else answers(f"http://127.0.0.1:{port}{asked}")):
+            if process.poll() is not None or time.monotonic() > deadline:
+                last = (log.read_text(errors="replace").strip().splitlines() or ["it says nothing"])[-1]
+                raise NotMeasured(f"{Path(command[0]).name} does not start: {last}")
+            time.sleep(0.02)
+        yield process.pid
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _listens(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
+
 
 CONNECTIONS = 16
 #: Seconds in which a server must have answered once.
@@ -39,9 +143,9 @@ def http_requests(
     command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{_LONGEST}s", f"--timeout={SLOWEST:.0f}s", *options, url]
     watched = list(pids)
     while True:
-        before = processor.seconds(watched)
+        before = processor_seconds(watched)
         said = _until(command, seconds)
-        used = processor.seconds(watched) - before
+        used = processor_seconds(watched) - before
         if "Non-2xx" in said or "Socket errors" in said:
             raise RuntimeError(f"Not every answer was a success: {said}")
         if requests := _figure(r"(\d+) requests in", said):
@@ -59,9 +163,9 @@ def http_bytes(url: str, seconds: float, *, connections: int, pids: Iterable[int
         raise NotMeasured("the program wrk is not installed.")
     command = ["wrk", "-t1", f"-c{connections}", f"-d{_LONGEST}s", f"--timeout={SLOWEST:.0f}s", url]
     watched = list(pids)
-    before = processor.seconds(watched)
+    before = processor_seconds(watched)
     said = _until(command, seconds)
-    used = processor.seconds(watched) - before
+    used = processor_seconds(watched) - before
     read, unit = re.search(r"([\d.]+)(KB|MB|GB) read", said).groups()  # type: ignore[union-attr]
     megabytes = float(read) * {"KB": 2**10, "MB": 2**20, "GB": 2**30}[unit] / 1e6
     return Sample(megabytes / seconds, used / megabytes * 1e6 if watched else None)

@@ -1,4 +1,4 @@
-"""The course of a run: load, and one fault after the other; then the load ends, and everything is looked at."""
+"""The course of a run: load, and one fault after the other; then the load ends, and everything is checked."""
 
 import asyncio
 import contextlib
@@ -9,15 +9,13 @@ from random import Random
 import attrs
 
 from scripts.faults import checks
+from scripts.faults.environment import Ground
 from scripts.faults.faults import inject
-from scripts.faults.ground import Ground
 from scripts.faults.load import Worker
-from scripts.faults.load.api_writes import ApiWrites
 from scripts.faults.load.edge import Veiled, Versions
 from scripts.faults.load.jobs import Jobs, Pipelines, Runner
-from scripts.faults.load.merge_requests import MergeRequests
 from scripts.faults.load.objects import LfsObjects, Mirrors
-from scripts.faults.load.pushes import Pushes
+from scripts.faults.load.repositories import ApiWrites, MergeRequests, Pushes
 
 #: What has not succeeded this long after the end of a fault does not heal.
 HEAL_SECONDS = 60.0

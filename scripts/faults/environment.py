@@ -1,9 +1,11 @@
-"""The service that is broken: API servers, edges and what they need on loopback, each started anew whenever it ends."""
+"""The service under test with all that is around it: disks, names, databases, an object store."""
 
 import asyncio
 import contextlib
+import os
+import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -12,19 +14,93 @@ import attrs
 
 from forgelet.local.api_client import Api, answers
 from forgelet.local.data_directory import DataDirectory
-from scripts.abuse.ground import new_user
-from scripts.faults import disks, programs
-from scripts.faults.client import TIMEOUT, Client
+from scripts.abuse.ground import CHECKOUT, new_user
+from scripts.faults import machine
+from scripts.faults.client import TIMEOUT, Client, Ledger
 from scripts.faults.databases import Databases, running_databases
-from scripts.faults.ledger import Ledger
-from scripts.faults.names import NAME, NameServer, name_server
-from scripts.faults.object_store import object_store
-from scripts.faults.object_store import settings as object_store_settings
-from scripts.faults.outside import Outside, outside
+from scripts.faults.machine import ALONE, NAME, NameServer, Shape, name_server
+from scripts.faults.outside import Outside, Proxy, balanced, object_store, running_outside
+from scripts.faults.outside import settings as object_store_settings
 from scripts.faults.processes import Kept, KeptProgram
-from scripts.faults.programs import Ports
-from scripts.faults.proxy import Proxy, balanced
-from scripts.faults.shapes import ALONE, Shape
+from tests.support.ports import free_port
+
+#: After which a job whose runner never came back goes to another; a minute is long to wait for at the end of a run.
+HAND_OUT_SECONDS = 15
+
+
+@attrs.frozen
+class Ports:
+    """Of loopback. Everybody comes to the servers by the balancer, the edges too."""
+
+    balancer: int
+    apis: Sequence[int]
+    edges: Sequence[int]
+
+    @classmethod
+    def free(cls, shape: Shape) -> "Ports":
+        return cls(
+            free_port(), [free_port() for _ in shape.api_names], [free_port() for _ in shape.edge_names]
+        )
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.balancer}"
+
+
+def of(
+    data: DataDirectory, shape: Shape, ports: Ports, databases: Databases
+) -> tuple[list[KeptProgram], list[KeptProgram]]:
+    """The servers and the edges, none of which has been started."""
+    purging = data.file_with_secret("edge-purge-token")
+    api = {
+        "DATA_DIR": str(data.part("api")),
+        **databases.settings,
+        "ROOT_TOKEN_FILE": data.file_with_secret("root-token", prefix="flpat-"),
+        "EXTERNAL_URL": ports.url,
+        "EDGE_URLS": ",".join(f"http://127.0.0.1:{port}" for port in ports.edges),
+        "EDGE_PURGE_TOKEN_FILE": purging,
+        "ALLOW_LOCAL_REQUESTS": "true",
+        "DISK_RESERVE": str(machine.RESERVE),
+        # The load is one user's, from one address, and nobody's patience is tried.
+        **dict.fromkeys(("PIPELINE_RATE_LIMIT", "JOBS_RATE_LIMIT", "RAW_RATE_LIMIT", "VARIABLES_LIMIT"), "0"),
+        "RUNNER_POLL_TIMEOUT": "2",
+        "HAND_OUT_TIMEOUT": str(HAND_OUT_SECONDS),
+    }
+    edge = {
+        "ORIGIN": ports.url,
+        "STORAGE_TOKEN_FILE": data.file_with_secret("edge-storage-token"),
+        "PURGE_TOKEN_FILE": purging,
+        "DISK_BYTES": str(machine.EDGE_BYTES),
+        "MEMORY_OBJECT_BYTES": str(machine.EDGE_MEMORY_OBJECT_BYTES),
+    }
+    servers = [
+        _program(data, name, "api_server", "API", port, api)
+        for name, port in zip(shape.api_names, ports.apis, strict=True)
+    ]
+    edges = [
+        _program(data, name, "storage_edge", "EDGE", port, {"DATA_DIR": str(data.part(name)), **edge})
+        for name, port in zip(shape.edge_names, ports.edges, strict=True)
+    ]
+    return servers, edges
+
+
+def _program(
+    data: DataDirectory, name: str, module: str, prefix: str, port: int, settings: Mapping[str, str]
+) -> KeptProgram:
+    given = {"PORT": str(port), "LOG_FORMAT": "json", **settings}
+    others = {name: value for name, value in os.environ.items() if not name.startswith("FORGELET_")}
+    return KeptProgram(
+        name,
+        data.part("logs"),
+        [sys.executable, "-P", "-m", module],
+        environment={
+            **others,
+            "PYTHONPATH": str(CHECKOUT),
+            **{f"FORGELET_{prefix}_{setting}": value for setting, value in given.items()},
+        },
+        cwd=data.path,
+    )
+
 
 READY_SECONDS = 60.0
 OWNER = "alice"
@@ -85,8 +161,8 @@ class Ground:
         return await _are_ready(self.urls)
 
 
-async def _are_ready(processes: Sequence[str]) -> bool:
-    urls = [f"{url}/-/readiness" for url in processes]
+async def _are_ready(urls: Sequence[str]) -> bool:
+    urls = [f"{url}/-/readiness" for url in urls]
     deadline = asyncio.get_running_loop().time() + READY_SECONDS
     while not all([await asyncio.to_thread(answers, url) for url in urls]):
         if asyncio.get_running_loop().time() > deadline:
@@ -106,12 +182,12 @@ async def prepared(tell: Callable[[str], None], shape: Shape = ALONE) -> AsyncIt
         http._retry_connection = False  # a PUT that was cut off may have been done: who asks twice is refused
         ledger = Ledger()
         names = await stack.enter_async_context(name_server())
-        around = await stack.enter_async_context(outside(NAME if names else "127.0.0.1"))
+        around = await stack.enter_async_context(running_outside(NAME if names else "127.0.0.1"))
         store = await stack.enter_async_context(object_store(data.part("logs"))) if shape.s3 else None
         tell(f"Starting {shape} ...")
         databases = await stack.enter_async_context(running_databases(data, shape))
         ports = Ports.free(shape)
-        apis, edges = programs.of(data, shape, ports, databases)
+        apis, edges = of(data, shape, ports, databases)
         for api in apis:
             if names is not None:
                 api.command = names.command(data.path.parent, api.command)
@@ -161,9 +237,9 @@ def _folders(shape: Shape) -> Iterator[DataDirectory]:
         folder.chmod(0o711)  # PostgreSQL may have to run as another account
         data = DataDirectory(folder / "data")
         stack.enter_context(data.opened())
-        stack.enter_context(disks.mounted(data.part("api"), disks.API_SIZE))
+        stack.enter_context(machine.mounted(data.part("api"), machine.API_SIZE))
         for name in shape.edge_names:
-            stack.enter_context(disks.mounted(data.part(name), disks.EDGE_SIZE))
+            stack.enter_context(machine.mounted(data.part(name), machine.EDGE_SIZE))
         yield data
 
 

@@ -1,0 +1,291 @@
+"""The faults: each coroutine in `FAULTS` breaks something, holds it broken for a while, and mends it."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from random import Random
+
+import attrs
+
+from scripts.faults import machine
+from scripts.faults.environment import Ground
+from scripts.faults.machine import ALONE, FLEET, NOBODY, WITH_S3, Shape
+from scripts.faults.outside import MISBEHAVIOUR
+
+
+async def kill_server(ground: Ground, random: Random) -> None:
+    """kill -9 of an API server; its gits go on for a moment."""
+    random.choice(ground.apis).kill()
+
+
+async def kill_tree(ground: Ground, random: Random) -> None:
+    """kill -9 of an API server and everything below it in one moment."""
+    random.choice(ground.apis).kill_tree()
+
+
+async def kill_edge(ground: Ground, random: Random) -> None:
+    """kill -9 of an edge."""
+    random.choice(ground.edges).kill()
+
+
+async def kill_postgres(ground: Ground, _: Random) -> None:
+    """kill -9 of the postmaster and all of its backends."""
+    ground.databases.postgres.kill_tree()
+
+
+async def stop_postgres(ground: Ground, _: Random) -> None:
+    """A fast shutdown, as a package upgrade makes it."""
+    ground.databases.postgres.signal(signal.SIGINT)
+
+
+async def crash_postgres(ground: Ground, _: Random) -> None:
+    """An immediate shutdown: clients are told, and the next start recovers."""
+    ground.databases.postgres.signal(signal.SIGQUIT)
+
+
+async def freeze_postgres(ground: Ground, random: Random) -> None:
+    """Nothing of PostgreSQL runs for some seconds, but its connections stay."""
+    ground.databases.postgres.freeze()
+    await asyncio.sleep(random.uniform(1, 6))
+    ground.databases.postgres.thaw()
+
+
+async def kill_pooler(ground: Ground, _: Random) -> None:
+    """kill -9 of PgBouncer."""
+    assert ground.databases.pooler is not None
+    ground.databases.pooler.kept.kill()
+
+
+async def kill_replica(ground: Ground, _: Random) -> None:
+    """kill -9 of the standby and all of its processes. Commits wait for it until it has caught up."""
+    standby = ground.databases.replication.standby
+    assert standby is not None
+    standby.kept.kill_tree()
+
+
+async def promote_replica(ground: Ground, _: Random) -> None:
+    """kill -9 of the primary, which never comes back; the standby takes its place, and gets one of its own."""
+    await ground.databases.fail_over()
+
+
+TOP_UP_SECONDS = 0.2
+
+
+def no_small_disk(_: Ground) -> str | None:
+    return None if machine.can_mount() else "needs root, to mount small disks"
+
+
+async def full_postgres(ground: Ground, random: Random) -> None:
+    """PostgreSQL's disk, its write-ahead log included: it panics and cannot come up before there is room."""
+    await _full(ground.databases.folder, random.uniform(1, 6))
+
+
+async def full_data(ground: Ground, random: Random) -> None:
+    """The disk of repositories and objects."""
+    await _full(ground.data.part("api"), random.uniform(1, 6))
+
+
+async def full_edge(ground: Ground, random: Random) -> None:
+    """An edge's disk: index and bodies. Sometimes it has to start like that."""
+    edge, seconds = random.choice(ground.edges), random.uniform(1, 6)
+    if random.random() < 0.3:
+        edge.kill()
+    await _full(ground.data.part(edge.name), seconds)
+
+
+async def _full(folder: Path, seconds: float) -> None:
+    """Keeps it full: what is freed meanwhile is taken too."""
+    until = time.monotonic() + seconds
+    with machine.full(folder):
+        while time.monotonic() < until:
+            await asyncio.sleep(TOP_UP_SECONDS)
+            await asyncio.to_thread(machine.fill, folder / machine.FILLER)
+
+
+async def cut_connections(ground: Ground, random: Random) -> None:
+    """Each connection ends in the middle of its next statement, new ones too for a while; at last all that there are
+    are reset, between statements or in an answer."""
+    ground.databases.proxy.cutting = True
+    await asyncio.sleep(random.uniform(0.05, 1.5))
+    ground.databases.proxy.cutting = False
+    ground.databases.proxy.drop()
+
+
+async def slow_database(ground: Ground, random: Random) -> None:
+    """Each piece of a conversation takes its time."""
+    ground.databases.proxy.delay = random.uniform(0.02, 0.2)
+    await asyncio.sleep(random.uniform(1, 4))
+    ground.databases.proxy.delay = 0.0
+
+
+async def bad_receivers(ground: Ground, random: Random) -> None:
+    await _misbehave(ground, random, "receiver")
+
+
+async def bad_targets(ground: Ground, random: Random) -> None:
+    await _misbehave(ground, random, "target")
+
+
+def no_names(ground: Ground) -> str | None:
+    return None if ground.names else "needs root and unshare, to give the server a name server of its own"
+
+
+async def bad_names(ground: Ground, random: Random) -> None:
+    """The name server is slow, says nothing, fails, or names an address on which nobody listens."""
+    assert ground.names is not None
+    how = random.choice(
+        ({"delay": random.uniform(0.5, 3)}, {"silent": True}, {"failing": True}, {"says": NOBODY})
+    )
+    before = {name: getattr(ground.names, name) for name in how}
+    for name, value in how.items():
+        setattr(ground.names, name, value)
+    await asyncio.sleep(random.uniform(1, 6))
+    for name, value in before.items():
+        setattr(ground.names, name, value)
+
+
+async def _misbehave(ground: Ground, random: Random, part: str) -> None:
+    with ground.outside.misbehaving(part, random.choice(sorted(MISBEHAVIOUR))):
+        await asyncio.sleep(random.uniform(1, 4))
+
+
+JUMP_SECONDS = 45
+
+
+def library() -> Path | None:
+    return next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))), None)
+
+
+def no_clock_of_its_own(_: Ground) -> str | None:
+    return None if library() else "needs libfaketime (Debian: apt-get install libfaketime)"
+
+
+async def jump_clock(ground: Ground, random: Random) -> None:
+    """One of them is started anew under a clock that jumps to and fro, and ends where it should be."""
+    server = random.choice(ground.apis)
+    shift = ground.folder / "clock"
+    _set(shift, 0)
+    before = dict(server.environment)
+    server.environment |= {
+        "LD_PRELOAD": str(library()),
+        "FAKETIME_TIMESTAMP_FILE": str(shift),
+        "FAKETIME_CACHE_DURATION": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+    }
+    server.kill()
+    try:
+        await asyncio.sleep(0.5)
+        await ground.ready()
+        for seconds in random.sample((JUMP_SECONDS, -JUMP_SECONDS), 2):
+            _set(shift, seconds)
+            await asyncio.sleep(random.uniform(0.5, 4))
+        _set(shift, 0)
+        await asyncio.sleep(1.0)  # for as long as the old time is remembered
+    finally:
+        server.environment = before
+        server.kill_tree()
+
+
+def _set(file: Path, seconds: int) -> None:
+    scratch = file.with_suffix(".new")
+    scratch.write_text(f"{seconds:+d}\n")
+    scratch.chmod(0o644)
+    scratch.replace(file)
+
+
+_SLOW_DOWN = (
+    b"HTTP/1.1 503 Slow Down\r\nContent-Type: application/xml\r\nConnection: close\r\nContent-Length: 91\r\n\r\n"
+    b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>    "
+)
+_FORBIDDEN = (
+    b"HTTP/1.1 403 Forbidden\r\nContent-Type: application/xml\r\nConnection: close\r\nContent-Length: 73\r\n\r\n"
+    b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error> "
+)
+
+
+async def slow_store(ground: Ground, random: Random) -> None:
+    """Each piece of a conversation with it takes its time."""
+    assert ground.object_store is not None
+    ground.object_store.delay = random.uniform(0.1, 1.0)
+    await asyncio.sleep(random.uniform(2, 5))
+    ground.object_store.delay = 0.0
+
+
+async def lost_store(ground: Ground, random: Random) -> None:
+    """Its connections are reset, and new ones end at once."""
+    assert ground.object_store is not None
+    ground.object_store.refusing = True
+    ground.object_store.drop()
+    await asyncio.sleep(random.uniform(1, 4))
+    ground.object_store.refusing = False
+
+
+async def refusing_store(ground: Ground, random: Random) -> None:
+    """It answers 503 Slow Down, or 403."""
+    assert ground.object_store is not None
+    ground.object_store.instead = random.choice((_SLOW_DOWN, _FORBIDDEN))
+    await asyncio.sleep(random.uniform(1, 4))
+    ground.object_store.instead = b""
+    ground.object_store.drop()
+
+
+Inject = Callable[[Ground, Random], Awaitable[None]]
+
+
+@attrs.frozen
+class Fault:
+    inject: Inject
+    #: Of the service that it is made on, where the usual one does not do.
+    shape: Shape = ALONE
+    #: Says why it cannot be made on this ground; None where it can.
+    hindrance: Callable[[Ground], str | None] = lambda _: None
+
+
+FAULTS: dict[str, Fault] = {
+    "kill-server": Fault(kill_server),
+    "kill-tree": Fault(kill_tree),
+    "kill-edge": Fault(kill_edge),
+    "kill-postgresql": Fault(kill_postgres),
+    "stop-postgresql": Fault(stop_postgres),
+    "crash-postgresql": Fault(crash_postgres),
+    "freeze-postgresql": Fault(freeze_postgres),
+    "full-postgresql": Fault(full_postgres, hindrance=no_small_disk),
+    "full-data": Fault(full_data, hindrance=no_small_disk),
+    "full-edge": Fault(full_edge, hindrance=no_small_disk),
+    "cut-connections": Fault(cut_connections),
+    "slow-database": Fault(slow_database),
+    "bad-receivers": Fault(bad_receivers),
+    "bad-mirror-targets": Fault(bad_targets),
+    "bad-names": Fault(bad_names, hindrance=no_names),
+    "clock-jumps": Fault(jump_clock, hindrance=no_clock_of_its_own),
+    "slow-s3": Fault(slow_store, shape=WITH_S3),
+    "lost-s3": Fault(lost_store, shape=WITH_S3),
+    "refusing-s3": Fault(refusing_store, shape=WITH_S3),
+    "kill-pgbouncer": Fault(kill_pooler, shape=FLEET),
+    "kill-replica": Fault(kill_replica, shape=FLEET),
+    "promote-replica": Fault(promote_replica, shape=FLEET),
+}
+
+
+def parts(name: str) -> list[str]:
+    """The faults that a name stands for. Raises ValueError with one sentence where there is none of that name."""
+    found = name.split("+")
+    if unknown := [part for part in found if part not in FAULTS]:
+        raise ValueError(f"There is no fault {', '.join(unknown)}; there are {', '.join(FAULTS)}.")
+    return found
+
+
+def shape(name: str) -> Shape:
+    """Of the smallest service that all of it can be made on. Raises ValueError as `parts`."""
+    return max((FAULTS[part].shape for part in parts(name)), key=[ALONE, WITH_S3, FLEET].index)
+
+
+def hindrance(name: str, ground: Ground) -> str | None:
+    """Why this cannot be made on this ground; None where it can."""
+    return next(filter(None, (FAULTS[part].hindrance(ground) for part in parts(name))), None)
+
+
+async def inject(name: str, ground: Ground, random: Random) -> None:
+    await asyncio.gather(*(FAULTS[part].inject(ground, random) for part in parts(name)))
