@@ -90,7 +90,8 @@ def routes() -> dict[str, Route]:
 
 
 def written() -> dict[str, Any]:
-    """What has been written down: `endpoints` by heading and name, and what is `absent`, with a path of it."""
+    """What has been written down: `endpoints` by heading and name, what `git` meets, and what is `absent`,
+    with a path of it."""
     with WRITTEN.open("rb") as file:
         return tomllib.load(file)
 
@@ -137,6 +138,8 @@ def document() -> str:
         parts += [f"### {heading}", _table("Endpoint", "Who", "Beside GitLab", rows=rows)]
     parts += ["## CI keywords", _KEYWORDS, _table("Keyword", "Beside GitLab", rows=_keywords())]
     parts += ["## Ignored parameters", _table("Endpoint", "Parameters", rows=_ignored(found))]
+    rows = [f"| {what} | {line} |" for what, line in said["git"].items()]
+    parts += ["## git", _table("What", "Beside GitLab", rows=rows)]
     rows = [f"| {what} | `{path}` |" for what, path in said["absent"].items()]
     parts += [
         "## Not here",

@@ -38,6 +38,12 @@ RefListener = Callable[[Transaction, MovedProject, int | None, Sequence[RefUpdat
 
 REF_LISTENERS: web.AppKey[list[RefListener]] = web.AppKey("ref_listeners", list)
 
+#: `listener(project_id, user_id, updates)`: carries out what the user has said along with a push of which this has
+#: happened, and returns lines that she is to read.
+PushOptionListener = Callable[[int, int, Sequence[RefUpdate]], Awaitable[list[str]]]
+
+PUSH_OPTION_LISTENERS: web.AppKey[list[PushOptionListener]] = web.AppKey("push_option_listeners", list)
+
 #: Ids of pushes of which it has been said that they cannot be settled.
 UNSETTLED: web.AppKey[LRUCache[str, bool]] = web.AppKey("unsettled", LRUCache)
 
@@ -89,21 +95,23 @@ async def withdraw(app: App, push: Push) -> None:
         await queries.strike_out(transaction, push.id)
 
 
-async def settle_push(app: App, project_id: int, push: Push, *, is_over: bool = True) -> None:
-    """Decides the consequences of what git has really done of a proposed push, of each update once.
+async def settle_push(app: App, project_id: int, push: Push, *, is_over: bool = True) -> list[RefUpdate]:
+    """Decides the consequences of what git has really done of a proposed push, of each update once, and returns it.
 
     Where the push may still be going on (not `is_over`), the updates that git has not done keep waiting. Raises
     LockNotAvailable where others take long over the same project; `settle_leftovers` finds it then.
     """
     async with app[DATABASE].transaction() as transaction:
-        await settle(app, transaction, project_id, push, is_over=is_over)
+        return await settle(app, transaction, project_id, push, is_over=is_over)
 
 
-async def settle(app: App, transaction: Transaction, project_id: int, push: Push, *, is_over: bool) -> None:
+async def settle(
+    app: App, transaction: Transaction, project_id: int, push: Push, *, is_over: bool
+) -> list[RefUpdate]:
     """As `settle_push`, in the caller's transaction."""
     proposed = await queries.lock_push(transaction, push.id)
     if proposed is None:
-        return
+        return []
     repository = app[REPOSITORIES].path(project_id)
     applied, rest = await asyncio.to_thread(_done_and_waiting, repository, push, proposed.updates)
     if is_over or rest is None:
@@ -112,6 +120,7 @@ async def settle(app: App, transaction: Transaction, project_id: int, push: Push
         await queries.keep_waiting(transaction, push.id, rest)
     if applied:
         await follow(app, transaction, project_id, proposed.user_id, applied)
+    return applied
 
 
 async def settle_leftovers(app: App, now: datetime.datetime) -> None:

@@ -82,7 +82,7 @@ async def push(request: web.Request) -> web.StreamResponse:
         pushed = await read_push(request_body.pieces(request), bounds)
     except MalformedPushError as problem:
         raise web.HTTPBadRequest(text=f"{problem}\n") from None
-    judge = partial(judgement.judged, request, project, who)
+    judge = partial(judgement.judged, request, project, who, pushed.remarks)
     async with (
         request.config_dict[PLACES].place(request, project, who),
         receive_pack(repositories(request).path(project.id), pushed, judge, bounds) as chunks,

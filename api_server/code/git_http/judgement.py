@@ -42,10 +42,16 @@ def setup(app: web.Application) -> None:
 
 @asynccontextmanager
 async def judged(
-    request: web.Request, project: Project, who: Caller, push: Push, arrived: Path | None
+    request: web.Request,
+    project: Project,
+    who: Caller,
+    remarks: list[str],
+    push: Push,
+    arrived: Path | None,
 ) -> AsyncIterator[Verdict]:
     """The verdict, which holds for the length of the block. The push is written down before, and its consequences are
-    decided after; where the database is lost meanwhile, that is made up for by the minute's task."""
+    decided after, with `remarks` on its options; where the database is lost meanwhile, that is made up for by the
+    minute's task."""
     judged_yet = accepted = False
     try:
         size = await asyncio.to_thread(bytes_below, arrived) if arrived else 0
@@ -59,7 +65,7 @@ async def judged(
                 judged_yet, accepted = True, verdict.refusal is None
                 yield verdict
         finally:
-            await asyncio.shield(_settle(request, project, push, accepted=accepted))
+            remarks += await asyncio.shield(_settle(request, project, who, push, accepted=accepted))
     except Unavailable as problem:
         tell_unavailable(problem, "a push is settled later" if judged_yet else "a push could not be judged")
         if not judged_yet:
@@ -128,13 +134,24 @@ def _names(project: Project, who: Caller) -> set[str]:
     }
 
 
-async def _settle(request: web.Request, project: Project, push: Push, *, accepted: bool) -> None:
+async def _settle(
+    request: web.Request, project: Project, who: Caller, push: Push, *, accepted: bool
+) -> list[str]:
+    """Returns remarks on the options of the push."""
+    remarks: list[str] = []
     try:
         if not accepted:
             await refs.withdraw(request.config_dict, push)
-            return
-        await refs.settle_push(request.config_dict, project.id, push)
+            return []
+        applied = await refs.settle_push(request.config_dict, project.id, push)
+        if applied and push.options:
+            for listener in request.config_dict[refs.PUSH_OPTION_LISTENERS]:
+                remarks += await listener(project.id, who.user_id, applied)
     except (LockNotAvailable, Unavailable) as problem:
         # git has moved the refs, and that is written down: what follows is made up for by the minute's task
         log.warning("a push is settled later", project_id=project.id, problem=str(problem))
+        remarks += (
+            ["The server is busy: options of merge requests are not carried out."] if push.options else []
+        )
     await edges.tell_now(request)
+    return remarks
