@@ -35,7 +35,7 @@ from api_server.description import handlers as description
 from api_server.git.child_limits import ChildLimits, set_limits
 from api_server.git.repositories import REPOSITORIES, Repositories
 from api_server.invitations import tasks as invitation_tasks
-from api_server.merge_requests import pipeline_making, pushes
+from api_server.merge_requests import pipeline_making, push_options, pushes
 from api_server.merge_requests.events import MERGE_REQUEST_LISTENERS
 from api_server.merge_requests.merging import auto_merge, rebase
 from api_server.merge_requests.notes import system_notes
@@ -172,6 +172,7 @@ def _furnish(app: web.Application, settings: Settings, clock: Clock) -> None:
     app[CREATION_LISTENERS] = []
     app[DEFAULT_BRANCH_LISTENERS] = []
     app[refs.REF_LISTENERS] = []
+    app[refs.PUSH_OPTION_LISTENERS] = []
     app[END_OF_PROTECTION_LISTENERS] = []
     app[refs.UNSETTLED] = LRUCache(maxsize=10_000)
     app[LIMITS] = Limits(settings)
@@ -246,6 +247,7 @@ def _add_tasks(app: web.Application) -> None:
     resets.setup(app)
     invitation_tasks.setup(app)
     pushes.setup(app)
+    push_options.setup(app)
     auto_merge.setup(app)
     rebase.setup(app)
     versions.setup(app)

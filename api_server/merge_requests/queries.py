@@ -219,3 +219,33 @@ DELETE = """
 async def delete(transaction: Transaction, merge_request_id: int) -> None:
     """With all that belongs to it; its number stays taken."""
     await transaction.run(DELETE, id=merge_request_id)
+
+
+@attrs.frozen(kw_only=True)
+class ActiveUser:
+    """Who has asked for something that is done later."""
+
+    id: int
+    name: str
+    email: str
+    admin: bool
+
+
+FIND_ACTIVE_USER = Query(
+    """
+    SELECT users.id, users.name, users.email, users.admin FROM users
+    WHERE users.id = %(id)s AND users.state = 'active'
+    """,
+    ActiveUser,
+)
+
+
+async def find_active_user(database: Executor, user_id: int) -> ActiveUser | None:
+    return await database.row(FIND_ACTIVE_USER, id=user_id)
+
+
+IID_OF = "SELECT merge_requests.iid FROM merge_requests WHERE merge_requests.id = %(id)s"
+
+
+async def iid_of(database: Executor, merge_request_id: int) -> int:
+    return int(await database.value(IID_OF, id=merge_request_id))

@@ -4,6 +4,7 @@ from typing import NoReturn
 
 from aiohttp import web
 
+from api_server.outbound.destinations import written_url
 from api_server.state.database import MAX_BIGINT
 from api_server.web import context
 from api_server.web.errors import ApiError, bad_parameters
@@ -31,4 +32,6 @@ def redirect(request: web.Request, current_id: int) -> NoReturn:
     parts[request.match_info.get_info()["formatter"].split("/").index("{id}")] = str(current_id)
     query = f"?{request.rel_url.raw_query_string}" if request.rel_url.raw_query_string else ""
     url = f"{context.settings(request).base_url}{'/'.join(parts)}{query}"
-    raise web.HTTPMovedPermanently(url, text=f"This resource has been moved permanently to {url}")
+    raise web.HTTPMovedPermanently(
+        written_url(url), text=f"This resource has been moved permanently to {url}"
+    )

@@ -46,7 +46,6 @@ _USUAL = {
 }
 #: Statuses in which a job will take up a runner by itself.
 ACTIVE = ["created", "waiting_for_resource", "preparing", "scheduled", "pending", "running", "canceling"]
-#: Seconds a job may run when its file does not say.
 
 
 @attrs.frozen

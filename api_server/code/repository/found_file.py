@@ -14,6 +14,7 @@ from api_server.code.reading import reading
 from api_server.git.commits import History, history
 from api_server.git.files import Entry
 from api_server.git.repositories import Repository
+from api_server.web.answers import attachment
 from api_server.web.errors import ApiError
 from common.concurrency import TooBusy
 
@@ -68,7 +69,7 @@ class FoundFile:
         """Of the bytes alone, which are saved and never shown."""
         headers: dict[str, str] = {
             hdrs.CONTENT_TYPE: "application/octet-stream",
-            hdrs.CONTENT_DISPOSITION: "attachment",
+            hdrs.CONTENT_DISPOSITION: attachment(self.entry.path.rpartition("/")[2]),
             hdrs.ETAG: f'"{self.entry.id}"',
             "X-Content-Type-Options": "nosniff",
         }

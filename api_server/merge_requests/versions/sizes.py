@@ -1,5 +1,6 @@
 """What git tells of versions: how many files each changes, and its patch id."""
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -15,6 +16,8 @@ from api_server.git.repositories import repositories
 from api_server.web.errors import ApiError
 from common.concurrency import TooBusy
 
+#: For so long a list waits for git.
+_SECONDS = 3
 #: By the commits that a version is between, whose difference stays what it is.
 SIZES: web.AppKey[LRUCache[tuple[str | None, str], dict[str, str | None]]] = web.AppKey(
     "version_sizes", LRUCache
@@ -26,13 +29,13 @@ def setup(app: web.Application) -> None:
 
 
 async def add_sizes(request: web.Request, project_id: int, versions: Sequence[dict[str, Any]]) -> None:
-    """Completes these entities; those whose turn does not come in time have null there."""
+    """Completes these entities; those for which there is no time have null there."""
     known = request.config_dict[SIZES]
     places = {(version["base_commit_sha"], version["head_commit_sha"]) for version in versions}
     if missing := places - known.keys():
         repository = repositories(request).open(project_id)
-        with suppress(ApiError, TooBusy):
-            async with reading(request):
+        with suppress(ApiError, TooBusy, TimeoutError):
+            async with asyncio.timeout(_SECONDS), reading(request):
                 for base, head in missing:
                     with suppress(NotFoundError):  # of before the repository was replaced
                         number = await number_of_differences(request, repository, base, head)

@@ -24,13 +24,13 @@ from api_server.namespaces.projects.project import OverrideRole, Project
 from api_server.namespaces.visibility import Visibility
 from api_server.state.listing import Listed
 from api_server.web import context
-from api_server.web.access import SIGNED_IN, Role
+from api_server.web.access import SIGNED_IN, SIGNED_IN_OR_NOT, Role
 from api_server.web.answers import json_text, json_value
 from api_server.web.authorship import author
 from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, offset_page, paginated, wanted_page
 from api_server.web.params import Description, Name
-from api_server.web.routes import Routes, caller
+from api_server.web.routes import Routes, caller, caller_or_stranger
 
 routes = Routes()
 
@@ -140,9 +140,9 @@ class UpdateProject:
     auto_cancel_pending_pipelines: Switch | None = None
 
 
-@routes.get("/projects", access=SIGNED_IN, ignores=unsupported.OfProjectLists)
+@routes.get("/projects", access=SIGNED_IN_OR_NOT, ignores=unsupported.OfProjectLists)
 async def list_projects(request: web.Request, wanted: ListProjects) -> web.Response:
-    """The projects that the caller can see."""
+    """The projects that the caller can see: without credentials the public ones, with few keys."""
     return await _listed(request, wanted)
 
 
@@ -182,20 +182,21 @@ async def _listed(
     sees_all: bool = False,
 ) -> web.Response:
     page = wanted_page(wanted, list_queries.LISTING)
-    who = caller(request)
+    who = caller_or_stranger(request)
+    is_stranger = who.user_id is None  # has no role anywhere, and is not asked for one
     levels = [wanted.min_access_level, wanted.membership and Role.GUEST, wanted.owned and Role.OWNER]
     listed = await list_queries.list_projects(
         context.database(request),
         page,
         viewer_id=who.user_id,
         sees_all=who.admin or sees_all,
-        min_level=max(filter(None, levels), default=None),
+        min_level=None if is_stranger else max(filter(None, levels), default=None),
         group_id=namespace_id,
         below=below,
         visibility=wanted.visibility,
         archived=wanted.archived,
         search=wanted.search,
-        simple=wanted.simple,
+        simple=wanted.simple or is_stranger,
     )
     return await paginated(request, page, listed)
 

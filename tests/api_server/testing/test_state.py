@@ -29,9 +29,9 @@ NEVER_CHANGED = {"secret_key", "testing"}
 SET_UP = {
     "settings", "vault", "clock", "repositories", "objects", "queue", "random", "dispatcher", "edges", "outbox",
     "resolver", "outgoing_session", "outgoing_policy", "zip_files", "below_projects", "user_listeners",
-    "creation_listeners", "default_branch_listeners", "ref_listeners", "end_of_protection_listeners",
-    "merge_request_listeners", "failures", "remote_files", "signed_in_user", "operations_routes", "shutdown",
-    "background", "movable_clock", "turnstile", "snapshots", "on_reset", "description",
+    "creation_listeners", "default_branch_listeners", "ref_listeners", "push_option_listeners",
+    "end_of_protection_listeners", "merge_request_listeners", "failures", "remote_files", "signed_in_user",
+    "operations_routes", "shutdown", "background", "movable_clock", "turnstile", "snapshots", "on_reset", "description",
     "templates", "loop_watch",
     "counted",  # by which the figures of all workers are asked for
     "APP_KEY",  # aiohttp_cors
