@@ -182,3 +182,15 @@ def test_every_known_encoding_is_decoded_in_linear_time() -> None:
 def test_people_are_written_as_git_takes_them(person: Person, signature: str) -> None:
     made = person.signature()
     assert f"{made.name} <{made.email}>" == signature
+
+
+async def test_commits_and_tags_are_ordered_by_the_dates_that_are_shown(repositories: Repositories) -> None:
+    repository = await _repository(repositories)
+    sha = _written(repository, b"A <a@example.org>1700000000 +0000", None, b"m")
+    head = b"object %s\ntype commit\ntag v1\n" % sha.encode()
+    tags = {b"tagger A <a@example.org>1600000000 +0100\n\nm": 1_600_000_000, b"\nm": 1_700_000_000}
+    assert commit_text.time_of(repository, sha) == 1_700_000_000
+    for rest, moment in tags.items():
+        tag = str(repository.odb.write(ObjectType.TAG, head + rest))
+        assert commit_text.time_of(repository, tag) == moment
+    assert commit_text.time_of(repository, str(repository[sha].peel(pygit2.Tree).id)) == 0
