@@ -8,6 +8,7 @@ import attrs
 import pygit2
 from pygit2.enums import ReferenceFilter
 
+from api_server.git.commit_text import decode
 from api_server.git.errors import AmbiguousNameError
 from api_server.git.ref_names import (
     BRANCHES,
@@ -109,6 +110,24 @@ def resolve(repository: Repository, revision: str) -> Resolved | None:
     return _resolve_sha(repository, revision) if _ABBREVIATED_SHA.fullmatch(revision) else None
 
 
+def split_range(text: str) -> tuple[str, str, str] | None:
+    """Split `A..B` or `A...B` (gitrevisions(7)) into A, the dots and B; an end that is left out is HEAD. None for what
+    is no range: no name has two dots."""
+    first, dots, second = text.partition("...") if "..." in text else text.partition("..")
+    return (first or "HEAD", dots, second or "HEAD") if dots and text != dots else None
+
+
+def resolve_history(repository: Repository, revision: str) -> str | None:
+    """Return which commits a revision or a range of two means, as `commits.History` takes it."""
+    ends = split_range(revision)
+    if ends is None:
+        resolved = resolve(repository, revision)
+        return None if resolved is None else resolved.commit
+    first, dots, second = ends
+    old, new = resolve(repository, first), resolve(repository, second)
+    return f"{old.commit}{dots}{new.commit}" if old and new else None
+
+
 def resolve_unambiguous(repository: Repository, name: str) -> Resolved | None:
     """As `resolve`, of branches and tags alone. Raises `AmbiguousNameError` for a short name that both have."""
     found = resolve(repository, name)
@@ -196,5 +215,5 @@ def _tag(repository: Repository, name: str, target: str) -> Tag | None:
     found = repository[target]
     message = None
     if isinstance(found, pygit2.Tag):
-        message = (found.raw_message or b"")[:_MESSAGE_BYTES].decode(errors="replace").rstrip("\n")
+        message = decode((found.raw_message or b"")[:_MESSAGE_BYTES]).rstrip("\n")
     return Tag(name, commit, target, message)

@@ -28,8 +28,9 @@ class Entry:
 
 def entries(value: Any) -> list[Entry]:
     """The string, hash and list forms of `include` as one list. Raises ConfigError."""
-    items = value if isinstance(value, list) else [value] if value is not None else []
-    return [_entry({_kind(item): item} if isinstance(item, str) else item) for item in items]
+    items = value if isinstance(value, list) else [value]
+    given = [item for item in items if item is not None]
+    return [_entry({_kind(item): item} if isinstance(item, str) else item) for item in given]
 
 
 def _kind(text: str) -> str:

@@ -151,18 +151,18 @@ class Reader:
         return place.repository or self.context.repository
 
     def _local_paths(self, path: str, place: _Place) -> list[str]:
-        path = _checked(path)
         if place.repository is None:
-            raise ConfigError(f"Local file `{path}` does not have project!")
+            raise ConfigError(f"Local file `{_checked(path)}` does not have project!")
         if "*" not in path:
-            return [path]
+            return [_checked(path)]
+        path = path.lstrip("/")
         try:
-            found = self._context_in(place).paths.matching(path)
+            found = self._context_in(place).paths.included(path)
         except ValueError as error:
             raise ConfigError(f"Local file `{path}`: {error}") from None
         if not found:
-            raise ConfigError(f"Local file `{path}` does not exist!")
-        return found
+            self._warn(f"No file matches `{path}`", place)
+        return [_checked(one) for one in found]
 
     def _remote(self, entry: Entry, place: _Place) -> Iterator[tuple[Included, str]]:
         (location,) = entry.locations
@@ -219,7 +219,10 @@ def _checked(path: str) -> str:
 
 
 def _text_of(repository: Repository | None, path: str, what: str) -> str:
-    text = repository.read(path) if repository is not None else None
+    try:
+        text = repository.read(path) if repository is not None else None
+    except ConfigError as error:
+        raise ConfigError(*(f"{what} `{path}`: {one}" for one in error.errors)) from None
     if text is None:
         raise ConfigError(f"{what} `{path}` does not exist!")
     return _not_empty(text, f"{what} `{path}`")

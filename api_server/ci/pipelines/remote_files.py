@@ -43,16 +43,16 @@ class RemoteFiles:
     )
     file_seconds: float = FILE_SECONDS
 
-    async def fetch(self, urls: Iterable[str], project: str) -> Mapping[str, RemoteFile]:
-        """What is at these URLs, each as anybody may read it, for the project at a full path, which does not keep
-        others from fetching; nothing is raised for what goes wrong at one."""
+    async def fetch(self, urls: Iterable[str], project_id: int) -> Mapping[str, RemoteFile]:
+        """What is at these URLs, each as anybody may read it, for a project, which does not keep others from fetching;
+        nothing is raised for what goes wrong at one."""
         wanted, allowance = list(urls), _Allowance()
-        files = await asyncio.gather(*(self._file(url, project, allowance) for url in wanted))
+        files = await asyncio.gather(*(self._file(url, project_id, allowance) for url in wanted))
         return dict(zip(wanted, files, strict=True))
 
-    async def _file(self, url: str, project: str, allowance: _Allowance) -> RemoteFile:
+    async def _file(self, url: str, project_id: int, allowance: _Allowance) -> RemoteFile:
         try:
-            async with self.limiter.place(project), asyncio.timeout(self.file_seconds):
+            async with self.limiter.place(project_id), asyncio.timeout(self.file_seconds):
                 policy = await self.app[OUTGOING_POLICY]()
                 await check_url(url, policy, self.app[RESOLVER], schemes=HTTP_SCHEMES)
                 return await self._answer(url, allowance)

@@ -130,7 +130,25 @@ async def test_a_form_of_very_many_parts_is_400(job: RunningJob) -> None:
     assert answer.body == {"message": "400 Bad request - the form is not understood"}
 
 
-@pytest.mark.parametrize("body", [b"", b"--x\r\n", b"nonsense", b"--x\r\nno colon\r\n\r\n"])
+#: A form that is one, but for what comes before or behind it.
+_FORM = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nb\r\n--x--\r\n'
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"--x\r\n",
+        b"nonsense",
+        b"--x\r\nno colon\r\n\r\n",
+        b"\n" * 60_000 + _FORM,
+        _FORM + b"\n" * 60_000,
+        _FORM.replace(b"Content", b"A: b\r\n" * 10_000 + b"Content"),
+        _FORM.replace(b'name="file"', b"name"),
+        _FORM.removesuffix(b"--\r\n"),
+    ],
+    ids=["empty", "no part", "no form", "no head", "preamble", "epilogue", "long head", "no name", "cut off"],
+)
 async def test_broken_forms_are_400(job: RunningJob, body: bytes) -> None:
     headers = {"JOB-TOKEN": job.token, "Content-Type": "multipart/form-data; boundary=x"}
     answer = await job.client.request("POST", f"/jobs/{job.id}/artifacts", data=body, headers=headers)
