@@ -26,7 +26,7 @@ from storage_edge.rules import fields, selection, targeted
 
 def _parts(text: str) -> object:
     """A form of several parts."""
-    return list(request_data._parts(text.encode(), "multipart/form-data; boundary=x"))
+    return request_data._form_of_parts(text.encode(), "multipart/form-data; boundary=x")
 
 
 def _rendered(text: str) -> object:

@@ -74,6 +74,8 @@ class Context:
     the variables of instance, group, project and of whoever started the pipeline: stronger than the file's.
     """
 
+    #: The project whose allowances the planning uses.
+    project_id: int = 0
     predefined: tuple[Variable, ...] = ()
     given: tuple[Variable, ...] = ()
     repository: Repository = field(factory=Repository)

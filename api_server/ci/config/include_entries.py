@@ -2,7 +2,6 @@
 
 import base64
 from typing import Any, Literal
-from urllib.parse import urlsplit, urlunsplit
 
 from attrs import field, frozen
 
@@ -64,12 +63,3 @@ def _digest(integrity: str | None) -> bytes | None:
     if len(digest) != _SHA256_BYTES:
         raise ConfigError(f"include:integrity should be a SHA-256 in Base64 after '{_INTEGRITY}'")
     return digest
-
-
-def without_secrets(url: str) -> str:
-    """The URL as anybody may read it: without user and password, and without what comes after a question mark."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return "[not a URL]"
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))

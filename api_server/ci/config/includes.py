@@ -11,9 +11,10 @@ from api_server.ci.config import rules
 from api_server.ci.config.checks import flatten
 from api_server.ci.config.context import Context, Repository
 from api_server.ci.config.errors import Budget, ConfigError, FilesWanted
-from api_server.ci.config.include_entries import Entry, entries, without_secrets
+from api_server.ci.config.include_entries import Entry, entries
 from api_server.ci.config.variables import expand
 from api_server.ci.config.yaml_text import load
+from api_server.outbound.destinations import without_secrets
 
 MAX_FILES = 150
 MAX_NESTING = 20

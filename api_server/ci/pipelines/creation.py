@@ -155,6 +155,7 @@ class Maker:
         one that somebody tries out could spell them out."""
         protected = await self._is_protected(wanted)
         return Context(
+            project_id=wanted.project_id,
             predefined=pipeline_variables(
                 descriptions.Server(url=self.settings.base_url, version=self.settings.dialect),
                 described_project(subject),

@@ -1,8 +1,9 @@
-"""The orders of lists of branches and tags. What is dated reads an object for each of them: call it in a thread."""
+"""What lists of branches and tags have, and in which order. What is dated reads an object for each: call it in a
+thread."""
 
 import re
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Iterable, Sequence
+from typing import Literal, TypeVar
 
 import pygit2
 
@@ -12,7 +13,20 @@ from api_server.git.repositories import Repository
 BranchOrder = Literal["name_asc", "updated_asc", "updated_desc"]
 TagOrder = Literal["name", "updated", "version"]
 
+RefT = TypeVar("RefT", Branch, Tag)
+
 _NUMBER = re.compile(r"(\d+)")
+
+
+def matching(refs: Sequence[RefT], search: str | None) -> list[RefT]:
+    """Those whose names have the text, begin with it (`^text`) or end with it (`text$`), in whatever case, as GitLab
+    looks for them."""
+    text = (search or "").lower()
+    if text.startswith("^"):
+        return [ref for ref in refs if ref.name.lower().startswith(text[1:])]
+    if text.endswith("$"):
+        return [ref for ref in refs if ref.name.lower().endswith(text[:-1])]
+    return [ref for ref in refs if text in ref.name.lower()]
 
 
 def of_branches(repository: Repository, found: Iterable[Branch], order: BranchOrder) -> list[Branch]:
