@@ -245,7 +245,8 @@ def caller(request: web.Request) -> Caller:
 
 def caller_or_stranger(request: web.Request) -> Caller | auth.Anonymous:
     """With whose rights the request is made, for routes that strangers may call too."""
-    return request[CALLER] if CALLER in request else auth.ANONYMOUS
+    found: Caller | auth.Anonymous = request.get(CALLER, auth.ANONYMOUS)
+    return found
 
 
 async def _caller(request: web.Request, route: Route) -> Caller | None:
