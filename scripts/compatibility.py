@@ -55,7 +55,8 @@ Of all endpoints:
 - "Who" is who may call: the least role in the project or group, or what opens it, and the tier that has it.
 """
 _KEYWORDS = """A file that uses one which is not supported is refused: `<keyword> is not supported by this service`.
-What GitLab's own reference does not have is an unknown key."""
+What GitLab's own reference does not have is an unknown key.
+What differs in how YAML is read stands in [Pipelines, jobs and runners](ci.md#the-configuration-language)."""
 
 #: In the order in which they are shown.
 SUITES = (
@@ -89,7 +90,8 @@ def routes() -> dict[str, Route]:
 
 
 def written() -> dict[str, Any]:
-    """What has been written down: `endpoints` by heading and name, and what is `absent`, with a path of it."""
+    """What has been written down: `endpoints` by heading and name, what `git` meets, and what is `absent`,
+    with a path of it."""
     with WRITTEN.open("rb") as file:
         return tomllib.load(file)
 
@@ -136,6 +138,8 @@ def document() -> str:
         parts += [f"### {heading}", _table("Endpoint", "Who", "Beside GitLab", rows=rows)]
     parts += ["## CI keywords", _KEYWORDS, _table("Keyword", "Beside GitLab", rows=_keywords())]
     parts += ["## Ignored parameters", _table("Endpoint", "Parameters", rows=_ignored(found))]
+    rows = [f"| {what} | {line} |" for what, line in said["git"].items()]
+    parts += ["## git", _table("What", "Beside GitLab", rows=rows)]
     rows = [f"| {what} | `{path}` |" for what, path in said["absent"].items()]
     parts += [
         "## Not here",

@@ -8,6 +8,9 @@ _PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", re.ASCII)
 _BAD_ENDINGS = (".git", ".atom", ".", "-")
 #: In patterns of routes: the full path of a project, which is not looked for within its pages and files.
 PROJECT_PATH = r"(?:(?!/-/|/raw/).)+"
+_SEGMENT = r"[A-Za-z0-9_][A-Za-z0-9_.\-]*"
+#: Likewise, what full paths of projects, groups and users are made of: none has a segment `-`.
+FULL_PATH = rf"{_SEGMENT}(?:/{_SEGMENT})*"
 #: Names that lead elsewhere at the top level.
 RESERVED_ROOTS = frozenset(
     [

@@ -38,6 +38,12 @@ RefListener = Callable[[Transaction, MovedProject, int | None, Sequence[RefUpdat
 
 REF_LISTENERS: web.AppKey[list[RefListener]] = web.AppKey("ref_listeners", list)
 
+#: `listener(project_id, user_id, updates)`: carries out what the user has said along with a push of which this has
+#: happened, and returns lines that she is to read.
+PushOptionListener = Callable[[int, int, Sequence[RefUpdate]], Awaitable[list[str]]]
+
+PUSH_OPTION_LISTENERS: web.AppKey[list[PushOptionListener]] = web.AppKey("push_option_listeners", list)
+
 #: Ids of pushes of which it has been said that they cannot be settled.
 UNSETTLED: web.AppKey[LRUCache[str, bool]] = web.AppKey("unsettled", LRUCache)
 
@@ -50,7 +56,7 @@ _GIVEN_UP_AFTER = datetime.timedelta(hours=7)
 async def propose(app: App, project_id: int, user_id: int | None, push: Push) -> None:
     """Writes down what is about to be asked of git."""
     options = app[VAULT].encrypt(orjson.dumps(push.options).decode()) if push.options else None
-    updates = await asyncio.to_thread(_text, push.updates)
+    updates = await asyncio.to_thread(text_of, push.updates)
     async with app[DATABASE].transaction() as transaction:
         await queries.write_down(transaction, push.id, project_id, user_id, updates=updates, options=options)
 
@@ -79,30 +85,33 @@ async def move_in(app: App, database: Database, project_id: int, user_id: int | 
         raise
     except (RepositoryError, ChangedMeanwhile, LockNotAvailable):
         if not has_moved:
-            await _withdraw(app, push)
+            await withdraw(app, push)
         raise
 
 
-async def _withdraw(app: App, push: Push) -> None:
+async def withdraw(app: App, push: Push) -> None:
+    """Strike out a push that has moved nothing."""
     async with app[DATABASE].transaction() as transaction:
         await queries.strike_out(transaction, push.id)
 
 
-async def settle_push(app: App, project_id: int, push: Push, *, is_over: bool = True) -> None:
-    """Decides the consequences of what git has really done of a proposed push, of each update once.
+async def settle_push(app: App, project_id: int, push: Push, *, is_over: bool = True) -> list[RefUpdate]:
+    """Decides the consequences of what git has really done of a proposed push, of each update once, and returns it.
 
     Where the push may still be going on (not `is_over`), the updates that git has not done keep waiting. Raises
     LockNotAvailable where others take long over the same project; `settle_leftovers` finds it then.
     """
     async with app[DATABASE].transaction() as transaction:
-        await settle(app, transaction, project_id, push, is_over=is_over)
+        return await settle(app, transaction, project_id, push, is_over=is_over)
 
 
-async def settle(app: App, transaction: Transaction, project_id: int, push: Push, *, is_over: bool) -> None:
+async def settle(
+    app: App, transaction: Transaction, project_id: int, push: Push, *, is_over: bool
+) -> list[RefUpdate]:
     """As `settle_push`, in the caller's transaction."""
     proposed = await queries.lock_push(transaction, push.id)
     if proposed is None:
-        return
+        return []
     repository = app[REPOSITORIES].path(project_id)
     applied, rest = await asyncio.to_thread(_done_and_waiting, repository, push, proposed.updates)
     if is_over or rest is None:
@@ -111,6 +120,7 @@ async def settle(app: App, transaction: Transaction, project_id: int, push: Push
         await queries.keep_waiting(transaction, push.id, rest)
     if applied:
         await follow(app, transaction, project_id, proposed.user_id, applied)
+    return applied
 
 
 async def settle_leftovers(app: App, now: datetime.datetime) -> None:
@@ -133,7 +143,7 @@ async def _settle_leftover(app: App, left: Leftover, now: datetime.datetime) -> 
     repository = app[REPOSITORIES].path(left.project_id)
     is_over = now - left.created_at > _GIVEN_UP_AFTER
     if is_over and not repository.is_dir():  # with it all that the push can have moved has gone
-        await _withdraw(app, push)
+        await withdraw(app, push)
         return
     applied = await asyncio.to_thread(applied_updates, repository, push)
     if is_over or applied:
@@ -148,14 +158,15 @@ def _done_and_waiting(repository: Path, push: Push, proposed: str) -> tuple[list
     applied = applied_updates(repository, waiting)
     done = set(applied)
     rest = [update for update in waiting.updates if update not in done]
-    return applied, _text(rest) if rest else None
+    return applied, text_of(rest) if rest else None
 
 
 def _updates(text: str) -> tuple[RefUpdate, ...]:
     return tuple(RefUpdate(*update) for update in orjson.loads(text))
 
 
-def _text(updates: Sequence[RefUpdate]) -> str:
+def text_of(updates: Sequence[RefUpdate]) -> str:
+    """Return updates as they are written down."""
     return orjson.dumps([[update.old, update.new, update.ref] for update in updates]).decode()
 
 

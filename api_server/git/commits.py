@@ -10,6 +10,7 @@ from typing import Any, Literal
 import attrs
 import pygit2
 
+from api_server.git.commit_text import Person, read_text
 from api_server.git.errors import NotFoundError
 from api_server.git.processes import run
 from api_server.git.ref_names import BRANCHES, FULL_SHA
@@ -23,29 +24,29 @@ _MOST_SKIPPED = 2**31 - 1
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 _MOST_COUNTED_BYTES = 10 * 1024 * 1024
 _COUNT = re.compile(r"(\d+) (insertion|deletion)s?\(")
+_FULL_OR_RANGE = re.compile(rf"{FULL_SHA.pattern}(?:\.\.\.?{FULL_SHA.pattern})?")
 _LAST_SECOND = 253402300799  # of the year 9999
 
 
 def commit_data(repository: Repository, sha: str) -> dict[str, Any]:
     """The commit with this full SHA in GitLab's shape (without `web_url`). Raises `NotFoundError`."""
     try:
-        commit = repository[sha].peel(pygit2.Commit)
+        text = read_text(repository, sha)
     except (KeyError, ValueError, pygit2.GitError) as problem:
         raise NotFoundError(f"The commit {sha} does not exist.") from problem
-    message = _text(commit.raw_message, commit.message_encoding)
-    committed = _date(commit.committer)
+    committed = _date(text.committer)
     return {
-        "id": str(commit.id),
-        "short_id": str(commit.id)[:SHORT_ID_DIGITS],
+        "id": sha,
+        "short_id": sha[:SHORT_ID_DIGITS],
         "created_at": committed,
-        "parent_ids": [str(parent) for parent in commit.parent_ids],
-        "title": _title(message),
-        "message": message,
-        "author_name": _text(commit.author.raw_name),
-        "author_email": _text(commit.author.raw_email),
-        "authored_date": _date(commit.author),
-        "committer_name": _text(commit.committer.raw_name),
-        "committer_email": _text(commit.committer.raw_email),
+        "parent_ids": text.parents,
+        "title": _title(text.message),
+        "message": text.message,
+        "author_name": text.author.name,
+        "author_email": text.author.email,
+        "authored_date": _date(text.author),
+        "committer_name": text.committer.name,
+        "committer_email": text.committer.email,
         "committed_date": committed,
     }
 
@@ -75,8 +76,8 @@ async def commits_between(repository: Repository, old: str | None, new: str, lim
 
 @attrs.frozen(kw_only=True)
 class History:
-    """Which commits are wanted: those reachable from `start` (a full SHA; None: from any branch or tag) that match
-    everything given. `path` is a file or folder, `author` a part of name and address."""
+    """Which commits are wanted: those reachable from `start` (a full SHA, or `A..B` or `A...B` of two; None: from any
+    branch or tag) that match everything given. `path` is a file or folder, `author` a part of name and address."""
 
     start: str | None
     path: str | None = None
@@ -97,7 +98,7 @@ async def history(repository: Repository, wanted: History, *, skip: int, limit: 
         "--first-parent" if wanted.first_parent else "",
         "--topo-order" if wanted.topological else "",
     }
-    starts = ["--branches", "--tags"] if wanted.start is None else [_full(wanted.start)]
+    starts = ["--branches", "--tags"] if wanted.start is None else [_full(wanted.start, _FULL_OR_RANGE)]
     skip = min(skip, _MOST_SKIPPED)
     arguments = ["rev-list", f"--skip={skip}", f"--max-count={limit}", *sorted(options - {""}), *starts, "--"]
     return await _shas(repository, [*arguments, *([wanted.path] if wanted.path else [])])
@@ -171,8 +172,8 @@ async def _shas(repository: Repository, arguments: Sequence[str], accept: Sequen
     return (await run(arguments, repository=Path(repository.path), accept=accept)).stdout.decode().split()
 
 
-def _full(sha: str) -> str:
-    if not FULL_SHA.fullmatch(sha):
+def _full(sha: str, form: re.Pattern[str] = FULL_SHA) -> str:
+    if not form.fullmatch(sha):
         raise NotFoundError(f"{sha!r} is not the full SHA of a commit.")
     return sha
 
@@ -187,20 +188,11 @@ def _title(message: str) -> str:
     return first[: stop if stop > 0 else room] + "..."
 
 
-def _text(raw: bytes, encoding: str | None = None) -> str:
-    """Text of any age and tool: never fails, never has the NUL that PostgreSQL refuses."""
-    try:
-        text = raw.decode(encoding or "utf-8", errors="replace")
-    except LookupError:  # an encoding nobody knows
-        text = raw.decode(errors="replace")
-    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
-
-
-def _date(signature: pygit2.Signature) -> str:
+def _date(person: Person) -> str:
     """ISO 8601 with milliseconds and the author's own offset; impossible dates become possible ones."""
     try:
-        zone = timezone(timedelta(minutes=signature.offset))
-        moment = datetime.fromtimestamp(signature.time, zone)
+        zone = timezone(timedelta(minutes=person.offset))
+        moment = datetime.fromtimestamp(person.time, zone)
     except (ValueError, OverflowError, OSError):
-        moment = datetime.fromtimestamp(min(max(signature.time, 0), _LAST_SECOND), UTC)
+        moment = datetime.fromtimestamp(min(max(person.time, 0), _LAST_SECOND), UTC)
     return moment.isoformat(timespec="milliseconds")

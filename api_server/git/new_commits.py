@@ -9,6 +9,7 @@ import attrs
 import pygit2
 from pygit2.enums import FileMode
 
+from api_server.git.commit_text import Person
 from api_server.git.commits import is_ancestor
 from api_server.git.errors import (
     InvalidActionError,
@@ -37,31 +38,10 @@ class FileAction:
     last_commit_id: str | None = None
 
 
-@attrs.frozen
-class Person:
-    """Author or committer. `time` is in seconds since 1970, `offset` in minutes east of Greenwich."""
-
-    name: str
-    email: str
-    time: int
-    offset: int = 0
-
-    def signature(self) -> pygit2.Signature:
-        return pygit2.Signature(_kept(self.name), _kept(self.email), self.time, self.offset, "utf-8")
-
-
 #: The most that one of the files may have that git reads for itself: they are checked in memory.
 READ_BY_GIT_BYTES = 2**20
 #: Folders of all paths of one commit together: each may become an object, which is a file.
 MOST_FOLDERS = 20_000
-#: What git cuts off from both ends of names and addresses.
-_CUT_OFF = "".join(map(chr, range(33))) + ".,:;<>\"\\'"
-
-
-def _kept(text: str) -> str:
-    """A name or address without what git takes nowhere in it; git refuses one of which it would keep nothing."""
-    text = "".join(c for c in text if c not in "<>\n\0").strip()
-    return text if text.strip(_CUT_OFF) else "unknown"
 
 
 @attrs.frozen

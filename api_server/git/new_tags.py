@@ -2,8 +2,8 @@
 
 from pygit2.enums import ObjectType
 
+from api_server.git.commit_text import Person
 from api_server.git.failures import storing
-from api_server.git.new_commits import Person
 from api_server.git.ref_names import check_branch_name
 from api_server.git.repositories import Repository
 

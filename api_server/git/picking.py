@@ -4,9 +4,10 @@ import asyncio
 
 import pygit2
 
+from api_server.git.commit_text import Person, read_text
 from api_server.git.errors import MergeConflictError, NothingToMergeError
 from api_server.git.failures import storing
-from api_server.git.new_commits import NewCommit, Person, conflicts, create_commit
+from api_server.git.new_commits import NewCommit, conflicts, create_commit
 from api_server.git.repositories import Repository
 
 
@@ -33,9 +34,7 @@ async def commit_tree(repository: Repository, tree: str, commit: NewCommit, pare
 
 def author_of(repository: Repository, sha: str) -> Person:
     """Who has written a commit, and when."""
-    author = _commit(repository, sha).author
-    name, email = (raw.decode(errors="replace") for raw in (author.raw_name, author.raw_email))
-    return Person(name, email, author.time, author.offset)
+    return read_text(repository, sha).author
 
 
 def _cherry_picked(repository: Repository, picked: str, onto: str) -> str:

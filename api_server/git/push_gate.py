@@ -1,16 +1,19 @@
 """Where a push waits for its verdict: our pre-receive hook asks through one pipe and is told through another.
 
 git runs the hook when all objects have arrived and nothing has moved yet. A pipe has no bound on what it carries, as
-the environment has; and it ends with this process, which the hook takes for a refusal.
+the environment has; and it ends with this process, which the hook takes for a refusal. For each of several refs git
+then asks its proc-receive hook, which hands on what follows in the same pipe, in the protocol of githooks(5).
 """
 
 import asyncio
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from api_server.git.packets import FLUSH, packet
 from api_server.git.received_push import RefUpdate
+from api_server.git.ref_names import MAX_NAME_BYTES, is_hidden
 
 _PIECE = 4096
 
@@ -48,18 +51,16 @@ class PushGate:
         return Path(os.fsdecode(line.removesuffix(b"\n")))
 
     async def refuse(self, sentence: str) -> None:
-        """The user reads the sentence; nothing moves."""
-        await self._tell(["refused", " ".join(sentence.split())])
+        """Have git refuse the whole push; the user reads the sentence."""
+        await self._tell(b"refused\n%s\n" % _line(sentence))
 
-    async def accept(self, fast_forwards: Iterable[RefUpdate]) -> None:
-        """git goes on, if each of these updates turns out to be a fast-forward."""
-        await self._tell(
-            ["accepted", *(f"{each.old} {each.new} {each.ref}" for each in fast_forwards), "end"]
-        )
+    async def accept(self, report: bytes = b"") -> None:
+        """Have git go on; a push in parts needs the `report_of` its refs."""
+        await self._tell(b"accepted\n" + report)
 
-    async def _tell(self, lines: list[str]) -> None:
+    async def _tell(self, text: bytes) -> None:
         self._open.discard(self._verdicts)  # it is the thread's from here on
-        await asyncio.to_thread(_write, self._verdicts, lines)
+        await asyncio.to_thread(_write, self._verdicts, text)
 
     def _close(self, *descriptors: int) -> None:
         for descriptor in self._open.intersection(descriptors):
@@ -87,9 +88,30 @@ def _settle(ready: "asyncio.Future[None]") -> None:
         ready.set_result(None)
 
 
-def _write(descriptor: int, lines: list[str]) -> None:
+def _write(descriptor: int, text: bytes) -> None:
     with suppress(BrokenPipeError), os.fdopen(descriptor, "wb") as pipe:  # git may have ended meanwhile
-        pipe.write("".join(f"{line}\n" for line in lines).encode(errors="replace"))
+        pipe.write(text)
+
+
+def _line(sentence: str) -> bytes:
+    return " ".join(sentence.split()).encode(errors="replace")
+
+
+def report_of(updates: Iterable[RefUpdate], refused: Mapping[str, str]) -> bytes:
+    """Return what the proc-receive hook reports: of each ref its refusal, or that git is to move it.
+
+    git refuses refs that are not reported: those of the server, and names that do not fit into a line.
+    """
+    lines = [packet(b"version=1"), FLUSH]
+    for update in updates:
+        ref = update.ref.encode(errors="surrogateescape")
+        if b" " in ref or len(ref) > MAX_NAME_BYTES or not ref.startswith(b"refs/") or is_hidden(update.ref):
+            continue
+        if (sentence := refused.get(update.ref)) is not None:
+            lines.append(packet(b"ng %s %s" % (ref, _line(sentence))))
+        else:
+            lines += [packet(b"ok %s" % ref), packet(b"option fall-through")]
+    return b"".join([*lines, FLUSH])
 
 
 @contextmanager

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pygit2
 
-from api_server.git.commits import commit_data, merge_base
+from api_server.git.commit_text import Person, read_text
+from api_server.git.commits import merge_base
 from api_server.git.errors import MergeConflictError, TooManyCommitsError, TooManyFilesError
 from api_server.git.failures import storing
-from api_server.git.new_commits import Person, conflicts
+from api_server.git.new_commits import NewCommit, conflicts, create_commit
 from api_server.git.processes import run
 from api_server.git.repositories import Repository
 from api_server.git.tree_sizes import MOST_MERGED, TreeSizes, can_be_merged
@@ -54,8 +55,8 @@ def _again(repository: Repository, sizes: TreeSizes, sha: str, parent: str, comm
     tree = index.write_tree(repository)
     if tree == onto.id and commit.tree.id != base:
         return parent
-    message = commit_data(repository, sha)["message"]
-    return str(repository.create_commit(None, commit.author, committer.signature(), message, tree, [parent]))
+    text = read_text(repository, sha)
+    return create_commit(repository, NewCommit(text.message, text.author, committer), tree, [parent])
 
 
 def _too_many_files() -> TooManyFilesError:

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -11,8 +11,9 @@ import attrs
 from api_server.git import at_work, durable
 from api_server.git.errors import OutputTooLargeError
 from api_server.git.failures import told_apart
-from api_server.git.processes import OUTPUT_BYTES, Child, once, start
-from api_server.git.push_gate import PushGate, push_gate
+from api_server.git.packets import FLUSH, packet
+from api_server.git.processes import OUTPUT_BYTES, Child, once, run, start
+from api_server.git.push_gate import PushGate, push_gate, report_of
 from api_server.git.received_push import (
     MalformedPushError,
     Push,
@@ -21,6 +22,8 @@ from api_server.git.received_push import (
     fast_forwards,
     reflog_identity,
     refusal_of,
+    refused_names,
+    refused_refs,
 )
 from api_server.git.ref_locks import make_way
 from api_server.git.smart_http import DEFAULTS, HOOKS, WRITING, Bounds, answer
@@ -37,16 +40,22 @@ PATIENCE_SECONDS = 10.0
 #: How long git may move refs after the verdict: what the verdict depends on is held meanwhile.
 MOVING_SECONDS = 120.0
 
+#: Which git says of objects that are not there.
+_NOT_THERE = 128
+#: The oldest side band has packets of 1,000 bytes.
+_REMARK_BYTES = 900
 #: Some hundred commands.
 _PARSED_AT_ONCE = 32 * 1024
 
 
 @attrs.frozen
 class PushRequest:
-    """A push whose head has been read. `body` is the request's, from its beginning."""
+    """A push whose head has been read. `body` is the request's, from its beginning; `remarks` are lines that the user
+    reads below git's answer, to which the judge adds."""
 
     push: Push
     body: AsyncIterator[bytes]
+    remarks: list[str] = attrs.field(factory=list)
 
 
 async def read_push(body: AsyncIterable[bytes], bounds: Bounds = DEFAULTS) -> PushRequest:
@@ -72,13 +81,13 @@ async def receive_pack(
     if not push.updates:
         yield once(b"")
         return
-    if not os.access(HOOKS / "pre-receive", os.X_OK):
-        raise RuntimeError(f"{HOOKS / 'pre-receive'} must be an executable file; nothing is refused without.")
+    _check_hooks()
     configuration = (
         *WRITING,
         ("receive.maxInputSize", str(bounds.pack_bytes)),
         # It stays the pack that it came as: less to move and to sync than loose objects.
         ("transfer.unpackLimit", "1"),
+        *((("receive.procReceiveRefs", "refs"),) if push.in_parts else ()),
     )
     with push_gate() as gate:
         async with (
@@ -95,9 +104,15 @@ async def receive_pack(
         ):
             gate.let_go()
             child.feed(request.body)
-            receiving = _Receiving(repository, push, child, gate, moving)
+            receiving = _Receiving(repository, request, child, gate, moving)
             async with _judged(receiving, judge) as chunks:
                 yield chunks
+
+
+def _check_hooks() -> None:
+    for hook in ("pre-receive", "proc-receive"):
+        if not os.access(HOOKS / hook, os.X_OK):
+            raise RuntimeError(f"{HOOKS / hook} must be an executable file; nothing is refused without.")
 
 
 @attrs.frozen
@@ -105,7 +120,7 @@ class _Receiving:
     """A push that git is busy with. `moving` is inherited by git, which is at work on that once we join."""
 
     repository: Path
-    push: Push
+    request: PushRequest
     child: Child
     gate: PushGate
     moving: int
@@ -131,10 +146,16 @@ async def _judged(receiving: _Receiving, judge: Judge) -> AsyncIterator[AsyncIte
     judging = asyncio.create_task(_judge(receiving, judge, listening))
 
     async def chunks() -> AsyncIterator[bytes]:
+        rest = b""  # git's last word waits for the remarks
         while (chunk := await said.get()) is not None:
-            yield chunk
+            whole = rest + chunk
+            rest = whole[-len(FLUSH) :]
+            yield whole[: -len(FLUSH)]
         await judging
         await listening
+        if receiving.request.push.sideband and rest == FLUSH:
+            yield b"".join(map(_remark, receiving.request.remarks))
+        yield rest
 
     try:
         yield chunks()
@@ -158,26 +179,55 @@ async def _listen(child: Child, said: "asyncio.Queue[bytes | None]") -> None:
         said.put_nowait(None)
 
 
+def _remark(text: str) -> bytes:
+    """A line of the side band, which git shows behind `remote:`."""
+    shown = "".join(character for character in text if character.isprintable())
+    cut = shown.encode(errors="replace")[:_REMARK_BYTES].decode(errors="ignore")
+    return packet(b"\2%s\n" % cut.encode())
+
+
 async def _judge(receiving: _Receiving, judge: Judge, listening: "asyncio.Task[None]") -> None:
     """Waits for the hook's question and answers it; a hook that is not answered refuses."""
-    push, gate = receiving.push, receiving.gate
+    push, gate = receiving.request.push, receiving.gate
     try:
         arrived = await gate.question()
         if arrived is None:
             return
-        impossible = await asyncio.to_thread(refusal_of, push, Verdict())
-        if impossible is not None:  # nobody is asked: it may not even be text
-            await gate.refuse(impossible)
+        impossible = await asyncio.to_thread(refused_names, push)
+        if (refusal := refusal_of(push, Verdict(), impossible)) is not None:
+            await gate.refuse(refusal)
             return
         folders = await asyncio.to_thread(_folders, arrived) if arrived.parts else []
-        async with judge(push, arrived if arrived.parts else None) as verdict:
-            refusal = await asyncio.to_thread(refusal_of, push, verdict)
-            if refusal is None:
-                await _accept(receiving, verdict, folders, listening)
+        # Nobody is asked about names that cannot be: they may not even be text.
+        possible = attrs.evolve(push, updates=tuple(u for u in push.updates if u.ref not in impossible))
+        async with judge(possible, arrived if arrived.parts else None) as verdict:
+            refused = impossible | await _refused(receiving.repository, possible, verdict, arrived)
+            if (refusal := refusal_of(push, verdict, refused)) is None:
+                await _accept(receiving, refused, folders, listening)
             else:
                 await gate.refuse(refusal)
     finally:
         gate.close()
+
+
+async def _refused(repository: Path, push: Push, verdict: Verdict, arrived: Path) -> dict[str, str]:
+    """Return why refs of a push do not move, also those that would have to be forced."""
+    refused = await asyncio.to_thread(refused_refs, push, verdict)
+    if refusal_of(push, verdict, refused) is not None:
+        return refused
+    quoted = str(arrived).replace("\\", "\\\\").replace('"', '\\"')
+    for update in await asyncio.to_thread(fast_forwards, push, verdict):
+        if update.ref in refused:
+            continue
+        looked = await run(
+            ["merge-base", "--is-ancestor", update.old, update.new],
+            repository=repository,
+            extra_environment={"GIT_ALTERNATE_OBJECT_DIRECTORIES": f'"{quoted}"'} if arrived.parts else {},
+            accept=(0, 1, _NOT_THERE),
+        )
+        if looked.returncode:
+            refused[update.ref] = f"You are not allowed to force push to the protected {update.ref}."
+    return refused
 
 
 def _folders(arrived: Path) -> list[str]:
@@ -186,16 +236,19 @@ def _folders(arrived: Path) -> list[str]:
 
 
 async def _accept(
-    receiving: _Receiving, verdict: Verdict, folders: Sequence[str], listening: "asyncio.Task[None]"
+    receiving: _Receiving,
+    refused: Mapping[str, str],
+    folders: Sequence[str],
+    listening: "asyncio.Task[None]",
 ) -> None:
     """Returns when git moves no refs any more, and what it has moved is on the disk."""
-    repository, push, child = receiving.repository, receiving.push, receiving.child
-    refs = [update.ref for update in push.updates]
+    repository, push, child = receiving.repository, receiving.request.push, receiving.child
+    refs = [update.ref for update in push.updates if update.ref not in refused]
     try:
-        forward = await asyncio.to_thread(fast_forwards, push, verdict)
+        report = await asyncio.to_thread(report_of, push.updates, refused) if push.in_parts else b""
         await make_way(repository, refs)
         await at_work.join(receiving.moving)
-        await receiving.gate.accept(forward)
+        await receiving.gate.accept(report)
         done, _ = await asyncio.wait({listening}, timeout=MOVING_SECONDS)
         if not done:
             child.expire()

@@ -2,6 +2,7 @@
 
 import re
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -55,22 +56,32 @@ class RefUpdate:
 
 @attrs.frozen
 class Push:
-    """A push as proposed. `id` marks its updates in the reflogs; `options` are those of `git push -o`."""
+    """A push as proposed. `id` marks its updates in the reflogs; `options` are those of `git push -o`. An `atomic` push
+    moves all of its refs or none; where the client takes a side band, git's answer can say more than its report."""
 
     updates: tuple[RefUpdate, ...]
     id: str = attrs.field(factory=lambda: uuid.uuid4().hex)
     options: tuple[str, ...] = attrs.field(default=(), repr=False)
+    atomic: bool = False
+    sideband: bool = False
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether some of its refs may move though others are refused."""
+        return len(self.updates) > 1 and not self.atomic
 
 
 @attrs.frozen
 class Verdict:
-    """What the service thinks of a push: refused with `refusal`, a sentence the user reads, or accepted.
+    """What the service thinks of a push: refused as a whole with `refusal`, a sentence the user reads, or accepted but
+    for the refs in `refused`, each with its sentence.
 
-    A ref in `fast_forward_only` may be created, but neither deleted nor moved to a commit that does not
-    descend from the present one; a push that tries to is refused as a whole.
+    A ref in `fast_forward_only` may be created, but neither deleted nor moved to a commit that does not descend from
+    the present one.
     """
 
     refusal: str | None = None
+    refused: Mapping[str, str] = attrs.field(factory=dict)
     fast_forward_only: frozenset[str] = frozenset()
 
 
@@ -89,7 +100,7 @@ class PushParser:
         self.options: list[str] = []
         self._position = 0
         self._section: Literal["commands", "options", "done"] = "commands"
-        self._expects_options = False
+        self._capabilities: set[bytes] = set()
 
     def feed(self, data: bytes) -> bool:
         """Takes the next piece and says whether the head is complete. Raises `MalformedPushError`."""
@@ -100,7 +111,12 @@ class PushParser:
         return self._section == "done"
 
     def push(self) -> Push:
-        return Push(tuple(self.updates), options=tuple(self.options))
+        return Push(
+            tuple(self.updates),
+            options=tuple(self.options),
+            atomic=b"atomic" in self._capabilities,
+            sideband=not self._capabilities.isdisjoint((b"side-band", b"side-band-64k")),
+        )
 
     def _take_packet(self) -> bool:
         start = self._position
@@ -123,7 +139,7 @@ class PushParser:
         return True
 
     def _end_section(self) -> None:
-        more = self._section == "commands" and self._expects_options and self.updates
+        more = self._section == "commands" and b"push-options" in self._capabilities and self.updates
         self._section = "options" if more else "done"
 
     def _take_line(self, line: bytes) -> None:
@@ -131,8 +147,7 @@ class PushParser:
             self.options.append(line.decode(errors="replace"))
             return
         command, _, capabilities = line.partition(b"\0")
-        if b"push-options" in capabilities.split():
-            self._expects_options = True
+        self._capabilities.update(capabilities.split())
         words = command.split(b" ", 2)
         if len(words) == 2 and words[0] == b"shallow" and _SHA.fullmatch(words[1]):
             return
@@ -142,21 +157,36 @@ class PushParser:
         self.updates.append(RefUpdate(words[0].decode(), words[1].decode(), ref))
 
 
-def refusal_of(push: Push, verdict: Verdict) -> str | None:
-    """Why the push must not happen, as far as that is known without its objects; None if nothing is."""
+def refused_names(push: Push) -> dict[str, str]:
+    """Return why refs of a push cannot be, whoever pushes them."""
+    refused = {}
     for update in push.updates:
-        if not is_valid_ref_name(update.ref):  # also what is not UTF-8
-            return f"{update.ref!a} is not a valid name for a branch or tag."
-        if update.ref.startswith(INTERNAL):
-            return f"{update.ref} is kept by the server and cannot be pushed."
         name = short_name(update.ref)
-        if update.kind == "create" and name is not None and not is_branch_name(name):
-            return f"{name!r} is not a valid name for a branch or tag; choose another."
+        if not is_valid_ref_name(update.ref):  # also what is not UTF-8
+            refused[update.ref] = f"{update.ref!a} is not a valid name for a branch or tag."
+        elif update.ref.startswith(INTERNAL):
+            refused[update.ref] = f"{update.ref} is kept by the server and cannot be pushed."
+        elif update.kind == "create" and name is not None and not is_branch_name(name):
+            refused[update.ref] = f"{name!r} is not a valid name for a branch or tag; choose another."
+    return refused
+
+
+def refused_refs(push: Push, verdict: Verdict) -> dict[str, str]:
+    """Return why refs of a push must not move, as far as that is known without its objects."""
+    deleted = {
+        update.ref: f"You are not allowed to delete the protected {update.ref}."
+        for update in push.updates
+        if update.kind == "delete" and update.ref in verdict.fast_forward_only
+    }
+    return {**deleted, **verdict.refused}
+
+
+def refusal_of(push: Push, verdict: Verdict, refused: Mapping[str, str]) -> str | None:
+    """Return why nothing of a push may happen of which these refs are `refused`; None if some of it may."""
     if verdict.refusal is not None:
         return verdict.refusal
-    for update in push.updates:
-        if update.kind == "delete" and update.ref in verdict.fast_forward_only:
-            return f"You are not allowed to delete the protected {update.ref}."
+    if refused and (push.atomic or all(update.ref in refused for update in push.updates)):
+        return next(iter(refused.values()))
     if len(fast_forwards(push, verdict)) > MOST_FAST_FORWARDS:
         return "The push moves too many protected refs at once; push fewer."
     return None

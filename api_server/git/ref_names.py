@@ -52,6 +52,11 @@ def is_branch_name(name: str) -> bool:
     return is_valid_ref_name(BRANCHES + name) and not _MISLEADING.match(name)
 
 
+def is_hidden(ref: str) -> bool:
+    """Whether git refuses to move the ref itself, since it is below a namespace of the server."""
+    return f"{ref}/".startswith(INTERNAL)
+
+
 def check_branch_name(name: str) -> None:
     """Raises `InvalidNameError` unless `is_branch_name`."""
     if not is_branch_name(name):

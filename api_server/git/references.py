@@ -8,6 +8,7 @@ import attrs
 import pygit2
 from pygit2.enums import ReferenceFilter
 
+from api_server.git.commit_text import decode
 from api_server.git.errors import AmbiguousNameError
 from api_server.git.ref_names import (
     BRANCHES,
@@ -23,11 +24,14 @@ _ABBREVIATED_SHA = re.compile(r"[0-9a-f]{7,39}")
 
 @attrs.frozen
 class Resolved:
-    """What a user's ref turned out to be. `name` is the branch's or tag's, or the commit's full SHA."""
+    """What a user's ref turned out to be. `name` is the branch's or tag's, or the commit's full SHA; `is_fixed` if the
+    user named it by all of that SHA, which never means anything else.
+    """
 
     kind: Literal["branch", "tag", "commit"]
     name: str
     commit: str
+    is_fixed: bool = False
 
 
 @attrs.frozen
@@ -92,7 +96,7 @@ def resolve(repository: Repository, revision: str) -> Resolved | None:
     take the tag; here it is the branch (decision D11).
     """
     if _ANY_FULL_SHA.fullmatch(revision):
-        return _resolve_sha(repository, revision.lower())
+        return _resolve_sha(repository, revision.lower(), is_fixed=True)
     if revision == "HEAD":
         return _resolve_branch(repository, default_branch(repository))
     if revision.startswith(BRANCHES):
@@ -104,6 +108,24 @@ def resolve(repository: Repository, revision: str) -> Resolved | None:
     if (named := _resolve_branch(repository, revision) or _resolve_tag(repository, revision)) is not None:
         return named
     return _resolve_sha(repository, revision) if _ABBREVIATED_SHA.fullmatch(revision) else None
+
+
+def split_range(text: str) -> tuple[str, str, str] | None:
+    """Split `A..B` or `A...B` (gitrevisions(7)) into A, the dots and B; an end that is left out is HEAD. None for what
+    is no range: no name has two dots."""
+    first, dots, second = text.partition("...") if "..." in text else text.partition("..")
+    return (first or "HEAD", dots, second or "HEAD") if dots and text != dots else None
+
+
+def resolve_history(repository: Repository, revision: str) -> str | None:
+    """Return which commits a revision or a range of two means, as `commits.History` takes it."""
+    ends = split_range(revision)
+    if ends is None:
+        resolved = resolve(repository, revision)
+        return None if resolved is None else resolved.commit
+    first, dots, second = ends
+    old, new = resolve(repository, first), resolve(repository, second)
+    return f"{old.commit}{dots}{new.commit}" if old and new else None
 
 
 def resolve_unambiguous(repository: Repository, name: str) -> Resolved | None:
@@ -156,9 +178,9 @@ def _resolve_tag(repository: Repository, name: str) -> Resolved | None:
     return Resolved("tag", name, found.commit) if found is not None else None
 
 
-def _resolve_sha(repository: Repository, sha: str) -> Resolved | None:
+def _resolve_sha(repository: Repository, sha: str, *, is_fixed: bool = False) -> Resolved | None:
     full = commit_id(repository, sha)
-    return Resolved("commit", full, full) if full is not None else None
+    return Resolved("commit", full, full, is_fixed) if full is not None else None
 
 
 def _reference(repository: Repository, namespace: str, name: str) -> pygit2.Reference | None:
@@ -193,5 +215,5 @@ def _tag(repository: Repository, name: str, target: str) -> Tag | None:
     found = repository[target]
     message = None
     if isinstance(found, pygit2.Tag):
-        message = (found.raw_message or b"")[:_MESSAGE_BYTES].decode(errors="replace").rstrip("\n")
+        message = decode((found.raw_message or b"")[:_MESSAGE_BYTES]).rstrip("\n")
     return Tag(name, commit, target, message)

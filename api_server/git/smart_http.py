@@ -14,6 +14,7 @@ import structlog
 
 from api_server.git.at_work import transferring
 from api_server.git.errors import RepositoryError, git_error
+from api_server.git.packets import FLUSH, packet
 from api_server.git.processes import Child, start
 from api_server.git.received_push import MOST_UPDATES, REFLOGS
 from api_server.git.ref_names import KEEP_AROUND, MERGE_REQUESTS
@@ -24,7 +25,6 @@ Service = Literal["git-upload-pack", "git-receive-pack"]
 
 HOOKS = Path(__file__).with_name("hooks")
 _PROTOCOL = re.compile(r"[a-z0-9=:.-]{1,100}")
-_FLUSH = b"0000"
 #: What git says of a request that is not one.
 _NOT_UNDERSTOOD = re.compile(
     r"protocol error|hung up unexpectedly|no command requested|unknown capability|invalid command"
@@ -86,7 +86,9 @@ async def info_refs(
     ) as child:
         # Version 2 has no such line; receive-pack knows no version 2 and answers in version 0.
         heading = (
-            b"" if not writing and _is_version_2(protocol) else _packet(f"# service={service}\n") + _FLUSH
+            b""
+            if not writing and _is_version_2(protocol)
+            else packet(f"# service={service}\n".encode()) + FLUSH
         )
         yield answer(child, heading)
 
@@ -139,7 +141,3 @@ def _protocol_environment(protocol: str | None) -> dict[str, str]:
 
 def _is_version_2(protocol: str | None) -> bool:
     return protocol is not None and bool(_PROTOCOL.fullmatch(protocol)) and "version=2" in protocol.split(":")
-
-
-def _packet(line: str) -> bytes:
-    return f"{len(line) + 4:04x}{line}".encode()

@@ -12,6 +12,7 @@ from api_server.git.ref_names import MERGE_REQUESTS
 from api_server.git.repositories import repositories
 from api_server.git.server_refs import remove_internal_ref, set_internal_ref
 from api_server.merge_requests import head_queries, queries
+from api_server.merge_requests.acting import Actor
 from api_server.merge_requests.events import MERGE_REQUEST_LISTENERS, Action, MergeRequestEvent
 from api_server.merge_requests.heads import Heads, MissingBranchError, read_heads
 from api_server.merge_requests.people.assignment import name_people
@@ -22,8 +23,8 @@ from api_server.namespaces.projects.queries import lock_project
 from api_server.state import audit_trail
 from api_server.state.database import Transaction
 from api_server.web.authorship import author
+from api_server.web.context import App
 from api_server.web.errors import conflict, invalid
-from api_server.web.routes import caller
 
 MAX_TITLE = 255
 MAX_DESCRIPTION = 1_048_576
@@ -60,37 +61,35 @@ def merge_ref(iid: int) -> str:
     return f"{MERGE_REQUESTS}{iid}/merge"
 
 
-async def create(
-    request: web.Request, transaction: Transaction, project: Project, source_branch: str, edit: Edit
-) -> int:
+async def create(actor: Actor, transaction: Transaction, source_branch: str, edit: Edit) -> int:
     """The new merge request's id. Raises 400 without the branches, 409 when one is open, 422 for one branch twice."""
     _check_texts(edit)
     target_branch = edit.target_branch or ""
     if source_branch == target_branch:
         raise invalid([_SAME_BRANCH], status=422)
-    await lock_project(transaction, project.id)
-    heads = await _heads(request, project.id, source_branch, target_branch)
-    await _refuse_second_open(transaction, project.id, source_branch, target_branch)
+    await lock_project(transaction, actor.project.id)
+    heads = await _heads(actor, source_branch, target_branch)
+    await _refuse_second_open(transaction, actor.project.id, source_branch, target_branch)
     made = await queries.create(
         transaction,
         heads,
-        project_id=project.id,
-        author_id=caller(request).user_id,
+        project_id=actor.project.id,
+        author_id=actor.user_id,
         title=edit.title,
         description=edit.description or "",
         labels=edit.labels or [],
         source_branch=source_branch,
         target_branch=target_branch,
-        remove_source_branch=bool(edit.remove_source_branch),
+        remove_source_branch=edit.remove_source_branch,
         squash=edit.squash,
     )
-    await name_people(transaction, project.id, made.id, edit.people)
-    await set_internal_ref(repositories(request).open(project.id), head_ref(made.iid), heads.head_sha)
-    await announce(request, transaction, made.id, "open")
+    await name_people(transaction, actor.project.id, made.id, edit.people)
+    await set_internal_ref(actor.repository, head_ref(made.iid), heads.head_sha)
+    await announce(actor.app, transaction, actor.user_id, made.id, "open")
     return made.id
 
 
-async def edit(request: web.Request, transaction: Transaction, merge_request_id: int, wanted: Edit) -> None:
+async def edit(actor: Actor, transaction: Transaction, merge_request_id: int, wanted: Edit) -> None:
     """Changes what differs and tells of it. Raises as `create`."""
     _check_texts(wanted)
     before = await queries.lock(transaction, merge_request_id)
@@ -100,40 +99,42 @@ async def edit(request: web.Request, transaction: Transaction, merge_request_id:
         if new is not None and new != getattr(before, name)
     }
     if "target_branch" in changed:
-        await _retarget(request, transaction, before, changed["target_branch"][1])
+        await _retarget(actor, transaction, before, changed["target_branch"][1])
     people = await name_people(transaction, before.project_id, before.id, wanted.people)
     if changed or people:
         values = {name: new for name, (_, new) in changed.items()}
-        draft = await queries.edit(transaction, before.id, caller(request).user_id, **values)
+        draft = await queries.edit(transaction, before.id, actor.user_id, **values)
         if draft != before.draft:
             changed["draft"] = (before.draft, draft)
-        await announce(request, transaction, before.id, "update", changed | people)
+        await announce(actor.app, transaction, actor.user_id, before.id, "update", changed | people)
 
 
-async def close(request: web.Request, transaction: Transaction, merge_request_id: int) -> None:
+async def close(actor: Actor, transaction: Transaction, merge_request_id: int) -> None:
     """Does nothing to a closed one. Raises 422 for a merged one."""
     before = await queries.lock(transaction, merge_request_id)
     if before.state == "merged":
         raise invalid([_MERGED_STAYS_MERGED], status=422)
     if before.state == "opened":
-        await queries.close(transaction, before.id, caller(request).user_id)
-        await announce(request, transaction, before.id, "close", {"state": ("opened", "closed")})
+        await queries.close(transaction, before.id, actor.user_id)
+        await announce(
+            actor.app, transaction, actor.user_id, before.id, "close", {"state": ("opened", "closed")}
+        )
 
 
-async def reopen(request: web.Request, transaction: Transaction, merge_request_id: int) -> None:
+async def reopen(actor: Actor, transaction: Transaction, merge_request_id: int) -> None:
     """With its branches as they are now. Does nothing to an open one. Raises 400, 409 and (merged) 422."""
     before = await queries.lock(transaction, merge_request_id)
     if before.state == "merged":
         raise invalid([_MERGED_STAYS_MERGED], status=422)
     if before.state == "closed":
         await _refuse_second_open(transaction, before.project_id, before.source_branch, before.target_branch)
-        heads = await _heads(request, before.project_id, before.source_branch, before.target_branch)
+        heads = await _heads(actor, before.source_branch, before.target_branch)
         await head_queries.set_heads(transaction, before.id, heads)
-        await set_internal_ref(
-            repositories(request).open(before.project_id), head_ref(before.iid), heads.head_sha
+        await set_internal_ref(actor.repository, head_ref(before.iid), heads.head_sha)
+        await queries.reopen(transaction, before.id, actor.user_id)
+        await announce(
+            actor.app, transaction, actor.user_id, before.id, "reopen", {"state": ("closed", "opened")}
         )
-        await queries.reopen(transaction, before.id, caller(request).user_id)
-        await announce(request, transaction, before.id, "reopen", {"state": ("closed", "opened")})
 
 
 async def delete(
@@ -163,20 +164,21 @@ async def _forget_heads(request: web.Request, project: Project, iid: int) -> Non
 
 
 async def announce(
-    request: web.Request,
+    app: App,
     transaction: Transaction,
+    user_id: int,
     merge_request_id: int,
     action: Action,
     changes: dict[str, tuple[Any, Any]] | None = None,
 ) -> None:
-    """Tells the listeners what the caller has done."""
+    """Tells the listeners what a user has done."""
     event = MergeRequestEvent(
         merge_request_id=merge_request_id,
         action=action,
-        user_id=caller(request).user_id,
+        user_id=user_id,
         changes=changes or {},
     )
-    for listener in request.config_dict[MERGE_REQUEST_LISTENERS]:
+    for listener in app[MERGE_REQUEST_LISTENERS]:
         await listener(transaction, event)
 
 
@@ -199,21 +201,19 @@ def _check_texts(edit: Edit) -> None:
         raise invalid(problems)
 
 
-async def _retarget(
-    request: web.Request, transaction: Transaction, before: MergeRequest, target_branch: str
-) -> None:
+async def _retarget(actor: Actor, transaction: Transaction, before: MergeRequest, target_branch: str) -> None:
     if before.state != "opened":
         raise invalid(["The target branch of a merge request that is not open cannot be changed"], status=422)
     if target_branch == before.source_branch:
         raise invalid([_SAME_BRANCH], status=422)
     await _refuse_second_open(transaction, before.project_id, before.source_branch, target_branch)
-    heads = await _heads(request, before.project_id, before.source_branch, target_branch)
+    heads = await _heads(actor, before.source_branch, target_branch)
     await head_queries.set_heads(transaction, before.id, heads)
 
 
-async def _heads(request: web.Request, project_id: int, source_branch: str, target_branch: str) -> Heads:
+async def _heads(actor: Actor, source_branch: str, target_branch: str) -> Heads:
     try:
-        return await read_heads(repositories(request).open(project_id), source_branch, target_branch)
+        return await read_heads(actor.repository, source_branch, target_branch)
     except MissingBranchError as missing:
         raise invalid([str(missing)]) from None
     except RepositoryMissingError:

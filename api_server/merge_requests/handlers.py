@@ -8,6 +8,7 @@ from aiohttp import web
 
 from api_server.git.repositories import repositories
 from api_server.merge_requests import changes, queries, unsupported
+from api_server.merge_requests.acting import acting
 from api_server.merge_requests.mergeability import check_shown, diverged_commits
 from api_server.merge_requests.people.queries import Part
 from api_server.namespaces.projects.access import project
@@ -24,8 +25,6 @@ routes = Routes()
 
 PATH = "/projects/{id}/merge_requests"
 ONE = f"{PATH}/{{merge_request_iid}}"
-#: `assignee_ids=` names nobody.
-CLEARED_BY_EMPTY = {"cleared_by_empty": True}
 CHANGE = project(Role.DEVELOPER, opens="repository", changes=True)
 
 
@@ -41,8 +40,8 @@ class CreateMergeRequest:
     remove_source_branch: bool | None = None
     squash: bool | None = None
     assignee_id: int | Unset | None = UNSET
-    assignee_ids: CommaList[int] | Unset | None = attrs.field(default=UNSET, metadata=CLEARED_BY_EMPTY)
-    reviewer_ids: CommaList[int] | Unset | None = attrs.field(default=UNSET, metadata=CLEARED_BY_EMPTY)
+    assignee_ids: CommaList[int] | Unset | None = UNSET
+    reviewer_ids: CommaList[int] | Unset | None = UNSET
 
 
 @attrs.frozen(kw_only=True)
@@ -68,8 +67,8 @@ class UpdateMergeRequest(MergeRequestId):
     remove_source_branch: bool | None = None
     squash: bool | None = None
     assignee_id: int | Unset | None = UNSET
-    assignee_ids: CommaList[int] | Unset | None = attrs.field(default=UNSET, metadata=CLEARED_BY_EMPTY)
-    reviewer_ids: CommaList[int] | Unset | None = attrs.field(default=UNSET, metadata=CLEARED_BY_EMPTY)
+    assignee_ids: CommaList[int] | Unset | None = UNSET
+    reviewer_ids: CommaList[int] | Unset | None = UNSET
     state_event: Literal["close", "reopen"] | None = None
 
 
@@ -79,17 +78,9 @@ async def create_merge_request(
 ) -> web.Response:
     if wanted.target_project_id not in (None, found.id):
         raise invalid(["Target project is not a fork of source project"], status=422)
-    new = changes.Edit(
-        title=wanted.title,
-        description=wanted.description,
-        labels=_labels(wanted.labels or []),
-        target_branch=wanted.target_branch,
-        remove_source_branch=wanted.remove_source_branch,
-        squash=wanted.squash,
-        people=_people(wanted),
-    )
-    async with context.database(request).transaction() as transaction:
-        made = await changes.create(request, transaction, found, wanted.source_branch, new)
+    actor = acting(request, found)
+    async with actor.database.transaction() as transaction:
+        made = await changes.create(actor, transaction, wanted.source_branch, as_new(wanted))
         shown = await queries.show(transaction, made, found)
     return json_text(shown, status=201)
 
@@ -121,14 +112,15 @@ async def update_merge_request(
     request: web.Request, wanted: UpdateMergeRequest, found: Project
 ) -> web.Response:
     """Changes the given attributes, then closes or reopens."""
-    async with context.database(request).transaction() as transaction:
+    actor = acting(request, found)
+    async with actor.database.transaction() as transaction:
         await lock_project(transaction, found.id)
         before = await queries.find(transaction, found.id, wanted.merge_request_iid)
-        await changes.edit(request, transaction, before.id, _edit(wanted, before.labels))
+        await changes.edit(actor, transaction, before.id, as_edit(wanted, before.labels))
         if wanted.state_event == "close":
-            await changes.close(request, transaction, before.id)
+            await changes.close(actor, transaction, before.id)
         elif wanted.state_event == "reopen":
-            await changes.reopen(request, transaction, before.id)
+            await changes.reopen(actor, transaction, before.id)
         shown = await queries.show(transaction, before.id, found)
     return json_text(shown)
 
@@ -146,7 +138,21 @@ def _labels(sent: list[str]) -> list[str]:
     return sorted({label.strip() for label in sent} - {""})
 
 
-def _edit(wanted: UpdateMergeRequest, labels: list[str]) -> changes.Edit:
+def as_new(wanted: CreateMergeRequest) -> changes.Edit:
+    """Return what a new merge request is to be like."""
+    return changes.Edit(
+        title=wanted.title,
+        description=wanted.description,
+        labels=_labels(wanted.labels or []),
+        target_branch=wanted.target_branch,
+        remove_source_branch=wanted.remove_source_branch,
+        squash=wanted.squash,
+        people=_people(wanted),
+    )
+
+
+def as_edit(wanted: UpdateMergeRequest, labels: list[str]) -> changes.Edit:
+    """Return what is to be different of one that has these labels."""
     return changes.Edit(
         title=wanted.title,
         description=None if wanted.description is UNSET else wanted.description or "",

@@ -141,7 +141,8 @@ CREATE = Query(
     SELECT projects.id, 1 + greatest(projects.greatest_deleted_merge_request_iid, (
             SELECT max(others.iid) FROM merge_requests others WHERE others.project_id = projects.id)),
         %(author_id)s, %(title)s, %(description)s, %(labels)s, %(source_branch)s, %(target_branch)s,
-        %(remove_source_branch)s, coalesce(%(squash)s, projects.squash_option IN ('always', 'default_on')),
+        coalesce(%(remove_source_branch)s, projects.remove_source_branch_after_merge),
+        coalesce(%(squash)s, projects.squash_option IN ('always', 'default_on')),
         %(head_sha)s, %(start_sha)s, %(start_sha)s, %(base_sha)s, %(last_commit)s, %(mergeability)s, %(fast_forward)s,
         %(now)s, %(now)s
     FROM projects WHERE projects.id = %(project_id)s
@@ -218,3 +219,33 @@ DELETE = """
 async def delete(transaction: Transaction, merge_request_id: int) -> None:
     """With all that belongs to it; its number stays taken."""
     await transaction.run(DELETE, id=merge_request_id)
+
+
+@attrs.frozen(kw_only=True)
+class ActiveUser:
+    """Who has asked for something that is done later."""
+
+    id: int
+    name: str
+    email: str
+    admin: bool
+
+
+FIND_ACTIVE_USER = Query(
+    """
+    SELECT users.id, users.name, users.email, users.admin FROM users
+    WHERE users.id = %(id)s AND users.state = 'active'
+    """,
+    ActiveUser,
+)
+
+
+async def find_active_user(database: Executor, user_id: int) -> ActiveUser | None:
+    return await database.row(FIND_ACTIVE_USER, id=user_id)
+
+
+IID_OF = "SELECT merge_requests.iid FROM merge_requests WHERE merge_requests.id = %(id)s"
+
+
+async def iid_of(database: Executor, merge_request_id: int) -> int:
+    return int(await database.value(IID_OF, id=merge_request_id))

@@ -6,13 +6,11 @@ import re
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from api_server.accounts.path_rules import FULL_PATH
 from api_server.pages import problems
 
 #: How paths of such pages begin.
 PREFIX = "/{project}/-/"
-_SEGMENT = r"[A-Za-z0-9_][A-Za-z0-9_.\-]*"
-#: Full paths of projects, groups and users, which cannot have a segment `-`.
-FULL_PATH = rf"{_SEGMENT}(?:/{_SEGMENT})*"
 _PARAMETER = re.compile(r"\{(\w+)(?::((?:[^{}]|\{[^{}]*\})*))?\}")
 
 

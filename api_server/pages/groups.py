@@ -4,12 +4,12 @@ import attrs
 import orjson
 from aiohttp import web
 
+from api_server.accounts.path_rules import FULL_PATH
 from api_server.namespaces.groups import queries
 from api_server.namespaces.groups.access import group
 from api_server.namespaces.groups.group import Group
 from api_server.namespaces.projects import list_queries
 from api_server.pages import page
-from api_server.pages.below_projects import FULL_PATH
 from api_server.pages.paging import pager
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import NOBODY, Visitor

@@ -4,10 +4,11 @@ import re
 
 from aiohttp import web
 
+from api_server.accounts.path_rules import FULL_PATH
+from api_server.code.git_http import go_get
 from api_server.namespaces.groups.access import visible_group
 from api_server.namespaces.paths import MOST_SEGMENTS, problem_with
 from api_server.pages import finding, page, users
-from api_server.pages.below_projects import FULL_PATH
 from api_server.pages.problems import SignInFirst
 from api_server.pages.projects.overview import show_project
 from api_server.pages.routes import Pages
@@ -27,6 +28,8 @@ _CLONED_FROM = ".git"
 async def show_named(request: web.Request, who: Visitor) -> web.StreamResponse:
     """Strangers are sent to sign in from whatever may be a private project, and told nothing of it."""
     path = request.match_info["full_path"].removesuffix("/").removesuffix(_CLONED_FROM)
+    if go_get.is_asked(request) and (project := _outermost_project(path)) is not None:
+        return await go_get.answer(request, path, project)
     if not _leads_somewhere(path):
         raise not_found("Page")
     if path != request.match_info["full_path"]:
@@ -38,6 +41,12 @@ async def show_named(request: web.Request, who: Visitor) -> web.StreamResponse:
     if "/" in path:
         raise SignInFirst if who.user is None else not_found("Page")
     return await users.show_user(request, who, structure(in_url(request), Paginated), path)
+
+
+def _outermost_project(path: str) -> str | None:
+    """The shortest beginning of a path that may be a project's."""
+    project = "/".join(path.split("/", 2)[:2])
+    return project if "/" in project and _leads_somewhere(project) else None
 
 
 def _leads_somewhere(path: str) -> bool:

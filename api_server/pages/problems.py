@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
 from urllib.parse import quote
 
 from aiohttp import web
@@ -10,7 +9,14 @@ from aiohttp.typedefs import Handler
 
 from api_server.pages import page, sessions
 from api_server.state.errors import LockNotAvailable, NotFound, TooLong, Unavailable
-from api_server.web.errors import ApiError, BodyRefused, record_not_found, tell_unexpected, told_to_come_later
+from api_server.web.errors import (
+    ApiError,
+    BodyRefused,
+    reason_of,
+    record_not_found,
+    tell_unexpected,
+    told_to_come_later,
+)
 from common.concurrency import ShareTaken, TooBusy
 from common.connection import BodyTooSlow
 
@@ -74,7 +80,7 @@ def _answer_to(problem: Exception, request: web.Request) -> web.Response:
         case SignInFirst():
             return sign_in_first(request)
         case ApiError():
-            return _page(request, problem.status, reason(problem), problem.headers)
+            return _page(request, problem.status, reason_of(problem), problem.headers)
         case NotFound():
             return _page(request, record_not_found().status)
         case TooLong():
@@ -98,31 +104,6 @@ def sign_in_first(request: web.Request) -> web.Response:
     """Sends a stranger to sign in, and back to where she wanted to go."""
     location = f"/-/sign_in?return_to={quote(page.address(request), safe='/')}"
     return web.Response(status=303, headers={"Location": location, "Cache-Control": "no-store"})
-
-
-def reason(problem: ApiError) -> str:
-    """The rule's sentence, or "" where it says no more than its status: `{"message": {"name": ["is too long"]}}` is
-    `Name is too long.`"""
-    told = problem.body.get("message", problem.body.get("error", ""))
-    text = " ".join(_sentences(told))
-    return (
-        ""
-        if text.startswith(f"{problem.status} ") and " - " not in text
-        else text.partition(" - ")[2] or text
-    )
-
-
-def _sentences(told: Any, field: str = "") -> list[str]:
-    if isinstance(told, Mapping):
-        return [text for name, inner in told.items() for text in _sentences(inner, str(name))]
-    if isinstance(told, list):
-        return [text for inner in told for text in _sentences(inner, field)]
-    text = (
-        f"{field.replace('_', ' ')} {told}".strip()
-        if field not in ("", "base", "error")
-        else str(told).strip()
-    )
-    return [f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '!', '?')) else '.'}"] if text else []
 
 
 def _page(

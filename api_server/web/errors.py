@@ -252,3 +252,28 @@ def _answer(
         content_type="application/json",
         headers=headers,
     )
+
+
+def reason_of(problem: ApiError) -> str:
+    """The rule's sentence, or "" where it says no more than its status: `{"message": {"name": ["is too long"]}}` is
+    `Name is too long.`"""
+    told = problem.body.get("message", problem.body.get("error", ""))
+    text = " ".join(_sentences(told))
+    return (
+        ""
+        if text.startswith(f"{problem.status} ") and " - " not in text
+        else text.partition(" - ")[2] or text
+    )
+
+
+def _sentences(told: Any, field: str = "") -> list[str]:
+    if isinstance(told, Mapping):
+        return [text for name, inner in told.items() for text in _sentences(inner, str(name))]
+    if isinstance(told, list):
+        return [text for inner in told for text in _sentences(inner, field)]
+    text = (
+        f"{field.replace('_', ' ')} {told}".strip()
+        if field not in ("", "base", "error")
+        else str(told).strip()
+    )
+    return [f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '!', '?')) else '.'}"] if text else []

@@ -60,8 +60,9 @@ def test_the_wheel_holds_one_package_with_both_processes(built: Path) -> None:
         names = {name for name in opened.namelist() if ".dist-info/" not in name}
         (entry_points,) = (name for name in opened.namelist() if name.endswith("/entry_points.txt"))
         assert "forgelet = forgelet.__main__:main" in opened.read(entry_points).decode()
-        hook = opened.getinfo("forgelet/servers/api_server/git/hooks/pre-receive")
-        assert hook.external_attr >> 16 & 0o111, "git runs no hook that is not executable"
+        for hook in ("pre-receive", "proc-receive"):
+            info = opened.getinfo(f"forgelet/servers/api_server/git/hooks/{hook}")
+            assert info.external_attr >> 16 & 0o111, "git runs no hook that is not executable"
     assert {name.partition("/")[0] for name in names} == {"forgelet"}
     expected = {f"forgelet/servers/{name}" for name in in_checkout(*SERVERS)} | in_checkout("forgelet")
     assert names == expected

@@ -1,10 +1,11 @@
 """`/<path>.git/info/refs`, `/git-upload-pack` and `/git-receive-pack` (gitprotocol-http(5))."""
 
 from functools import partial
+from typing import NoReturn
 
 from aiohttp import web
 
-from api_server.accounts.path_rules import PROJECT_PATH
+from api_server.accounts.path_rules import FULL_PATH, PROJECT_PATH
 from api_server.code.git_http import judgement, places
 from api_server.code.git_http.access import gone, readable_project, writable_project
 from api_server.code.git_http.bodies import begun
@@ -27,6 +28,9 @@ def setup(app: web.Application) -> None:
     app.router.add_get(f"{repository}/info/refs", info_refs)
     app.router.add_post(f"{repository}/git-upload-pack", fetch)
     app.router.add_post(f"{repository}/git-receive-pack", push)
+    app.router.add_route(
+        "*", f"/{{path:{FULL_PATH}(?<!\\.git)}}/info/{{rest:refs|lfs/[a-z0-9/]+}}", to_full_address
+    )
     places.setup(app)
     judgement.setup(app)
 
@@ -44,6 +48,16 @@ async def info_refs(request: web.Request) -> web.StreamResponse:
         smart_http.info_refs(repository, service, protocol, _bounds(request)) as chunks,
     ):
         return await streamed(request, smart_http.content_type(service, "advertisement"), chunks)
+
+
+async def to_full_address(request: web.Request) -> NoReturn:
+    """Send clients on that leave out the `.git`, whether there is such a project or not."""
+    path, rest = request.match_info["path"], request.match_info["rest"]
+    query = request.rel_url.raw_query_string
+    location = f"/{path}.git/info/{rest}{query and f'?{query}'}"
+    if request.method in ("GET", "HEAD"):
+        raise web.HTTPMovedPermanently(location)
+    raise web.HTTPPermanentRedirect(location)
 
 
 async def fetch(request: web.Request) -> web.StreamResponse:
@@ -68,7 +82,7 @@ async def push(request: web.Request) -> web.StreamResponse:
         pushed = await read_push(request_body.pieces(request), bounds)
     except MalformedPushError as problem:
         raise web.HTTPBadRequest(text=f"{problem}\n") from None
-    judge = partial(judgement.judged, request, project, who)
+    judge = partial(judgement.judged, request, project, who, pushed.remarks)
     async with (
         request.config_dict[PLACES].place(request, project, who),
         receive_pack(repositories(request).path(project.id), pushed, judge, bounds) as chunks,

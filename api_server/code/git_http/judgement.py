@@ -14,7 +14,7 @@ from api_server.code.git_http.access import check_may_push, check_may_read
 from api_server.code.git_http.credentials import current_caller
 from api_server.code.quotas import QUOTAS, QuotaExceeded
 from api_server.git.fsck import refusal_of_objects
-from api_server.git.received_push import Push, Verdict
+from api_server.git.received_push import Push, Verdict, refusal_of, refused_refs
 from api_server.git.repositories import bytes_below
 from api_server.namespaces.projects.project import Project
 from api_server.namespaces.projects.queries import find_project
@@ -42,11 +42,17 @@ def setup(app: web.Application) -> None:
 
 @asynccontextmanager
 async def judged(
-    request: web.Request, project: Project, who: Caller, push: Push, arrived: Path | None
+    request: web.Request,
+    project: Project,
+    who: Caller,
+    remarks: list[str],
+    push: Push,
+    arrived: Path | None,
 ) -> AsyncIterator[Verdict]:
     """The verdict, which holds for the length of the block. The push is written down before, and its consequences are
-    decided after; where the database is lost meanwhile, that is made up for by the minute's task."""
-    judged_yet = False
+    decided after, with `remarks` on its options; where the database is lost meanwhile, that is made up for by the
+    minute's task."""
+    judged_yet = accepted = False
     try:
         size = await asyncio.to_thread(bytes_below, arrived) if arrived else 0
         refusal = await refusal_of_objects(arrived) if arrived else None
@@ -56,10 +62,10 @@ async def judged(
         await refs.propose(request.config_dict, project.id, who.user_id, push)
         try:
             async with _held(request, project, who, push, size) as verdict:
-                judged_yet = True
+                judged_yet, accepted = True, verdict.refusal is None
                 yield verdict
         finally:
-            await asyncio.shield(_settle(request, project, push))
+            remarks += await asyncio.shield(_settle(request, project, who, push, accepted=accepted))
     except Unavailable as problem:
         tell_unavailable(problem, "a push is settled later" if judged_yet else "a push could not be judged")
         if not judged_yet:
@@ -106,11 +112,15 @@ async def _verdict(
     except web.HTTPException as refused:
         return Verdict(refused.text)
     verdict = await push_rules.verdict(transaction, readable, push.updates)
-    if verdict.refusal is None:
-        try:
-            await request.config_dict[QUOTAS].take(transaction, project.id, size)
-        except QuotaExceeded as problem:
-            return Verdict(str(problem))
+    if (refusal := refusal_of(push, verdict, refused_refs(push, verdict))) is not None:
+        return Verdict(refusal)
+    try:
+        await request.config_dict[QUOTAS].take(transaction, project.id, size)
+    except QuotaExceeded as problem:
+        return Verdict(str(problem))
+    if verdict.refused:  # what nobody may move has not been moved by this push, wherever it stands
+        allowed = [update for update in push.updates if update.ref not in verdict.refused]
+        await ref_queries.keep_waiting(transaction, push.id, refs.text_of(allowed))
     return verdict
 
 
@@ -124,10 +134,24 @@ def _names(project: Project, who: Caller) -> set[str]:
     }
 
 
-async def _settle(request: web.Request, project: Project, push: Push) -> None:
+async def _settle(
+    request: web.Request, project: Project, who: Caller, push: Push, *, accepted: bool
+) -> list[str]:
+    """Returns remarks on the options of the push."""
+    remarks: list[str] = []
     try:
-        await refs.settle_push(request.config_dict, project.id, push)
+        if not accepted:
+            await refs.withdraw(request.config_dict, push)
+            return []
+        applied = await refs.settle_push(request.config_dict, project.id, push)
+        if applied and push.options:
+            for listener in request.config_dict[refs.PUSH_OPTION_LISTENERS]:
+                remarks += await listener(project.id, who.user_id, applied)
     except (LockNotAvailable, Unavailable) as problem:
         # git has moved the refs, and that is written down: what follows is made up for by the minute's task
         log.warning("a push is settled later", project_id=project.id, problem=str(problem))
+        remarks += (
+            ["The server is busy: options of merge requests are not carried out."] if push.options else []
+        )
     await edges.tell_now(request)
+    return remarks

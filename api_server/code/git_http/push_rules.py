@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from api_server.code.branches.protection import protections_of, refusal_of_tag
+from api_server.code.branches.protection import Protection, protections_of, refusal_of_tag
 from api_server.code.tags.protection import NOT_TO_CREATE, TagProtection, tag_protections_of
 from api_server.git.received_push import RefUpdate, Verdict
 from api_server.git.ref_names import BRANCHES, TAGS
@@ -12,22 +12,34 @@ from api_server.web.access import Role
 
 
 async def verdict(database: Executor, project: Project, updates: Sequence[RefUpdate]) -> Verdict:
-    """Refuses the whole push where one of its updates is not the caller's to make."""
-    moved = [(u.ref.removeprefix(BRANCHES), u.kind) for u in updates if u.ref.startswith(BRANCHES)]
-    protections = await protections_of(database, project.id, [branch for branch, _ in moved])
-    for branch, kind in moved:
-        protection = protections[branch]
-        if protection.protected and kind == "delete":
-            return Verdict("You cannot delete a protected branch by a push; use the API.")
-        if protection.protected and not protection.may_push(project.role, admin=project.admin):
-            return Verdict("You are not allowed to push code to protected branches on this project.")
-    moved_tags = [(u.ref.removeprefix(TAGS), u.kind) for u in updates if u.ref.startswith(TAGS)]
-    tag_protections = await tag_protections_of(database, project.id, [tag for tag, _ in moved_tags])
-    for tag, kind in moved_tags:
-        if problem := _problem_with_tag(project, tag, kind, tag_protections[tag]):
-            return Verdict(problem)
-    rigid = {BRANCHES + name for name, protection in protections.items() if not protection.allow_force_push}
-    return Verdict(fast_forward_only=frozenset(rigid))
+    """Refuses each update that is not the caller's to make."""
+    moved = {update.ref: update.kind for update in updates}
+    branches = [ref.removeprefix(BRANCHES) for ref in moved if ref.startswith(BRANCHES)]
+    tags = [ref.removeprefix(TAGS) for ref in moved if ref.startswith(TAGS)]
+    protections = await protections_of(database, project.id, branches)
+    tag_protections = await tag_protections_of(database, project.id, tags)
+    problems = {
+        BRANCHES + name: _problem_with_branch(project, moved[BRANCHES + name], protections[name])
+        for name in branches
+    } | {
+        TAGS + name: _problem_with_tag(project, name, moved[TAGS + name], tag_protections[name])
+        for name in tags
+    }
+    return Verdict(
+        refused={ref: problem for ref, problem in problems.items() if problem},
+        fast_forward_only=frozenset(
+            BRANCHES + name for name in branches if not protections[name].allow_force_push
+        ),
+    )
+
+
+def _problem_with_branch(project: Project, kind: str, protection: Protection) -> str | None:
+    """Why the caller may not move a branch, or None."""
+    if protection.protected and kind == "delete":
+        return "You cannot delete a protected branch by a push; use the API."
+    if protection.protected and not protection.may_push(project.role, admin=project.admin):
+        return "You are not allowed to push code to protected branches on this project."
+    return None
 
 
 def _problem_with_tag(project: Project, tag: str, kind: str, protection: TagProtection) -> str | None:

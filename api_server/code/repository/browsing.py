@@ -134,7 +134,8 @@ async def create_commit(request: web.Request, wanted: CreateCommit, found: Proje
     "/projects/{id}/repository/commits", access=project(opens="repository"), ignores=unsupported.OfCommitLists
 )
 async def list_commits(request: web.Request, wanted: ListCommits, found: Project) -> web.Response:
-    """Of a branch, tag or commit (by default of the default branch), newest first; not counted, as GitLab's are not."""
+    """Of a branch, tag, commit or range (by default of the default branch), newest first; not counted, as GitLab's are
+    not."""
     repository, page = await opened(request, found), offset_page(wanted)
     history = _history(repository, wanted, found.default_branch)
     shas: list[str] = []
@@ -151,13 +152,13 @@ async def list_commits(request: web.Request, wanted: ListCommits, found: Project
 
 def _history(repository: Repository, wanted: ListCommits, default_branch: str) -> History | None:
     """Which commits are wanted; None of a default branch that is not there yet. Raises 404 for other names."""
-    start = references.resolve(repository, wanted.ref_name or default_branch)
+    start = references.resolve_history(repository, wanted.ref_name or default_branch)
     if start is None and not wanted.all:
         if wanted.ref_name:
             raise not_found("Reference")
         return None
     return History(
-        start=None if wanted.all or start is None else start.commit,
+        start=None if wanted.all else start,
         path=(wanted.path or "").strip("/") or None,
         since=wanted.since,
         until=wanted.until,

@@ -17,6 +17,7 @@ from api_server.code.repository.finding import branch_named, tag_named
 from api_server.code.tags.protection import NOT_TO_CREATE, tag_protection_for
 from api_server.git import new_commits as git_changes
 from api_server.git import new_tags, references, trees
+from api_server.git.commit_text import Person
 from api_server.git.errors import (
     BranchMovedError,
     GitLimitError,
@@ -25,7 +26,7 @@ from api_server.git.errors import (
     InvalidPathError,
     NameTakenError,
 )
-from api_server.git.new_commits import FileAction, NewCommit, Person
+from api_server.git.new_commits import FileAction, NewCommit
 from api_server.git.received_push import RefUpdate
 from api_server.git.ref_names import BRANCHES, NO_COMMIT, TAGS, is_branch_name
 from api_server.git.references import Branch
@@ -219,11 +220,11 @@ def _start(repository: Repository, change: Change) -> Branch | None:
 
 
 def decoded(content: str, encoding: Encoding) -> bytes:
-    """A file's bytes. Raises 400."""
+    """A file's bytes; Base64 may be broken into lines, which Go's decoder passes over. Raises 400."""
     if encoding == "text":
         return content.encode()
     try:
-        return base64.b64decode(content, validate=True)
+        return base64.b64decode(content.encode().translate(None, b"\r\n"), validate=True)
     except (binascii.Error, ValueError):
         raise bad_request("content is not valid base64") from None
 

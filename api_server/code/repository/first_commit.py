@@ -4,7 +4,8 @@ from aiohttp import web
 
 from api_server.code import refs
 from api_server.git import server_refs
-from api_server.git.new_commits import FileAction, NewCommit, Person, commit_files
+from api_server.git.commit_text import Person
+from api_server.git.new_commits import FileAction, NewCommit, commit_files
 from api_server.git.received_push import RefUpdate
 from api_server.git.ref_names import BRANCHES, NO_COMMIT
 from api_server.git.repositories import REPOSITORIES

@@ -167,12 +167,12 @@ async def show_file(request: web.Request, wanted: OneFile, found: Project) -> we
     """The file with its bytes in base64; HEAD tells of it in header fields, and reads no bytes."""
     repository = await opened(request, found)
     file = file_at(repository, wanted.ref, wanted.path)
-    headers = file.headers
-    if request.method == "HEAD":
-        headers |= await file.history_headers(request, repository)
-    else:
+    if request.method != "HEAD":
         file.require_size(context.settings(request).file_json_limit)
-    return await blobs.send_json(request, repository, file.entry, file.values, headers, streaming(request))
+    file = await file.with_history(request, repository)
+    return await blobs.send_json(
+        request, repository, file.entry, file.values, file.headers, streaming(request)
+    )
 
 
 @routes.get(

@@ -21,7 +21,9 @@ async def approve(
     check_head(before, seen_sha)
     _require_open(before)
     if await queries.approve(transaction, merge_request_id, caller(request).user_id):
-        await announce(request, transaction, merge_request_id, "approved")
+        await announce(
+            request.config_dict, transaction, caller(request).user_id, merge_request_id, "approved"
+        )
 
 
 async def unapprove(request: web.Request, transaction: Transaction, merge_request_id: int) -> None:
@@ -29,7 +31,7 @@ async def unapprove(request: web.Request, transaction: Transaction, merge_reques
     _require_open(await merge_requests.lock(transaction, merge_request_id))
     if not await queries.unapprove(transaction, merge_request_id, caller(request).user_id):
         raise record_not_found()
-    await announce(request, transaction, merge_request_id, "unapproved")
+    await announce(request.config_dict, transaction, caller(request).user_id, merge_request_id, "unapproved")
 
 
 async def reset(transaction: Transaction, merge_request_id: int, who: Caller) -> None:

@@ -9,10 +9,10 @@ from aiohttp import web
 
 from api_server.ci.pipelines.transitions import FOLLOW_AWAITED
 from api_server.merge_requests import queries as merge_requests
+from api_server.merge_requests.acting import Actor, acting_later
 from api_server.merge_requests.events import MERGE_REQUEST_LISTENERS, MergeRequestEvent
 from api_server.merge_requests.mergeability import check_mergeability
 from api_server.merge_requests.merging import queries
-from api_server.merge_requests.merging.acting import Actor, acting_later
 from api_server.merge_requests.merging.merge import Merge, judged, may_merge, merge, status_of
 from api_server.merge_requests.merging.queries import MergeStatus
 from api_server.merge_requests.queries import MergeRequest

@@ -5,9 +5,9 @@ import attrs
 from aiohttp import web
 
 from api_server.merge_requests import queries, unsupported
+from api_server.merge_requests.acting import acting
 from api_server.merge_requests.handlers import CHANGE, ONE, MergeRequestId
 from api_server.merge_requests.merging import auto_merge, merge_ref, rebase
-from api_server.merge_requests.merging.acting import acting
 from api_server.merge_requests.merging.merge import Merge, merge
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project

@@ -13,10 +13,10 @@ from api_server.git.received_push import Push, RefUpdate
 from api_server.git.ref_names import BRANCHES, NO_COMMIT
 from api_server.git.references import branch
 from api_server.merge_requests import queries as merge_requests
+from api_server.merge_requests.acting import Actor
 from api_server.merge_requests.changes import check_head
 from api_server.merge_requests.mergeability import check_mergeability
 from api_server.merge_requests.merging import queries
-from api_server.merge_requests.merging.acting import Actor
 from api_server.merge_requests.merging.queries import MergeStatus
 from api_server.merge_requests.queries import MergeRequest
 from api_server.namespaces.projects.project import Project

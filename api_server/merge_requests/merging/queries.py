@@ -129,29 +129,6 @@ async def find_open(database: Executor, merge_request_id: int) -> MergeRequest |
     return await database.row(FIND, id=merge_request_id)
 
 
-@attrs.frozen(kw_only=True)
-class ActiveUser:
-    """Who has asked for something that is done later."""
-
-    id: int
-    name: str
-    email: str
-    admin: bool
-
-
-FIND_ACTIVE_USER = Query(
-    """
-    SELECT users.id, users.name, users.email, users.admin FROM users
-    WHERE users.id = %(id)s AND users.state = 'active'
-    """,
-    ActiveUser,
-)
-
-
-async def find_active_user(database: Executor, user_id: int) -> ActiveUser | None:
-    return await database.row(FIND_ACTIVE_USER, id=user_id)
-
-
 IS_WAITING = """
     SELECT EXISTS (
         SELECT FROM merge_requests WHERE merge_requests.id = %(id)s AND merge_requests.auto_merge IS NOT NULL)

@@ -14,8 +14,8 @@ from api_server.git.received_push import Push, RefUpdate
 from api_server.git.ref_names import BRANCHES
 from api_server.git.references import Branch, branch
 from api_server.merge_requests import queries as merge_requests
+from api_server.merge_requests.acting import Actor, acting_later
 from api_server.merge_requests.merging import queries
-from api_server.merge_requests.merging.acting import Actor, acting_later
 from api_server.merge_requests.queries import MergeRequest
 from api_server.state.errors import LockNotAvailable
 from api_server.state.queue import QUEUE, enqueue

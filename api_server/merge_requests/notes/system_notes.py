@@ -3,7 +3,6 @@
 As GitLab, of merging, closing and reopening it writes no note.
 """
 
-import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from html import escape
 from itertools import takewhile
@@ -17,14 +16,13 @@ from api_server.merge_requests.events import MERGE_REQUEST_LISTENERS, MergeReque
 from api_server.merge_requests.notes import change_queries
 from api_server.merge_requests.notes.change_queries import NewNote, Noted
 from api_server.merge_requests.notes.conversation import new_discussion_id
+from api_server.merge_requests.titles import DRAFT, without_draft
 from api_server.state.database import Transaction
 from api_server.web.context import SETTINGS
 
 #: Of the commits that a push has brought, so many are named, and so many counted.
 MOST_NAMED = 10
 MOST_COUNTED = 1000
-#: As `is_draft` of state/merge_request_functions.sql.
-_DRAFT = re.compile(r"(\s*(draft:|\[draft\]|\(draft\))\s*)+", re.IGNORECASE)
 
 
 def setup(app: web.Application) -> None:
@@ -103,10 +101,10 @@ def _counted(commits: int, which: str = "") -> str:
 
 def _renamed(old: str, new: str) -> Iterator[str]:
     """That it is a draft, or no longer; and the title, where it differs apart from that."""
-    was, is_now = _DRAFT.match(old), _DRAFT.match(new)
+    was, is_now = DRAFT.match(old), DRAFT.match(new)
     if bool(was) != bool(is_now):
         yield f"marked this merge request as **{'draft' if is_now else 'ready'}**"
-    if _undrafted(old) != _undrafted(new):
+    if without_draft(old) != without_draft(new):
         head = _common(old, new)
         tail = _common(old[head:][::-1], new[head:][::-1])
         yield f"changed title from **{_marked(old, head, tail, '-')}** to **{_marked(new, head, tail, '+')}**"
@@ -115,11 +113,6 @@ def _renamed(old: str, new: str) -> Iterator[str]:
 def _common(one: str, other: str) -> int:
     """How many characters both begin with."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
-
-
-def _undrafted(title: str) -> str:
-    draft = _DRAFT.match(title)
-    return title[draft.end() :] if draft else title
 
 
 def _marked(title: str, head: int, tail: int, mark: str) -> str:

@@ -1,5 +1,6 @@
 """Statements about assignees and reviewers."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import attrs
@@ -103,3 +104,27 @@ REPLACE = """
 async def replace(transaction: Transaction, merge_request_id: int, part: Part, user_ids: list[int]) -> None:
     """These and no others; who was among them already keeps her place."""
     await transaction.run(REPLACE, id=merge_request_id, part=part, user_ids=user_ids)
+
+
+@attrs.frozen
+class Named:
+    """A user by what she was called."""
+
+    name: str
+    id: int
+
+
+USERS_NAMED = Query(
+    """
+    SELECT lower(users.username) AS name, users.id FROM users WHERE lower(users.username) = ANY (%(names)s::text[])
+    UNION ALL
+    SELECT users.id::text, users.id FROM users WHERE users.id = ANY (%(ids)s::bigint[])
+    """,
+    Named,
+)
+
+
+async def users_named(database: Executor, names: Sequence[str], ids: Sequence[int]) -> dict[str, int]:
+    """Ids of the users with these user names or ids, by the names in lower case and by the ids as text."""
+    rows = await database.rows(USERS_NAMED, names=[name.lower() for name in names], ids=list(ids))
+    return {row.name: row.id for row in rows}

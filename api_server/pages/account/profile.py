@@ -12,7 +12,7 @@ from api_server.pages.sessions import Form, Visitor
 from api_server.state.listing import Page
 from api_server.web import context
 from api_server.web.access import SIGNED_IN
-from api_server.web.errors import ApiError
+from api_server.web.errors import ApiError, reason_of
 from api_server.web.pagination import MAX_PER_PAGE
 
 pages = Pages()
@@ -45,7 +45,7 @@ async def add_email(request: web.Request, who: Visitor, form: Form) -> web.Respo
         async with context.database(request).transaction() as transaction:
             await changes.add(transaction, user_of(who), email, who.author(), settings, confirmed=False)
     except ApiError as problem:
-        return await _page(request, who, email, problems.reason(problem), problem.status)
+        return await _page(request, who, email, reason_of(problem), problem.status)
     return page.see_other(
         request, who, PATH, f"A mail with a link that confirms it is on its way to {email}."
     )

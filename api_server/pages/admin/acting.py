@@ -8,13 +8,13 @@ from collections.abc import Awaitable
 
 from aiohttp import web
 
-from api_server.pages import page, problems
+from api_server.pages import page
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Form, Visitor
 from api_server.state.errors import LockNotAvailable, NotFound
 from api_server.web import routes
 from api_server.web.access import ADMINISTRATOR
-from api_server.web.errors import ApiError
+from api_server.web.errors import ApiError, reason_of
 from api_server.web.request_data import merged
 
 #: Where a form may lead back to.
@@ -50,7 +50,7 @@ async def attempted(request: web.Request, who: Visitor, form: Form, work: Awaita
     except NotFound:
         said = _GONE
     except ApiError as problem:
-        reason = problems.reason(problem) or f"the service answers {problem.status}."
+        reason = reason_of(problem) or f"the service answers {problem.status}."
         said = _GONE if problem.status == 404 else f"{_NOTHING_DONE}: {reason}"
     except LockNotAvailable:
         said = f"{_NOTHING_DONE}: somebody else was changing the same. Try again."

@@ -8,12 +8,12 @@ from api_server.ci.jobs import handlers as api
 from api_server.ci.jobs.artifacts import handlers as artifacts
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
-from api_server.pages import page, problems
+from api_server.pages import page
 from api_server.pages.ci.jobs import OneJob, job_page
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Visitor
 from api_server.web.access import Role
-from api_server.web.errors import ApiError
+from api_server.web.errors import ApiError, reason_of
 from api_server.web.routes import ask
 
 pages = Pages()
@@ -65,7 +65,7 @@ async def play(request: web.Request, who: Visitor, wanted: PlayJob, found: Proje
             request, api.play_job, id=str(found.id), job_id=wanted.id, job_variables_attributes=given
         )
     except (ApiError, ValueError) as problem:
-        told = problems.reason(problem) if isinstance(problem, ApiError) else str(problem)
+        told = reason_of(problem) if isinstance(problem, ApiError) else str(problem)
         return await job_page(
             request,
             who,

@@ -11,7 +11,7 @@ from api_server.code.repository import entities
 from api_server.code.repository.access import opened, url_of
 from api_server.code.repository.finding import commit_named
 from api_server.code.repository.queries import last_pipeline
-from api_server.git import commits
+from api_server.git import commits, references
 from api_server.git.commits import History
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
@@ -111,10 +111,10 @@ async def _pipeline(request: web.Request, found: Project, sha: str) -> dict[str,
 @pages.get("/{project}/-/compare/{refs:.+}", access=project(opens="repository"))
 async def compare(request: web.Request, who: Visitor, wanted: Compare, found: Project) -> web.Response:
     """What the second has that the first has not: since they parted, or between two dots as they are."""
-    dots = "..." if "..." in wanted.refs else ".."
-    first, _, second = wanted.refs.partition(dots)
-    if not first or not second:
+    ends = references.split_range(wanted.refs)
+    if ends is None:
         raise not_found("Comparison")
+    first, dots, second = ends
     repository, part = await opened(request, found), offset_page(wanted)
     old, new = commit_named(repository, first), commit_named(repository, second)
     async with reading(request):

@@ -38,6 +38,44 @@ async def test_commits_newest_first_by_ref_path_and_author(alice: Person, projec
     assert await titles(alice, project, f"ref_name={head}") == ["On the side", "First"]
 
 
+#: Titles by range, or the status of what is none.
+RANGES: dict[str, list[str] | int] = {
+    "side..main": ["Merge side", "Second"],
+    "refs/heads/side..HEAD": ["Merge side", "Second"],
+    "main..side": [],
+    "{second}..side": ["On the side"],
+    "{second}...side": ["Second", "On the side"],
+    "side...{second}": ["Second", "On the side"],
+    "side..": ["Merge side", "Second"],
+    "..side": [],
+    "side..nowhere": 404,
+    "nowhere..side": 404,
+    "side..main..side": 404,
+    "..": 404,
+    "...": 404,
+    "side....main": 404,
+    "^side": 404,
+}
+
+
+async def test_commits_of_a_range(alice: Person, project: dict[str, Any]) -> None:
+    second = await project["git"]("rev-parse", "main^")
+    told: dict[str, list[str] | int] = {}
+    for named in RANGES:
+        url = f"{project['url']}/commits?ref_name={named.format(second=second)}"
+        answer = await alice.api.get(url)
+        told[named] = answer.status
+        if answer.status == 200:
+            told[named] = sorted(
+                (one["title"] for one in answer.body), key=["Merge side", "Second", "On the side"].index
+            )
+    assert told == RANGES
+    paged = await alice.api.get(
+        f"{project['url']}/commits?ref_name=side..main&per_page=1&page=2&with_stats=true"
+    )
+    assert [(one["title"], one["stats"]["total"]) for one in paged.body] == [("Second", 3)]
+
+
 async def test_pages_of_commits_say_whether_there_are_more_but_not_how_many(
     alice: Person, project: dict[str, Any]
 ) -> None:

@@ -13,7 +13,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from api_server.git import new_commits, ref_transactions, smart_http
-from api_server.git.new_commits import FileAction, NewCommit, Person
+from api_server.git.commit_text import Person
+from api_server.git.new_commits import FileAction, NewCommit
 from api_server.git.receive_pack import read_push, receive_pack
 from api_server.git.received_push import Push, RefUpdate, Verdict, applied_updates
 from api_server.git.ref_names import BRANCHES, NO_COMMIT

@@ -24,7 +24,7 @@ async def main():
         os.write(gate.childs_ends[0], b"/q\\n")
         gate.let_go()
         await gate.question()
-        await gate.accept([])
+        await gate.accept()
 """
 RUN = """
 import asyncio, {module}

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from api_server.git.push_gate import push_gate
+from api_server.git.packets import packet
+from api_server.git.push_gate import push_gate, report_of
 from api_server.git.received_push import Push, RefUpdate, Verdict
 from api_server.git.smart_http import HOOKS
 from tests.api_server.git.conftest import Client, Service
@@ -35,7 +36,7 @@ async def _hook(verdict: bytes) -> tuple[int, str]:
         return process.returncode or 0, told.decode().strip()
 
 
-@pytest.mark.parametrize("verdict", [b"", b"accepted\n", b"accept", b"accepted\nen", b"yes\nend\n", b"end\n"])
+@pytest.mark.parametrize("verdict", [b"", b"accept", b"refuse", b"yes\naccepted\n", b"end\n"])
 async def test_whatever_is_no_whole_verdict_refuses(verdict: bytes) -> None:
     """A server that dies has said less than it wanted to."""
     assert await _hook(verdict) == (1, NOT_JUDGED)
@@ -44,29 +45,42 @@ async def test_whatever_is_no_whole_verdict_refuses(verdict: bytes) -> None:
 async def test_a_sentence_refuses_and_an_end_accepts() -> None:
     sentence = "100% $(sure) 'here' \\n `there`"
     assert await _hook(f"refused\n{sentence}\n".encode()) == (1, sentence)
-    assert await _hook(b"accepted\nend\n") == (0, "")
+    assert await _hook(b"accepted\n0000") == (0, "")
 
 
-async def test_what_cannot_be_looked_up_is_no_fast_forward() -> None:
-    status, told = await _hook(f"accepted\n{UPDATE.old} {UPDATE.new} {UPDATE.ref}\nend\n".encode())
-    assert status == 1
-    assert told.endswith("You are not allowed to force push to the protected refs/heads/main.")
-
-
-async def test_a_verdict_longer_than_any_pipe_is_told_whole() -> None:
-    updates = [UPDATE] * 2000
+async def test_a_report_longer_than_any_pipe_is_told_whole() -> None:
+    report = report_of([UPDATE] * 2000, {})
     with push_gate() as gate:
-        told = asyncio.create_task(gate.accept(updates))
+        told = asyncio.create_task(gate.accept(report))
         verdict = os.dup(gate.childs_ends[1])
         gate.let_go()
         with os.fdopen(verdict, "rb") as pipe:
             text = await asyncio.to_thread(pipe.read)
         await told
-    assert text.decode().splitlines() == [
-        "accepted",
-        *[f"{UPDATE.old} {UPDATE.new} {UPDATE.ref}"] * 2000,
-        "end",
-    ]
+    one = b"0016ok refs/heads/main0017option fall-through"
+    assert text == b"accepted\n000dversion=10000" + one * 2000 + b"0000"
+
+
+#: (refs of a push, those that are refused, what is reported of each).
+REPORTS: list[tuple[list[str], dict[str, str], list[bytes]]] = [
+    (["refs/heads/a"], {"refs/heads/a": "No  way\n, really."}, [b"ng refs/heads/a No way , really."]),
+    (["refs/heads/\udcff"], {"refs/heads/\udcff": "x"}, [b"ng refs/heads/\xff x"]),
+    (
+        ["refs/merge-requests/1/head", "refs/keep-around", "refs/a"],
+        {},
+        [b"ok refs/a", b"option fall-through"],
+    ),
+    (["refs/heads/a b", "HEAD", "refs/heads/" + "x" * 1100], {}, []),
+]
+
+
+@pytest.mark.parametrize(("refs", "refused", "lines"), REPORTS)
+def test_git_is_told_of_each_ref_that_a_line_can_name(
+    refs: list[str], refused: dict[str, str], lines: list[bytes]
+) -> None:
+    """What is not reported, git refuses."""
+    report = report_of([RefUpdate("1" * 40, "2" * 40, ref) for ref in refs], refused)
+    assert report == b"000dversion=10000" + b"".join(map(packet, lines)) + b"0000"
 
 
 async def test_a_failure_of_the_judge_refuses_the_push(

@@ -11,6 +11,8 @@ from api_server.git.received_push import (
     RefUpdate,
     Verdict,
     refusal_of,
+    refused_names,
+    refused_refs,
 )
 
 SHAS = st.text("0123456789abcdef", min_size=40, max_size=40)
@@ -120,5 +122,8 @@ def test_the_number_of_updates_is_bounded() -> None:
     ],
 )
 def test_a_push_is_refused_for_its_refs(update: RefUpdate, refusal: str | None) -> None:
-    found = refusal_of(Push((update,)), Verdict(fast_forward_only=frozenset({"refs/heads/main"})))
+    push, verdict = Push((update,)), Verdict(fast_forward_only=frozenset({"refs/heads/main"}))
+    refused = refused_names(push) | refused_refs(push, verdict)
+    found = refusal_of(push, verdict, refused)
     assert found is None if refusal is None else refusal in (found or "")
+    assert refused == ({} if refusal is None else {update.ref: found})

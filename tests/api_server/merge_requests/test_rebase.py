@@ -7,7 +7,7 @@ import gitlab
 import pytest
 from pygit2 import GIT_OBJECT_COMMIT
 
-from api_server.git import rebasing
+from api_server.git import commit_text, rebasing
 from api_server.git.repositories import REPOSITORIES, Repository
 from api_server.merge_requests.merging import queries, rebase
 from api_server.web.access import Role
@@ -117,7 +117,7 @@ async def test_merges_and_what_the_target_has_already_are_left_out(
     await commit(alice.api, project, "main", name, content=picked.tree[name].data.decode())
     await commit(alice.api, project, "main")
     target = await head_of(alice.api, project, "main")
-    repository, alices = repository_of(forge, project), rebasing.Person("Alice", alice.email, 0)
+    repository, alices = repository_of(forge, project), commit_text.Person("Alice", alice.email, 0)
     assert await rebasing.rebase(repository, made["sha"], target, alices) == target
     mine = await commit(alice.api, project, "feature")
     merged = repository.create_commit(
@@ -131,7 +131,7 @@ async def test_merges_and_what_the_target_has_already_are_left_out(
 async def test_messages_of_any_encoding_are_kept(
     forge: Forge, alice: Person, project: dict[str, Any]
 ) -> None:
-    repository, alices = repository_of(forge, project), rebasing.Person("Alice", alice.email, 0)
+    repository, alices = repository_of(forge, project), commit_text.Person("Alice", alice.email, 0)
     first = await head_of(alice.api, project, "main")
     target = await commit(alice.api, project, "main")
     parent = repository[first]
@@ -152,7 +152,7 @@ async def test_a_rebase_that_is_cancelled_goes_no_further(
     forge: Forge, alice: Person, project: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = await diverged(alice, project)
-    repository, alices = repository_of(forge, project), rebasing.Person("Alice", alice.email, 0)
+    repository, alices = repository_of(forge, project), commit_text.Person("Alice", alice.email, 0)
     target = await head_of(alice.api, project, "main")
     loop, real, done = asyncio.get_running_loop(), rebasing._again, []
 

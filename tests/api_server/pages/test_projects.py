@@ -236,7 +236,9 @@ async def test_git_finds_its_own_addresses_as_before(scene: Scene, visitor: Brow
     public = f"/{scene.public['path_with_namespace']}"
     await visitor.get(f"{public}.git/info/refs?service=git-upload-pack")
     assert visitor.headers["Content-Type"] == "application/x-git-upload-pack-advertisement"
-    for path in (f"{public}/info/refs?service=git-upload-pack", "/favicon.ico", "/robots.txt", "/api"):
+    await visitor.get(f"{public}/info/refs?service=git-upload-pack")
+    assert visitor.headers["Content-Type"] == "application/x-git-upload-pack-advertisement"
+    for path in ("/favicon.ico", "/robots.txt", "/api"):
         assert (await visitor.get(path)).status == 404, path
 
 

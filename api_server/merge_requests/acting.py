@@ -1,5 +1,5 @@
-"""In whose name something is merged or rebased, and on what grounds: a request's caller, or, later, without a request,
-who has asked for it."""
+"""In whose name merge requests are made, changed, merged and rebased, and on what grounds: a request's caller, or,
+without a request, whoever has asked for it."""
 
 import functools
 
@@ -8,9 +8,9 @@ from aiohttp import web
 
 from api_server.code.branches.protection import Protection, protection_of
 from api_server.code.repository.committing import acting_person
-from api_server.git.new_commits import Person
+from api_server.git.commit_text import Person
 from api_server.git.repositories import REPOSITORIES, Repository
-from api_server.merge_requests.merging import queries
+from api_server.merge_requests import queries
 from api_server.namespaces.projects.project import Project
 from api_server.namespaces.projects.queries import find_project
 from api_server.state.database import Database

@@ -1,0 +1,250 @@
+"""What `git push -o merge_request.*` asks for: merge requests made and changed as the API does it, with remarks for the
+user who pushes. A push is never refused for its options."""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import attrs
+import structlog
+from aiohttp import web
+
+from api_server.code.refs import PUSH_OPTION_LISTENERS
+from api_server.git.received_push import RefUpdate
+from api_server.git.ref_names import BRANCHES
+from api_server.git.references import branch
+from api_server.merge_requests import changes, head_queries, queries
+from api_server.merge_requests.acting import Actor, acting_later
+from api_server.merge_requests.handlers import CreateMergeRequest, UpdateMergeRequest, as_edit, as_new
+from api_server.merge_requests.merging.auto_merge import merge_or_wait
+from api_server.merge_requests.merging.merge import Merge
+from api_server.merge_requests.people import queries as people
+from api_server.merge_requests.queries import MergeRequest
+from api_server.merge_requests.titles import title_and_description, with_draft
+from api_server.namespaces.projects.queries import lock_project
+from api_server.state.database import Transaction
+from api_server.state.errors import LockNotAvailable, NotFound, Unavailable
+from api_server.web.context import DATABASE, SETTINGS, App
+from api_server.web.errors import ApiError, invalid, reason_of
+from api_server.web.grounds import ChangedMeanwhile
+from api_server.web.params import structure
+
+log = structlog.get_logger(__name__)
+
+_Result = TypeVar("_Result")
+
+#: Branches of one push for which merge requests are made or changed, as in GitLab.
+MOST_BRANCHES = 10
+#: How often it is tried while others change what it rests on.
+_ATTEMPTS = 4
+_NAMESPACES = ("merge_request", "mr")
+#: Options that are parameters of the API under another name.
+_PARAMETERS = {
+    "title": "title",
+    "description": "description",
+    "target": "target_branch",
+    "remove_source_branch": "remove_source_branch",
+    "squash": "squash",
+}
+_LISTS = ("label", "unlabel", "assign", "unassign")
+_AUTO_MERGE = ("auto_merge", "merge_when_pipeline_succeeds")
+_OTHERS = ("create", "draft", "target_project", *_AUTO_MERGE)
+
+
+@attrs.frozen
+class Options:
+    """`values` are those that count once, the last of each; `lists` those that add up; `unknown` are names."""
+
+    values: dict[str, str] = attrs.field(factory=dict)
+    lists: dict[str, list[str]] = attrs.field(factory=dict)
+    unknown: list[str] = attrs.field(factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.values or self.lists or self.unknown)
+
+    def is_set(self, *names: str) -> bool | None:
+        """Return whether one of these is true; None where none is given. Raises 400 for other values."""
+        given = next((name for name in names if name in self.values), None)
+        if given is None:
+            return None
+        try:
+            return structure({"flag": self.values[given]}, _Flag).flag
+        except ApiError:
+            raise invalid(f"The option merge_request.{given} is neither true nor false") from None
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Those of the API that are named alike when something is made and when it is changed."""
+        return {
+            parameter: self.values[name] for name, parameter in _PARAMETERS.items() if name in self.values
+        }
+
+
+@attrs.frozen(kw_only=True)
+class _Flag:
+    flag: bool | None = None
+
+
+def read_options(options: Iterable[str]) -> Options:
+    """Return the options of merge requests among those of a push. `\\n` is a line's end in a description."""
+    found = Options()
+    for option in options:
+        text, _, value = option.partition("=")
+        namespace, _, name = map(str.strip, text.partition("."))
+        if namespace not in _NAMESPACES or not name:
+            continue
+        if name in _LISTS:
+            found.lists.setdefault(name, []).append(value)
+        elif name in _PARAMETERS or name in _OTHERS:
+            found.values[name] = value.replace("\\n", "\n") if name == "description" else value or "true"
+        else:
+            found.unknown.append(name)
+    return found
+
+
+def setup(app: web.Application) -> None:
+    """Has pushes to this application carry out their options."""
+
+    async def listener(project_id: int, user_id: int, updates: Sequence[RefUpdate]) -> list[str]:
+        options = read_options(updates[0].options)
+        return await carry_out(app, project_id, user_id, updates, options) if options else []
+
+    app[PUSH_OPTION_LISTENERS].append(listener)
+
+
+async def carry_out(
+    app: App, project_id: int, user_id: int, updates: Sequence[RefUpdate], options: Options
+) -> list[str]:
+    """Makes or changes a merge request for each branch that has moved; returns what the user is to read of it."""
+    actor = await acting_later(app, project_id, user_id)
+    if actor is None:
+        return _warnings("User access was denied")
+    moved = {
+        name: update.new
+        for update in updates
+        if update.ref.startswith(BRANCHES) and update.kind != "delete"
+        if (name := update.ref.removeprefix(BRANCHES)) != actor.project.default_branch
+    }
+    problems = [f"merge_request.{name} is not supported" for name in options.unknown]
+    if problem := _problem(actor, moved, options):
+        return _warnings(*problems, problem)
+    told = []
+    for name, head in moved.items():
+        try:
+            iid = await _one_branch(app, project_id, user_id, name, head, options)
+        except (ApiError, NotFound) as refused:
+            reason = reason_of(refused) if isinstance(refused, ApiError) else ""
+            problems.append(f"{name}: {reason or 'User access was denied'}")
+        except (ChangedMeanwhile, LockNotAvailable, Unavailable) as busy:
+            log.warning("options of a push were not carried out", project_id=project_id, exc_info=busy)
+            problems.append(f"{name}: The server is busy, try again with the API")
+        else:
+            url = f"{app[SETTINGS].base_url}/{actor.project.full_path}/-/merge_requests/{iid}"
+            told += ["", f"View merge request for {name}:", f"  {url}", ""]
+    return [*told, *(_warnings(*problems) if problems else [])]
+
+
+def _warnings(*problems: str) -> list[str]:
+    return ["", "WARNINGS:", *(f"Error encountered with push options: {problem}" for problem in problems), ""]
+
+
+def _problem(actor: Actor, moved: dict[str, str], options: Options) -> str | None:
+    """Why nothing is made or changed."""
+    target_project = options.values.get("target_project", actor.project.full_path)
+    if target_project.lower() != actor.project.full_path.lower():
+        return "merge_request.target_project has to be the project itself"
+    if len(moved) > MOST_BRANCHES:
+        return f"Too many branches pushed ({len(moved)} were pushed, limit is {MOST_BRANCHES})"
+    target = options.values.get("target")
+    if target is not None and branch(actor.repository, target) is None:
+        return f"Target branch {actor.project.full_path}:{target} does not exist"
+    return None if moved else "No branch was pushed but the default one"
+
+
+async def _one_branch(app: App, project_id: int, user_id: int, name: str, head: str, options: Options) -> int:
+    """The merge request's iid. Raises as the API does."""
+    iid = await _again(app, project_id, user_id, lambda actor: _made_or_changed(actor, name, head, options))
+    if options.is_set(*_AUTO_MERGE):
+        await _again(app, project_id, user_id, lambda actor: merge_or_wait(actor, iid, Merge(sha=head)))
+    return iid
+
+
+async def _again(
+    app: App, project_id: int, user_id: int, act: Callable[[Actor], Awaitable[_Result]]
+) -> _Result:
+    """What `act(actor)` returns. Raises `ChangedMeanwhile` where others are always faster."""
+    for _ in range(_ATTEMPTS):
+        actor = await acting_later(app, project_id, user_id)
+        if actor is None:
+            raise NotFound
+        with suppress(ChangedMeanwhile):
+            return await act(actor)
+    raise ChangedMeanwhile
+
+
+async def _made_or_changed(actor: Actor, name: str, head: str, options: Options) -> int:
+    async with actor.database.transaction() as transaction:
+        await lock_project(transaction, actor.project.id)
+        present = await head_queries.lock_open_from(transaction, actor.project.id, [name])
+        if present:
+            return await _changed(actor, transaction, present[-1], options)
+        if not options.is_set("create"):
+            raise invalid("A merge_request.create push option is required to create a merge request")
+        made = await changes.create(actor, transaction, name, as_new(await _new(actor, name, head, options)))
+        return await queries.iid_of(transaction, made)
+
+
+async def _new(actor: Actor, name: str, head: str, options: Options) -> CreateMergeRequest:
+    """Parameters of a new merge request; as in GitLab, whoever pushes is its assignee."""
+    target = options.values.get("target", actor.project.default_branch)
+    at = branch(actor.repository, target)
+    title, description = await title_and_description(actor.repository, name, head, at.commit if at else head)
+    given = {"title": title, "description": description} | options.parameters
+    draft = options.is_set("draft")
+    assigned = await _user_ids(actor, options.lists.get("assign", []))
+    return structure(
+        {
+            "id": str(actor.project.id),
+            "source_branch": name,
+            "target_branch": target,
+            **given,
+            "title": given["title"] if draft is None else with_draft(given["title"], draft=draft),
+            "labels": options.lists.get("label", []),
+            "assignee_ids": [actor.user_id, *assigned],
+        },
+        CreateMergeRequest,
+    )
+
+
+async def _changed(actor: Actor, transaction: Transaction, before: MergeRequest, options: Options) -> int:
+    given, draft = options.parameters, options.is_set("draft")
+    if draft is not None:
+        given["title"] = with_draft(given.get("title", before.title), draft=draft)
+    if {"assign", "unassign"} & options.lists.keys():
+        added, removed = [
+            await _user_ids(actor, options.lists.get(kind, [])) for kind in ("assign", "unassign")
+        ]
+        present = [user["id"] for user in await people.delivered(transaction, before.id, "assignee")]
+        given["assignee_ids"] = [user_id for user_id in [*present, *added] if user_id not in removed]
+    wanted = structure(
+        {
+            "id": str(actor.project.id),
+            "merge_request_iid": before.iid,
+            "add_labels": options.lists.get("label"),
+            "remove_labels": options.lists.get("unlabel"),
+            **given,
+        },
+        UpdateMergeRequest,
+    )
+    await changes.edit(actor, transaction, before.id, as_edit(wanted, before.labels))
+    return before.iid
+
+
+async def _user_ids(actor: Actor, named: Sequence[str]) -> list[int]:
+    """Ids of users who are named by id or user name. Raises 400 for those whom there are not."""
+    names = [name.removeprefix("@") for name in named]
+    ids = [int(name) for name in names if name.isascii() and name.isdecimal() and len(name) < 19]
+    known = await people.users_named(actor.app[DATABASE], names, ids) if names else {}
+    if unknown := [name for name in names if name.lower() not in known]:
+        raise invalid(f"There is no user {unknown[0]}")
+    return [known[name.lower()] for name in names]

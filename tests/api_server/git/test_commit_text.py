@@ -1,0 +1,184 @@
+"""What commits of all tools say: who wrote them, when, and their message. Dates are as git 2.39 reads them."""
+
+import time
+
+import pygit2
+import pytest
+from pygit2.enums import ObjectType
+
+from api_server.git import commit_text, commits, picking, rebasing
+from api_server.git.commit_text import Person
+from api_server.git.new_commits import NewCommit
+from api_server.git.repositories import Repositories, Repository
+from tests.api_server.git.conftest import ALICE, PROJECT, commit
+from tests.support.deviations import Deviations
+
+#: (what the header `author` says, name, address, ISO date). What libgit2 does not read at all, git takes in no push.
+PEOPLE = [
+    (b"A <a@example.org> 1700000000 +0100", "A", "a@example.org", "2023-11-14T23:13:20.000+01:00"),
+    (b"A <a@example.org>1700000000 +0000", "A", "a@example.org", "2023-11-14T22:13:20.000+00:00"),
+    (b"A <a@example.org>  1700000000   -0230", "A", "a@example.org", "2023-11-14T19:43:20.000-02:30"),
+    (b"A <a@example.org>\t1700000000\t+0200", "A", "a@example.org", "2023-11-15T00:13:20.000+02:00"),
+    (b"A <a@example.org> 1700000000+0100", "A", "a@example.org", "2023-11-14T23:13:20.000+01:00"),
+    (b"A <a@example.org> 1700000000 +1", "A", "a@example.org", "2023-11-14T22:14:20.000+00:01"),
+    (b"A <a@example.org> 1700000000 +0170", "A", "a@example.org", "2023-11-15T00:23:20.000+02:10"),
+    (b"A <a@example.org> 1700000000 -0000", "A", "a@example.org", "2023-11-14T22:13:20.000+00:00"),
+    # The moment counts where JSON has no such zone, and where git finds none.
+    (b"A <a@example.org> 1700000000 +051800", "A", "a@example.org", "2023-11-14T22:13:20.000+00:00"),
+    (b"A <a@example.org> 1700000000 -7300", "A", "a@example.org", "2023-11-14T22:13:20.000+00:00"),
+    (b"A <a@example.org> 1700000000 +9999", "A", "a@example.org", "2023-11-14T22:13:20.000+00:00"),
+    (
+        b"A <a@example.org> 1700000000 +99999999999999999999",
+        "A",
+        "a@example.org",
+        "2023-11-14T22:13:20.000+00:00",
+    ),
+    (b"A <a@example.org> 1700000000", "A", "a@example.org", "2023-11-14T22:13:20.000+00:00"),
+    (b"A <a@example.org> 1700000000 UTC", "A", "a@example.org", "2023-11-14T22:13:20.000+00:00"),
+    (b"A <a@example.org> 1700000000 0100", "A", "a@example.org", "2023-11-14T22:13:20.000+00:00"),
+    (b"A <a@example.org> 1700000000.5 +0100", "A", "a@example.org", "2023-11-14T22:13:20.000+00:00"),
+    (b"A <a@example.org> 0 +0000", "A", "a@example.org", "1970-01-01T00:00:00.000+00:00"),
+    (b"A <a@example.org> 007 +0000", "A", "a@example.org", "1970-01-01T00:00:07.000+00:00"),
+    (b"A <a@example.org> -1 +0000", "A", "a@example.org", "1970-01-01T00:00:00.000+00:00"),
+    (b"A <a@example.org>", "A", "a@example.org", "1970-01-01T00:00:00.000+00:00"),
+    (b"A <a@example.org> 4294967296 +0000", "A", "a@example.org", "2106-02-07T06:28:16.000+00:00"),
+    (b"A <a@example.org> 253402300799 +0000", "A", "a@example.org", "9999-12-31T23:59:59.000+00:00"),
+    (b"A <a@example.org> 253402300800 +0000", "A", "a@example.org", "9999-12-31T23:59:59.000+00:00"),
+    (b"A <a@example.org> 99999999999999 +9999", "A", "a@example.org", "9999-12-31T23:59:59.000+00:00"),
+    (b"A <a@example.org> 9223372036854775807 +0000", "A", "a@example.org", "1970-01-01T00:00:00.000+00:00"),
+    (b"A <a@example.org> >1700000000 +0000", "A", "a@example.org", "2023-11-14T22:13:20.000+00:00"),
+    (b"A <a@ex>ample.org> 1700000000 +0000", "A", "a@ex", "2023-11-14T22:13:20.000+00:00"),
+    (b"A <<a@example.org>> 1700000000 +0000", "A", "<a@example.org", "2023-11-14T22:13:20.000+00:00"),
+    (b"  A  B  <a@example.org> 1700000000 +0000", "A  B", "a@example.org", "2023-11-14T22:13:20.000+00:00"),
+    (b"<a@example.org> 1700000000 +0000", "", "a@example.org", "2023-11-14T22:13:20.000+00:00"),
+    (b"A<a@example.org> 1700000000 +0000", "A", "a@example.org", "2023-11-14T22:13:20.000+00:00"),
+    (b"A Jr. <> 1700000000 +0000", "A Jr.", "", "2023-11-14T22:13:20.000+00:00"),
+    (b"A < a@example.org > 1700000000 +0000", "A", " a@example.org ", "2023-11-14T22:13:20.000+00:00"),
+]
+
+#: (the header `encoding`, bytes, the text that they are).
+TEXTS = [
+    (None, "Jürgen 漢字".encode(), "Jürgen 漢字"),
+    (None, b"J\xfcrgen", "Jürgen"),
+    (None, "Jürgen".encode() + b" J\xfcrgen \xe2\x82", "Jürgen Jürgen â\x82"),
+    (None, b"a\xed\xa0\x80z", "aí\xa0\x80z"),
+    (None, b"a\0b", "a\ufffdb"),
+    ("UTF-8", "Jürgen".encode(), "Jürgen"),
+    ("utf8", b"J\xfcrgen", "Jürgen"),
+    ("ISO-8859-1", b"J\xfcrgen", "Jürgen"),
+    ("iso 8859-1", b"J\xfcrgen", "Jürgen"),
+    ("ISO_8859-1:1987", b"J\xfcrgen", "Jürgen"),
+    ("latin1", b"J\xfcrgen", "Jürgen"),
+    ("ISO-8859-15", b"5 \xa4", "5 €"),
+    ("windows-1252", b"5 \x80 \x81", "5 € \ufffd"),
+    ("CP1251", b"\xde\xf0\xe8\xe9", "Юрий"),
+    ("KOI8-R", b"\xe0\xd2\xc9\xca", "Юрий"),
+    ("KOI8-U", b"\xa4", "є"),
+    ("cp850", b"J\x81rgen", "Jürgen"),
+    ("macintosh", b"J\x9frgen", "Jürgen"),
+    ("Shift_JIS", b"\x8a\xbf\x8e\x9a \x82", "漢字 \ufffd"),
+    ("EUC-JP", b"\xb4\xc1\xbb\xfa", "漢字"),
+    ("ISO-2022-JP", b"\x1b$B4A;z\x1b(B", "漢字"),
+    ("GBK", b"\xba\xba\xd7\xd6", "汉字"),
+    ("Big5", b"\xba\xa1", "滿"),
+    ("EUC-KR", b"\xc7\xd1", "한"),
+    # What git's iconv does not know is no encoding; nor are those of Python's that are no charsets.
+    ("nobody-knows", b"J\xfcrgen", "Jürgen"),
+    ("nobody-knows", "Jürgen".encode(), "Jürgen"),
+    ("idna", b"xn--jrgen-kva", "xn--jrgen-kva"),
+    ("punycode", b"Jrgen-kva", "Jrgen-kva"),
+    ("undefined", b"a", "a"),
+    ("unicode_escape", b"a\\ud800z", "a\\ud800z"),
+    ("utf-7", b"+2AA-", "+2AA-"),
+    ("base64", b"YQ==", "YQ=="),
+    ("rot13", b"a", "a"),
+]
+
+
+async def _repository(repositories: Repositories) -> Repository:
+    await commit(repositories, "main", None, a=b"a")
+    return repositories.open(PROJECT)
+
+
+def _written(
+    repository: Repository, author: bytes, encoding: str | None, message: bytes, parent: str = ""
+) -> str:
+    """Return the SHA of a commit as git would never write it, with the files of `main`."""
+    head = b"tree %s\n" % str(repository.revparse_single(f"{parent or 'main'}^{{tree}}").id).encode()
+    head += b"parent %s\n" % parent.encode() if parent else b""
+    head += b"author %s\ncommitter %s\n" % (author, author)
+    head += b"encoding %s\n" % encoding.encode() if encoding else b""
+    return str(repository.odb.write(ObjectType.COMMIT, head + b"\n" + message))
+
+
+async def test_people_and_dates_are_read_as_git_reads_them(repositories: Repositories) -> None:
+    repository = await _repository(repositories)
+    deviations = Deviations()
+    for line, name, email, date in PEOPLE:
+        shown = commits.commit_data(repository, _written(repository, line, None, b"m"))
+        if (shown["author_name"], shown["author_email"], shown["authored_date"]) != (name, email, date):
+            deviations.append(f"{line[:80]!r}: {shown}")
+        if (shown["committer_name"], shown["committed_date"], shown["created_at"]) != (name, date, date):
+            deviations.append(f"{line[:80]!r} as committer: {shown}")
+    assert not deviations, deviations.report
+
+
+async def test_names_and_messages_are_decoded_alike(repositories: Repositories) -> None:
+    repository = await _repository(repositories)
+    deviations = Deviations()
+    for encoding, raw, text in TEXTS:
+        person = raw + b" <" + raw + b"> 1700000000 +0000"
+        shown = commits.commit_data(repository, _written(repository, person, encoding, raw))
+        told = [shown[key] for key in ("message", "title", "author_name", "committer_name", "author_email")]
+        if told != [text] * 5:
+            deviations.append(f"{encoding} {raw!r}: {shown}")
+        "".join(told).encode()
+    assert not deviations, deviations.report
+
+
+async def test_a_replay_writes_what_was_read_as_utf_8(repositories: Repositories) -> None:
+    """Rebased and cherry-picked, whatever the original is in."""
+    repository = await _repository(repositories)
+    base = str(repository.revparse_single("main").id)
+    onto = await commit(repositories, "main", base, b=b"b")
+    deviations = Deviations()
+    for encoding, raw, text in TEXTS:
+        if b"\0" in raw:
+            continue
+        sha = _written(repository, raw + b" <a@example.org>1700000000 +0100", encoding, raw, base)
+        picked = await picking.commit_tree(
+            repository,
+            str(repository[sha].peel(pygit2.Tree).id),
+            NewCommit(
+                commits.commit_data(repository, sha)["message"], picking.author_of(repository, sha), ALICE
+            ),
+            onto,
+        )
+        for made in (picked, await rebasing.rebase(repository, sha, onto, ALICE)):
+            head, _, message = repository[made].read_raw().partition(b"\n\n")
+            author = f"\nauthor {text} <a@example.org> 1700000000 +0100\n".encode()
+            if author not in head or b"\nencoding" in head or message != text.encode():
+                deviations.append(f"{encoding} {raw!r}: {head!r} {message!r}")
+    assert not deviations, deviations.report
+
+
+def test_every_known_encoding_is_decoded_in_linear_time() -> None:
+    """A tenth of the largest message that a push may bring (`git/fsck.py`)."""
+    deviations = Deviations()
+    for name in sorted(commit_text._CODECS):
+        commit_text.decode(b"\xff", name)  # which imports the codec
+        for unit in (b"\xff", b"\x81a", b"\x1b$B"):
+            begun = time.thread_time()
+            commit_text.decode((unit * 100_000)[:100_000], name).encode()
+            if (took := time.thread_time() - begun) > 0.05:
+                deviations.append(f"{name} {unit!r}: {took * 1000:.0f} ms")
+    assert not deviations, deviations.report
+
+
+@pytest.mark.parametrize(
+    ("person", "signature"),
+    [(Person("", "a", 1), "unknown <a>"), (Person(" <a>\n", "\0", 1), "a <unknown>")],
+)
+def test_people_are_written_as_git_takes_them(person: Person, signature: str) -> None:
+    made = person.signature()
+    assert f"{made.name} <{made.email}>" == signature
