@@ -3,6 +3,7 @@ user who pushes. A push is never refused for its options."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Any, TypeVar
 
 import attrs
@@ -33,6 +34,8 @@ log = structlog.get_logger(__name__)
 
 _Result = TypeVar("_Result")
 
+#: Options of one push that are looked at.
+MOST_OPTIONS = 200
 #: Branches of one push for which merge requests are made or changed, as in GitLab.
 MOST_BRANCHES = 10
 #: How often it is tried while others change what it rests on.
@@ -88,7 +91,7 @@ class _Flag:
 def read_options(options: Iterable[str]) -> Options:
     """Return the options of merge requests among those of a push. `\\n` is a line's end in a description."""
     found = Options()
-    for option in options:
+    for option in islice(options, MOST_OPTIONS):
         text, _, value = option.partition("=")
         namespace, _, name = map(str.strip, text.partition("."))
         if namespace not in _NAMESPACES or not name:

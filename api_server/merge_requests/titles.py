@@ -1,6 +1,8 @@
 """Titles of merge requests: what makes one a draft, and what stands for a title that nobody has given."""
 
+import asyncio
 import re
+from collections.abc import Sequence
 
 from api_server.git.commits import commit_data, commits_between
 from api_server.git.repositories import Repository
@@ -29,6 +31,11 @@ async def title_and_description(
     """Return what a new merge request from a branch is called, as GitLab proposes it: by its only commit, else by its
     oldest one whose message has a text, else by the branch."""
     shas = await commits_between(repository, target, head, _MOST_COMMITS)
+    # In a thread: messages are as large as a push may bring them.
+    return await asyncio.to_thread(_proposed, repository, branch, shas)
+
+
+def _proposed(repository: Repository, branch: str, shas: Sequence[str]) -> tuple[str, str]:
     commits = [commit_data(repository, sha) for sha in reversed(shas)]
     texts = [
         (commit["title"], body)

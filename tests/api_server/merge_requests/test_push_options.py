@@ -23,6 +23,7 @@ READ: list[tuple[list[str], Options]] = [
     (["merge_request.title="], Options({"title": "true"})),
     ([r"merge_request.description=a\nb"], Options({"description": "a\nb"})),
     (["merge_request.label=a", "mr.label=b"], Options(lists={"label": ["a", "b"]})),
+    (["merge_request.label=a"] * 1000, Options(lists={"label": ["a"] * 200})),
     (["merge_request.milestone=1.0", "mr.reviewer=x"], Options(unknown=["milestone", "reviewer"])),
 ]
 
