@@ -14,6 +14,7 @@ from api_server.state import secret_key
 from api_server.state.migrate import check_notices, migrate, unsuitable_database
 from common import logs, settings
 from common.background import BACKGROUND
+from common.collecting import freeze_start
 from common.loop_watch import LOOP_WATCH
 from common.mistakes import usable_folder, writable
 from common.object_stores import check_object_store
@@ -57,6 +58,7 @@ async def _serve(chosen: Settings) -> None:
             reloading(app[BACKGROUND], reload),
             app[LOOP_WATCH].watching(),
         ):
+            freeze_start()
             await stop.wait()
             end_for_certain(chosen.shutdown_timeout + LAST_SECONDS)
 
@@ -80,6 +82,7 @@ async def _work(chosen: Settings) -> None:
         reloading(app[BACKGROUND], reload),
         app[LOOP_WATCH].watching(),
     ):
+        freeze_start()
         await stop.wait()
         end_for_certain(chosen.shutdown_timeout + LAST_SECONDS)
 

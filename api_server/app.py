@@ -30,7 +30,7 @@ from api_server.code.branches.changes import END_OF_PROTECTION_LISTENERS
 from api_server.code.git_http import handlers as git_http
 from api_server.code.lfs import handlers as lfs
 from api_server.code.quotas import QUOTAS, Quotas
-from api_server.code.repository import first_commit
+from api_server.code.repository import first_commit, found_file
 from api_server.description import handlers as description
 from api_server.git.child_limits import ChildLimits, set_limits
 from api_server.git.repositories import REPOSITORIES, Repositories
@@ -40,6 +40,7 @@ from api_server.merge_requests.events import MERGE_REQUEST_LISTENERS
 from api_server.merge_requests.merging import auto_merge, rebase
 from api_server.merge_requests.notes import system_notes
 from api_server.merge_requests.versions import recording as versions
+from api_server.merge_requests.versions import sizes as version_sizes
 from api_server.mirrors import tasks as mirror_tasks
 from api_server.namespaces import personal, removal
 from api_server.namespaces.access_tokens import tasks as access_token_tasks
@@ -70,7 +71,7 @@ from api_server.static_objects.archive_builds import ARCHIVES
 from api_server.static_objects.limits import LIMITS, Limits
 from api_server.status_checks import tasks as status_check_tasks
 from api_server.testing import joining as testing
-from api_server.web import cors, notices, route_index
+from api_server.web import cors, notices, route_index, spare_slashes
 from api_server.web.auth import TOKENS
 from api_server.web.conditional import entity_tags
 from api_server.web.context import CLOCK, DATABASE, SETTINGS, VAULT
@@ -87,6 +88,8 @@ from common.listening import Endpoint
 from common.serving import Serving
 from common.shutdown import SHUTDOWN, Shutdown
 
+#: The prefix of the API's paths.
+API = "/api/v4"
 #: Bytes that are read of a body before somebody wants it; twice as many for a moment.
 READ_BUFFER = 64 * 1024
 
@@ -127,7 +130,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
     read_metrics = metrics.setup(app, registry)
     checks = readiness.checks(app)
     operations.setup(app, settings, registry, checks, read_metrics=read_metrics, summed=metrics.SUMMED)
-    app.add_subapp("/api/v4", _api())
+    app.add_subapp(API, _api())
     description.setup(app, ROUTES, urlsplit(settings.base_url).path)
     testing.setup(app, settings)
     site.setup(app)
@@ -138,7 +141,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
     artifact_storing.setup(app)
     report_reading.setup(app)
     site.setup_named(app)
-    route_index.setup(app)
+    spare_slashes.setup(app, API)
     _add_tasks(app)
     return app
 
@@ -175,6 +178,7 @@ def _furnish(app: web.Application, settings: Settings, clock: Clock) -> None:
     app[LIMITS] = Limits(settings)
     archive_builds.setup(app)
     reading.setup(app, settings)
+    found_file.setup(app)
     app[JOBS_LIMIT] = RateLimiter("jobs", lambda: settings.jobs_rate_limit)
     app[THROTTLE] = Throttle()
     app[MERGE_REQUEST_LISTENERS] = []
@@ -247,6 +251,7 @@ def _add_tasks(app: web.Application) -> None:
     auto_merge.setup(app)
     rebase.setup(app)
     versions.setup(app)
+    version_sizes.setup(app)
     system_notes.setup(app)
     pipeline_making.setup(app)
     status_check_tasks.setup(app)

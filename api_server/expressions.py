@@ -75,11 +75,14 @@ def allowed(allowance: Allowance) -> Iterator[None]:
 
 
 @contextmanager
-def _paid() -> Iterator[None]:
+def paid() -> Iterator[None]:
+    """Have the block pay for its time. Raises `TooCostly`."""
     began = time.thread_time()
-    yield
-    if (allowance := _allowance.get()) is not None:
-        allowance.spend(time.thread_time() - began)
+    try:
+        yield
+    finally:
+        if (allowance := _allowance.get()) is not None:
+            allowance.spend(time.thread_time() - began)
 
 
 @frozen
@@ -99,13 +102,13 @@ class Expression:
     def search(self, text: str | bytes) -> Any:
         """The first match, or None."""
         self._check(len(text))
-        with _paid():
+        with paid():
             return self._compiled.search(text)
 
     def fullmatch(self, text: str | bytes) -> Any:
         """The match of the whole text, or None."""
         self._check(len(text))
-        with _paid():
+        with paid():
             return self._compiled.fullmatch(text)
 
     def matches(self, text: bytes) -> Iterator[Any]:
@@ -113,7 +116,7 @@ class Expression:
         self._check(len(text))
         found = self._compiled.finditer(text)
         while True:
-            with _paid():
+            with paid():
                 match = next(found, None)
             if match is None:
                 return
@@ -126,7 +129,7 @@ class Expression:
         while start < len(text):
             end = text.find(b"\n", start + step) if start + step < len(text) else -1
             end = end if end >= 0 else len(text)
-            with _paid():
+            with paid():
                 found = [match[0] for match in self._compiled.finditer(text[start:end])]
             yield from found
             start = end + 1
@@ -161,7 +164,7 @@ def _compile(text: str) -> Expression | str:
     options = re2.Options()
     options.log_errors = False
     options.max_mem = MAX_MEMORY
-    with _paid():
+    with paid():
         try:
             compiled = re2.compile(text, options)
         except re2.error as problem:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, cast
 from aiohttp import web
 
 from common.client_address import one_client
+from common.heads import REFUSED_SECONDS, Reader
 
 if TYPE_CHECKING:
     from common.connections import Connections
@@ -21,8 +22,6 @@ BODY_PROGRESS: Final = 64 * 1024
 UNWANTED_BYTES: Final = 16 * 1024 * 1024
 #: A body of so many bytes is rather read than the connection closed when nobody wanted it.
 UNREAD_BYTES: Final = 64 * 1024
-#: Seconds for which a refused connection stays open, so that its client gets to read why.
-REFUSED_SECONDS: Final = 1.0
 #: Seconds that a closed connection may take to say good-bye, where nothing is unsent (TLS waits for the other side).
 GOODBYE_SECONDS: Final = 1.0
 
@@ -69,7 +68,7 @@ class Connection(asyncio.Protocol):
         if refusal is not None:
             self._refuse(refusal)
             return
-        self.reader = self._server()
+        self.reader = Reader(self._server, loop=self._loop, **self._server._kwargs)
         self._all.opened(self)
         self.reader.connection_made(transport)
 

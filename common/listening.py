@@ -14,6 +14,7 @@ from aiohttp import HttpVersion11, hdrs, web
 from common.client_settings import ClientSettings
 from common.connection import UNREAD_BYTES, WAITS
 from common.connections import Connections
+from common.heads import head_refusal
 from common.logs import OwnFaults
 from common.mistakes import Mistake, binding
 from common.workers.place import place
@@ -150,6 +151,8 @@ def _watched(connections: Connections, handle: Handle) -> Handle:
 
     async def watched(request: web.BaseRequest) -> web.StreamResponse:
         connection = connections.of(request)
+        if (bad_head := head_refusal(request)) is not None:
+            return bad_head
         connection.begin(request)
         try:
             return await _answered(request, handled)

@@ -34,6 +34,7 @@ ARCHIVE_FORMATS: Final = {
     ".zip": "zip",
 }
 
+_SERVER = re.compile(r"\Ahttps?://[^/?#]*", re.IGNORECASE)
 _BOOLEANS = frozenset({"true", "false"})
 _UNESCAPED = re.compile(r"/[!-~]*")
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
@@ -48,6 +49,10 @@ class StaticPathError(ValueError):
     """The request target does not name a static object, or names it in a way that two readers could understand
     differently. Its text says why and holds nothing of the request.
     """
+
+
+class TooLongError(StaticPathError):
+    """The request target is longer than `MAX_TARGET_LENGTH`."""
 
 
 class Kind(enum.Enum):
@@ -104,14 +109,15 @@ class StaticPath:
 
 
 def parse(target: str) -> StaticPath:
-    """Reads a request target as it stands on the request line (`/group/app/-/raw/main/README?inline=false`).
+    """Reads a request target as it stands on the request line (`/group/app/-/raw/main/README?inline=false`), or a URL.
 
     The first marker in path order decides the kind. Raises `StaticPathError` for anything that is not a
     static object, and for spellings that another reader could resolve to another object: dot segments, empty
     segments, escaped slashes, backslashes, NUL, broken escapes, bytes that are not UTF-8, over-long targets.
     """
+    target = origin_form(target)
     if len(target) > MAX_TARGET_LENGTH:
-        raise StaticPathError("the request target is too long")
+        raise TooLongError("the request target is too long")
     path, _, query = target.partition("?")
     segments = _segments(path)
     marker = _first_marker(segments)
@@ -125,6 +131,11 @@ def parse(target: str) -> StaticPath:
     return StaticPath(
         kind=kind, project="/".join(project), rest="/".join(rest), dashed=dashed, query=counted, token=token
     )
+
+
+def origin_form(target: str) -> str:
+    """Return a request target without scheme and host, which it has in the absolute form (RFC 9112 section 3.2.2)."""
+    return _SERVER.sub("", target, count=1)
 
 
 def _segments(path: str) -> list[str]:

@@ -4,6 +4,7 @@ keywords in api_server/ci/config/reference.py; and what became of public clients
 python -m scripts.compatibility >docs/compatibility.md
 """
 
+import functools
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,9 +19,12 @@ from api_server.namespaces.projects.access import ProjectAccess
 from api_server.web.access import Place, Role
 from api_server.web.params import public_name
 from api_server.web.routes import Route
+from common.mistakes import Mistake
 from scripts.clients import expected
 
-WRITTEN = Path(__file__).resolve().parents[1] / "docs/compatibility.toml"
+_CHECKOUT = Path(__file__).resolve().parents[1]
+WRITTEN = _CHECKOUT / "docs/compatibility.toml"
+TESTS = _CHECKOUT / "tests"
 
 #: What is said of each begins with one of these.
 KINDS = ("as GitLab", "differs: ", "beyond: ")
@@ -41,6 +45,8 @@ different for those who know GitLab 17, and of the list of CI keywords in `api_s
 Of all endpoints:
 
 - What a caller may not do is 403, also where GitLab says 401 (mirrors, status checks); what she cannot see is 404.
+- Without credentials the answer is 401, also about public projects; but `GET /projects` lists these in the short form.
+- There are no avatars: every `avatar_url` is null, as in a GitLab without Gravatar where nobody has uploaded one.
 - Every GET has an `ETag` and answers `If-None-Match`; lists say no totals beyond 10,000 rows.
 - Parameters that GitLab knows and this service has no use for are named in `X-Ignored-Parameters`
   ([which](#ignored-parameters)); with `unsupported_parameters=refuse` they are 400.
@@ -49,13 +55,28 @@ Of all endpoints:
 - "Who" is who may call: the least role in the project or group, or what opens it, and the tier that has it.
 """
 _KEYWORDS = """A file that uses one which is not supported is refused: `<keyword> is not supported by this service`.
-What GitLab's own reference does not have is an unknown key."""
+What GitLab's own reference does not have is an unknown key.
+What differs in how YAML is read stands in [Pipelines, jobs and runners](ci.md#the-configuration-language)."""
 
 #: In the order in which they are shown.
-SUITES = ("python-gitlab", "gitbeaker", "perl")
-_CLIENTS = """`scripts/clients/run SUITE CHECKOUT` runs the tests that a client's authors run against a real GitLab,
-as they are, against a forgelet of its own, and ends with status 1 where anything is not as it is written down here, out
-of `scripts/clients/expected/`. Files are named below the folder of the tests."""
+SUITES = (
+    "python-gitlab",
+    "gitbeaker",
+    "perl",
+    "go-gitlab",
+    "ruby-gitlab",
+    "ansible",
+    "semantic-release",
+    "mcp-gitlab",
+    "mcp-server-gitlab",
+    "dulwich",
+    "isomorphic-git",
+    "git-lfs",
+)
+_CLIENTS = """`scripts/clients/run SUITE [FOLDER]` runs the tests that a client's authors run against a real GitLab, as
+they are, against a forgelet of its own; or a program of `scripts/clients/programs/`, which makes the calls that a
+client's users make. It ends with status 1 where anything is not as it is written down here, out of
+`scripts/clients/expected/`, which names each call that works. Files are named below the folder of the tests."""
 
 
 def shown(route: Route) -> str:
@@ -75,9 +96,42 @@ def written() -> dict[str, Any]:
         return tomllib.load(file)
 
 
+def untried(said: Mapping[str, Any]) -> Iterator[str]:
+    """A sentence for each line that nothing was tried of: which no test is named for, or one that is not there or has
+    nothing to do with the endpoint."""
+    for name in (name for lines in said["endpoints"].values() for name in lines):
+        if not (named := said["tests"].get(name)):
+            yield f"{name}: name a test of it below [tests] in docs/compatibility.toml"
+        for test in named or ():
+            file, _, function = test.partition("::")
+            if not _has(TESTS / file, function):
+                yield f"{name}: there is no test {test}"
+            elif _last_word(name) not in _text(TESTS / file):
+                yield f"{name}: {file} does not name it"
+
+
+@functools.cache
+def _has(file: Path, function: str) -> bool:
+    return file.exists() and f"def {function}(" in file.read_text(encoding="utf-8")
+
+
+def _last_word(name: str) -> str:
+    """Of an endpoint's path, in the singular: `triggers` and `trigger` are one."""
+    return str(re.findall(r"/([a-z_]+)", name)[-1]).removesuffix("s")
+
+
+@functools.cache
+def _text(file: Path) -> str:
+    """Of a file of tests, and of what it shares with others in its folder."""
+    shared = [path for path in sorted(file.parent.glob("*.py")) if not path.name.startswith("test_")]
+    return "".join(path.read_text(encoding="utf-8") for path in (file, *shared))
+
+
 def document() -> str:
-    """The whole of it."""
+    """The whole of it. Raises `Mistake` where nothing was tried of a line."""
     found, said = routes(), written()
+    if problem := next(untried(said), None):
+        raise Mistake(problem)
     parts = [HEAD, "## Endpoints"]
     for heading, lines in said["endpoints"].items():
         rows = [f"| `{name}` | {_who(found[name])} | {line} |" for name, line in lines.items()]
@@ -104,7 +158,7 @@ def _table(*columns: str, rows: Iterable[str]) -> str:
 
 def _who(route: Route) -> str:
     access = route.access
-    who = _WHO.get(access.who, "")
+    who = "everybody" if access.strangers else _WHO.get(access.who, "")
     if isinstance(access, Place):
         opened = _OPENED[access.opens if isinstance(access, ProjectAccess) else None]
         who = access.role.title if access.role > Role.NO_ACCESS else opened

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from common import logs
 from common.background import BACKGROUND
+from common.collecting import freeze_start
 from common.loop_watch import LOOP_WATCH
 from common.mistakes import Mistake, usable_folder, writable
 from common.object_stores import check_object_store, require_obstore
@@ -73,6 +74,7 @@ async def _serve(app: web.Application, settings: Settings, certificate: Certific
             reloading(app[BACKGROUND], reload),
             app[LOOP_WATCH].watching(),
         ):
+            freeze_start()
             log.info("ready", host=host, port=port, origin=str(settings.origin_url))
             if not settings.purge_token:
                 log.warning(

@@ -110,6 +110,8 @@ class Rules:
         """Static objects with external storage: 400 for what is no static object, then 405 for other methods."""
         try:
             path, canonical, uri = _parsed(self.origin, target)
+        except static_paths.TooLongError as error:
+            return Refusal(HTTPStatus.REQUEST_URI_TOO_LONG, str(error))
         except static_paths.StaticPathError as error:
             return Refusal(HTTPStatus.BAD_REQUEST, str(error))
         if method == "OPTIONS":
@@ -156,16 +158,8 @@ def _read_plainly(origin: str, method: str, target: str, takes_gzip: bool) -> Ed
 @functools.lru_cache(maxsize=16_384)
 def _parsed(origin: str, target: str) -> tuple[static_paths.StaticPath, str, str]:
     """Popular targets are asked for again and again, and reading one costs more than finding it in memory."""
-    path = static_paths.parse(origin_form(target))
+    path = static_paths.parse(target)
     return path, path.target, origin + path.target
-
-
-def origin_form(target: str) -> str:
-    """A request target without scheme and host, if a client sent the absolute form (RFC 9112 3.2.2)."""
-    for scheme in ("http://", "https://"):
-        if target[: len(scheme)].lower() == scheme:
-            return "/" + target[len(scheme) :].partition("/")[2]
-    return target
 
 
 def _end_to_end(headers: CIMultiDictProxy[str]) -> dict[str, str]:

@@ -26,7 +26,7 @@ from storage_edge.rules import fields, selection, targeted
 
 def _parts(text: str) -> object:
     """A form of several parts."""
-    return list(request_data._parts(text.encode(), "multipart/form-data; boundary=x"))
+    return request_data._form_of_parts(text.encode(), "multipart/form-data; boundary=x")
 
 
 def _rendered(text: str) -> object:
@@ -101,6 +101,8 @@ PARSERS: list[tuple[str, Callable[[str], Any], Callable[[int], str]]] = [
     ("conditions of rules", expressions.parse, lambda n: "$a =~ /" + "a" * (n // 2)),
     ("regular expressions", patterns.parse_delimited, lambda n: "/" + r"\pL" * (n // 3) + "/"),
     ("path patterns", patterns.compile_glob, lambda n: "**/" * (n // 3)),
+    ("path patterns of braces", patterns.compile_glob, lambda n: "{a}" * (n // 3)),
+    ("path patterns of sets", patterns.compile_glob, lambda n: "[a-b]" * (n // 5)),
     ("refs of `only`", patterns.check_ref, lambda n: "/" + "/@" * (n // 2)),
     ("numbers of jobs", reading.suite_name, lambda n: " 1 1" * (n // 4) + "x"),
     ("lists of jobs", reading.suite_name, lambda n: ": [" * (n // 3)),

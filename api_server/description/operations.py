@@ -59,6 +59,8 @@ def _told(route: Route) -> tuple[int | None, str]:
 
 def _who_may(route: Route) -> str:
     access = route.access
+    if access.strangers:
+        return "For everybody, signed in or not."
     if not isinstance(access, Place):
         return _WHO[access.who]
     if access.role == Role.NO_ACCESS:
@@ -92,7 +94,9 @@ def _security(route: Route) -> list[dict[str, list[str]]]:
     if route.access.who == "job":
         return [{"job_token": []}, {"bearer": []}, {"job_token_in_query": []}]
     found: list[dict[str, list[str]]] = [{"private_token": []}, {"bearer": []}]
-    return [*found, {"job_token": []}] if route.takes_job_token else found
+    if route.takes_job_token:
+        found.append({"job_token": []})
+    return [*found, {}] if route.access.strangers else found
 
 
 def _of_anyone(route: Route) -> list[dict[str, list[str]]]:

@@ -46,7 +46,7 @@ _HEADERS = {
     "X-Next-Page": "Number of the next page; empty on the last. None of these with keyset pagination.",
     "X-Page": "Number of this page.",
     "X-Per-Page": "Most items of a page.",
-    "X-Prev-Page": "Number of the page before; empty on the first.",
+    "X-Prev-Page": "Number of the page before; empty on the first, and past the end.",
     "X-Total": "Items on all pages; missing beyond 10,000.",
     "X-Total-Pages": "Pages; missing beyond 10,000 items.",
     "X-Ignored-Parameters": "Names of parameters that were sent and have no effect here (`x-ignored-parameters`).",

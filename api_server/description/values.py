@@ -65,7 +65,7 @@ def _with_commas(items: Schema) -> Schema:
         one = "-?[0-9]+"
     else:
         return described
-    return described | {"pattern": f"^({one})(,({one}))*$"}
+    return described | {"pattern": f"^(({one})(,({one}))*)?$"}
 
 
 def single(annotation: Any) -> Any:
@@ -95,11 +95,6 @@ def field_schema(field: "attrs.Attribute[Any]", describe: Callable[[Any], Schema
     for told, keyword in _TOLD.items():
         if told in field.metadata:
             schema[keyword] = field.metadata[told]
-    if field.metadata.get("cleared_by_empty") and "anyOf" in schema:
-        schema["anyOf"] = [
-            *schema["anyOf"],
-            {"type": "string", "maxLength": 0, "description": "None of them."},
-        ]
     if field.metadata.get("present"):
         schema = _present(schema)
     if (default := _default(field)) is not None:

@@ -1,19 +1,18 @@
 """Archives of a commit's files: the same bytes each time."""
 
-import asyncio
-import bz2
-import zlib
-from collections.abc import AsyncIterator, Callable
+import shlex
+import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 import attrs
 
 from api_server.git.at_work import transferring
 from api_server.git.errors import NotFoundError
 from api_server.git.files import find
-from api_server.git.processes import Child, start
+from api_server.git.processes import start
 from api_server.git.ref_names import FULL_SHA
 from api_server.git.references import commit_id
 from api_server.git.repositories import open_repository
@@ -22,19 +21,27 @@ ArchiveFormat = Literal["zip", "tar", "tar.gz", "tar.bz2"]
 TIME_LIMIT_SECONDS = 3600.0
 #: Fixed, because bytes would change with it. The level of git's own zip deflate is fixed here as well.
 _COMPRESSION_LEVEL = 6
-_CONFIGURATION = (("core.compression", str(_COMPRESSION_LEVEL)), ("tar.umask", "0002"))
-
-
-class _Compressor(Protocol):
-    def compress(self, data: bytes, /) -> bytes: ...
-    def flush(self) -> bytes: ...
-
-
-# In process rather than by the gzip and bzip2 programs: no name or time in the header, no program to miss.
-_COMPRESSORS: dict[ArchiveFormat, Callable[[], _Compressor]] = {
-    "tar.gz": lambda: zlib.compressobj(_COMPRESSION_LEVEL, zlib.DEFLATED, 16 + zlib.MAX_WBITS),
-    "tar.bz2": lambda: bz2.BZ2Compressor(9),
+#: Filters of git's tar. Python's rather than the gzip and bzip2 programs: no name or time in the header, no program to
+#: miss. In a child, because threads that compress take the processors from the event loop.
+_FILTER = """
+import bz2, sys, zlib
+packer = {packer}
+while chunk := sys.stdin.buffer.read(131072):
+    sys.stdout.buffer.write(packer.compress(chunk))
+sys.stdout.buffer.write(packer.flush())
+"""
+_PACKERS: dict[ArchiveFormat, str] = {
+    "tar.gz": f"zlib.compressobj({_COMPRESSION_LEVEL}, zlib.DEFLATED, 16 + zlib.MAX_WBITS)",
+    "tar.bz2": "bz2.BZ2Compressor(9)",
 }
+_CONFIGURATION = (
+    ("core.compression", str(_COMPRESSION_LEVEL)),
+    ("tar.umask", "0002"),
+    *(
+        (f"tar.{name}.command", shlex.join([sys.executable, "-I", "-S", "-c", _FILTER.format(packer=packer)]))
+        for name, packer in _PACKERS.items()
+    ),
+)
 
 
 @attrs.frozen
@@ -61,9 +68,14 @@ async def stream(
     iteration when git fails later: the bytes never end cleanly short. LFS pointers are packed as they are.
     """
     _check(repository, archive)
-    git_format = "zip" if archive.format == "zip" else "tar"
     paths = ["--", archive.path] if archive.path else []
-    arguments = ["archive", f"--format={git_format}", f"--prefix={archive.prefix}/", archive.commit, *paths]
+    arguments = [
+        "archive",
+        f"--format={archive.format}",
+        f"--prefix={archive.prefix}/",
+        archive.commit,
+        *paths,
+    ]
     async with (
         transferring(repository) as inherited,
         start(
@@ -72,17 +84,10 @@ async def stream(
             configuration=_CONFIGURATION,
             time_limit=time_limit,
             pass_fds=inherited,
+            background=True,
         ) as child,
     ):
-        compressor = _COMPRESSORS.get(archive.format)
-        yield _compressed(child, compressor()) if compressor is not None else child.checked_output()
-
-
-async def _compressed(child: Child, compressor: _Compressor) -> AsyncIterator[bytes]:
-    async for chunk in child.checked_output():
-        if packed := await asyncio.to_thread(compressor.compress, chunk):
-            yield packed
-    yield await asyncio.to_thread(compressor.flush)
+        yield child.checked_output()
 
 
 def _check(repository: Path, archive: Archive) -> None:

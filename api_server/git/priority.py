@@ -1,4 +1,4 @@
-"""Which gits give way to all else on this machine: those of background work, the many, and the long.
+"""Which gits give way to all else on this machine: those of background work, archives, the many, and the long.
 
 A git that somebody waits for has the priority of this process: one that gives way while the processors are busy takes
 three times as long, and spares others a few milliseconds a request. But more of them than there are processors would

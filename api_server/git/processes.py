@@ -223,7 +223,7 @@ async def start(
     `time_limit` is in seconds; when it is over, the whole group is killed and `GitTimeoutError` raised.
     Leaving the block ends whatever still runs: at once, or after `patience` seconds in which git can notice
     the end of its stdin. git and all that it starts inherit the descriptors `pass_fds`, and have its limits.
-    Nobody waits for what is `background`: it gives way to all else from its beginning.
+    What is `background` gives way to all else from its beginning.
     """
     git_dir = [f"--git-dir={repository}"] if repository is not None else []
     loop = asyncio.get_running_loop()

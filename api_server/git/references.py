@@ -24,11 +24,14 @@ _ABBREVIATED_SHA = re.compile(r"[0-9a-f]{7,39}")
 
 @attrs.frozen
 class Resolved:
-    """What a user's ref turned out to be. `name` is the branch's or tag's, or the commit's full SHA."""
+    """What a user's ref turned out to be. `name` is the branch's or tag's, or the commit's full SHA; `is_fixed` if the
+    user named it by all of that SHA, which never means anything else.
+    """
 
     kind: Literal["branch", "tag", "commit"]
     name: str
     commit: str
+    is_fixed: bool = False
 
 
 @attrs.frozen
@@ -93,7 +96,7 @@ def resolve(repository: Repository, revision: str) -> Resolved | None:
     take the tag; here it is the branch (decision D11).
     """
     if _ANY_FULL_SHA.fullmatch(revision):
-        return _resolve_sha(repository, revision.lower())
+        return _resolve_sha(repository, revision.lower(), is_fixed=True)
     if revision == "HEAD":
         return _resolve_branch(repository, default_branch(repository))
     if revision.startswith(BRANCHES):
@@ -175,9 +178,9 @@ def _resolve_tag(repository: Repository, name: str) -> Resolved | None:
     return Resolved("tag", name, found.commit) if found is not None else None
 
 
-def _resolve_sha(repository: Repository, sha: str) -> Resolved | None:
+def _resolve_sha(repository: Repository, sha: str, *, is_fixed: bool = False) -> Resolved | None:
     full = commit_id(repository, sha)
-    return Resolved("commit", full, full) if full is not None else None
+    return Resolved("commit", full, full, is_fixed) if full is not None else None
 
 
 def _reference(repository: Repository, namespace: str, name: str) -> pygit2.Reference | None:

@@ -1,6 +1,7 @@
 """Invitations of groups and projects: endpoints 31-34 (decision D8)."""
 
 import datetime
+from typing import Annotated
 
 import attrs
 from aiohttp import web
@@ -18,18 +19,21 @@ from api_server.web.access import Role
 from api_server.web.answers import json_text, json_value, no_content
 from api_server.web.authorship import author
 from api_server.web.pagination import Paginated, paginated, wanted_page
-from api_server.web.params import UNSET, CommaList, Name, Unset
+from api_server.web.params import KEEPS_BLANKS, UNSET, AtMost, CommaList, Name, Unset
 from api_server.web.routes import Routes
 
 routes = Routes()
+
+#: Nothing but commas is another error than nothing at all.
+Recipient = Annotated[str, AtMost(2**20), KEEPS_BLANKS]
 
 
 @attrs.frozen(kw_only=True)
 class Invite:
     id: str
     access_level: Role
-    email: CommaList[str] | None = None
-    user_id: CommaList[str] | None = None
+    email: CommaList[Recipient] | None = None
+    user_id: CommaList[Recipient] | None = None
     expires_at: datetime.date | None = None
     member_role_id: int | None = None
     invite_source: Name = "invitations-api"

@@ -1,5 +1,6 @@
 """Who is meant by `email` and `user_id` of an invitation, and the words for what went wrong with each."""
 
+import re
 from collections.abc import Mapping, Sequence
 
 import attrs
@@ -9,6 +10,9 @@ from api_server.outbound.mail.letters import is_address
 from api_server.web.errors import ApiError, bad_parameters, bad_request
 
 MOST_RECIPIENTS = 100
+_LABEL = r"[^\W_](?:(?:[^\W_]|-){0,61}[^\W_])?"
+#: What GitLab invites: at most 64 characters before the @, at least two names behind it. Accounts may have less.
+_INVITABLE = re.compile(rf"[^@]{{1,64}}@{_LABEL}(?:\.{_LABEL})+")
 
 TAKEN = "Invite email has already been taken"
 TOO_MANY_LETTERS = "Too many invitations sent in the last hour. Try again later."
@@ -43,7 +47,7 @@ def read(emails: Sequence[str] | None, user_ids: Sequence[str] | None) -> Recipi
     if not all(_is_id(text) for text in ids):
         raise bad_parameters("user_id is invalid")
     found = Recipients(_distinct(emails), [int(text) for text in ids])
-    if not all(is_address(text) for text in found.emails):
+    if not all(is_address(text) and _INVITABLE.fullmatch(text) for text in found.emails):
         raise bad_parameters("email contains an invalid email address")
     if len(found.emails) + len(found.user_ids) > MOST_RECIPIENTS:
         raise RefusedAsAWhole(

@@ -80,7 +80,7 @@ async def create(actor: Actor, transaction: Transaction, source_branch: str, edi
         labels=edit.labels or [],
         source_branch=source_branch,
         target_branch=target_branch,
-        remove_source_branch=bool(edit.remove_source_branch),
+        remove_source_branch=edit.remove_source_branch,
         squash=edit.squash,
     )
     await name_people(transaction, actor.project.id, made.id, edit.people)

@@ -25,8 +25,6 @@ routes = Routes()
 
 PATH = "/projects/{id}/merge_requests"
 ONE = f"{PATH}/{{merge_request_iid}}"
-#: `assignee_ids=` names nobody.
-CLEARED_BY_EMPTY = {"cleared_by_empty": True}
 CHANGE = project(Role.DEVELOPER, opens="repository", changes=True)
 
 
@@ -42,8 +40,8 @@ class CreateMergeRequest:
     remove_source_branch: bool | None = None
     squash: bool | None = None
     assignee_id: int | Unset | None = UNSET
-    assignee_ids: CommaList[int] | Unset | None = attrs.field(default=UNSET, metadata=CLEARED_BY_EMPTY)
-    reviewer_ids: CommaList[int] | Unset | None = attrs.field(default=UNSET, metadata=CLEARED_BY_EMPTY)
+    assignee_ids: CommaList[int] | Unset | None = UNSET
+    reviewer_ids: CommaList[int] | Unset | None = UNSET
 
 
 @attrs.frozen(kw_only=True)
@@ -69,8 +67,8 @@ class UpdateMergeRequest(MergeRequestId):
     remove_source_branch: bool | None = None
     squash: bool | None = None
     assignee_id: int | Unset | None = UNSET
-    assignee_ids: CommaList[int] | Unset | None = attrs.field(default=UNSET, metadata=CLEARED_BY_EMPTY)
-    reviewer_ids: CommaList[int] | Unset | None = attrs.field(default=UNSET, metadata=CLEARED_BY_EMPTY)
+    assignee_ids: CommaList[int] | Unset | None = UNSET
+    reviewer_ids: CommaList[int] | Unset | None = UNSET
     state_event: Literal["close", "reopen"] | None = None
 
 

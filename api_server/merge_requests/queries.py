@@ -141,7 +141,8 @@ CREATE = Query(
     SELECT projects.id, 1 + greatest(projects.greatest_deleted_merge_request_iid, (
             SELECT max(others.iid) FROM merge_requests others WHERE others.project_id = projects.id)),
         %(author_id)s, %(title)s, %(description)s, %(labels)s, %(source_branch)s, %(target_branch)s,
-        %(remove_source_branch)s, coalesce(%(squash)s, projects.squash_option IN ('always', 'default_on')),
+        coalesce(%(remove_source_branch)s, projects.remove_source_branch_after_merge),
+        coalesce(%(squash)s, projects.squash_option IN ('always', 'default_on')),
         %(head_sha)s, %(start_sha)s, %(start_sha)s, %(base_sha)s, %(last_commit)s, %(mergeability)s, %(fast_forward)s,
         %(now)s, %(now)s
     FROM projects WHERE projects.id = %(project_id)s

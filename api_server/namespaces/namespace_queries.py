@@ -10,11 +10,11 @@ from api_server.state.statements import Query
 
 CREATE = """
     INSERT INTO namespaces (kind, owner_id, parent_id, name, path, full_path, full_name, description, visibility,
-        created_at, updated_at)
+        project_creation_level, created_at, updated_at)
     VALUES (%(kind)s, %(owner_id)s, %(parent_id)s, %(name)s, %(path)s, %(full_path)s,
         coalesce((SELECT above.full_name || ' / ' FROM namespaces above WHERE above.id = %(parent_id)s), '')
             || %(name)s,
-        %(description)s, %(visibility)s, %(now)s, %(now)s)
+        %(description)s, %(visibility)s, %(project_creation_level)s, %(now)s, %(now)s)
     RETURNING id
 """
 
@@ -30,12 +30,19 @@ async def create(
     *,
     owner_id: int | None = None,
     description: str | None = None,
+    project_creation_level: str = "developer",
     **values: Any,
 ) -> int:
     """The new id. `above` are the ids of the groups above it, from the root down."""
     parent_id = above[-1] if above else None
     namespace_id: int = await transaction.value(
-        CREATE, kind=kind, parent_id=parent_id, owner_id=owner_id, description=description, **values
+        CREATE,
+        kind=kind,
+        parent_id=parent_id,
+        owner_id=owner_id,
+        description=description,
+        project_creation_level=project_creation_level,
+        **values,
     )
     await transaction.run(SET_LINEAGE, id=namespace_id, above=above)
     return namespace_id

@@ -4,9 +4,11 @@ from typing import NoReturn
 
 from aiohttp import web
 
+from api_server.outbound.destinations import written_url
 from api_server.state.database import MAX_BIGINT
 from api_server.web import context
 from api_server.web.errors import ApiError, bad_parameters
+from api_server.web.spare_slashes import plain
 
 _MOST_DIGITS = 30
 
@@ -26,8 +28,10 @@ def redirect(request: web.Request, current_id: int) -> NoReturn:
     if request.method not in ("GET", "HEAD"):
         raise ApiError(405, {"message": "Non GET methods are not allowed for moved projects"})
     # By its place: clients encode one path in several ways, and a short one may stand in the URL elsewhere.
-    parts = request.rel_url.raw_path.split("/")
+    parts = plain(request.rel_url.raw_path).split("/")
     parts[request.match_info.get_info()["formatter"].split("/").index("{id}")] = str(current_id)
     query = f"?{request.rel_url.raw_query_string}" if request.rel_url.raw_query_string else ""
     url = f"{context.settings(request).base_url}{'/'.join(parts)}{query}"
-    raise web.HTTPMovedPermanently(url, text=f"This resource has been moved permanently to {url}")
+    raise web.HTTPMovedPermanently(
+        written_url(url), text=f"This resource has been moved permanently to {url}"
+    )

@@ -9,7 +9,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from api_server.outbound.addresses import literal_address
 from api_server.outbound.checks import UNRESOLVABLE
-from api_server.outbound.destinations import BlockedError, Destination
+from api_server.outbound.destinations import HTTP_SCHEMES, BlockedError, Destination, parse_destination
 from api_server.outbound.policy import Policy
 
 #: Asked for every new connection, because an administrator may change the settings at any time.
@@ -51,8 +51,9 @@ def create_session(
 ) -> aiohttp.ClientSession:
     """The session for deliveries; requests raise BlockedError where `policy` refuses.
 
-    It keeps no cookies and reads no proxy from the environment. Callers pass `allow_redirects=False`; a
-    redirect that is followed all the same is checked like a first request.
+    It keeps no cookies and reads no proxy from the environment. Callers pass a `written_url`, and
+    `allow_redirects=False`; a redirect that is followed all the same is checked like a first request, and
+    followed as it is written.
     """
     connector = aiohttp.TCPConnector(
         resolver=CheckingResolver(policy, resolver),
@@ -61,21 +62,21 @@ def create_session(
         limit=0,  # who sends much bounds itself, receiver by receiver
     )
 
-    async def check_literal(
+    async def check_text_and_literal(
         request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
-        """Check what the connector never asks its resolver about: hosts that are addresses already."""
-        host = request.url.host or ""
-        address = literal_address(host)
+        """Check what the connector never asks its resolver about: the URL's text, and a host that is an address."""
+        destination = parse_destination(str(request.url), HTTP_SCHEMES)
+        address = literal_address(destination.host)
         if address is not None:
-            destination = Destination(request.url.scheme, str(address), request.url.port or 0)
             (await policy()).check_addresses(destination, [address])
         return await send(request)
 
     return aiohttp.ClientSession(
         connector=connector,
         cookie_jar=aiohttp.DummyCookieJar(),
-        middlewares=(check_literal,),
+        middlewares=(check_text_and_literal,),
+        requote_redirect_url=False,
         timeout=timeout,
         headers={"User-Agent": user_agent},
         trust_env=False,

@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlencode
 
 import aiohttp
 import attrs
 import orjson
+
+from api_server.outbound.destinations import written_url
 
 #: Bytes of an answer: a page of what is stored has a thousand URLs.
 MOST_BYTES = 16 * 2**20
@@ -44,7 +47,7 @@ class EdgeApi:
     ) -> tuple[list[dict[str, Any]], str | None]:
         """What it has stored of URLs whose path begins with `prefix`, and where to go on after it, if more follows."""
         parameters = {"prefix": prefix, "limit": str(limit)} | ({"after": after} if after else {})
-        answer = await self._ask("GET", "/-/stored", params=parameters)
+        answer = await self._ask("GET", f"/-/stored?{urlencode(parameters)}")
         return list(answer["stored"]), answer.get("next")
 
     async def set_back(self, ahead: float) -> None:
@@ -58,7 +61,7 @@ class EdgeApi:
     async def _ask(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         async with self.session.request(
             method,
-            f"{self.url.rstrip('/')}{path}",
+            written_url(f"{self.url.rstrip('/')}{path}"),
             headers={"Authorization": f"Bearer {self.token}"},
             timeout=aiohttp.ClientTimeout(total=self.timeout),
             allow_redirects=False,

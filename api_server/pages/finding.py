@@ -3,6 +3,7 @@
 from typing import NoReturn
 
 from aiohttp import web
+from yarl import URL
 
 from api_server.namespaces.groups.access import GroupAccess, visible_group
 from api_server.namespaces.groups.group import Group
@@ -57,4 +58,4 @@ def _redirect(request: web.Request, old: str, new: str) -> NoReturn:
         raise not_found("Project")
     moved = request.rel_url.raw_path_qs.replace(f"/{url_path(old)}", f"/{url_path(new)}", 1)
     # Kept by nobody: another visitor may not see what has that path now.
-    raise web.HTTPMovedPermanently(moved, headers={"Cache-Control": "no-store"})
+    raise web.HTTPMovedPermanently(URL(moved, encoded=True), headers={"Cache-Control": "no-store"})

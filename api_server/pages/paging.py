@@ -21,11 +21,13 @@ class Pager:
 def pager(request: web.Request, page: Page, listed: Listed) -> Pager:
     """For the page of a list that was read by offset; every other parameter of the address stays."""
     number = page.offset // page.size + 1
-    where = f"Page {number}"
+    where, previous = f"Page {number}", number - 1
     if listed.total is not None and listed.total <= MOST_COUNTED:
-        where += f" of {max(1, -(-listed.total // page.size))}, {plural(listed.total, 'entry', 'entries')}"
+        pages = max(1, -(-listed.total // page.size))
+        where += f" of {pages}, {plural(listed.total, 'entry', 'entries')}"
+        previous = min(previous, pages)
     return Pager(
-        previous=_address(request, number - 1) if number > 1 else None,
+        previous=_address(request, previous) if previous else None,
         next=_address(request, number + 1) if listed.more else None,
         where=where,
     )

@@ -18,23 +18,32 @@ class Account(User):
     password_hash: str | None = attrs.field(repr=False)
 
 
+@attrs.frozen
+class SignedIn(User):
+    """Whoever has a session."""
+
+    #: No reason to judge again what she does.
+    last_activity_on: datetime.date | None = attrs.field(eq=False)
+
+
 FIND_SESSION = Statement(
     """
-    SELECT users.id, users.username, users.name, users.email, users.admin, users.bot
+    SELECT users.id, users.username, users.name, users.email, users.admin, users.bot, users.last_activity_on
     FROM sessions JOIN users ON users.id = sessions.user_id
     WHERE sessions.digest = %(digest)s AND sessions.expires_at > %(now)s AND users.state = 'active'
     """,
-    User,
+    SignedIn,
 )
 
 
-async def user_of_session(database: Executor, digest: bytes) -> User | None:
+async def user_of_session(database: Executor, digest: bytes) -> SignedIn | None:
     return await database.row(FIND_SESSION, digest=digest)
 
 
 CREATE_SESSION = """
     WITH signed_in AS (
         UPDATE users SET last_sign_in_at = coalesce(current_sign_in_at, %(now)s), current_sign_in_at = %(now)s,
+            last_sign_in_ip = coalesce(current_sign_in_ip, %(ip_address)s), current_sign_in_ip = %(ip_address)s,
             sign_in_count = sign_in_count + 1
         WHERE id = %(user_id)s
     )

@@ -20,7 +20,7 @@ from api_server.state.audit_trail import Author
 from api_server.state.database import Transaction
 from api_server.state.secrets import digest
 from api_server.web import context
-from api_server.web.auth import WRITE_SCOPES, Caller
+from api_server.web.auth import WRITE_SCOPES, Caller, note_activity
 from api_server.web.grounds import Ground, rely_on
 from api_server.web.routes import CALLER
 
@@ -83,6 +83,7 @@ async def visitor(request: web.Request) -> Visitor:
     cookie = sent if known else _new_cookie()
     user = await queries.user_of_session(context.database(request), digest(cookie)) if known else None
     if user is not None:
+        await note_activity(request, user.id, user.last_activity_on)
         read = functools.partial(queries.user_of_session, digest=digest(cookie))
         rely_on(request, Ground((f"user:{user.id}",), user, read))
         request[CALLER] = Caller(

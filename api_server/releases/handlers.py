@@ -8,6 +8,7 @@ from aiohttp import web
 
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
+from api_server.outbound.destinations import written_url
 from api_server.releases import changes, entities, queries
 from api_server.releases.changes import NewRelease
 from api_server.releases.links import Link, LinkType
@@ -142,7 +143,7 @@ async def latest_release(request: web.Request, wanted: LatestRelease, found: Pro
     tag = await queries.latest_tag(context.database(request), found.id)
     if tag is None:
         raise _not_found()
-    raise web.HTTPFound(entities.address(request, found, tag, wanted.suffix_path))
+    raise web.HTTPFound(written_url(entities.address(request, found, tag, wanted.suffix_path)))
 
 
 @routes.get(_ONE, access=project(opens="repository"), takes_job_token=True, ignores=OfReads)

@@ -8,6 +8,7 @@ from aiohttp import web
 
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
+from api_server.outbound.destinations import written_url
 from api_server.releases import entities, link_changes, link_queries, queries
 from api_server.releases.handlers import NewLink, OneRelease
 from api_server.releases.links import LinkType
@@ -118,7 +119,7 @@ async def follow_direct_path(request: web.Request, wanted: DirectPath, found: Pr
     url = await link_queries.url_at(context.database(request), found.id, wanted.tag_name, f"/{wanted.path}")
     if url is None:
         raise record_not_found()
-    raise web.HTTPFound(url)
+    raise web.HTTPFound(written_url(url))
 
 
 async def _release(request: web.Request, found: Project, tag: str) -> Release:

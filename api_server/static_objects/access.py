@@ -18,6 +18,7 @@ from common.static_paths import (
     STATIC_OBJECT_TOKEN_HEADER,
     StaticPath,
     StaticPathError,
+    TooLongError,
 )
 
 #: Finds the id of whoever is signed in with the browser that asks; joined by what knows browsers.
@@ -37,9 +38,11 @@ class Reader:
 
 
 def path_of(request: web.Request) -> StaticPath:
-    """What the request names. Raises 404."""
+    """What the request names. Raises 404, and 414 for what is too long."""
     try:
         return static_paths.parse(request.raw_path)
+    except TooLongError:
+        raise web.HTTPRequestURITooLong(text="414 Request-URI Too Long\n") from None
     except StaticPathError as problem:
         raise web.HTTPNotFound(text=f"404 Not Found: {problem}\n") from None
 

@@ -22,7 +22,7 @@ from api_server.static_objects.archive_builds import ARCHIVES, Asker
 from api_server.static_objects.archive_files import TooLargeError
 from api_server.static_objects.freshness import kept
 from api_server.static_objects.raw import SAFETY
-from api_server.web.answers import has_left, quotable
+from api_server.web.answers import attachment, has_left
 from api_server.web.conditional import matches, not_modified
 from api_server.web.errors import ApiError, not_found
 from api_server.web.ranges import wanted_part
@@ -42,7 +42,7 @@ class Wanted:
 
     archive: Archive
     file_name: str
-    ref: str
+    ref: Resolved
 
 
 async def serve(
@@ -94,7 +94,7 @@ async def _sent(
     async with store.opened(repositories(request).path(project.id), archive, file, waiting) as opened:
         headers |= {
             hdrs.CONTENT_TYPE: "application/zip" if archive.format == "zip" else "application/octet-stream",
-            hdrs.CONTENT_DISPOSITION: f'attachment; filename="{quotable(wanted.file_name)}"',
+            hdrs.CONTENT_DISPOSITION: attachment(wanted.file_name, briefly=True),
         }
         part = wanted_part(request, os.fstat(opened.fileno()).st_size, tag)
         return await send_part(request, cut(_read(opened), part), part, headers)
@@ -144,7 +144,7 @@ def _named(project: Project, ref: Resolved, format_: str, inner: str, *, appends
     if inner:
         prefix += f"-{inner.replace('/', '-')}"
     archive = Archive(commit=ref.commit, format=format_, prefix=prefix, path=inner)  # type: ignore[arg-type]
-    return Wanted(archive, f"{prefix}.{format_}", ref.name)
+    return Wanted(archive, f"{prefix}.{format_}", ref)
 
 
 def _plain_name(project: Project, ref: Resolved) -> str:

@@ -6,6 +6,7 @@ from aiohttp import web
 
 from api_server.accounts.settings.values import InstanceSettings, current
 from api_server.namespaces.projects.project import Project
+from api_server.outbound.destinations import written_url
 from api_server.state.secrets import STATIC_OBJECT_TOKEN
 from api_server.static_objects import access, archives, raw
 from api_server.static_objects.access import Reader
@@ -55,5 +56,6 @@ def _to_external_storage(
     if query:
         location += f"?{urlencode(query)}"
     return web.HTTPFound(
-        location, headers={"Cache-Control": "private, no-store", "Referrer-Policy": "no-referrer"}
+        written_url(location),
+        headers={"Cache-Control": "private, no-store", "Referrer-Policy": "no-referrer"},
     )

@@ -8,6 +8,7 @@ from api_server.code.reading import streaming
 from api_server.code.repository import blobs
 from api_server.git import files, references
 from api_server.git.files import Entry
+from api_server.git.references import Resolved
 from api_server.git.repositories import Repository, repositories
 from api_server.namespaces.projects.project import Project
 from api_server.static_objects.access import Reader
@@ -39,7 +40,7 @@ async def serve(
     )
 
 
-def _find(request: web.Request, path: StaticPath, project: Project) -> tuple[Repository, str, Entry]:
+def _find(request: web.Request, path: StaticPath, project: Project) -> tuple[Repository, Resolved, Entry]:
     if not repositories(request).exists(project.id):
         raise web.HTTPNotFound(text="404 Not Found\n")
     repository = repositories(request).open(project.id)
@@ -47,7 +48,7 @@ def _find(request: web.Request, path: StaticPath, project: Project) -> tuple[Rep
     entry = files.find(repository, split[0].commit, split[1]) if split else None
     if split is None or entry is None or not entry.is_blob:
         raise web.HTTPNotFound(text="404 Not Found\n")
-    return repository, split[0].name, entry
+    return repository, split[0], entry
 
 
 def _labelled(found: Label, entry: Entry, wants_inline: bool) -> dict[str, str]:

@@ -11,7 +11,7 @@ import aiohttp
 import attrs
 
 from api_server.outbound.checks import UNRESOLVABLE
-from api_server.outbound.destinations import BlockedError
+from api_server.outbound.destinations import BlockedError, written_url
 from api_server.status_checks.signatures import signature_headers
 
 #: Bytes of an answer that are kept.
@@ -73,7 +73,7 @@ async def send(session: aiohttp.ClientSession, message: Message, now: datetime.d
     started = time.perf_counter()
     try:
         async with session.post(
-            message.url, data=body, headers=headers, allow_redirects=False, timeout=TIMEOUT
+            written_url(message.url), data=body, headers=headers, allow_redirects=False, timeout=TIMEOUT
         ) as response:
             kept = await _beginning(response)
             return Outcome(

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 
 import attrs
-from yarl import URL
 
 from api_server.namespaces.projects.project import Project
+from api_server.outbound.destinations import without_secrets
 from api_server.state import audit_trail
 from api_server.state.audit_trail import Author
 from api_server.state.database import Transaction
@@ -41,7 +41,7 @@ class ServiceAudit:
             message = f"Changed name from {before.name} to {self.name}"
             await self.record("external_status_check_name_updated", message, **details)
         if external_url != before.external_url:
-            old, new = _without_secrets(before.external_url), _without_secrets(external_url)
+            old, new = without_secrets(before.external_url), without_secrets(external_url)
             details = {"change": "external url", "from": old, "to": new}
             message = f"Changed external url from {old} to {new}"
             await self.record("external_status_check_url_updated", message, **details)
@@ -68,10 +68,3 @@ class ServiceAudit:
             yield f"Added protected branch {branch} to {self.name} status check{ending}"
         for branch in sorted(old - new):
             yield f"Removed protected branch {branch} from {self.name} status check"
-
-
-def _without_secrets(url: str) -> str:
-    try:
-        return str(URL(url).with_user(None).with_query(None).with_fragment(None))
-    except ValueError:
-        return ""

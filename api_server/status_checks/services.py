@@ -9,7 +9,7 @@ from aiohttp import web
 from api_server.code.branches.changes import EndOfProtection
 from api_server.namespaces.projects.project import Project
 from api_server.outbound import checks
-from api_server.outbound.destinations import STATUS_CHECK_SCHEMES
+from api_server.outbound.destinations import HTTP_SCHEMES
 from api_server.outbound.outgoing import OUTGOING_POLICY, RESOLVER
 from api_server.state.database import Transaction
 from api_server.state.errors import Conflict
@@ -46,7 +46,7 @@ class Configuration:
 async def why_blocked(request: web.Request, url: str) -> str | None:
     """Why deliveries to `url` would be refused, or None. Not for inside a transaction."""
     policy = await request.config_dict[OUTGOING_POLICY]()
-    return await checks.why_blocked(url, policy, request.config_dict[RESOLVER], schemes=STATUS_CHECK_SCHEMES)
+    return await checks.why_blocked(url, policy, request.config_dict[RESOLVER], schemes=HTTP_SCHEMES)
 
 
 async def create(

@@ -4,6 +4,7 @@ import re
 from functools import lru_cache
 
 from api_server.testing.steering import refused
+from common.static_paths import origin_form
 
 #: Characters of a pattern.
 LONGEST = 1_000
@@ -13,7 +14,7 @@ _ENCODED = re.compile(r"%[0-9A-Fa-f]{2}")
 
 def sent_path(raw_path: str) -> str:
     """The path of a request's target without its query, percent-encoded as it was sent, `%2f` as `%2F`."""
-    path = raw_path.partition("?")[0]
+    path = origin_form(raw_path).partition("?")[0]
     return _ENCODED.sub(lambda code: code[0].upper(), path) if "%" in path else path
 
 

@@ -31,6 +31,8 @@ class Access:
     """A route's rule about its caller."""
 
     who: Literal["anyone", "signed_in", "administrator", "job", "project", "group"]
+    #: Those without credentials may call too; credentials that are sent have to be valid.
+    strangers: bool = attrs.field(default=False, kw_only=True)
 
 
 @attrs.frozen
@@ -51,6 +53,7 @@ class Place(Access, abc.ABC):
 #: No credentials are needed; the route answers everybody, or checks credentials of its own kind (runner tokens).
 ANYONE = Access("anyone")
 SIGNED_IN = Access("signed_in")
+SIGNED_IN_OR_NOT = Access("signed_in", strangers=True)
 ADMINISTRATOR = Access("administrator")
 #: A running job's token.
 JOB = Access("job")

@@ -33,11 +33,10 @@ def has_left(request: web.Request) -> bool:
     return request.transport is None or request.transport.is_closing()
 
 
-def attachment(name: str) -> str:
-    """The `Content-Disposition` (RFC 6266) of what is to be saved as `name`."""
-    return f"attachment; filename=\"{quotable(name)}\"; filename*=UTF-8''{quote(name, safe='')}"
-
-
-def quotable(name: str) -> str:
-    """A file's name as it can stand between quotes in a header field."""
-    return _UNQUOTABLE.sub("_", name.encode("ascii", "replace").decode())
+def attachment(name: str, *, briefly: bool = False) -> str:
+    """Return the `Content-Disposition` (RFC 6266) of something to be saved as `name`: as much of the name as ASCII
+    holds, and all of it. `briefly` leaves out the latter where both are the same.
+    """
+    quotable = _UNQUOTABLE.sub("_", name.encode("ascii", "replace").decode())
+    brief = f'attachment; filename="{quotable}"'
+    return brief if briefly and quotable == name else f"{brief}; filename*=UTF-8''{quote(name, safe='')}"

@@ -116,6 +116,7 @@ async def caller_of_personal_access_token(request: web.Request, token: str) -> C
     now = context.now(request)
     caller = request[TOKEN_OWNER] = _caller_of_token(row, now)
     await _note_use(request, row, now)
+    await note_activity(request, row.user_id, row.last_activity_on)
     return caller
 
 
@@ -204,6 +205,14 @@ async def _note_use(request: web.Request, row: TokenRow, now: datetime.datetime)
     if row.last_used_at is None or now - row.last_used_at > datetime.timedelta(minutes=10):
         async with context.database(request).transaction() as transaction:
             await auth_queries.note_use(transaction, row.id)
+
+
+async def note_activity(request: web.Request, user_id: int, last: datetime.date | None) -> None:
+    """Keeps the day of a user's last use, in UTC; `last` is the one that is known. One write a day is enough."""
+    day = context.now(request).date()
+    if last is None or last < day:
+        async with context.database(request).transaction() as transaction:
+            await auth_queries.note_activity(transaction, user_id, day)
 
 
 def _bearer(request: web.Request) -> str | None:

@@ -19,6 +19,7 @@ class TokenRow:
     revoked: bool
     expires_at: datetime.date | None
     last_used_at: datetime.datetime | None
+    last_activity_on: datetime.date | None
     username: str
     name: str
     email: str
@@ -30,7 +31,7 @@ class TokenRow:
 
 _TOKENS = f"""
     SELECT tokens.id, tokens.user_id, tokens.scopes, tokens.revoked, tokens.expires_at, tokens.last_used_at,
-        users.username, users.name, users.email, users.admin, users.state,
+        users.last_activity_on, users.username, users.name, users.email, users.admin, users.state,
         CASE WHEN settings.values @> '{{"throttle_authenticated_api_enabled": true}}' THEN ARRAY[
             coalesce((settings.values ->> 'throttle_authenticated_api_requests_per_period')::integer, {REQUESTS}),
             coalesce((settings.values ->> 'throttle_authenticated_api_period_in_seconds')::integer, {SECONDS})
@@ -100,6 +101,18 @@ NOTE_USE = """
 
 async def note_use(transaction: Transaction, token_id: int) -> None:
     await transaction.run(NOTE_USE, id=token_id)
+
+
+#: Nobody waits for somebody who holds the row: the next request notes it as well.
+NOTE_ACTIVITY = """
+    UPDATE users SET last_activity_on = %(day)s WHERE id = (
+        SELECT seen.id FROM users seen WHERE seen.id = %(id)s AND seen.last_activity_on IS DISTINCT FROM %(day)s
+        FOR NO KEY UPDATE SKIP LOCKED)
+"""
+
+
+async def note_activity(transaction: Transaction, user_id: int, day: datetime.date) -> None:
+    await transaction.run(NOTE_ACTIVITY, id=user_id, day=day)
 
 
 @attrs.frozen

@@ -45,7 +45,14 @@ UNSET = Unset.UNSET
 
 
 class CommaList(list[ItemT]):
-    """A list that may also be sent as one text with commas: `a,b`, `["a", "b"]` or `k[]=a&k[]=b`."""
+    """A list that may also be sent as one text with commas: `a,b`, `["a", "b"]`, `["a,b"]` or `k[]=a&k[]=b`.
+
+    Blank items count as not sent, so that `k=` and `k[]=` are the empty list of forms.
+    """
+
+
+#: In `CommaList[Annotated[str, AtMost(...), KEEPS_BLANKS]]`: blank items are kept.
+KEEPS_BLANKS = "keeps blanks"
 
 
 @attrs.frozen
@@ -210,20 +217,24 @@ def _list_hook(wanted: Any, converter: Any) -> Hook:
     (item,) = typing.get_args(wanted)
     fill: Hook = converter.get_structure_hook(item)
     takes_commas, has_names = _origin(wanted) is CommaList, attrs.has(item)
+    blanks = (
+        () if KEEPS_BLANKS in getattr(item, "__metadata__", ()) else ("", None) if takes_commas else ("",)
+    )
 
     def structured(value: Any, _type: Any) -> Any:
         if isinstance(value, dict) and has_names:  # k[0][key]=...
             value = list(value.values())
-        if takes_commas and isinstance(value, str):
-            _check_number(value.count(",") + 1)
-            value = [part.strip() for part in value.split(",")]
-        if takes_commas and isinstance(value, int):
-            value = [value]
+        if value == "" and not takes_commas:  # k=
+            value = []
+        if takes_commas:
+            value = _separated(value)
         if not isinstance(value, list):
             raise Refused("is invalid")
         _check_number(len(value))
         items = []
         for index, sent in enumerate(value):
+            if sent in blanks:
+                continue
             try:
                 items.append(fill(sent, item))
             except Exception as problem:
@@ -231,6 +242,18 @@ def _list_hook(wanted: Any, converter: Any) -> Hook:
         return items
 
     return structured
+
+
+def _separated(value: Any) -> Any:
+    """The items of a `CommaList`, also where one text of a list holds several; anything else as it is."""
+    sent = [value] if isinstance(value, (str, int)) else value
+    if not isinstance(sent, list):
+        return value
+    _check_number(sum(item.count(",") + 1 if isinstance(item, str) else 1 for item in sent))
+    items: list[Any] = []
+    for item in sent:
+        items.extend(map(str.strip, item.split(",")) if isinstance(item, str) else [item])
+    return items
 
 
 def _check_number(items: int) -> None:

@@ -97,11 +97,10 @@ async def read(request: web.Request, limit: int) -> bytes:
     return request[_READ]
 
 
-async def ask_for_parts(request: web.Request) -> None:
-    """Before aiohttp takes a body of several parts from the connection. Raises 415 for one that is encoded."""
+def refuse_encoded_parts(request: web.Request) -> None:
+    """Raises 415 for a body of several parts that is encoded."""
     if hdrs.CONTENT_ENCODING in request.headers:
         raise BodyRefused(415, "A body of several parts cannot have a Content-Encoding.")
-    await ask_for_body(request)
 
 
 def _check_length(request: web.Request, limit: int) -> None:

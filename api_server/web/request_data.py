@@ -25,7 +25,7 @@ MAX_DEPTH = 32
 #: Most items and members of all lists and objects of a JSON body together.
 MAX_ELEMENTS = 10_000
 #: Most bytes of what stands before the content of a part.
-_MAX_PART_HEAD = 4096
+MAX_PART_HEAD = 4096
 #: Bytes of a body that takes some milliseconds.
 _LARGE = 2**20
 
@@ -127,7 +127,7 @@ async def _body(request: web.Request, limit: int) -> dict[str, Any]:
         case "application/x-www-form-urlencoded":
             return await _read_by(_form, await request_body.read(request, limit))
         case "multipart/form-data":
-            await request_body.ask_for_parts(request)
+            request_body.refuse_encoded_parts(request)
             body = await request_body.read(request, limit)
             return await _read_by(_form_of_parts, body, request.headers[hdrs.CONTENT_TYPE])
     return {}
@@ -175,37 +175,51 @@ _ENCODED_PART = re.compile(
 
 
 def _form_of_parts(body: bytes, content_type: str) -> dict[str, Any]:
-    return _nested(list(_parts(body, content_type)))
+    try:
+        return _nested(list(_parts(body, boundary_of(content_type))))
+    except ValueError:
+        raise bad_parameters("the form cannot be read") from None
 
 
-def _parts(body: bytes, content_type: str) -> Iterator[tuple[str, Any]]:
+def boundary_of(content_type: str) -> bytes:
+    """What stands between the parts of a body, without its line breaks. Raises ValueError."""
+    boundary = _BOUNDARY.search(content_type)
+    if boundary is None:
+        raise ValueError(content_type)
+    return b"--" + (boundary[1] or boundary[2]).encode()
+
+
+def part_named(head: bytes) -> tuple[str, str | None]:
+    """The name of a part and that of the file in it, None for a field, by what stands before its content. Raises
+    ValueError."""
+    disposition = _DISPOSITION.search(head) if len(head) <= MAX_PART_HEAD else None
+    if disposition is None or not head.lstrip(b" \t").startswith(b"\r\n") or _ENCODED_PART.search(head):
+        raise ValueError(head)
+    named = {
+        name.lower(): re.sub(rb"\\(.)", rb"\1", quoted) or plain
+        for name, quoted, plain in _PART_PARAMETER.findall(disposition[1])
+    }
+    if b"name" not in named:
+        raise ValueError(head)
+    encoded = named.get(b"filename*", b"").rpartition(b"'")[2]
+    file = named.get(b"filename") or unquote_to_bytes(encoded)
+    return named[b"name"].decode(), file.decode(errors="replace") or None
+
+
+def _parts(body: bytes, delimiter: bytes) -> Iterator[tuple[str, Any]]:
     """Names and values of a form of several parts (RFC 7578). A file is an empty mapping, which fits no text: nobody
     takes one here, but it has been sent. aiohttp would take a tenth of a millisecond for each part, and decode it by
-    any codec that its sender names."""
-    boundary = _BOUNDARY.search(content_type)
-    unreadable = bad_parameters("the form cannot be read")
-    if boundary is None:
-        raise unreadable
-    delimiter = b"--" + (boundary[1] or boundary[2]).encode()
+    any codec that its sender names. Raises ValueError."""
     preamble, _, rest = body.partition(delimiter)
     *parts, end = rest.split(b"\r\n" + delimiter, MAX_FIELDS + 1)
     if len(parts) > MAX_FIELDS:
         raise bad_parameters(f"more than {MAX_FIELDS} parameters")
     if not end.startswith(b"--") or (preamble and not preamble.endswith(b"\r\n")):
-        raise unreadable
+        raise ValueError(end)
     for part in parts:
         head, _, value = part.partition(b"\r\n\r\n")
-        disposition = _DISPOSITION.search(head) if len(head) <= _MAX_PART_HEAD else None
-        if disposition is None or not head.lstrip(b" \t").startswith(b"\r\n") or _ENCODED_PART.search(head):
-            raise unreadable
-        told = {
-            name.lower(): quoted or plain for name, quoted, plain in _PART_PARAMETER.findall(disposition[1])
-        }
-        try:
-            name = re.sub(rb"\\(.)", rb"\1", told.pop(b"name")).decode()
-            yield name, {} if any(told.values()) else value.decode()
-        except (KeyError, UnicodeDecodeError):
-            raise unreadable from None
+        name, file = part_named(head)
+        yield name, {} if file else value.decode()
 
 
 async def _json(text: bytes) -> dict[str, Any]:
@@ -218,7 +232,7 @@ async def _json(text: bytes) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         raise bad_parameters("the body is not valid JSON") from None
     if not isinstance(body, dict):
-        raise bad_parameters("the body is not a JSON object")
+        return {}  # as Grape, which takes parameters of an object only: clients send `null` for none
     if _is_too_deep(body):
         raise bad_parameters("Parameters nested too deeply")
     return body

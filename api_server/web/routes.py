@@ -158,8 +158,8 @@ def endpoint(route: Route) -> Callable[[web.Request], Awaitable[web.StreamRespon
         if route.access.who == "anyone":
             limit_body(request, context.settings(request).runner_body_limit)
             await sudo.refuse(request, reads_body=not route.streams_body)
-        else:
-            request[CALLER] = await _caller(request, route)
+        elif (found := await _caller(request, route)) is not None:
+            request[CALLER] = found
 
         async def sent() -> dict[str, Any]:
             return in_url(request) if route.streams_body else await merged(request)
@@ -243,11 +243,21 @@ def caller(request: web.Request) -> Caller:
     return request[CALLER]
 
 
-async def _caller(request: web.Request, route: Route) -> Caller:
+def caller_or_stranger(request: web.Request) -> Caller | auth.Anonymous:
+    """With whose rights the request is made, for routes that strangers may call too."""
+    found: Caller | auth.Anonymous = request.get(CALLER, auth.ANONYMOUS)
+    return found
+
+
+async def _caller(request: web.Request, route: Route) -> Caller | None:
+    """None is a stranger, where the route is for them too."""
     of_job, reads_body = route.access.who == "job", not route.streams_body
     found = await auth.authenticate(
         request, takes_job_token=of_job or route.takes_job_token, reads_body=reads_body
     )
+    if found is None and route.access.strangers:
+        await sudo.refuse(request, reads_body=reads_body)
+        return None
     if found is None:
         raise unauthorized()
     request[CALLER] = found  # also of what is refused the log tells who asked

@@ -5,6 +5,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from api_server.web import dates
+
 _TRUE = frozenset({"true", "t", "1", "y", "yes", "on"})
 _FALSE = frozenset({"false", "f", "0", "n", "no", "off"})
 
@@ -58,17 +60,21 @@ def _is_unicode(text: str) -> bool:
 
 
 def date(value: Any, _type: Any) -> datetime.date:
-    try:
-        return datetime.date.fromisoformat(value) if len(value) == 10 else moment(value, None).date()
-    except (TypeError, ValueError):
-        raise Refused("is invalid") from None
+    """The day as it is written, whatever the zone of a time behind it."""
+    return _moment(value).date()
 
 
 def moment(value: Any, _type: Any) -> datetime.datetime:
     try:
-        moment = datetime.datetime.fromisoformat(value)
-        return (moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)).astimezone(datetime.UTC)
-    except (TypeError, ValueError, OverflowError):
+        return _moment(value).astimezone(datetime.UTC)
+    except OverflowError:
+        raise Refused("is invalid") from None
+
+
+def _moment(value: Any) -> datetime.datetime:
+    try:
+        return dates.moment(value)
+    except (AttributeError, TypeError, ValueError, OverflowError):
         raise Refused("is invalid") from None
 
 

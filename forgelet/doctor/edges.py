@@ -9,6 +9,7 @@ import aiohttp
 from yarl import URL
 
 from api_server.accounts.settings import values
+from api_server.outbound.destinations import written_url
 from api_server.outbound.edge_api import EdgeApi, EdgeRefuses
 from api_server.settings import Settings
 from api_server.state import secret_key
@@ -41,7 +42,7 @@ async def _edge(api: EdgeApi) -> list[Finding]:
     shown = str(URL(api.url).with_user(None))
     try:
         async with api.session.get(
-            f"{api.url.rstrip('/')}{LIVENESS}", timeout=aiohttp.ClientTimeout(total=api.timeout)
+            written_url(f"{api.url.rstrip('/')}{LIVENESS}"), timeout=aiohttp.ClientTimeout(total=api.timeout)
         ) as answer:
             living, date = answer.status == 200, answer.headers.get("Date")
         status = await api.status() if living else {}

@@ -40,14 +40,16 @@ def abuse(attacks: tuple[str, ...], seconds: int, *, compares: bool) -> None:
 
 def _grow(names: tuple[str, ...]) -> bool:
     """Whether an aim was missed."""
-    missed = False
+    growths = []
     with prepared(click.echo, Sizes(large=2**20)) as ground:
         click.echo(f"\n{growing.HEADING}")
         for name in names or INPUTS:
             growth = growing.grown(name, ground)
             click.echo(growth)
-            missed = missed or bool(growth.misses)
-    return missed
+            growths.append(growth)
+    longest = max(growths, key=lambda growth: growth.step)
+    click.echo(f"\nLongest step of an event loop: {longest.step * 1000:.0f} ms in {longest.name}.")
+    return any(growth.misses for growth in growths)
 
 
 def _attack(attacks: tuple[str, ...], seconds: int) -> bool:
@@ -58,12 +60,13 @@ def _attack(attacks: tuple[str, ...], seconds: int) -> bool:
         click.echo(
             f"\nQuiet: {quiet.percentile_99 * 1000:.0f} ms for 99 % of {len(quiet.seconds)} answers.\n\n{HEADING}"
         )
-        missed = False
+        outcomes = []
         for name in attacks or ATTACKS:
-            outcome = made(name, ground, seconds, quiet, before)
-            click.echo(outcome)
-            missed = missed or bool(outcome.misses)
-    return missed
+            outcomes.append(made(name, ground, seconds, quiet, before))
+            click.echo(outcomes[-1])
+    longest = max(outcomes, key=lambda outcome: outcome.step)
+    click.echo(f"\nLongest step of an event loop: {longest.step * 1000:.0f} ms in {longest.name}.")
+    return any(outcome.misses for outcome in outcomes)
 
 
 abuse(prog_name="scripts/abuse/run")

@@ -6,10 +6,12 @@ import subprocess
 import sys
 from collections import Counter
 
+import aiohttp
+
 from scripts.abuse import innocent
 from scripts.abuse.ground import Ground
-from scripts.abuse.report import Outcome
-from scripts.abuse.watching import Held
+from scripts.abuse.report import LEFT, Outcome
+from scripts.abuse.watching import Held, longest_step
 
 #: How long is waited for what an attack has left behind to go away.
 SETTLE_SECONDS = 60
@@ -69,14 +71,23 @@ async def _beside(ground: Ground, attacker: "subprocess.Popen[str] | None", seco
     """What the innocent client feels for this long, or until the attacker has failed."""
     felt = innocent.Felt()
     work = asyncio.create_task(innocent.work(ground.innocent_urls, ground.innocent, felt))
-    for _ in range(seconds * 10):
-        await asyncio.sleep(0.1)
-        if attacker is not None and attacker.poll() is not None:
-            break
-    # An answer that is waited for is part of what was felt.
-    await asyncio.wait({work}, timeout=0.1)
-    work.cancel()
-    await asyncio.wait({work})
+    servers = {ground.place.api_url: ground.api, ground.place.edge_url: ground.edge}
+    async with aiohttp.ClientSession() as http:
+        looking = [
+            asyncio.create_task(longest_step(http, f"{url}/-/liveness", server.pid))
+            for url, server in servers.items()
+        ]
+        for _ in range(seconds * 10):
+            await asyncio.sleep(0.1)
+            if attacker is not None and attacker.poll() is not None:
+                break
+        # An answer that is waited for is part of what was felt.
+        await asyncio.wait({work}, timeout=0.1)
+        for task in (work, *looking):
+            task.cancel()
+        await asyncio.wait({work})
+        for server, task in zip(servers.values(), looking, strict=True):
+            server.peak.step = await task
     return felt
 
 
@@ -85,7 +96,9 @@ async def _settled(ground: Ground, before: tuple[Held, Held]) -> tuple[Held, Hel
     for _ in range(SETTLE_SECONDS * 2):
         after = ground.held()
         if all(
-            now.children <= then.children and now.descriptors <= then.descriptors
+            now.children <= then.children
+            and now.descriptors <= then.descriptors
+            and now.memory <= then.memory + LEFT
             for now, then in zip(after, before, strict=True)
         ):
             break

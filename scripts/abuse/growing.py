@@ -1,8 +1,6 @@
 """How what an input costs grows with it: the server's processor time, and the memory that it takes."""
 
 import asyncio
-import contextlib
-from pathlib import Path
 
 import aiohttp
 import attrs
@@ -11,7 +9,7 @@ from scripts.abuse.ground import Ground
 from scripts.abuse.inputs import INPUTS
 from scripts.abuse.jobs import Request
 from scripts.abuse.place import session
-from scripts.abuse.watching import Watched, megabytes, resident
+from scripts.abuse.watching import Watched, longest_step, megabytes, resident, seconds
 
 #: The parts of the largest input that are sent, and how often each.
 SHARES = (4, 2, 1)
@@ -28,7 +26,7 @@ MEMORY = 100 * 2**20
 REST_SECONDS = 30.0
 #: The time in which background tasks have begun.
 LATER_SECONDS = 2.0
-_PING_SECONDS, _LOOK_SECONDS = 0.02, 0.1
+_LOOK_SECONDS = 0.1
 
 HEADING = f"{'input':22}{'kB':>9}{'n ms':>9}{'2n ms':>9}{'4n ms':>9}{'step ms':>9}{'MB more':>9}  status"
 
@@ -53,13 +51,18 @@ class Growth:
     costs: list[Cost]
 
     @property
+    def step(self) -> float:
+        """The longest of the event loop, in seconds of the processor."""
+        return max(cost.step for cost in self.costs)
+
+    @property
     def misses(self) -> list[str]:
         """The aims that were not met."""
         first, last = self.costs[0], self.costs[-1]
         most = max(LEAST_SECONDS, GROWS * first.cpu * last.size / first.size)
         found = {
             "grows faster than its bytes": last.cpu > most,
-            "step": max(cost.step for cost in self.costs) > STEP_SECONDS,
+            "step": self.step > STEP_SECONDS,
             "memory": max(cost.memory for cost in self.costs) > MEMORY,
         }
         return [aim for aim, missed in found.items() if missed]
@@ -67,10 +70,9 @@ class Growth:
     def __str__(self) -> str:
         last = self.costs[-1]
         times = "".join(f"{cost.cpu * 1000:9.1f}" for cost in self.costs)
-        step = max(cost.step for cost in self.costs)
         missed = f"  MISSED {', '.join(self.misses)}" if self.misses else ""
         return (
-            f"{self.name:22}{last.size / 1000:9.1f}{times}{step * 1000:9.1f}"
+            f"{self.name:22}{last.size / 1000:9.1f}{times}{self.step * 1000:9.1f}"
             f"{megabytes(max(cost.memory for cost in self.costs)):>9}  {last.status}{missed}"
         )
 
@@ -99,50 +101,23 @@ async def _cost(
 ) -> Cost:
     """`later`, background tasks work on what the request has ended."""
     base = ground.place.edge_url if server is ground.edge else ground.place.api_url
-    before, used = resident(server.pid), _seconds(server.pid)
+    before, used = resident(server.pid), seconds(server.pid)
     with server:
-        pinging = asyncio.create_task(_longest_step(http, f"{base}/-/liveness", server.pid))
-        await asyncio.sleep(2 * _PING_SECONDS)
+        pinging = asyncio.create_task(longest_step(http, f"{base}/-/liveness", server.pid))
+        await asyncio.sleep(_LOOK_SECONDS)
         status = await request.send(http)
         await asyncio.sleep(LATER_SECONDS if later else 0)
         await _at_rest(server.pid)
         pinging.cancel()
         step = await pinging
-    cpu = _seconds(server.pid) - used
+    cpu = seconds(server.pid) - used
     return Cost(request.size, cpu, step, max(server.peak.memory - before, 0), status)
 
 
 async def _at_rest(pid: int) -> None:
     """Wait until the server does next to nothing: it may work on after its answer."""
     for _ in range(round(REST_SECONDS / _LOOK_SECONDS)):
-        before = _seconds(pid)
+        before = seconds(pid)
         await asyncio.sleep(_LOOK_SECONDS)
-        if _seconds(pid) - before < _LOOK_SECONDS / 4:
+        if seconds(pid) - before < _LOOK_SECONDS / 4:
             return
-
-
-async def _longest_step(http: aiohttp.ClientSession, url: str, pid: int) -> float:
-    """Ask until cancelled; the most that the event loop has computed before an answer, in seconds of the processor."""
-    longest = 0.0
-    with contextlib.suppress(asyncio.CancelledError):
-        while True:
-            began = _loop_seconds(pid)
-            async with http.get(url) as answer:
-                await answer.read()
-            longest = max(longest, _loop_seconds(pid) - began)
-            await asyncio.sleep(_PING_SECONDS)
-    return longest
-
-
-def _seconds(pid: int) -> float:
-    """Seconds of the processor that a process has used (Linux)."""
-    return sum(map(_of_thread, Path(f"/proc/{pid}/task").iterdir()))
-
-
-def _loop_seconds(pid: int) -> float:
-    """Those of its first thread, which runs the event loop."""
-    return _of_thread(Path(f"/proc/{pid}/task/{pid}"))
-
-
-def _of_thread(thread: Path) -> float:
-    return int((thread / "schedstat").read_text().split()[0]) / 1e9

@@ -1,29 +1,35 @@
-"""What the processes under attack hold: memory, children, descriptors (Linux)."""
+"""What the processes under attack hold and compute: memory, children, descriptors, steps (Linux)."""
 
+import asyncio
 import contextlib
 import re
 import threading
 from pathlib import Path
 
+import aiohttp
 import attrs
 
 SAMPLE_SECONDS = 0.05
+_PING_SECONDS = 0.02
 _MIB = 2**20
 
 
 @attrs.frozen
 class Held:
-    """At one moment: child processes of a server, and its open descriptors."""
+    """At one moment: child processes of a server, its open descriptors, and bytes of its memory."""
 
     children: int
     descriptors: int
+    memory: int = 0
 
 
 @attrs.define
 class Peak:
-    """The most that was seen while an attack went on: bytes of the server, and of its children together."""
+    """The most that was seen while an attack went on: bytes of the server, and of its children together; and what its
+    event loop computed before it answered, in seconds of the processor."""
 
     memory: int = 0
+    step: float = 0.0
     children: int = 0
     children_memory: int = 0
 
@@ -53,7 +59,7 @@ class Watched:
             descriptors = len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
         except FileNotFoundError:
             raise ProcessLookupError(f"The server {self.pid} has ended.") from None
-        return Held(len(descendants(self.pid)), descriptors)
+        return Held(len(descendants(self.pid)), descriptors, resident(self.pid))
 
     def _look(self) -> None:
         while not self._over.wait(SAMPLE_SECONDS):
@@ -100,3 +106,31 @@ def resident(pid: int) -> int:
         status = Path(f"/proc/{pid}/status").read_text()
         return sum(int(kilobytes) for kilobytes in re.findall(r"Rss(?:Anon|Shmem):\s+(\d+)", status)) * 1024
     return 0
+
+
+async def longest_step(http: aiohttp.ClientSession, url: str, pid: int) -> float:
+    """Ask until cancelled; the most that the event loop has computed before an answer, in seconds of the processor."""
+    longest = 0.0
+    with contextlib.suppress(asyncio.CancelledError):
+        while True:
+            began = loop_seconds(pid)
+            with contextlib.suppress(aiohttp.ClientError, OSError):
+                async with http.get(url) as answer:
+                    await answer.read()
+                longest = max(longest, loop_seconds(pid) - began)
+            await asyncio.sleep(_PING_SECONDS)
+    return longest
+
+
+def seconds(pid: int) -> float:
+    """Seconds of the processor that a process has used."""
+    return sum(map(_of_thread, Path(f"/proc/{pid}/task").iterdir()))
+
+
+def loop_seconds(pid: int) -> float:
+    """Those of its first thread, which runs the event loop."""
+    return _of_thread(Path(f"/proc/{pid}/task/{pid}"))
+
+
+def _of_thread(thread: Path) -> float:
+    return int((thread / "schedstat").read_text().split()[0]) / 1e9

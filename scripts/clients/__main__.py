@@ -1,4 +1,5 @@
-"""Runs the tests of a public GitLab client against a forgelet of its own, and compares with what was written down."""
+"""Runs the tests of a public GitLab client, or a program of ours that uses one, against a forgelet of its own, and
+compares with what was written down."""
 
 import sys
 import tempfile
@@ -14,25 +15,35 @@ from scripts.clients.suites import SUITES
 
 @click.command(cls=Command)
 @click.argument("suite", type=click.Choice(sorted(SUITES)))
-@click.argument("checkout", type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path))
-def clients(suite: str, checkout: Path) -> None:
-    """Runs the tests of SUITE in CHECKOUT, a checkout of that client with what its tests need installed in it.
+@click.argument(
+    "folder", default=".", type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path)
+)
+def clients(suite: str, folder: Path) -> None:
+    """Runs the tests of SUITE in FOLDER, a checkout of that client with what its tests need installed in it.
 
     \b
     python-gitlab  its functional tests; installed, with requirements-docker.txt, into .venv of the checkout
     gitbeaker      its end-to-end tests with Node; `pnpm install` and `pnpm build` done in the checkout
     perl           the live tests of GitLab::API::v4; Perl with what its cpanfile names
 
+    Or a program of ours, which makes the calls of a client that is installed in FOLDER, or on the machine.
+
+    \b
+    ruby-gitlab, go-gitlab, git-lfs                        of Debian's packages; without FOLDER
+    dulwich, ansible (with python-gitlab)                  in a virtual environment
+    isomorphic-git, semantic-release,
+    mcp-gitlab, mcp-server-gitlab                          in a folder of npm
+
     Ends with status 1 where the outcome is not what scripts/clients/expected/SUITE.toml says.
     """
     tests = SUITES[suite]
-    tests.check(checkout)
+    tests.check(folder)
     try:
         with (
-            tempfile.TemporaryDirectory(prefix="forgelet-clients-") as folder,
-            starting.running("--no-edge") as forgelet,
+            tempfile.TemporaryDirectory(prefix="forgelet-clients-") as reports,
+            starting.running("--no-edge", *tests.options) as forgelet,
         ):
-            outcomes = tests.run(checkout, forgelet, Path(folder))
+            outcomes = tests.run(folder, forgelet, Path(reports))
     except starting.CannotStart as problem:
         raise Mistake(str(problem)) from None
     written = expected.read(suite)

@@ -1,4 +1,5 @@
-"""What is written down of each suite: which tests are known to fail, and why; how many of each file pass."""
+"""What is written down of each suite: which tests are known to fail, and why; how many of each file pass, or where the
+program is ours, which calls work."""
 
 import tomllib
 from collections.abc import Iterable
@@ -21,13 +22,15 @@ class Reason:
 
 @attrs.frozen
 class Expected:
-    """`client` has its version; `passed` and `skipped` are numbers of tests by file."""
+    """`client` has its version; `passed` and `skipped` are numbers of tests by file. Of a program of ours, `calls` are
+    those that work, by their area."""
 
     client: str
     tests: str
     passed: dict[str, int]
     skipped: dict[str, int]
     reasons: list[Reason]
+    calls: dict[str, list[str]] = attrs.field(factory=dict)
 
     @property
     def failing(self) -> dict[str, Reason]:
@@ -39,7 +42,8 @@ def read(suite: str) -> Expected:
     with (FOLDER / f"{suite}.toml").open("rb") as file:
         said: dict[str, Any] = tomllib.load(file)
     reasons = [Reason(**one) for one in said.pop("failing", [])]
-    return Expected(**{"passed": {}, "skipped": {}} | said, reasons=reasons)
+    passed = {area: len(calls) for area, calls in said.get("calls", {}).items()}
+    return Expected(**{"passed": passed, "skipped": {}} | said, reasons=reasons)
 
 
 def section(suites: Iterable[str]) -> str:
@@ -57,12 +61,13 @@ def _parts(written: Expected) -> list[str]:
     passed, skipped = sum(written.passed.values()), sum(written.skipped.values())
     rows.append(f"| all | {passed} | {len(failed)} | {skipped} |")
     reasons = sorted(written.reasons, key=lambda reason: -len(reason.tests))
-    return [
+    file, what = ("Area", "calls") if written.calls else ("File", "tests")
+    parts = [
         f"### {written.client}",
         written.tests,
-        "\n".join(["| File | Passed | Failed | Skipped |", "|---|---|---|---|", *rows]),
-        "\n".join(
-            ["| Why tests fail | How many |", "|---|---|"]
-            + [f"| {reason.why} | {len(reason.tests)} |" for reason in reasons]
-        ),
+        "\n".join([f"| {file} | Passed | Failed | Skipped |", "|---|---|---|---|", *rows]),
     ]
+    if reasons:
+        table = [f"| {reason.why} | {len(reason.tests)} |" for reason in reasons]
+        parts.append("\n".join([f"| Why {what} fail | How many |", "|---|---|", *table]))
+    return parts

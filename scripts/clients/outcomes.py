@@ -97,5 +97,38 @@ def _leaves(file: str, lines: list[str]) -> Iterator[Outcome]:
         yield Outcome(file, name, result)
 
 
+def from_calls(printed: str, status: int, said: str) -> list[Outcome]:
+    """Of what one of our programs printed: a line for each call, with its fields between tabs: `ok` or `failed`, area,
+    call, and where it failed why. `status` is that with which it ended, `said` what it wrote to its standard error."""
+    found = []
+    for line in printed.splitlines():
+        word, area, call, *message = line.split("\t", 3)
+        found.append(
+            Outcome(area, call, "passed" if word == "ok" else "failed", _one_line(" ".join(message)))
+        )
+    if status:
+        found.append(Outcome("program", "its end", "failed", f"ended with {status}: {_one_line(said)}"))
+    return found
+
+
+def from_playbook(printed: str, said: str, *, changes_nothing: bool) -> list[Outcome]:
+    """Of what Ansible's callback `json` printed: an outcome for each task, whose name is its area and what it does.
+    Where it `changes_nothing`, a change is a failure."""
+    try:
+        (play,) = json.loads(printed)["plays"]
+    except ValueError:
+        return [Outcome("program", "its end", "failed", _one_line(said or printed))]
+    found = []
+    for task in play["tasks"]:
+        area, _, call = task["task"]["name"].partition(": ")
+        answer = task["hosts"]["localhost"]
+        message = _one_line(str(answer.get("exception", answer.get("msg", "")))[-200:])
+        if changes_nothing:
+            call, message = f"{call}, once more", message if answer.get("failed") else "changed again"
+        failed = answer.get("failed") or (changes_nothing and answer["changed"])
+        found.append(Outcome(area, call, "failed", message) if failed else Outcome(area, call, "passed"))
+    return found
+
+
 def _one_line(text: str) -> str:
     return " ".join(text.split())[:200]

@@ -24,8 +24,10 @@ def table(outcomes: Sequence[Outcome]) -> str:
 
 def changes(outcomes: Sequence[Outcome], written: Expected) -> list[str]:
     """A line for each test that fails and is not known to, or is known to and does not, and for each file of which
-    more or fewer tests pass or are skipped than was written down."""
-    return [*_of_tests(outcomes, written), *_of_files(outcomes, written)]
+    more or fewer tests pass or are skipped than was written down; of a program of ours, for each call that is new or
+    gone."""
+    others = _of_calls if written.calls else _of_files
+    return [*_of_tests(outcomes, written), *others(outcomes, written)]
 
 
 def _of_tests(outcomes: Sequence[Outcome], written: Expected) -> Iterator[str]:
@@ -49,3 +51,11 @@ def _of_files(outcomes: Sequence[Outcome], written: Expected) -> Iterator[str]:
         for file in sorted({file for file, kind in now if kind == result} | set(then)):
             if now[file, result] != then.get(file, 0):
                 yield f"{file}: {now[file, result]} {result}, not {then.get(file, 0)}"
+
+
+def _of_calls(outcomes: Sequence[Outcome], written: Expected) -> Iterator[str]:
+    made = {outcome.name: outcome.result for outcome in outcomes}
+    calls = [f"{area}::{call}" for area, calls in written.calls.items() for call in calls]
+    yield from (f"GONE: {call}" for call in calls if call not in made)
+    known = {*calls, *written.failing}
+    yield from (f"NEW: {name}" for name, result in made.items() if result == "passed" and name not in known)

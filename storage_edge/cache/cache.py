@@ -148,6 +148,8 @@ class Cache:
             return Missing()
         if request.method == "HEAD":
             return await self._head(request, stale)
+        if request.directives.no_store:  # nobody else gets what this request brings, nor waits for it
+            return await self._lead(request, self._start(request, stale, joinable=False), stale)
         clock = asyncio.get_running_loop().time
         since = clock()
         while (flight := self._flights.asking(request.uri)) is not None:
@@ -179,10 +181,15 @@ class Cache:
         return self._from_flight(landing, flight, outcome, stale, leads=False)
 
     def _start(
-        self, request: EdgeRequest, stale: StoredResponse | None, *, in_background: bool = False
+        self,
+        request: EdgeRequest,
+        stale: StoredResponse | None,
+        *,
+        in_background: bool = False,
+        joinable: bool = True,
     ) -> Flight:
         flight = Flight(request.uri, self._store.ledger.epoch, in_background=in_background)
-        self._flights.start(flight, self._fetcher.fly(flight, request, stale))
+        self._flights.start(flight, self._fetcher.fly(flight, request, stale), joinable=joinable)
         return flight
 
     async def _lead(self, request: EdgeRequest, flight: Flight, stale: StoredResponse | None) -> Answer:
@@ -254,10 +261,15 @@ class Cache:
             reader.close()
             raise
         reader.close()
-        return await self._replace_for_user(request, response, requested, epoch)
+        return await self._replace_for_user(request, response, requested, stored, epoch)
 
     async def _replace_for_user(
-        self, request: EdgeRequest, response: OriginResponse, requested: float, epoch: int
+        self,
+        request: EdgeRequest,
+        response: OriginResponse,
+        requested: float,
+        stored: StoredResponse,
+        epoch: int,
     ) -> Answer:
         """The origin has something else for this user: another version of the object, or a refusal."""
         if request.method == "HEAD":
@@ -265,8 +277,8 @@ class Cache:
         flight = Flight(request.uri, epoch)
         self._flights.start(
             flight,
-            self._fetcher.land(flight, request, response, requested),
-            joinable=epoch == self._store.ledger.epoch,
+            self._fetcher.land(flight, request, response, requested, stored),
+            joinable=epoch == self._store.ledger.epoch and stored.may_be_displaced_by(response.status),
         )
         return await self._lead(request, flight, None)
 

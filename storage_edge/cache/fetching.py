@@ -78,7 +78,7 @@ class Fetcher:
             flight.land(Kept(new, validated=True))
             await self.store.update(stale, new)
         else:
-            await self.land(flight, request, response, requested)
+            await self.land(flight, request, response, requested, stale)
 
     async def _fly_with_copy(self, flight: Flight, request: EdgeRequest) -> bool:
         """Asks whether the shared tier's copy is still right; False when there is none, or none that can be used."""
@@ -106,10 +106,16 @@ class Fetcher:
         return True
 
     async def land(
-        self, flight: Flight, request: EdgeRequest, response: OriginResponse, requested: float
+        self,
+        flight: Flight,
+        request: EdgeRequest,
+        response: OriginResponse,
+        requested: float,
+        known: StoredResponse | None = None,
     ) -> None:
-        """Keeps a response while it arrives, or hands it to the leader."""
-        stored, spool = self._to_keep(flight, request, response, requested)
+        """Keeps a response while it arrives, or hands it to the leader. `known` is what is stored already."""
+        may_be_kept = known is None or known.may_be_displaced_by(response.status)
+        stored, spool = self._to_keep(flight, request, response, requested) if may_be_kept else (None, None)
         if stored is None or spool is None:
             self.flights.close_to_joiners(flight)
             if response.status >= 500:

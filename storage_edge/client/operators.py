@@ -219,7 +219,7 @@ def _shown(one: Listed, now: float) -> dict[str, Any]:
 
 def _kind(target: str) -> str | None:
     try:
-        return static_paths.parse("/" + target.partition("://")[2].partition("/")[2]).kind.value
+        return static_paths.parse(target).kind.value
     except static_paths.StaticPathError:
         return None
 

@@ -8,6 +8,8 @@ from typing import Final
 
 import attrs
 
+from common.heads import is_host
+
 #: Fields, by lower-case name, that change neither the answer nor the connection, or that are read here; each may come
 #: once. Not among them: conditions, ranges, directives, credentials and cookies, what announces a body or asks for
 #: another protocol, and whatever is unknown.
@@ -96,4 +98,4 @@ def _fields(lines: list[bytes]) -> dict[bytes, bytes] | None:
         fields[name] = value
     connection = fields.get(b"connection")
     stays_open = connection is None or connection.strip(b" ").lower() == b"keep-alive"
-    return fields if stays_open and b"host" in fields else None
+    return fields if stays_open and is_host(fields.get(b"host", b"/").strip(b" ")) else None

@@ -84,6 +84,17 @@ def decide(request: RequestFacts, status: int, headers: Headers, policy: Policy)
     return Storage.SHARED if policy.lifetime > 0 or can_be_validated else Storage.NONE
 
 
+def may_displace(status: int, stored_status: int, *, stored_is_private: bool) -> bool:
+    """Whether a response that may be stored takes the place of one that the same requests select.
+
+    A 2xx always does: it was made for whoever may use it. Another answer to a private object was made for
+    somebody without a token (see `decide`), whom the object was never for. An error is about the origin.
+    """
+    if 200 <= status < 300:
+        return True
+    return not stored_is_private and (status < 500 or stored_status >= 500)
+
+
 def end_to_end(headers: Headers) -> CIMultiDict[str]:
     """The fields of a response that may be stored, without cookies (RFC 9110 7.6.1, RFC 9111 3.1)."""
     dropped = _DROPPED

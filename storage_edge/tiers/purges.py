@@ -7,7 +7,6 @@ import attrs
 import cattrs
 
 from common import static_paths
-from storage_edge.request_rules import origin_form
 
 #: Purges that are remembered; what began before the oldest of them is not stored.
 REMEMBERED: Final = 4096
@@ -125,7 +124,7 @@ def parse(document: object, origin: str) -> Purge:
 
 def _target(url: str) -> str:
     try:
-        return static_paths.parse(origin_form(url)).target
+        return static_paths.parse(url).target
     except static_paths.StaticPathError as error:
         raise PurgeRequestError(f"A URL cannot be purged: {error}.") from None
 

@@ -132,9 +132,11 @@ class Store:
         return next((s for s in variants if selection.matches(s.selected, request)), None)
 
     async def save(self, stored: StoredResponse, spool: Spool, saved: Saved | None = None) -> None:
-        """Keeps a response whose body has arrived, unless a purge concerned it meanwhile. `saved` is told when it is on
-        disk, which is a moment later where the body is in memory.
+        """Keeps a response whose body has arrived, unless a purge concerned it meanwhile, or it may not displace what
+        is there. `saved` is told when it is on disk, which is a moment later where the body is in memory.
         """
+        if not await self._may_displace(stored):
+            return
         self._used.pop(stored.target, None)  # that was another response
         if not spool.in_memory:
             await self._save_file(stored, spool, saved)
@@ -148,6 +150,18 @@ class Store:
             self.unsaved.add(Unsaved(stored, body, spool.room.displace, saved))
             if self.unsaved.is_full:
                 await self.unsaved.flush()
+        else:
+            await self.unsaved.settle(stored.target)
+            if self.disk.has(stored.target):
+                await self._on_disk(None, self.disk.remove, stored)
+
+    async def _may_displace(self, stored: StoredResponse) -> bool:
+        """Whether nothing that is there by now has to stay (see `storing.may_displace`)."""
+        if 200 <= stored.status < 300:
+            return True
+        selecting = {name: value for name, value in stored.selected if value is not None}
+        known = await self.find(stored.target, selecting)
+        return known is None or known.may_be_displaced_by(stored.status)
 
     async def _save_file(self, stored: StoredResponse, spool: Spool, saved: Saved | None) -> None:
         if not spool.is_kept:

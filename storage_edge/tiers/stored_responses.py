@@ -87,6 +87,10 @@ class StoredResponse:
         mine = (self.status, self.times, self.selected, self.headers)
         return mine == (other.status, other.times, other.selected, other.headers)
 
+    def may_be_displaced_by(self, status: int) -> bool:
+        """Whether a response with this status takes its place (see `storing.may_displace`)."""
+        return storing.may_displace(status, self.status, stored_is_private=self.private)
+
     @property
     def conditions(self) -> dict[str, str]:
         """Request fields that ask the origin whether it is still right."""

@@ -24,6 +24,8 @@ SEGMENT = st.text(st.characters(codec="utf-8", exclude_characters="/\\\0"), min_
         ("/group/app/-/archive/x/raw/y/app.tar", Kind.ARCHIVE, "group/app", "x/raw/y/app.tar"),
         ("/group/app/-/raw/x/-/archive/y.zip", Kind.RAW, "group/app", "x/-/archive/y.zip"),
         ("/group/app/-/raw/main/a%20b%2Bc", Kind.RAW, "group/app", "main/a b+c"),
+        ("http://example.org/group/app/-/raw/main/x", Kind.RAW, "group/app", "main/x"),
+        ("HTTPS://[::1]:8080/group/app/-/archive/main/x.zip", Kind.ARCHIVE, "group/app", "main/x.zip"),
     ],
 )
 def test_the_first_marker_decides(target: str, kind: Kind, project: str, rest: str) -> None:
@@ -59,6 +61,11 @@ def test_the_first_marker_decides(target: str, kind: Kind, project: str, rest: s
         "/group/app/-/raw/main/%ff",
         "/group/app/-/raw/main/x#y",
         "/group/app/-/raw/main/é",
+        "http://example.org",
+        "http://example.org?/group/app/-/raw/main/x",
+        "http:/group/app/-/raw/main/x",
+        "ftp://example.org/group/app/-/raw/main/x",
+        "//example.org/group/app/-/raw/main/x",
         "/group/app/-/archive/main/x.zip?path=../..",
         "/group/app/-/archive/main/x.zip?path=a%00",
         "/group/app/-/raw/main/x?token=a%0d%0aX-Evil:1",

@@ -44,6 +44,7 @@ def test_what_was_well_misses_nothing() -> None:
         ({"felt": Felt([0.01] * 100 + [0.051] * 3)}, "slow"),
         ({"felt": Felt([0.01] * 100, failed=1)}, "failures"),
         ({"api": Peak(memory=301 * 2**20)}, "memory"),
+        ({"after": (Held(0, 20), Held(0, 20, memory=101 * 2**20))}, "memory left"),
         ({"after": (Held(1, 20), Held(0, 20))}, "children"),
         ({"after": (Held(0, 20), Held(0, 21))}, "descriptors"),
         ({"answers": Counter[str]()}, "no attack"),
@@ -80,3 +81,5 @@ def test_attacks_are_made_and_leave_nothing() -> None:
         for name in SHORT:
             result = made(name, ground, 1, quiet, before)
             assert set(result.misses) <= {"slow"}, str(result)
+            assert 0 < result.api.step < 1
+            assert all(held.memory > 2**20 for held in result.after)

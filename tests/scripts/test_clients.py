@@ -6,12 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import attrs
 import pytest
 
+from common.mistakes import Mistake
+from scripts import compatibility
 from scripts.clients import expected, report
 from scripts.clients.expected import Expected, Reason
-from scripts.clients.outcomes import Outcome, from_junit, from_tap, from_vitest
-from scripts.clients.suites import PLUGINS, SUITES
+from scripts.clients.outcomes import Outcome, from_calls, from_junit, from_playbook, from_tap, from_vitest
+from scripts.clients.suites import PLUGINS, PROGRAMS, SUITES, Suite
 from tests.support.checkout import CHECKOUT
 
 TAP = """
@@ -204,16 +207,75 @@ def test_each_change_is_told() -> None:
     assert report.table(outcomes).splitlines()[-1].split() == ["all", "1", "2", "1"]
 
 
+CALLS = attrs.evolve(
+    KNOWN, calls={"files": ["create", "delete"]}, reasons=[Reason("there are none", ["locks::lock"])]
+)
+
+
+def test_each_call_of_a_program_is_known_by_name() -> None:
+    printed = "ok\tfiles\tcreate\nfailed\tlocks\tlock\t501 Not\there\nok\tfiles\tread\n"
+    outcomes = from_calls(printed, 0, "a warning")
+    assert outcomes == [
+        Outcome("files", "create", "passed"),
+        Outcome("locks", "lock", "failed", "501 Not here"),
+        Outcome("files", "read", "passed"),
+    ]
+    assert report.changes(outcomes, CALLS) == ["GONE: files::delete", "NEW: files::read"]
+    stopped = from_calls("failed\tfiles\tcreate\t404\n", 1, "Traceback\nKeyError: 'id'\n")
+    assert report.changes(stopped, CALLS) == [
+        "FAILS: files::create: 404",
+        "FAILS: program::its end: ended with 1: Traceback KeyError: 'id'",
+        "GONE: locks::lock",
+        "GONE: files::delete",
+    ]
+
+
+#: Of a playbook's two runs: what a task did, and what is made of it.
+TASKS = [
+    ({"changed": True}, "passed", "failed"),
+    ({"changed": False}, "passed", "passed"),
+    ({"changed": False, "failed": True, "msg": "400"}, "failed", "failed"),
+]
+
+
+def test_the_second_run_of_a_playbook_changes_nothing() -> None:
+    tasks = [
+        {"task": {"name": f"groups: {i}"}, "hosts": {"localhost": TASKS[i][0]}} for i in range(len(TASKS))
+    ]
+    printed = json.dumps({"plays": [{"tasks": tasks}]})
+    first, second = (from_playbook(printed, "", changes_nothing=again) for again in (False, True))
+    assert [(one.name, one.result) for one in first] == [(f"groups::{i}", TASKS[i][1]) for i in range(3)]
+    assert [(one.name, one.result) for one in second] == [
+        (f"groups::{i}, once more", TASKS[i][2]) for i in range(3)
+    ]
+    assert [one.message for one in second] == ["changed again", "", "400"]
+    assert from_playbook("", "no such module", changes_nothing=False) == [
+        Outcome("program", "its end", "failed", "no such module")
+    ]
+
+
 @pytest.mark.parametrize("suite", SUITES)
 def test_what_is_written_down_is_of_one_piece(suite: str) -> None:
     written = expected.read(suite)
     names = [name for reason in written.reasons for name in reason.tests]
+    names += [f"{area}::{call}" for area, calls in written.calls.items() for call in calls]
     assert len(names) == len(set(names)) > 0
     assert all("::" in name for name in names)
     assert sum(written.passed.values()) > 0
 
 
-@pytest.mark.parametrize("suite", SUITES)
+def test_each_list_is_of_a_suite_and_each_suite_is_shown() -> None:
+    assert {file.stem for file in expected.FOLDER.iterdir()} == set(SUITES) == set(compatibility.SUITES)
+
+
+def test_a_program_that_is_not_installed_is_one_sentence() -> None:
+    with pytest.raises(Mistake, match="The program no-such-program was not found"):
+        Suite("none", {}, SUITES["git-lfs"].run, program="no-such-program").check(PROGRAMS)
+
+
+@pytest.mark.parametrize(
+    "suite", [name for name, suite in SUITES.items() if any(not path.startswith("/") for path in suite.needs)]
+)
 def test_a_folder_that_is_no_checkout_is_told_of(suite: str, tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-P", "-m", "scripts.clients", suite, str(tmp_path)],

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scripts.compatibility import KINDS, document, routes, written
+from scripts.compatibility import KINDS, document, routes, untried, written
 from tests.support.checkout import CHECKOUT
 from tests.support.forge import Forge
 
@@ -18,6 +18,27 @@ def test_the_document_is_what_the_code_says() -> None:
 def test_each_endpoint_has_one_line() -> None:
     named = [name for name, _ in LINES]
     assert sorted(named) == sorted(routes()), "write a line into docs/compatibility.toml"
+
+
+def test_of_each_line_it_is_said_what_was_tried() -> None:
+    assert list(untried(WRITTEN)) == []
+    assert list(WRITTEN["tests"]) == [name for name, _ in LINES], "in the order of the lines, and no others"
+
+
+def test_a_line_of_which_nothing_was_tried_is_refused() -> None:
+    here, gone = "scripts/test_compatibility.py::test_each_endpoint_has_one_line", "test_none.py::test_it"
+    elsewhere = "GET /a/" + "zyxw"[::-1]  # a word that does not stand here
+    said = {
+        "endpoints": {"All": dict.fromkeys(("GET /a", "GET /b", "GET /c", "GET /d", elsewhere), "")},
+        "tests": {"GET /a": [here], "GET /b": [], "GET /c": [here, gone, f"{here}s"], elsewhere: [here]},
+    }
+    assert list(untried(said)) == [
+        "GET /b: name a test of it below [tests] in docs/compatibility.toml",
+        f"GET /c: there is no test {gone}",
+        f"GET /c: there is no test {here}s",
+        "GET /d: name a test of it below [tests] in docs/compatibility.toml",
+        f"{elsewhere}: scripts/test_compatibility.py does not name it",
+    ]
 
 
 def test_a_line_says_how_it_is_beside_gitlab() -> None:

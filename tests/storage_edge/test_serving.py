@@ -116,6 +116,7 @@ async def test_a_path_of_nothing_static_is_400_by_whatever_method(
 @pytest.mark.parametrize(
     ("method", "target", "status", "allow"),
     [
+        ("GET", "/group/app/-/raw/main/" + "x" * 8000, 414, None),
         ("OPTIONS", "*", 400, None),
         ("CONNECT", "example.org:443", 400, None),
         ("CONNECT", RAW, 405, "GET, HEAD, OPTIONS"),

@@ -294,6 +294,7 @@ class Judge:
         self._own: Costs = {}
         self._core: Costs = {}
         self._shares: dict[tuple[str, str], float] = {}
+        self._step = (0.0, "")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" and report.passed:
@@ -306,6 +307,8 @@ class Judge:
             if name == "cost" and report.nodeid in self._passed:
                 self._own[function] = max(self._own.get(function, 0), value[0])
                 self._core[function] = max(self._core.get(function, 0), value[1])
+            elif name == "step":
+                self._step = max(self._step, (value, report.nodeid))
             elif name == "shared":
                 fixture, seconds, functions = value
                 for user in functions:
@@ -330,6 +333,8 @@ class Judge:
         whole = self._config.option.all and not getattr(self._config.option, "lf", False)
         if whole and self._config.args_source is pytest.Config.ArgsSource.TESTPATHS:
             lines += grown(measured, before, factor)
+        if self._step[0]:
+            lines.append(f"Longest step of the event loop: {self._step[0] * 1000:.0f} ms in {self._step[1]}")
         for line in lines:
             self._config.get_terminal_writer().line(f"\n{line}", red=line in failures)
 

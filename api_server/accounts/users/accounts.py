@@ -97,6 +97,7 @@ async def create(app: App, transaction: Transaction, user: NewUser, author: Auth
             **attrs.asdict(user),
             static_object_seed=seed,
             static_object_digest=secrets.digest(token),
+            created_by_id=author.id if author.id > 0 else None,
         )
         account = User(user_id, user.username, user.name, user.email, user.admin, user.bot)
         await _tell(app, transaction, _event("created", account, author))

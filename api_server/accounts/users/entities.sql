@@ -47,7 +47,7 @@
 'is_admin', page.admin,
 'note', NULL,
 'namespace_id', (SELECT namespaces.id FROM namespaces WHERE namespaces.owner_id = page.id),
-'created_by', NULL,
+'created_by', (SELECT user_basic(makers) FROM users makers WHERE makers.id = page.created_by_id),
 'email_reset_offered_at', NULL,
 'using_license_seat', false,
 'is_auditor', false,
@@ -93,7 +93,7 @@ SELECT page.id, page.position, json_joined(json_build_object(
         SELECT coalesce(max(members.access_level), 0) FROM members
         WHERE members.user_id = page.id AND counts(members, %(now)s)
     ),
-    'current_sign_in_ip', NULL, 'last_sign_in_ip', NULL,
+    'current_sign_in_ip', page.current_sign_in_ip, 'last_sign_in_ip', page.last_sign_in_ip,
     'sign_in_count', page.sign_in_count
 )) AS entity
 FROM page

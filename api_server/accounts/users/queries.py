@@ -125,11 +125,12 @@ async def find_user_by_username(database: Executor, username: str) -> User | Non
 CREATE_USER = """
     INSERT INTO users (username, name, email, admin, external, can_create_group, projects_limit, password_hash,
         static_object_seed, static_object_digest, confirmed_at, bio, location, public_email, website_url, organization,
-        job_title, bot, bot_project_id, bot_namespace_id, created_at, updated_at)
+        job_title, bot, bot_project_id, bot_namespace_id, created_by_id, created_at, updated_at)
     VALUES (%(username)s, %(name)s, %(email)s, %(admin)s, %(external)s, %(can_create_group)s, %(projects_limit)s,
         %(password_hash)s, %(static_object_seed)s, %(static_object_digest)s,
         CASE WHEN %(confirmed)s THEN %(now)s::timestamptz END, %(bio)s, %(location)s, %(public_email)s, %(website_url)s,
-        %(organization)s, %(job_title)s, %(bot)s, %(bot_project_id)s, %(bot_namespace_id)s, %(now)s, %(now)s)
+        %(organization)s, %(job_title)s, %(bot)s, %(bot_project_id)s, %(bot_namespace_id)s,
+        %(created_by_id)s, %(now)s, %(now)s)
     RETURNING id
 """
 

@@ -1,6 +1,7 @@
 """Keeping grants true to the configuration files of agents, whenever the default branch moves or is another one."""
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,6 +9,7 @@ from aiohttp import web
 
 from api_server.ci.agents import queries
 from api_server.ci.agents.configuration import grants_in, path_of
+from api_server.ci.config.errors import ConfigError
 from api_server.ci.pipelines.repository import read_text
 from api_server.code.ref_queries import MovedProject
 from api_server.code.refs import REF_LISTENERS
@@ -68,5 +70,8 @@ def _grants(
     branch = references.branch(repository, default_branch)
     if branch is None:
         return {}
-    found = {name: read_text(repository, branch.commit, path_of(name)) for name in names}
+    found = {}
+    for name in names:
+        with contextlib.suppress(ConfigError):  # of a file that is too large
+            found[name] = read_text(repository, branch.commit, path_of(name))
     return {name: grants_in(text) for name, text in found.items() if text is not None}

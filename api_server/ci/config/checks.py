@@ -4,6 +4,7 @@ A check takes the place (`jobs:test:image`) and the value, and yields one senten
 """
 
 import re
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
 from typing import Any
@@ -16,7 +17,16 @@ from api_server.ci.config.names import MAX_NAME
 Check = Callable[[str, Any], Iterator[str]]
 
 MAX_LIST_NESTING = 10
-_NAMES = {str: "a string", dict: "a hash", list: "an array", bool: "a boolean value", int: "an integer"}
+#: Of lists that GitLab flattens however deep they are, which YAML bounds.
+ANY_NESTING = 100
+_NAMES = {
+    str: "a string",
+    dict: "a hash",
+    list: "an array",
+    bool: "a boolean value",
+    int: "an integer",
+    float: "a number",
+}
 
 
 def of_type(*types: type) -> Check:
@@ -69,6 +79,8 @@ class Fields:
     beyond: Collection[str] = ()
     #: Asked where all else is right: what no single key's check can see.
     together: Check | None = None
+    #: Keys whose faults GitLab reports as those of the hash: `jobs:test when should be ...`.
+    attributes: Collection[str] = ()
 
     def __call__(self, at: str, value: Any) -> Iterator[str]:
         if not isinstance(value, dict):
@@ -87,23 +99,36 @@ class Fields:
             if key in self.beyond:
                 yield not_supported(f"{at}:{key}")
             elif key in self.keys and inner is not None:
-                yield from self.keys[key](f"{at}:{key}", inner)
+                errors = self.keys[key](f"{at}:{key}", inner)
+                yield from (self._reported(at, key, error) for error in errors)
+
+    def _reported(self, at: str, key: str, error: str) -> str:
+        place = f"{at}:{key} "
+        if key not in self.attributes or not error.startswith(place):
+            return error
+        return f"{at} {key.replace('_', ' ')} {error.removeprefix(place).removeprefix('config ')}"
 
 
 @frozen
 class Each:
-    """A list whose items all satisfy `item`; `nested` ones count as the list of all that is in them."""
+    """A list whose items all satisfy `item`, which is asked only if they are of its `types`."""
 
     item: Check
-    at_most: int | None = field(default=None, kw_only=True)
-    nested: bool = field(default=False, kw_only=True)
+    types: Collection[type] = field(default=(str,), kw_only=True)
+    #: What the items are, in GitLab's words.
+    of: str = field(default="strings", kw_only=True)
+    at_most: int = field(default=sys.maxsize, kw_only=True)
+    too_many: str = field(default="config has too many entries (maximum {})", kw_only=True)
+    #: How many lists inside each other count as the list of all that is in them.
+    levels: int = field(default=1, kw_only=True)
 
     def __call__(self, at: str, value: Any) -> Iterator[str]:
-        items = flatten(value) if self.nested else value
-        if not isinstance(value, list) or items is None:
-            yield f"{at} config should be an array"
-        elif self.at_most is not None and len(items) > self.at_most:
-            yield f"{at} config should have at most {self.at_most} items"
+        items = flatten(value, self.levels) if isinstance(value, list) else None
+        if items is None or not all(type(item) in self.types for item in items):
+            nested = f" or a nested array of {self.of} up to {self.levels} levels deep"
+            yield f"{at} config should be an array of {self.of}" + nested * (self.levels == MAX_LIST_NESTING)
+        elif len(items) > self.at_most:
+            yield f"{at} {self.too_many.format(self.at_most)}"
         else:
             for inner in items:
                 yield from self.item(at, inner)
@@ -148,11 +173,11 @@ def integer(low: int, high: int) -> Check:
 
 
 def duration(*, at_most: int | None = None, never: bool = False) -> Check:
-    """A duration of at least a second, or one that may also be `never`."""
+    """A duration of at least a second, or one that may also be `never`; as in GitLab it is text."""
 
     def check(at: str, value: Any) -> Iterator[str]:
         try:
-            seconds = durations.parse(value) if type(value) in {str, int} else -1
+            seconds = durations.parse(value) if isinstance(value, str) else -1
         except ValueError:
             seconds = -1
         if seconds < 0 or (seconds == durations.NEVER and not never):
@@ -200,12 +225,12 @@ condition = _parsed_by(expressions.parse, "invalid expression syntax")
 ref = _parsed_by(
     patterns.check_ref, "config should be an array of strings or regular expressions using re2 syntax"
 )
-glob = _parsed_by(patterns.compile_glob, "config should be an array of path patterns")
+glob = _parsed_by(patterns.compile_glob, "config has a path pattern that is too large")
 
 
 def script(at: str, value: Any) -> Iterator[str]:
     """Commands: a string, or strings in lists, nested as anchors and references leave them, or none."""
-    lines = flatten(value)
+    lines = flatten(value, MAX_LIST_NESTING)
     if lines is None or not all(isinstance(line, str) for line in lines):
         yield (
             f"{at} config should be a string or "
@@ -213,8 +238,8 @@ def script(at: str, value: Any) -> Iterator[str]:
         )
 
 
-def flatten(value: Any, levels: int = MAX_LIST_NESTING + 1) -> list[Any] | None:
-    """A single value or nested lists as one list; None when the lists nest too deep."""
+def flatten(value: Any, levels: int = ANY_NESTING) -> list[Any] | None:
+    """A single value, or lists inside each other, as one list; None where they are more than so many levels deep."""
     if not isinstance(value, list):
         return [value]
     if not levels:

@@ -5,7 +5,7 @@ from typing import Any
 from attrs import frozen
 
 from api_server.ci.config import dependencies, keywords
-from api_server.ci.config.checks import not_supported
+from api_server.ci.config.checks import flatten, not_supported
 from api_server.ci.config.context import Context
 from api_server.ci.config.errors import Budget, ConfigError
 from api_server.ci.config.includes import Included, Reader
@@ -60,7 +60,7 @@ def read(text: str, context: Context) -> Configuration:
         errors = ["jobs config should contain at least one visible job"]
     if errors:
         raise ConfigError(*errors)
-    stages = _stages(merged.get("stages"))
+    stages = _stages(merged.get("stages") or [])
     defaults = defaults_of(merged)
     jobs = {name: _with_defaults(entry, defaults) for name, entry in visible.items()}
     if errors := _errors_of_stages(jobs, stages) or [
@@ -129,7 +129,7 @@ def _spend(value: Any, budget: Budget) -> None:
 
 
 def _stages(value: Any) -> tuple[str, ...]:
-    named = [stage for stage in (value or DEFAULT_STAGES) if stage not in {".pre", ".post"}]
+    named = [stage for stage in flatten(value) or DEFAULT_STAGES if stage not in {".pre", ".post"}]
     return tuple(dict.fromkeys([".pre", *named, ".post"]))
 
 

@@ -41,8 +41,10 @@ def no_project(path: str, _ref: str | None, _public: bool) -> "Repository":
 class Repository:
     """The commit the pipeline is for. Paths are relative to its root, without a leading slash."""
 
-    #: Text of the file at a path; None when there is none.
+    #: Text of the file at a path; None when there is none. Raises ConfigError for one that is too large.
     read: Callable[[str], str | None] = _no_file
+    #: Git's name for the content of the file at a path, whatever its size.
+    blob_id: Callable[[str], str | None] = _no_file
     #: All paths of the commit; asked at most once per plan, and only for wildcards and `exists`.
     paths: Callable[[], Collection[str]] = _no_paths
     #: Paths that the push or merge request changed; None when that is not known, and then `changes` holds. Asked only
@@ -72,6 +74,8 @@ class Context:
     the variables of instance, group, project and of whoever started the pipeline: stronger than the file's.
     """
 
+    #: The project whose allowances the planning uses.
+    project_id: int = 0
     predefined: tuple[Variable, ...] = ()
     given: tuple[Variable, ...] = ()
     repository: Repository = field(factory=Repository)

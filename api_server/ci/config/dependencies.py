@@ -80,27 +80,26 @@ def check_acyclic(graph: Mapping[str, Iterable[str]]) -> None:
         raise ConfigError(f"The pipeline has circular dependencies: {circle}") from None
 
 
-def resolve(
-    families: Mapping[str, list[PlannedJob]], dependencies: Mapping[str, Iterable[str] | None]
-) -> list[PlannedJob]:
-    """The jobs of all families with `needs` and `dependencies` as names of jobs that the pipeline has.
+def resolve(planned: Mapping[str, PlannedJob], families: Mapping[str, Iterable[str]]) -> list[PlannedJob]:
+    """The planned jobs, by name, with `needs` and `dependencies` as names of jobs that the pipeline has.
 
-    `families` has, for each job of the file, those the pipeline has of it; `dependencies` its keyword's
-    value.
+    `families` has, for each job of the file, the names that it stands for, planned or not.
     """
-    present = {job.name: [job] for family in families.values() for job in family}
-    targets = {**present, **families}
-    jobs: list[PlannedJob] = []
+    present = {name: [job] for name, job in planned.items()}
+    targets = present | {
+        name: [planned[instance] for instance in names if instance in planned]
+        for name, names in families.items()
+    }
+    resolved: list[PlannedJob] = []
     errors: list[str] = []
-    for name, family in families.items():
-        for job in family:
-            needs = None if job.needs is None else _present_needs(job, targets, errors)
-            downloads = _downloads(job, needs, dependencies.get(name), targets)
-            jobs.append(evolve(job, needs=needs, dependencies=downloads))
+    for job in planned.values():
+        needs = None if job.needs is None else _present_needs(job, targets, errors)
+        downloads = _downloads(job, needs, targets)
+        resolved.append(evolve(job, needs=needs, dependencies=downloads))
     if errors:
         raise ConfigError(*errors)
-    check_acyclic({job.name: [need.job for need in job.needs or ()] for job in jobs})
-    return jobs
+    check_acyclic({job.name: [need.job for need in job.needs or ()] for job in resolved})
+    return resolved
 
 
 def _present_needs(
@@ -123,12 +122,10 @@ def _present_needs(
 
 
 def _downloads(
-    job: PlannedJob,
-    needs: tuple[Need, ...] | None,
-    named: Iterable[str] | None,
-    targets: Mapping[str, list[PlannedJob]],
+    job: PlannedJob, needs: tuple[Need, ...] | None, targets: Mapping[str, list[PlannedJob]]
 ) -> tuple[str, ...] | None:
     """Of the needs that ask for artifacts, or else of all earlier stages, those that `dependencies` names."""
+    named = job.dependencies
     wanted = None if named is None else [other for name in named for other in targets.get(name, ())]
     if needs is None:
         earlier = (other.name for other in wanted or () if other.stage_index < job.stage_index)

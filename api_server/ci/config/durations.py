@@ -19,14 +19,24 @@ _SHORT = {
 _UNITS = {
     spelling: _SECONDS[unit] for unit, short in _SHORT.items() for spelling in (unit, unit + "s", *short)
 }
+_CLOCK = re.compile(r"\d{1,9}(?:\.\d{1,9})?(?:: ?\d{1,9}(?:\.\d{1,9})?){1,5}")
+#: What the numbers between colons count, last one first.
+_OF_CLOCK = [_SECONDS[unit] for unit in ("second", "minute", "hour", "day", "month", "year")]
 _TERM = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(?![\d.]) ?([a-z]*)(?:(?:,| and\b)* *|$)")
 
 
-def parse(text: str | int) -> int:
-    """Seconds that `text` means, NEVER for `never`; a bare number is seconds; ValueError otherwise."""
-    words = " ".join(str(text).lower().split())
+def parse(text: str) -> int:
+    """Seconds that `text` means, NEVER for `never`; a bare number is seconds, and `1:30` minutes and seconds.
+
+    Raises ValueError for what is no duration.
+    """
+    words = " ".join(text.lower().split())
     if words == "never":
         return NEVER
+    if _CLOCK.fullmatch(words):
+        return int(
+            sum(float(part) * unit for part, unit in zip(words.split(":")[::-1], _OF_CLOCK, strict=False))
+        )
     total, position = 0.0, 0
     while position < len(words):
         term = _TERM.match(words, position)

@@ -5,6 +5,7 @@ from types import NoneType
 from typing import Any
 
 from api_server.ci.config.checks import (
+    ANY_NESTING,
     ByType,
     Check,
     Each,
@@ -55,16 +56,20 @@ RETRY_WHEN = (
 )  # fmt: skip
 
 texts = Each(text)
-text_or_texts = ByType({str: text, list: texts})
-exit_codes = ByType({int: integer(0, 255), list: Each(integer(0, 255))})
+text_or_texts = ByType({str: text, list: texts}, "config should be an array of strings or a string")
+_exit_code = integer(0, 255)
+exit_codes = ByType(
+    {int: _exit_code, list: Each(_exit_code, types=(int,), of="integers")},
+    "config should be an array of integers or an integer",
+)
 #: What a variable may be without a hash around it.
-plain = of_type(str, int, bool)
+plain = of_type(str, int, float, bool)
 job_variable = Fields({"value": plain, "expand": boolean})
 
 
 def variables(long_form: Fields) -> EachValue:
     """A hash of variables: short ones are their value, and null is one that is empty."""
-    short: dict[type, Check] = {str: anything, int: anything, bool: anything, NoneType: anything}
+    short: dict[type, Check] = dict.fromkeys((str, int, float, bool, NoneType), anything)
     complaint = "variable definition must be either a string or a hash"
     return EachValue(ByType({**short, dict: long_form}, complaint))
 
@@ -84,6 +89,7 @@ _service: dict[str, Check] = {
     "variables": variables(job_variable),
 }
 _beyond_image = ("kubernetes",)
+_OF_IMAGES = ("name", "entrypoint", "alias", "command")
 
 _WHEN = one_of("on_success", "on_failure", "always")
 _artifacts: dict[str, Check] = {
@@ -102,6 +108,7 @@ _artifacts: dict[str, Check] = {
             "coverage_report": Fields(
                 {"coverage_format": one_of("cobertura", "jacoco"), "path": text},
                 required=["coverage_format", "path"],
+                attributes=["coverage_format", "path"],
             ),
         },
         beyond=(
@@ -139,7 +146,10 @@ _cache = Fields(
                 str: text,
                 int: scalar,
                 dict: Fields(
-                    {"files": Each(text, at_most=2), "prefix": text},
+                    {
+                        "files": Each(text, at_most=2, too_many="config has too many items (maximum is {})"),
+                        "prefix": text,
+                    },
                     required=["files"],
                     beyond=["files_commits"],
                 ),
@@ -151,7 +161,8 @@ _cache = Fields(
         "when": _WHEN,
         "policy": text,
         "fallback_keys": Each(text, at_most=5),
-    }
+    },
+    attributes=["policy", "when"],
 )
 
 #: Keywords that `default:` may set for all jobs.
@@ -159,12 +170,31 @@ DEFAULT: dict[str, Check] = {
     "before_script": script,
     "after_script": script,
     "hooks": Fields({"pre_get_sources_script": script}),
-    "image": ByType({str: text, dict: Fields(_image, ["name"], _beyond_image)}),
+    "image": ByType({str: text, dict: Fields(_image, ["name"], _beyond_image, attributes=_OF_IMAGES)}),
     "services": Each(
-        ByType({str: text, dict: Fields(_service, ["name"], _beyond_image)}), at_most=MAX_SERVICES
+        ByType({str: text, dict: Fields(_service, ["name"], _beyond_image, attributes=_OF_IMAGES)}),
+        types=(str, dict),
+        of="hashes or strings",
+        at_most=MAX_SERVICES,
+        levels=ANY_NESTING,
     ),
-    "cache": ByType({dict: _cache, list: Each(_cache, at_most=4)}),
-    "artifacts": Fields(_artifacts, together=_artifacts_check),
+    "cache": ByType(
+        {
+            dict: _cache,
+            list: Each(
+                _cache,
+                types=(dict,),
+                of="hashes",
+                at_most=4,
+                too_many="config no more than {} caches can be created",
+                levels=ANY_NESTING,
+            ),
+        },
+        "config can only be a Hash or an Array",
+    ),
+    "artifacts": Fields(
+        _artifacts, together=_artifacts_check, attributes=[key for key in _artifacts if key != "reports"]
+    ),
     "interruptible": boolean,
     "retry": ByType(
         {
@@ -174,11 +204,17 @@ DEFAULT: dict[str, Check] = {
                     "max": integer(0, 2),
                     "when": ByType({str: one_of(*RETRY_WHEN), list: Each(one_of(*RETRY_WHEN))}),
                     "exit_codes": exit_codes,
-                }
+                },
+                attributes=["max", "when", "exit_codes"],
             ),
         }
     ),
-    "tags": Each(text, at_most=50, nested=True),
+    "tags": Each(
+        text,
+        at_most=49,
+        too_many="config must be less than the limit of 50 tags",
+        levels=ANY_NESTING,
+    ),
     "timeout": duration(at_most=MONTH),
 }
 #: Of GitLab's keywords those that there are not here, neither in `default:` nor in jobs.

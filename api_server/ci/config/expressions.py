@@ -1,9 +1,12 @@
 """The condition language of `rules:if`: `$A == "x" && ($B =~ /^v\\d/i || $C != null)`.
 
-or      = and ("||" and)*
-and     = term ("&&" term)*
-term    = "(" or ")" | operand [("==" | "!=") operand | ("=~" | "!~") (regex | operand)]
-operand = $NAME | "text" | 'text' | null
+or         = and ("||" and)*
+and        = comparison ("&&" comparison)*
+comparison = operand (("==" | "!=" | "=~" | "!~") (operand | regex))*
+operand    = "(" or ")" | $NAME | "text" | 'text' | null
+
+An operator gives a value, as in Ruby: `&&` and `||` give one of their operands, where an empty text counts as true. The
+whole expression holds unless its value is null, false or a blank text.
 """
 
 import re
@@ -22,7 +25,18 @@ CACHE_MEMORY = 32 * 1024 * 1024
 MEMORY_OF_A_CHARACTER = 200
 
 Values = Mapping[str, str]
-Operand = Callable[[Values], str | None]
+
+
+@frozen
+class _Pattern:
+    """A `/regex/` as it is written: what is kept of it must not hold the compiled one, which is larger."""
+
+    text: str
+
+
+#: What an operand or an operator gives.
+Value = str | bool | _Pattern | None
+Operand = Callable[[Values], Value]
 Condition = Callable[[Values], bool]
 
 _TOKEN = re.compile(
@@ -30,10 +44,6 @@ _TOKEN = re.compile(
         | (?P<regex>/(?:\\.|[^/\\])+/[ismU]*) | (?P<op>==|!=|=~|!~|&&|\|\||\(|\)))\s*""",
     re.VERBOSE | re.DOTALL,
 )
-
-
-class _NotARegexError(Exception):
-    """A variable on the right of `=~` holds no `/regex/`: the whole expression is false, as in GitLab."""
 
 
 def parse(text: str) -> Condition:
@@ -57,10 +67,8 @@ def _parse(text: str) -> _Parsed:
         raise ValueError("invalid expression syntax")
 
     def holds(known: Values) -> bool:
-        try:
-            return condition(known)
-        except _NotARegexError:
-            return False
+        value = condition(known)
+        return bool(value.strip() if isinstance(value, str) else value)
 
     return _Parsed(holds, 1000 + len(text) * MEMORY_OF_A_CHARACTER)
 
@@ -87,31 +95,25 @@ class _Parser:
             return self.left.pop()[1]
         return None
 
-    def either(self) -> Condition:
+    def either(self) -> Operand:
         terms = [self._both()]
         while self._accept("||"):
             terms.append(self._both())
-        return terms[0] if len(terms) == 1 else lambda known: any(term(known) for term in terms)
+        return _first(terms, is_last=lambda value: not _is_false(value))
 
-    def _both(self) -> Condition:
-        terms = [self._term()]
+    def _both(self) -> Operand:
+        terms = [self._comparison()]
         while self._accept("&&"):
-            terms.append(self._term())
-        return terms[0] if len(terms) == 1 else lambda known: all(term(known) for term in terms)
+            terms.append(self._comparison())
+        return _first(terms, is_last=_is_false)
 
-    def _term(self) -> Condition:
-        if self._accept("("):
-            return self._parenthesised()
-        left = self._operand()
-        operator = self._accept("==", "!=", "=~", "!~")
-        if operator is None:
-            return lambda known: bool(left(known))
-        if operator in {"=~", "!~"}:
-            return _match(left, self._pattern(), wanted=operator == "=~")
-        right, wanted = self._operand(), operator == "=="
-        return lambda known: (left(known) == right(known)) is wanted
+    def _comparison(self) -> Operand:
+        left, others = self._operand(), []
+        while operator := self._accept(*_COMPARISONS):
+            others.append((operator, self._right()))
+        return _compared(left, others) if others else left
 
-    def _parenthesised(self) -> Condition:
+    def _parenthesised(self) -> Operand:
         self.depth += 1
         if self.depth > MAX_PARENTHESES:
             raise ValueError("invalid expression syntax: too many parentheses")
@@ -122,6 +124,8 @@ class _Parser:
         return condition
 
     def _operand(self) -> Operand:
+        if self._accept("("):
+            return self._parenthesised()
         kind, text = self.left.pop() if self.left else ("end", "")
         match kind:
             case "variable":
@@ -132,23 +136,66 @@ class _Parser:
                 return lambda _: None
         raise ValueError("invalid expression syntax")
 
-    def _pattern(self) -> Operand:
+    def _right(self) -> Operand:
         if not self.left or self.left[-1][0] != "regex":
             return self._operand()
-        text = self.left.pop()[1]
-        parse_delimited(text)
-        return lambda _: text
+        pattern = _Pattern(self.left.pop()[1])
+        parse_delimited(pattern.text)
+        return lambda _: pattern
 
 
-def _match(left: Operand, pattern: Operand, *, wanted: bool) -> Condition:
-    def condition(known: Values) -> bool:
-        text = pattern(known)
-        if text is None:
-            return not wanted
-        try:
-            expression = parse_delimited(text)
-        except ValueError:
-            raise _NotARegexError from None
-        return (expression.search(left(known) or "") is not None) is wanted
+def _is_false(value: Value) -> bool:
+    return value is None or value is False
 
-    return condition
+
+def _first(terms: list[Operand], is_last: Callable[[Value], bool]) -> Operand:
+    """The value of the first term after which the others are not asked, or else of the last one."""
+    if len(terms) == 1:
+        return terms[0]
+
+    def evaluate(known: Values) -> Value:
+        value = None
+        for term in terms:
+            value = term(known)
+            if is_last(value):
+                break
+        return value
+
+    return evaluate
+
+
+def _compared(left: Operand, others: list[tuple[str, Operand]]) -> Operand:
+    def evaluate(known: Values) -> Value:
+        value = left(known)
+        for operator, right in others:
+            value = _COMPARISONS[operator](value, right(known))
+        return value
+
+    return evaluate
+
+
+def _matches(left: Value, right: Value) -> bool:
+    """Whether the left text matches the `/regex/`; a text that is none is searched for the left one."""
+    if _is_false(right):
+        return False
+    text, pattern = _spelled(left), _spelled(right)
+    try:
+        expression = parse_delimited(pattern)
+    except ValueError:
+        return text in pattern
+    return expression.search(text) is not None
+
+
+def _spelled(value: Value) -> str:
+    """The value as text: null, as the left side of a match often is, is empty."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value.text if isinstance(value, _Pattern) else value or ""
+
+
+_COMPARISONS: Mapping[str, Callable[[Value, Value], bool]] = {
+    "==": lambda left, right: left == right,
+    "!=": lambda left, right: left != right,
+    "=~": _matches,
+    "!~": lambda left, right: not _matches(left, right),
+}

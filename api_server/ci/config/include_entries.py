@@ -2,7 +2,6 @@
 
 import base64
 from typing import Any, Literal
-from urllib.parse import urlsplit, urlunsplit
 
 from attrs import field, frozen
 
@@ -29,8 +28,9 @@ class Entry:
 
 def entries(value: Any) -> list[Entry]:
     """The string, hash and list forms of `include` as one list. Raises ConfigError."""
-    items = value if isinstance(value, list) else [value] if value is not None else []
-    return [_entry({_kind(item): item} if isinstance(item, str) else item) for item in items]
+    items = value if isinstance(value, list) else [value]
+    given = [item for item in items if item is not None]
+    return [_entry({_kind(item): item} if isinstance(item, str) else item) for item in given]
 
 
 def _kind(text: str) -> str:
@@ -63,12 +63,3 @@ def _digest(integrity: str | None) -> bytes | None:
     if len(digest) != _SHA256_BYTES:
         raise ConfigError(f"include:integrity should be a SHA-256 in Base64 after '{_INTEGRITY}'")
     return digest
-
-
-def without_secrets(url: str) -> str:
-    """The URL as anybody may read it: without user and password, and without what comes after a question mark."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return "[not a URL]"
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))

@@ -11,9 +11,10 @@ from api_server.ci.config import rules
 from api_server.ci.config.checks import flatten
 from api_server.ci.config.context import Context, Repository
 from api_server.ci.config.errors import Budget, ConfigError, FilesWanted
-from api_server.ci.config.include_entries import Entry, entries, without_secrets
+from api_server.ci.config.include_entries import Entry, entries
 from api_server.ci.config.variables import expand
 from api_server.ci.config.yaml_text import load
+from api_server.outbound.destinations import without_secrets
 
 MAX_FILES = 150
 MAX_NESTING = 20
@@ -150,18 +151,18 @@ class Reader:
         return place.repository or self.context.repository
 
     def _local_paths(self, path: str, place: _Place) -> list[str]:
-        path = _checked(path)
         if place.repository is None:
-            raise ConfigError(f"Local file `{path}` does not have project!")
+            raise ConfigError(f"Local file `{_checked(path)}` does not have project!")
         if "*" not in path:
-            return [path]
+            return [_checked(path)]
+        path = path.lstrip("/")
         try:
-            found = self._context_in(place).paths.matching(path)
+            found = self._context_in(place).paths.included(path)
         except ValueError as error:
             raise ConfigError(f"Local file `{path}`: {error}") from None
         if not found:
-            raise ConfigError(f"Local file `{path}` does not exist!")
-        return found
+            self._warn(f"No file matches `{path}`", place)
+        return [_checked(one) for one in found]
 
     def _remote(self, entry: Entry, place: _Place) -> Iterator[tuple[Included, str]]:
         (location,) = entry.locations
@@ -218,7 +219,10 @@ def _checked(path: str) -> str:
 
 
 def _text_of(repository: Repository | None, path: str, what: str) -> str:
-    text = repository.read(path) if repository is not None else None
+    try:
+        text = repository.read(path) if repository is not None else None
+    except ConfigError as error:
+        raise ConfigError(*(f"{what} `{path}`: {one}" for one in error.errors)) from None
     if text is None:
         raise ConfigError(f"{what} `{path}` does not exist!")
     return _not_empty(text, f"{what} `{path}`")

@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import evolve
 
-from api_server.ci.config import durations
+from api_server.ci.config import durations, scalars
 from api_server.ci.config.checks import flatten
 from api_server.ci.config.context import Context
 from api_server.ci.config.errors import ConfigError
@@ -44,14 +44,8 @@ def variables_of(value: Hash | None) -> tuple[Variable, ...]:
     for key, inner in (value or {}).items():
         definition = inner if isinstance(inner, dict) else {"value": inner}
         raw = definition.get("expand") is False
-        found.append(Variable(key, _spelled(definition.get("value")), raw=raw))
+        found.append(Variable(key, scalars.spell(definition.get("value")), raw=raw))
     return tuple(found)
-
-
-def _spelled(value: str | int | bool | None) -> str:
-    if value is None:
-        return ""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _given(value: Hash) -> dict[str, Any]:
@@ -104,7 +98,6 @@ def build(
 
 def _with_execution(planned: PlannedJob, job: Hash, context: Context) -> PlannedJob:
     """What a runner needs to know beside."""
-    caches = job.get("cache") or ()
     return evolve(
         planned,
         script=_texts(job.get("script")),
@@ -115,11 +108,9 @@ def _with_execution(planned: PlannedJob, job: Hash, context: Context) -> Planned
         timeout=durations.parse(job["timeout"]) if job.get("timeout") is not None else None,
         coverage=_coverage(job.get("coverage")),
         artifacts=_artifacts(job.get("artifacts")),
-        cache=tuple(
-            _cache(one, context) for one in (caches if isinstance(caches, list) else [caches]) if one
-        ),
+        cache=tuple(_cache(one, context) for one in flatten(job.get("cache")) or () if one),
         image=Image(**_image(job["image"])) if job.get("image") else None,
-        services=tuple(_service(one) for one in job.get("services") or ()),
+        services=tuple(_service(one) for one in flatten(job.get("services") or []) or ()),
         release=_release(job.get("release")),
     )
 
@@ -177,9 +168,9 @@ def _cache(value: Hash, context: Context) -> Cache:
 
 def _files_key(key: Hash, context: Context) -> str:
     """A key that changes exactly when one of the files does; `default` as long as none exists."""
-    texts = [context.repository.read(path.lstrip("/")) for path in key["files"]]
-    digest = hashlib.sha256("\0".join(text or "" for text in texts).encode()).hexdigest()[:40]
-    if all(text is None for text in texts):
+    ids = [context.repository.blob_id(path.lstrip("/")) for path in key["files"]]
+    digest = hashlib.sha256("\0".join(one or "" for one in ids).encode()).hexdigest()[:40]
+    if not any(ids):
         digest = "default"
     return f"{key['prefix']}-{digest}" if key.get("prefix") else digest
 
@@ -248,6 +239,7 @@ def _trigger(value: Any, known: Known) -> Trigger | None:
         branch=expand(given["branch"], known) if given.get("branch") else None,
         include=tuple(_included(file, known) for file in files),
         depend=given.get("strategy") == "depend",
+        mirror=given.get("strategy") == "mirror",
         forward_yaml_variables=forward.get("yaml_variables") is not False,
         forward_pipeline_variables=bool(forward.get("pipeline_variables")),
     )

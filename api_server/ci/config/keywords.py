@@ -10,10 +10,11 @@ from typing import Any
 from attrs import frozen
 
 from api_server.ci.config.checks import (
+    ANY_NESTING,
+    MAX_LIST_NESTING,
     ByType,
     Check,
     Each,
-    EachValue,
     Fields,
     boolean,
     condition,
@@ -26,7 +27,6 @@ from api_server.ci.config.checks import (
     one_of,
     ref,
     regex,
-    scalar,
     script,
     text,
 )
@@ -41,12 +41,26 @@ from api_server.ci.config.execution import (
     texts,
     variables,
 )
+from api_server.ci.config.names import MAX_NAME
 
 MAX_PARALLEL = 200
 
 _globs = Each(glob, at_most=50)
-_changes = ByType({list: _globs, dict: Fields({"paths": _globs, "compare_to": text}, ["paths"], ["regexp"])})
-_exists = ByType({list: _globs, dict: Fields({"paths": _globs}, ["paths"], ["project", "ref", "regexp"])})
+_changes = ByType(
+    {
+        list: _globs,
+        dict: Fields(
+            {"paths": _globs, "compare_to": text}, ["paths"], ["regexp"], attributes=["paths", "compare_to"]
+        ),
+    }
+)
+_exists = ByType(
+    {
+        str: glob,
+        list: _globs,
+        dict: Fields({"paths": _globs}, ["paths"], ["project", "ref", "regexp"], attributes=["paths"]),
+    }
+)
 
 
 def _listed(at: str, value: Any) -> Iterator[str]:
@@ -59,8 +73,30 @@ _global_variable = Fields(
     {"value": plain, "expand": boolean, "description": text, "options": texts}, together=_listed
 )
 
-_axis = ByType({str: text, int: scalar, list: Each(scalar, at_most=MAX_PARALLEL)})
-_matrix = Fields({"matrix": Each(EachValue(_axis), at_most=MAX_PARALLEL)}, required=["matrix"])
+
+def _row(at: str, value: dict[str, Any]) -> Iterator[str]:
+    """One hash of a matrix: variables, and the values that each has."""
+    axes = [axis if isinstance(axis, list) else [axis] if axis != "" else [] for axis in value.values()]
+    if any(len(key) > MAX_NAME for key in value):
+        yield f"{at}:variables config has a key of more than {MAX_NAME} characters"
+    elif not all(axes) or not all(type(item) in {str, int} for axis in axes for item in axis):
+        yield f"{at}:variables config should be a hash of key value pairs, value can be an array"
+    elif not value:
+        yield f"{at}:variables config requires at least 1 items"
+
+
+_matrix = Fields(
+    {
+        "matrix": Each(
+            _row,
+            types=(dict,),
+            of="hashes",
+            at_most=MAX_PARALLEL,
+            too_many="config generates too many jobs (maximum is {})",
+        )
+    },
+    required=["matrix"],
+)
 
 
 def _written_out(at: str, value: Any) -> Iterator[str]:
@@ -79,10 +115,18 @@ _need = ByType(
             {"job": text, "artifacts": boolean, "optional": boolean, "parallel": _rows},
             required=["job"],
             beyond=["project", "ref", "pipeline"],
+            attributes=["job", "artifacts", "optional"],
         ),
     }
 )
-_needs = ByType({str: text, list: Each(_need, at_most=50, nested=True)})
+_needs = ByType(
+    {
+        str: text,
+        dict: _need,
+        list: Each(_need, types=(str, dict), of="hashes or strings", levels=ANY_NESTING),
+    },
+    "config can only be a Hash or an Array",
+)
 
 
 @frozen
@@ -115,6 +159,14 @@ _child: dict[type, Check] = {
     str: text,
     dict: _include(["template", "component", "artifact", "job", "inputs"], {}),
 }
+_children = Each(
+    ByType(_child),
+    types=(str, dict),
+    of="hashes or strings",
+    at_most=3,
+    too_many="config is too long (maximum is {})",
+)
+_forward: dict[str, Check] = {"yaml_variables": boolean, "pipeline_variables": boolean}
 _trigger = ByType(
     {
         str: text,
@@ -122,11 +174,12 @@ _trigger = ByType(
             {
                 "project": text,
                 "branch": text,
-                "include": ByType({**_child, list: Each(ByType(_child), at_most=3)}),
-                "strategy": one_of("depend"),
-                "forward": Fields({"yaml_variables": boolean, "pipeline_variables": boolean}),
+                "include": ByType({**_child, list: _children}),
+                "strategy": one_of("depend", "mirror"),
+                "forward": Fields(_forward, attributes=list(_forward)),
             },
             beyond=["inputs"],
+            attributes=["project", "branch", "strategy"],
         ),
     }
 )
@@ -142,19 +195,24 @@ class Rules:
     item: Fields
 
     def __call__(self, at: str, value: Any) -> Iterator[str]:
-        rules = flatten(value) if isinstance(value, list) else None
-        if rules is None:
-            yield f"{at} config should be an array of hashes"
+        rules = flatten(value, MAX_LIST_NESTING) if isinstance(value, list) else None
+        if rules is None or not all(isinstance(rule, dict) for rule in rules):
+            place = at.removesuffix(":rules")
+            yield f"{place} rules should be an array containing hashes and arrays of hashes"
             return
-        for one in rules:
-            yield from self.item(f"{at}:rule", one)
-            if isinstance(one, dict) and (one.get("when") == "delayed") != (one.get("start_in") is not None):
+        for rule in rules:
+            yield from self.item(f"{at}:rule", rule)
+            if (rule.get("when") == "delayed") != (rule.get("start_in") is not None):
                 yield f"{at}:rule start_in should be given with when: delayed, and only there"
 
 
 _conditions = Each(condition)
-_refs = Each(ref)
-_only_hash = Fields({"refs": _refs, "variables": _conditions, "changes": _globs}, beyond=["kubernetes"])
+_refs = Each(ref, of="strings or regular expressions using re2 syntax")
+_only_hash = Fields(
+    {"refs": _refs, "variables": _conditions, "changes": _globs},
+    beyond=["kubernetes"],
+    attributes=["refs", "variables", "changes"],
+)
 _only = ByType({str: ref, list: _refs, dict: _only_hash})
 
 _BRIDGE_WHEN = ("on_success", "on_failure", "always", "manual")
@@ -168,6 +226,10 @@ _rule: dict[str, Check] = {
     "variables": variables(job_variable),
     "needs": _needs,
 }
+
+
+_OF_RULES = ("if", "when", "start_in", "allow_failure", "interruptible")
+_OF_JOBS = ("when", "start_in", "allow_failure", "dependencies", "resource_group", "manual_confirmation")
 
 
 def _auto_stop_in(at: str, value: Any) -> Iterator[str]:
@@ -186,6 +248,7 @@ _environment = Fields(
         "deployment_tier": one_of("production", "staging", "testing", "development", "other"),
     },
     required=["name"],
+    attributes=["name", "url", "action", "on_stop", "auto_stop_in", "deployment_tier"],
     beyond=["kubernetes"],
 )
 _release_link = Fields(
@@ -196,6 +259,7 @@ _release_link = Fields(
         "link_type": one_of("other", "runbook", "image", "package"),
     },
     required=["name", "url"],
+    attributes=["name", "url", "filepath", "link_type"],
 )
 _release = Fields(
     {
@@ -206,16 +270,17 @@ _release = Fields(
         "ref": text,
         "milestones": text_or_texts,
         "released_at": moment,
-        "assets": Fields({"links": Each(_release_link)}, required=["links"]),
+        "assets": Fields({"links": Each(_release_link, types=(dict,), of="hashes")}, required=["links"]),
     },
     required=["tag_name", "description"],
+    attributes=["tag_name", "tag_message", "name", "description", "ref", "milestones", "released_at"],
 )
 
 _ANY_JOB: dict[str, Check] = {
     "stage": text,
     "only": _only,
     "except": _only,
-    "rules": Rules(Fields(_rule)),
+    "rules": Rules(Fields(_rule, attributes=_OF_RULES)),
     "variables": variables(job_variable),
     "inherit": Fields(
         {
@@ -246,6 +311,7 @@ BUILD = Fields(
         "release": _release,
     },
     beyond=(*BEYOND_DEFAULT, "secrets", "run", "pages", "publish", "dast_configuration", "inputs"),
+    attributes=_OF_JOBS,
 )
 
 #: Keywords of a job that starts another pipeline.
@@ -254,10 +320,11 @@ BRIDGE = Fields(
         **_ANY_JOB,
         "trigger": _trigger,
         "when": one_of(*_BRIDGE_WHEN),
-        "rules": Rules(Fields({**_rule, "when": one_of(*_BRIDGE_WHEN, "never")})),
+        "rules": Rules(Fields({**_rule, "when": one_of(*_BRIDGE_WHEN, "never")}, attributes=_OF_RULES)),
         "allow_failure": boolean,
         "interruptible": boolean,
-    }
+    },
+    attributes=_OF_JOBS,
 )
 
 #: Keywords of `default:` that may also stand at the top level, as in the language's first years.
@@ -267,7 +334,8 @@ _auto_cancel = Fields(
     {
         "on_new_commit": one_of("conservative", "interruptible", "none"),
         "on_job_failure": one_of("none", "all"),
-    }
+    },
+    attributes=["on_new_commit", "on_job_failure"],
 )
 _filter: dict[str, Check] = {**_rule_conditions, "when": one_of("always", "never")}
 
@@ -275,16 +343,20 @@ _filter: dict[str, Check] = {**_rule_conditions, "when": one_of("always", "never
 GLOBAL: dict[str, Check] = {
     **{name: DEFAULT[name] for name in TOP_LEVEL_DEFAULTS},
     "default": Fields(DEFAULT, beyond=BEYOND_DEFAULT),
-    "stages": texts,
+    "stages": Each(text, levels=MAX_LIST_NESTING),
     "variables": variables(_global_variable),
     "workflow": Fields(
         {
             "name": text,
             "auto_cancel": _auto_cancel,
             "rules": Rules(
-                Fields({**_filter, "variables": variables(job_variable), "auto_cancel": _auto_cancel})
+                Fields(
+                    {**_filter, "variables": variables(job_variable), "auto_cancel": _auto_cancel},
+                    attributes=_OF_RULES,
+                )
             ),
-        }
+        },
+        attributes=["name"],
     ),
 }
 #: What GitLab has there, or in a document of its own before the rest.
@@ -292,5 +364,6 @@ BEYOND_GLOBAL = ("spec",)
 
 #: One entry of `include:` in its long form.
 INCLUDE = _include(
-    ["template", "component", "inputs", "cache", "artifact"], {"rules": Rules(Fields(_filter))}
+    ["template", "component", "inputs", "cache", "artifact"],
+    {"rules": Rules(Fields(_filter, attributes=_OF_RULES))},
 )

@@ -22,7 +22,8 @@ class Instance:
 
 
 def instances(name: str, parallel: Any) -> list[Instance]:
-    """`test` alone, or `test 1/3`..., or `test: [aws, small]`... for each row of a matrix."""
+    """`test` alone, or `test 1/3`..., or `test: [aws, small]`... for each row of a matrix, some of which may be the
+    same: of each name the last one counts."""
     if parallel is None:
         return [Instance(name=name)]
     if isinstance(parallel, int):
@@ -31,7 +32,7 @@ def instances(name: str, parallel: Any) -> list[Instance]:
             for index in range(1, parallel + 1)
         ]
     rows = _rows(name, parallel["matrix"])
-    found = [
+    return [
         Instance(
             name=_named(name, f": [{', '.join(row.values())}]"),
             variables=tuple(Variable(key, value) for key, value in row.items()),
@@ -40,9 +41,6 @@ def instances(name: str, parallel: Any) -> list[Instance]:
         )
         for index, row in enumerate(rows, start=1)
     ]
-    if len({instance.name for instance in found}) < len(found):
-        raise ConfigError(f"jobs:{name}:parallel config matrix gives the same job twice")
-    return found
 
 
 def _named(name: str, suffix: str) -> str:

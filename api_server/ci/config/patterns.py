@@ -1,18 +1,28 @@
-"""Regular expressions (`/text/flags`, RE2 syntax) and path globs, both safe on hostile input; they raise `TooCostly`
-where they would take too long."""
+"""Regular expressions (`/text/flags`, RE2 syntax) and the two languages of path patterns, safe on hostile input; they
+raise `TooCostly` where they would take too long."""
 
 import re
+from collections.abc import Callable
+from itertools import pairwise
+from threading import Lock
 
 import re2
 from attrs import define, field
+from cachetools import LRUCache, cached
 
 from api_server.ci.config.errors import ConfigError
-from api_server.expressions import Expression, compile_expression
+from api_server.expressions import Expression, compile_expression, paid
 
-_FLAGS = "ismU"
+_DELIMITED = re.compile(r"^/(.*)/([ismU]*)$", re.MULTILINE)
 _REGEX_OF_PROJECT = re.compile(r"(/.*?/[ismU]*)(?:@(.+))?", re.DOTALL)
 _MAGIC = set("*?[{\\")
 MAX_GLOB = 1000
+#: Braces of a pattern, patterns that it may stand for with them, and characters of the expressions that these become.
+MAX_BRACES = 100
+MAX_ALTERNATIVES = 256
+_MAX_TOGETHER = 2000
+#: Characters of all expressions that are kept because their patterns are asked for again.
+_CACHE_CHARACTERS = 4 * 1024 * 1024
 #: Bytes of paths that one configuration may have compared with its globs, all in all (seconds of work).
 MAX_SCANNED = 500_000_000
 
@@ -26,11 +36,15 @@ def compile_regex(text: str) -> Expression:
 
 
 def parse_delimited(text: str) -> Expression:
-    """The compiled expression of `/text/flags`, flags of `i`, `s`, `m`, `U`; ValueError for anything else."""
-    body, slash, flags = text.rpartition("/")
-    if not slash or not body.startswith("/") or len(body) < 2 or set(flags) - set(_FLAGS):
+    """The compiled expression of `/text/flags`, flags of `i`, `s`, `m`, `U`; ValueError for anything else.
+
+    Of several lines the first one that is so counts, as in GitLab.
+    """
+    match = _DELIMITED.search(text)
+    if match is None:
         raise ValueError("should be a regular expression between slashes")
-    return compile_regex((f"(?{flags})" if flags else "") + body[1:])
+    body, flags = match.groups()
+    return compile_regex((f"(?{flags})" if flags else "") + body)
 
 
 def ref_and_project(text: str) -> tuple[str, str | None]:
@@ -50,64 +64,159 @@ def check_ref(text: str) -> str:
     return ref
 
 
-def compile_glob(glob: str) -> Expression:
-    """The whole-line expression of a glob: `*` and `?` stay in a folder, `**` does not; `{a,b}`, `[a-z]`."""
-    if len(glob) > MAX_GLOB:
+def compile_glob(glob: str) -> list[Expression]:
+    """Expressions for whole lines, any of which matches the paths that Ruby's `File.fnmatch` does with FNM_PATHNAME,
+    FNM_DOTMATCH and FNM_EXTGLOB: `*`, `?` and `[a-z]` stay between two slashes, `**/` is any number of folders, and
+    `{a,b}` is either. Raises ValueError for one that is too large.
+    """
+    return [compile_regex(text) for text in _expressions_of(glob)]
+
+
+def compile_wildcard(pattern: str) -> list[Expression]:
+    """As `compile_glob`, in the language of `include:local`: `**` is any text, `*` any without a slash, and all else is
+    itself."""
+    _check_length(pattern)
+    wild = {"**": ".*", "*": r"[^/\n]*"}
+    pieces = (wild.get(piece) or re2.escape(piece) for piece in re.split(r"(\*\*?)", pattern))
+    return [compile_regex("(?m)^" + "".join(pieces) + "$")]
+
+
+def _check_length(pattern: str) -> None:
+    if len(pattern) > MAX_GLOB:
         raise ValueError(f"a path pattern is at most {MAX_GLOB} characters long")
-    out, at, braces = [], 0, 0
-    while at < len(glob):
-        piece, at, braces = _translate(glob, at, braces)
-        out.append(piece)
-    if braces:
-        raise ValueError(f"the path pattern {glob} leaves a brace open")
-    return compile_regex("(?m)^" + "".join(out) + "$")
 
 
-def _translate(glob: str, at: int, braces: int) -> tuple[str, int, int]:
-    """One piece of the glob: its expression, where the next one starts, how many braces are open then."""
-    if glob.startswith("**/", at) and (at == 0 or glob[at - 1] == "/"):
-        return r"(?:[^/\n]+/)*", at + 3, braces
-    if glob.startswith("**", at):
-        return ".*", at + 2, braces
-    match glob[at]:
-        case "*":
-            return r"[^/\n]*", at + 1, braces
-        case "?":
-            return r"[^/\n]", at + 1, braces
-        case "{":
-            return "(?:", at + 1, braces + 1
-        case "}" if braces:
-            return ")", at + 1, braces - 1
-        case "," if braces:
-            return "|", at + 1, braces
-        case "\\" if at + 1 < len(glob):
-            return re2.escape(glob[at + 1]), at + 2, braces
-        case "[" if (end := glob.find("]", at + 2)) > 0:
-            negated = glob[at + 1] in "!^"
-            inside = glob[at + 1 + negated : end].replace("\\", "\\\\").replace("[", "\\[")
-            return f"[^/\\n{inside}]" if negated else f"[{inside}]", end + 1, braces
-        case other:
-            return re2.escape(other), at + 1, braces
+@cached(LRUCache(_CACHE_CHARACTERS, getsizeof=lambda texts: 100 + sum(map(len, texts))), lock=Lock())
+def _expressions_of(glob: str) -> list[str]:
+    """As few as may be compiled each: the alternatives are many, and each has a limit."""
+    _check_length(glob)
+    groups: list[list[str]] = []
+    left = 0
+    with paid():
+        for text in _without_braces(glob):
+            piece = _translated(text)
+            if piece is None:
+                continue
+            if not groups or len(piece) > left:
+                groups.append([])
+                left = _MAX_TOGETHER
+            groups[-1].append(piece)
+            left -= len(piece)
+    return [f"(?m)^(?:{'|'.join(group)})$" for group in groups]
+
+
+def _without_braces(glob: str) -> list[str]:
+    """The patterns that one with braces stands for: none where a brace is left open."""
+    if glob.count("{") > MAX_BRACES:
+        raise ValueError(f"a path pattern has at most {MAX_BRACES} braces")
+    alternatives, pending = [], [glob]
+    while pending:
+        text = pending.pop()
+        borders = _borders(text)
+        if not borders:
+            alternatives.append(text)
+        elif text[borders[-1]] == "}":
+            before, after = text[: borders[0]], text[borders[-1] + 1 :]
+            pending += [before + text[at + 1 : to] + after for at, to in pairwise(borders)]
+        if len(alternatives) + len(pending) > MAX_ALTERNATIVES:
+            raise ValueError(f"the path pattern {glob} stands for more than {MAX_ALTERNATIVES} others")
+    return alternatives
+
+
+def _borders(glob: str) -> list[int]:
+    """Where the first brace opens, has its commas, and closes, if it does; nothing without one."""
+    borders: list[int] = []
+    depth = 0
+    for match in re.finditer(r"\\.|[{},]", glob, re.DOTALL):
+        char = match[0]
+        if char in "{},":
+            outside = depth
+            depth += {"{": 1, ",": 0, "}": -(depth > 0)}[char]
+            if max(outside, depth) == 1:
+                borders.append(match.start())
+            if outside > depth == 0:
+                break
+    return borders
+
+
+_PIECE = re.compile(
+    r"(?P<folders>(?<![^/])(?:\*\*/)+)|(?P<any>\*+)|(?P<one>\?)|(?P<set>\[)|(?P<nothing>\\\Z)|\\?(?P<char>.)",
+    re.DOTALL,
+)
+_WILD = {"folders": r"(?:[^/\n]*/)*", "any": r"[^/\n]*", "one": r"[^/\n]", "nothing": ""}
+
+
+def _translated(glob: str) -> str | None:
+    """The expression of a pattern without braces; None of one that nothing matches."""
+    out, at = "", 0
+    while match := _PIECE.match(glob, at):
+        at = match.end()
+        if match["char"]:
+            out += re2.escape(match["char"])
+        elif match["set"]:
+            characters, at = _set(glob, at)
+            if characters is None:
+                return None
+            out += characters
+        else:
+            out += _WILD[match.lastgroup or "nothing"]
+    return out
+
+
+_RANGE = re.compile(r"\\?(.)(?:-(?!\])\\?(.))?", re.DOTALL)
+
+
+def _set(glob: str, at: int) -> tuple[str | None, int]:
+    """The class of the characters that are named from there on, and where they end; None where nothing can match."""
+    negated = glob[at : at + 1] in ("!", "^")
+    at += negated
+    named = ""
+    while glob[at : at + 1] != "]":
+        match = _RANGE.match(glob, at)
+        if match is None:
+            return None, at
+        at = match.end()
+        named += _range(match[1], match[2] or match[1], without="" if negated else "\n/")
+    if negated:
+        return rf"[^/\n{named}]", at + 1
+    return f"[{named}]" if named else None, at + 1
+
+
+def _range(first: str, last: str, without: str) -> str:
+    """The characters from one to another as they stand in a class."""
+    low, high = ord(first), ord(last)
+    for hole in map(ord, without):
+        if low <= hole <= high:
+            return _range(first, chr(hole - 1), without) + _range(chr(hole + 1), last, without)
+    return rf"\x{{{low:x}}}-\x{{{high:x}}}" if low <= high else ""
 
 
 @define
 class PathSet:
-    """Paths of a commit or a change, asked by globs; a glob asked again costs nothing."""
+    """Paths of a commit or a change, asked by patterns; one that is asked again costs nothing."""
 
     paths: frozenset[str]
-    _found: dict[str, list[str]] = field(factory=dict, init=False)
+    _found: dict[tuple[str, str], list[str]] = field(factory=dict, init=False)
     _left: int = MAX_SCANNED
-    #: All paths, one a line, so that few passes of RE2 compare them all; None until a glob asks.
+    #: All paths, one a line, so that few passes of RE2 compare them all; None until a pattern asks.
     _lines: bytes | None = field(default=None, init=False)
 
     def matching(self, glob: str) -> list[str]:
-        """The paths that match, sorted (a leading slash is the repository's root); ValueError: no glob."""
-        glob = glob.lstrip("/")
+        """The paths that match, as `compile_glob` says, sorted; ValueError: the pattern is too large."""
         if not _MAGIC & set(glob):
             return [glob] if glob in self.paths else []
-        if glob not in self._found:
-            self._found[glob] = self._scan(compile_glob(glob))
-        return self._found[glob]
+        return self._scanned(compile_glob, glob)
+
+    def included(self, pattern: str) -> list[str]:
+        """As `matching`, by the rules of `compile_wildcard`."""
+        return self._scanned(compile_wildcard, pattern)
+
+    def _scanned(self, compiling: Callable[[str], list[Expression]], pattern: str) -> list[str]:
+        key = (compiling.__name__, pattern)
+        if key not in self._found:
+            paths = {path for expression in compiling(pattern) for path in self._scan(expression)}
+            self._found[key] = sorted(paths)
+        return self._found[key]
 
     def _scan(self, expression: Expression) -> list[str]:
         if self._lines is None:

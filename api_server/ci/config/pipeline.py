@@ -55,10 +55,7 @@ def plan(configuration: Configuration, context: Context) -> Plan:
         variables = tuple(overlay(variables, variables_of(rule.get("variables"))))
         auto_cancel |= rule.get("auto_cancel") or {}
     planner = _Planner(configuration, context, variables, default_refs=workflow.get("rules") is None)
-    families = planner.families()
-    jobs = dependencies.resolve(
-        families, {name: job.get("dependencies") for name, job in configuration.jobs.items()}
-    )
+    jobs = dependencies.resolve(*planner.jobs())
     if all(job.stage in {".pre", ".post"} for job in jobs):
         return Plan(stages=configuration.stages, reason=NO_JOBS)
     name = workflow.get("name")
@@ -99,20 +96,28 @@ class _Planner:
         #: Whether a job without `rules`, `only` and `except` is for branches and tags alone.
         self._default_refs = default_refs
 
-    def families(self) -> dict[str, list[PlannedJob]]:
-        """For each job of the file those that this pipeline has of it: none, one, or more by `parallel`."""
-        found: dict[str, list[PlannedJob]] = {}
-        count = triggers = 0
-        for name, job in self._configuration.jobs.items():
-            planned = (self._planned(job, one) for one in instances(name, job.get("parallel")))
-            found[name] = [one for one in planned if one is not None]
-            count += len(found[name])
-            triggers += sum(one.trigger is not None for one in found[name])
-            if count > MAX_JOBS:
+    def jobs(self) -> tuple[dict[str, PlannedJob], dict[str, list[str]]]:
+        """Return the jobs of this pipeline by name, and the names that each job of the file stands for: several by
+        `parallel`. Of two jobs of one name the later one counts, whatever its rules say."""
+        families: dict[str, list[str]] = {}
+        sources: dict[str, tuple[dict[str, Any], Instance]] = {}
+        for family, job in self._configuration.jobs.items():
+            several = instances(family, job.get("parallel"))
+            families[family] = [instance.name for instance in several]
+            sources.update((instance.name, (job, instance)) for instance in several)
+        planned: dict[str, PlannedJob] = {}
+        triggers = 0
+        for name, (job, instance) in sources.items():
+            planned_job = self._planned(job, instance)
+            if planned_job is None:
+                continue
+            planned[name] = planned_job
+            triggers += planned_job.trigger is not None
+            if len(planned) > MAX_JOBS:
                 raise ConfigError(f"The number of jobs exceeds the limit of {MAX_JOBS}")
             if triggers > MAX_TRIGGERS:
                 raise ConfigError(f"The number of trigger jobs exceeds the limit of {MAX_TRIGGERS}")
-        return found
+        return planned, families
 
     def _planned(self, job: Mapping[str, Any], instance: Instance) -> PlannedJob | None:
         """The job when its rules want it in this pipeline."""
@@ -151,6 +156,7 @@ class _Planner:
             node_index=instance.index,
             node_total=instance.total,
             needs=needs_of(rule.get("needs", job.get("needs"))),
+            dependencies=None if job.get("dependencies") is None else tuple(job["dependencies"]),
             when=rule["when"],
             start_in=durations.parse(rule["start_in"]) if rule["when"] == "delayed" else None,
             allow_failure=rule.get("allow_failure", planned.allow_failure),

@@ -124,8 +124,10 @@ class Trigger:
     branch: str | None = None
     #: Paths of this project's files, or entries of `include:` as hashes.
     include: tuple[Any, ...] = ()
-    #: The bridge waits for the other pipeline and takes over its status (`strategy: depend`).
+    #: The bridge waits for the other pipeline and takes over what became of it (`strategy: depend`).
     depend: bool = False
+    #: And so does this one, which also takes over that it waits for somebody or was skipped (`strategy: mirror`).
+    mirror: bool = False
     forward_yaml_variables: bool = True
     forward_pipeline_variables: bool = False
 

@@ -24,6 +24,8 @@ DIFFERS = {
     "needs:parallel": "rows as they are written; no `$[[ matrix.NAME ]]`",
     "release": "a step that calls `release-cli`, which the image has to have",
     "rules:changes:compare_to": "at most 20 different refs in one configuration",
+    "trigger:strategy": "`mirror` too, which GitLab has since 18",
+    "variables": "numbers with a fraction and truth values too, as in later versions of GitLab 17",
     "variables:description": "checked; there is no page that shows it",
     "variables:options": "checked; there is no page that shows them",
 }

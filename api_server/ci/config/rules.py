@@ -6,7 +6,7 @@ from typing import Any
 from api_server.ci.config import expressions, patterns
 from api_server.ci.config.context import Context
 from api_server.ci.config.patterns import PathSet
-from api_server.ci.config.variables import expand
+from api_server.ci.config.variables import expand_known
 
 #: Words of `only:refs` beside branches and tags: the `CI_PIPELINE_SOURCE` that each stands for.
 _SOURCES = {
@@ -39,23 +39,24 @@ def _holds(rule: Rule, known: Mapping[str, str], context: Context) -> bool:
 
 
 def _globs(value: Any) -> list[str]:
-    return list(value["paths"] if isinstance(value, dict) else value)
+    globs = value["paths"] if isinstance(value, dict) else value
+    return [globs] if isinstance(globs, str) else list(globs)
 
 
 def _changed(changes: Any, known: Mapping[str, str], context: Context) -> bool:
     base = changes.get("compare_to") if isinstance(changes, dict) else None
-    paths = context.changed if base is None else context.changed_since(expand(base, known))
+    paths = context.changed if base is None else context.changed_since(expand_known(base, known))
     return paths is None or _match(_globs(changes), known, paths)
 
 
 def _match(globs: list[str], known: Mapping[str, str], paths: PathSet) -> bool:
-    return any(_glob_matches(expand(glob, known), paths) for glob in globs)
+    return any(_glob_matches(expand_known(glob, known), paths) for glob in globs)
 
 
 def _glob_matches(glob: str, paths: PathSet) -> bool:
     try:
         return bool(paths.matching(glob))
-    except ValueError:  # what a variable's value made of it is no pattern, so nothing can match
+    except ValueError:  # what a variable's value made of it is too large a pattern, so nothing can match
         return False
 
 

@@ -1,7 +1,7 @@
 """CI variables: one value class, precedence, and the expansion of `$NAME` and `${NAME}` in each other."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from attrs import asdict, evolve, frozen
@@ -44,12 +44,21 @@ def expand(text: str, known: Mapping[str, str]) -> str:
 
     Text that would grow beyond MAX_EXPANDED stays as it is.
     """
+    return _expanded(text, known, lambda name, _: "" if name else "$")
+
+
+def expand_known(text: str, known: Mapping[str, str]) -> str:
+    """As `expand`, but that all else stays as it is."""
+    return _expanded(text, known, lambda _, written: written)
+
+
+def _expanded(text: str, known: Mapping[str, str], unknown: Callable[[str | None, str], str]) -> str:
     if _size(text, known) > MAX_EXPANDED:
         return text
 
     def replace(match: re.Match[str]) -> str:
         name = match["plain"] or match["braced"]
-        return known.get(name, "") if name else "$"
+        return known[name] if name and name in known else unknown(name, match[0])
 
     return _REFERENCE.sub(replace, text)
 
@@ -69,7 +78,7 @@ def expand_all(variables: Iterable[Variable]) -> list[Variable]:
     for key in _dependencies_first(templates):
         value = templates[key].value
         size = _size(value, done)
-        done[key] = value if size > left else _expand_known(value, known, done)
+        done[key] = value if size > left else _expand_done(value, known, done)
         left -= min(size, left)
     return [
         evolve(one, value=done[key]) if key in templates and key in done else one
@@ -87,7 +96,7 @@ def references(text: str) -> Iterator[str]:
             yield name
 
 
-def _expand_known(text: str, known: Mapping[str, Variable], done: Mapping[str, str]) -> str:
+def _expand_done(text: str, known: Mapping[str, Variable], done: Mapping[str, str]) -> str:
     def replace(match: re.Match[str]) -> str:
         target = known.get(match["plain"] or match["braced"] or "")
         if target is None or target.raw or target.file:

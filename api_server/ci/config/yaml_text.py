@@ -1,10 +1,11 @@
-"""YAML text to plain values (dict, list, str, int, bool, None, Reference), bounded against hostile text.
+"""YAML text to plain values (dict, list, str, int, float, bool, None, Reference), bounded against hostile text.
 
-What differs from a plain safe loader: numbers with a fraction and dates stay the text that the author wrote
-(`1.10` is a version, not 1.1), keys are always text, those that Ruby reads as symbols (`:job`) without the colon; of a
-key that is given twice the last one counts, foreign tags are refused.
+It is read as Ruby's Psych does, by which GitLab loads it: scalars (`scalars.py`), merge keys, which count where they
+stand, and tags, of which only Ruby's classes are refused. Keys are always text, those that Ruby reads as symbols
+(`:job`) without the colon; of a key that is given twice the last one counts.
 """
 
+import base64
 import re
 from collections.abc import Callable
 from typing import Any
@@ -14,20 +15,22 @@ from attrs import frozen
 from yaml.composer import Composer
 from yaml.constructor import SafeConstructor
 from yaml.cyaml import CParser  # type: ignore[attr-defined]  # the stubs do not re-export it
-from yaml.resolver import Resolver
+from yaml.resolver import BaseResolver
 
+from api_server.ci.config import scalars
 from api_server.ci.config.errors import Budget, ConfigError
 
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 100
-MAX_DIGITS = 100
 MAX_DIRECTIVES = 100
 
 #: Behind any of YAML's line breaks.
 _DIRECTIVE = re.compile("(?:^|[\n\r\x85\u2028\u2029])%TAG")
 _PREFIX = "tag:yaml.org,2002:"
-_TAGS = {"!reference"} | {_PREFIX + name for name in ("null", "bool", "int", "str", "seq", "map", "merge")}
-_LEFT_AS_TEXT = {_PREFIX + name for name in ("float", "timestamp", "value")}
+_MERGE = "<<"
+_PLAIN, _TEXT = "plain", _PREFIX + "str"
+#: Ruby makes no objects of a file that it does not trust.
+_REFUSED = re.compile(r"!ruby/(?!sym(bol)?$|string$)|tag:yaml.org,2002:set$")
 
 
 @frozen
@@ -52,7 +55,7 @@ def load(
     except UnicodeEncodeError:
         raise ConfigError("Invalid configuration format: the text is not valid UTF-8") from None
     if size > most:
-        raise ConfigError(f"The YAML file is too big: {size} bytes of at most {most}")
+        raise ConfigError(too_big(size, most))
     if len(_DIRECTIVE.findall(text)) > MAX_DIRECTIVES:  # libyaml compares each with all others, all at once
         raise ConfigError(f"The YAML file has more than {MAX_DIRECTIVES} directives")
     loader: Any = _Loader(text, budget, warn)
@@ -62,7 +65,7 @@ def load(
             warn("Only the first document of a file is read")
     except yaml.YAMLError as error:
         raise ConfigError("Invalid configuration format: " + _one_line(error)) from None
-    except (KeyError, ValueError) as error:  # `!!bool maybe`, `!!int many`
+    except (ValueError, OverflowError) as error:  # `!!float many`
         raise ConfigError(f"Invalid configuration format: a value does not fit its tag: {error}") from None
     finally:
         loader.dispose()
@@ -71,25 +74,25 @@ def load(
     return value
 
 
+def too_big(size: int, most: int) -> str:
+    """What is said of a text of so many bytes."""
+    return f"The YAML file is too big: {size} bytes of at most {most}"
+
+
 def _one_line(error: yaml.YAMLError) -> str:
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or " ".join(str(error).split())
     return f"{problem} at line {mark.line + 1} column {mark.column + 1}" if mark else problem
 
 
-class _Loader(Composer, SafeConstructor, Resolver, CParser):
+class _Loader(Composer, SafeConstructor, BaseResolver, CParser):
     """libyaml reads, but nodes are composed here: its own composer can be neither bounded nor overridden."""
-
-    yaml_implicit_resolvers = {
-        first: [(tag, pattern) for tag, pattern in resolvers if tag not in _LEFT_AS_TEXT]
-        for first, resolvers in Resolver.yaml_implicit_resolvers.items()
-    }
 
     def __init__(self, text: str, budget: Budget, warn: Callable[[str], None]) -> None:
         CParser.__init__(self, text)
         Composer.__init__(self)
         SafeConstructor.__init__(self)
-        Resolver.__init__(self)
+        BaseResolver.__init__(self)
         self._budget = budget
         self._warn = warn
         self._depth = 0
@@ -111,11 +114,17 @@ class _Loader(Composer, SafeConstructor, Resolver, CParser):
         self._depth -= 1
         if event.anchor is not None:
             self._sizes[event.anchor] = before - self._budget.left
-        if node is not None and node.tag not in _TAGS:
+        if node is not None and _REFUSED.match(node.tag):
             raise ConfigError(f"Unknown tag in the YAML: {node.tag}")
         if isinstance(node, yaml.ScalarNode) and "\0" in node.value:  # which no column of text can hold
             raise ConfigError(f"A NUL character at line {node.start_mark.line + 1}")
         return node
+
+    def resolve(self, kind: type[yaml.Node], _value: Any, implicit: Any) -> str:
+        """The tag of a node that has none."""
+        if kind is yaml.ScalarNode:
+            return _PLAIN if implicit[0] else _TEXT
+        return "collection"
 
     def _compose_alias(self, anchor: str, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if anchor in self.anchors and anchor not in self._sizes:
@@ -129,9 +138,9 @@ class _Loader(Composer, SafeConstructor, Resolver, CParser):
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 raise ConfigError(f"A key should be text at line {key.start_mark.line + 1}")
-            if not key.style and len(key.value) > 1:  # `:job`, a symbol of Ruby's, is the name `job`
-                key.value = key.value.removeprefix(":")
-            if key.value in seen and key.tag != _PREFIX + "merge":
+            if not key.style:
+                key.value = scalars.name(key.value)
+            if key.value in seen and key.value != _MERGE:
                 self._warn(
                     f"The key {key.value} is given twice, again at line {key.start_mark.line + 1}: "
                     "the last one counts"
@@ -139,18 +148,53 @@ class _Loader(Composer, SafeConstructor, Resolver, CParser):
             seen.add(key.value)
         return node
 
-    def _map(self, node: Any) -> dict[str, Any]:
-        self.flatten_mapping(node)
-        return {key.value: self.construct_object(value, deep=True) for key, value in node.value}
+    def _value(self, node: Any) -> Any:
+        if isinstance(node, yaml.MappingNode):
+            return self._map(node)
+        if isinstance(node, yaml.SequenceNode):
+            return self.construct_sequence(node, deep=True)
+        try:
+            return self._scalar(node)
+        except scalars.DateFound as error:
+            raise ConfigError(
+                f"Invalid configuration format: {error} at line {node.start_mark.line + 1}: "
+                f"{node.value} has to be in quotes"
+            ) from None
 
-    def _seq(self, node: Any) -> list[Any]:
-        return self.construct_sequence(node, deep=True)
+    def _map(self, node: yaml.MappingNode) -> dict[str, Any]:
+        mapping: dict[str, Any] = {}
+        for key, value_node in node.value:
+            value = self.construct_object(value_node, deep=True)
+            bases = value if isinstance(value, list) else [value]
+            if key.value == _MERGE and all(isinstance(base, dict) for base in bases):
+                # The first base counts most, and all of them more than the keys above them.
+                for base in reversed(bases):
+                    mapping.update(base)
+            else:
+                mapping[key.value] = value
+        return mapping
 
-    def _int(self, node: Any) -> int | str:
-        if len(node.value) > MAX_DIGITS:  # to read `1:2:3...` takes the square of its length
-            return str(node.value)
-        number = self.construct_yaml_int(node)
-        return number if abs(number) < 2**63 else str(node.value)
+    def _scalar(self, node: yaml.ScalarNode) -> scalars.Scalar:
+        match node.tag.removeprefix(_PREFIX).removeprefix("!"):
+            case "str" | "ruby/sym" | "ruby/symbol" | "ruby/string":
+                return str(node.value)
+            case "float":
+                return float(scalars.read(node.value) or 0)
+            case "binary":
+                return self._binary(node)
+        value = scalars.read(node.value)
+        if type(value) in {int, float} and scalars.spell(value) != node.value:
+            self._warn(
+                f"{node.value} at line {node.start_mark.line + 1} is read as the number {scalars.spell(value)}: "
+                "a text has to be in quotes"
+            )
+        return value
+
+    def _binary(self, node: yaml.ScalarNode) -> str:
+        text = base64.b64decode(node.value).decode()
+        if "\0" in text:
+            raise ConfigError(f"A NUL character at line {node.start_mark.line + 1}")
+        return text
 
     def _reference(self, node: yaml.Node) -> Reference:
         path = self.construct_sequence(node, deep=True) if isinstance(node, yaml.SequenceNode) else []
@@ -159,10 +203,4 @@ class _Loader(Composer, SafeConstructor, Resolver, CParser):
         return Reference(tuple(path))
 
 
-_Loader.yaml_constructors = {
-    **SafeConstructor.yaml_constructors,
-    _PREFIX + "map": _Loader._map,
-    _PREFIX + "seq": _Loader._seq,
-    _PREFIX + "int": _Loader._int,
-    "!reference": _Loader._reference,
-}
+_Loader.yaml_constructors = {"!reference": _Loader._reference, None: _Loader._value}

@@ -19,7 +19,7 @@ from api_server.ci.pipelines.access import (
     check_not_archived,
     find_pipeline,
 )
-from api_server.ci.pipelines.given_variables import check_may_give
+from api_server.ci.pipelines.given_variables import check_keys, check_may_give
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
 from api_server.state import audit_trail
@@ -155,6 +155,7 @@ async def play_job(request: web.Request, wanted: PlayJob, found: Project) -> web
     await check_may_change(request, found, job.ref, tag=job.tag)
     check_not_archived(request, job.created_at)
     check_may_give(found, wanted.job_variables_attributes)
+    check_keys(one.key for one in wanted.job_variables_attributes)
     vault = context.vault(request)
     variables = {one.key: vault.encrypt(one.value) for one in wanted.job_variables_attributes}
     async with context.database(request).transaction() as transaction:

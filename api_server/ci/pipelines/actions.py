@@ -51,7 +51,12 @@ async def play(
     if job.status in RETRYABLE and job.when_run in ("manual", "delayed") and job.kind == "build":
         again = await retry(transaction, job_id, user_id, variables or None)
         return None if again is None else again.id
-    if job.status not in ("manual", "scheduled") or (job.kind == "bridge" and job.status != "manual"):
+    if job.status not in ("manual", "scheduled"):
+        return None
+    if job.kind == "bridge" and (job.status, job.when_run) != (
+        "manual",
+        "manual",
+    ):  # others mirror a pipeline
         return None
     await job_queries.set_job_variables(transaction, job_id, variables)
     await transitions.put_on_its_way(transaction, job, user_id=user_id)

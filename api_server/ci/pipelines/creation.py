@@ -72,6 +72,8 @@ class Maker:
         try:
             check_may_begin_with(subject, wanted.source, wanted.variables)
             context = await self._context(wanted, subject, read, trusted=True)
+            if read.problem is not None:
+                raise read.problem
             plan, jobs = await self.in_thread(_planned, read.text or "", context)
         except ConfigError as refused:
             if wanted.source == "push":
@@ -97,6 +99,8 @@ class Maker:
         """What the configuration of `wanted` would be planned against, and its text. Raises `NotMade`."""
         subject = await self._subject(wanted)
         read = await self._read(wanted, subject)
+        if read.problem is not None:
+            raise NotMade(*read.problem.errors)
         return await self._context(wanted, subject, read, trusted=wanted.configuration is None), read.text
 
     async def in_thread(
@@ -141,8 +145,8 @@ class Maker:
         except RepositoryError:
             raise NotMade("Commit not found") from None
         if wanted.configuration is not None:
-            return attrs.evolve(read, text=wanted.configuration)
-        if read.text is None:
+            return attrs.evolve(read, text=wanted.configuration, problem=None)
+        if read.text is None and read.problem is None:
             raise NotMade("Missing CI config file")
         return read
 
@@ -151,6 +155,7 @@ class Maker:
         one that somebody tries out could spell them out."""
         protected = await self._is_protected(wanted)
         return Context(
+            project_id=wanted.project_id,
             predefined=pipeline_variables(
                 descriptions.Server(url=self.settings.base_url, version=self.settings.dialect),
                 described_project(subject),

@@ -46,8 +46,6 @@ _USUAL = {
 }
 #: Statuses in which a job will take up a runner by itself.
 ACTIVE = ["created", "waiting_for_resource", "preparing", "scheduled", "pending", "running", "canceling"]
-#: Seconds a job may run when its file does not say.
-DEFAULT_TIMEOUT = 3600
 
 
 @attrs.frozen
@@ -213,9 +211,11 @@ CREATE_JOBS = """
         protected, resource_group, environment, timeout, plan, user_id, created_at)
     SELECT pipelines.project_id, pipelines.id, planned.kind, planned.name, planned.stage, planned.stage_index,
         planned.needs, planned.when_run, planned.allow_failure, planned.tag_list, pipelines.protected,
-        planned.resource_group, planned.environment, planned.timeout, planned.plan, %(user_id)s, %(now)s
-    FROM pipelines, ROWS FROM (jsonb_to_recordset(%(jobs)s::jsonb) AS (kind text, name text, stage text,
-        stage_index integer, needs text[], when_run text, allow_failure boolean, tag_list text[], resource_group text,
+        planned.resource_group, planned.environment, coalesce(planned.timeout, projects.build_timeout), planned.plan,
+        %(user_id)s, %(now)s
+    FROM pipelines JOIN projects ON projects.id = pipelines.project_id,
+        ROWS FROM (jsonb_to_recordset(%(jobs)s::jsonb) AS (kind text, name text, stage text, stage_index integer,
+        needs text[], when_run text, allow_failure boolean, tag_list text[], resource_group text,
         environment text, timeout integer, plan jsonb)) WITH ORDINALITY
         AS planned (kind, name, stage, stage_index, needs, when_run, allow_failure, tag_list, resource_group,
             environment, timeout, plan, position)
@@ -246,6 +246,6 @@ def _columns(job: PlannedJob) -> dict[str, Any]:
         "tag_list": sorted(job.tags),
         "resource_group": job.resource_group,
         "environment": None if job.environment is None else job.environment.name,
-        "timeout": job.timeout or DEFAULT_TIMEOUT,
+        "timeout": job.timeout,
         "plan": to_json(job),
     }

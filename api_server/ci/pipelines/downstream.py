@@ -10,19 +10,21 @@ from api_server.ci.pipelines.creation import Maker
 from api_server.ci.pipelines.downstream_queries import Bridge
 from api_server.ci.pipelines.job_queries import plan_of
 from api_server.ci.pipelines.merge_request_queries import find_merge_request
-from api_server.ci.pipelines.states import COMPLETE
+from api_server.ci.pipelines.states import COMPLETE, TRANSITIONS, Status
 from api_server.ci.pipelines.wanted import NotMade, Wanted
 from api_server.git.ref_names import NO_COMMIT
-from api_server.state.database import Database
+from api_server.state.database import Database, Transaction
 from api_server.web.access import Role
 
-#: Status of the downstream pipeline -> what happens to a bridge that waits for it.
+_FAILS = {"event": "drop", "failure_reason": "downstream_pipeline_failed"}
+#: Status of the downstream pipeline -> what happens to a bridge that runs and waits for it; in others it runs on.
 _TAKEN_OVER: dict[str, dict[str, Any]] = {
     "success": {"event": "success"},
-    "failed": {"event": "drop", "failure_reason": "downstream_pipeline_failed"},
-    "skipped": {"event": "drop", "failure_reason": "downstream_pipeline_failed"},
+    "failed": _FAILS,
+    "skipped": _FAILS,
     "canceled": {"event": "cancel"},
 }
+_MIRRORED = _TAKEN_OVER | {"skipped": {"event": "mirror_skipped"}, "manual": {"event": "mirror_manual"}}
 
 
 async def start(maker: Maker, job_id: int) -> None:
@@ -63,10 +65,22 @@ async def follow(database: Database, job_id: int) -> None:
         if downstream is None:
             if bridge.status == "running":
                 await transitions.advance(transaction, job_id, "drop", failure_reason="unknown_failure")
-        elif bridge.status == "running" and downstream.status in COMPLETE:
-            await transitions.advance(transaction, job_id, **_TAKEN_OVER[downstream.status])
-        elif bridge.status in ("success", "failed") and downstream.status not in COMPLETE:
-            await transitions.advance(transaction, job_id, "reopen")
+        else:
+            await _take_over(transaction, bridge, downstream.status)
+
+
+async def _take_over(transaction: Transaction, bridge: Bridge, status: Status) -> None:
+    """Brings a bridge that runs, or has taken over another status, to where its downstream pipeline's is."""
+    trigger = plan_of(bridge).trigger
+    mirrors = trigger is not None and trigger.mirror
+    taken_over = (_MIRRORED if mirrors else _TAKEN_OVER).get(status)
+    target = "running" if taken_over is None else TRANSITIONS[taken_over["event"]]["running"]
+    if bridge.status == target:
+        return
+    if bridge.status != "running" and await transitions.advance(transaction, bridge.id, "reopen") is None:
+        return
+    if taken_over is not None:
+        await transitions.advance(transaction, bridge.id, **taken_over)
 
 
 async def cancel(database: Database, job_id: int) -> None:
@@ -148,4 +162,4 @@ async def _forwarded(
 
 
 def _depends(planned: PlannedJob) -> bool:
-    return planned.trigger is not None and planned.trigger.depend
+    return planned.trigger is not None and (planned.trigger.depend or planned.trigger.mirror)

@@ -1,14 +1,14 @@
 """Variables that people give to what runs: only from the role on that the project asks for
 (`ci_pipeline_variables_minimum_override_role`)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from api_server.ci.config.errors import ConfigError
 from api_server.ci.config.variables import Variable
 from api_server.ci.pipelines.creation_queries import Subject
 from api_server.ci.variables import rules
 from api_server.namespaces.projects.project import Project
-from api_server.web.errors import forbidden
+from api_server.web.errors import forbidden, invalid
 
 #: What the service makes of a request that fires a trigger, itself.
 PAYLOAD = "TRIGGER_PAYLOAD"
@@ -21,6 +21,13 @@ def check_may_give(project: Project, variables: Sequence[object]) -> None:
     """To be called before variables are kept for a job or a schedule of the project. Raises 403."""
     if variables and not project.takes_variables:
         raise forbidden()
+
+
+def check_keys(keys: Iterable[str]) -> None:
+    """Raises 400 for the first that no shell would take for one."""
+    for key in keys:
+        if found := rules.problems(rules.Values(key=key, value="")):
+            raise invalid(found)
 
 
 def check_may_begin_with(subject: Subject, source: str, variables: Sequence[Variable]) -> None:

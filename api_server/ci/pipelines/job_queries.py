@@ -200,8 +200,9 @@ CLONE_JOB = Query(
             tag_list, protected, resource_group, environment, timeout, plan, user_id, attempt, created_at)
         SELECT old.project_id, old.pipeline_id, old.kind, old.name, old.stage, old.stage_index, old.needs, old.when_run,
             coalesce((old.plan ->> 'allow_failure')::boolean, false), old.tag_list, old.protected, old.resource_group,
-            old.environment, old.timeout, old.plan, %(user_id)s, %(attempt)s, %(now)s
-        FROM old
+            old.environment, coalesce((old.plan ->> 'timeout')::integer, projects.build_timeout), old.plan, %(user_id)s,
+            %(attempt)s, %(now)s
+        FROM old JOIN projects ON projects.id = old.project_id
         RETURNING jobs.*
     ), variables AS (
         INSERT INTO job_variables (job_id, key, value)

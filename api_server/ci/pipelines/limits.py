@@ -25,14 +25,14 @@ class Limits:
     def __init__(self, settings: Settings) -> None:
         self.rate = RateLimiter("pipelines", lambda: settings.pipeline_rate_limit)
         self.lint = RateLimiter("lint", lambda: settings.lint_rate_limit)
-        self._expressions: TTLCache[str, Allowance] = TTLCache(maxsize=10_000, ttl=WINDOW)
+        self._expressions: TTLCache[int, Allowance] = TTLCache(maxsize=10_000, ttl=WINDOW)
         self.planning = ConcurrencyLimiter(PLANNED_AT_A_TIME, PLANNED_FOR_ONE, patience=PLANNING_PATIENCE)
 
-    def expressions(self, project: str) -> Allowance:
+    def expressions(self, project_id: int) -> Allowance:
         """What the regular expressions and path patterns of a file of the project may cost."""
-        within = self._expressions.get(project)
+        within = self._expressions.get(project_id)
         if within is None:
-            within = self._expressions[project] = Allowance(EXPRESSION_SECONDS_A_MINUTE)
+            within = self._expressions[project_id] = Allowance(EXPRESSION_SECONDS_A_MINUTE)
         return Allowance(EXPRESSION_SECONDS, EXPRESSIONS, within)
 
     def forget(self) -> None:

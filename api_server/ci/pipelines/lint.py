@@ -52,7 +52,7 @@ async def _context(maker: Maker, question: Question) -> tuple[Context, str | Non
     except NotMade:
         if question.text is None:
             raise
-        return Context(), question.text
+        return Context(project_id=question.project_id), question.text
     context, text = await maker.context(_wanted(question, resolved, question.text))
     if not question.plans or question.plans_on is None:
         return context, text

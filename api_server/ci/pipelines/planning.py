@@ -20,6 +20,7 @@ from api_server.git.repositories import Repositories
 from api_server.namespaces.projects import queries as projects
 from api_server.state.database import Database
 from api_server.state.errors import Unavailable
+from common.collecting import large_work
 from common.concurrency import TooBusy
 
 P = ParamSpec("P")
@@ -39,19 +40,19 @@ async def in_thread(
     begun again whenever it turns out to want files of the web, so that no thread waits for them. Raises `ConfigError`
     where that, or its expressions, take too long."""
     loop = asyncio.get_running_loop()
-    allowance = limits.expressions(planned.repository.project)
+    allowance = limits.expressions(planned.project_id)
     begun = loop.time()
     while True:
         try:
-            async with limits.planning.place(planned.repository.project):
-                with allowed(allowance):
+            async with limits.planning.place(planned.project_id):
+                with allowed(allowance), large_work():
                     return await asyncio.to_thread(planning, text, planned, *args, **kwargs)
         except TooBusy as problem:
             raise Unavailable("the planning of pipelines") from problem
         except TooCostly as problem:
             raise ConfigError(str(problem)) from None
         except FilesWanted as wanted:
-            fetched = await remote.fetch(wanted.urls, planned.repository.project)
+            fetched = await remote.fetch(wanted.urls, planned.project_id)
         if loop.time() - begun > ALL_SECONDS:
             raise ConfigError("Resolving config took longer than expected")
         planned = attrs.evolve(planned, remote={**planned.remote, **fetched})

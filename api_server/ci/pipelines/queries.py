@@ -259,6 +259,7 @@ SUPERSEDED = Query(
     SELECT older.id, older.auto_cancel_on_new_commit = 'interruptible' AS partly
     FROM pipelines JOIN pipelines older
         ON older.project_id = pipelines.project_id AND older.ref = pipelines.ref AND older.id < pipelines.id
+    JOIN projects ON projects.id = pipelines.project_id AND projects.auto_cancel_pending_pipelines = 'enabled'
     WHERE pipelines.id = %(id)s AND pipelines.status <> 'skipped' AND NOT pipelines.tag AND NOT older.tag
         AND older.sha <> pipelines.sha AND older.sha IS DISTINCT FROM %(head)s
         AND older.source IN ('push', 'merge_request_event')
@@ -280,7 +281,7 @@ SUPERSEDED = Query(
 
 async def superseded(database: Executor, pipeline_id: int, head: str | None) -> list[Superseded]:
     """The older pipelines of a pipeline's branch or merge request, of the last three days, for other commits (and not
-    for `head`), that their files let end (`workflow:auto_cancel:on_new_commit`)."""
+    for `head`), that their files let end (`workflow:auto_cancel:on_new_commit`), where their project does."""
     return await database.rows(SUPERSEDED, id=pipeline_id, head=head)
 
 

@@ -11,7 +11,7 @@ from api_server.ci.config.context import RemoteFile
 from api_server.ci.config.includes import MAX_TOTAL_BYTES
 from api_server.ci.config.yaml_text import MAX_BYTES
 from api_server.outbound.checks import check_url
-from api_server.outbound.destinations import BlockedError
+from api_server.outbound.destinations import HTTP_SCHEMES, BlockedError, written_url
 from api_server.outbound.outgoing import OUTGOING_POLICY, OUTGOING_SESSION, RESOLVER
 from api_server.web.context import App
 from common.concurrency import ConcurrencyLimiter, TooBusy
@@ -24,7 +24,6 @@ FETCHED_AT_A_TIME = 20
 FETCHED_FOR_ONE = 10
 PATIENCE = 10
 MAX_REDIRECTS = 3
-SCHEMES = ("http", "https")
 
 
 @attrs.define
@@ -44,18 +43,18 @@ class RemoteFiles:
     )
     file_seconds: float = FILE_SECONDS
 
-    async def fetch(self, urls: Iterable[str], project: str) -> Mapping[str, RemoteFile]:
-        """What is at these URLs, each as anybody may read it, for the project at a full path, which does not keep
-        others from fetching; nothing is raised for what goes wrong at one."""
+    async def fetch(self, urls: Iterable[str], project_id: int) -> Mapping[str, RemoteFile]:
+        """What is at these URLs, each as anybody may read it, for a project, which does not keep others from fetching;
+        nothing is raised for what goes wrong at one."""
         wanted, allowance = list(urls), _Allowance()
-        files = await asyncio.gather(*(self._file(url, project, allowance) for url in wanted))
+        files = await asyncio.gather(*(self._file(url, project_id, allowance) for url in wanted))
         return dict(zip(wanted, files, strict=True))
 
-    async def _file(self, url: str, project: str, allowance: _Allowance) -> RemoteFile:
+    async def _file(self, url: str, project_id: int, allowance: _Allowance) -> RemoteFile:
         try:
-            async with self.limiter.place(project), asyncio.timeout(self.file_seconds):
+            async with self.limiter.place(project_id), asyncio.timeout(self.file_seconds):
                 policy = await self.app[OUTGOING_POLICY]()
-                await check_url(url, policy, self.app[RESOLVER], schemes=SCHEMES)
+                await check_url(url, policy, self.app[RESOLVER], schemes=HTTP_SCHEMES)
                 return await self._answer(url, allowance)
         except BlockedError as problem:
             return RemoteFile(problem=f"could not be fetched because it is blocked: {problem}!")
@@ -66,7 +65,7 @@ class RemoteFiles:
 
     async def _answer(self, url: str, allowance: _Allowance) -> RemoteFile:
         async with self.app[OUTGOING_SESSION].get(
-            url,
+            written_url(url),
             headers={hdrs.ACCEPT_ENCODING: "identity"},
             max_redirects=MAX_REDIRECTS,
             auto_decompress=False,

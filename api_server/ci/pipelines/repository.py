@@ -10,7 +10,7 @@ import attrs
 
 from api_server.ci.config import context, descriptions
 from api_server.ci.config.errors import ConfigError
-from api_server.ci.config.yaml_text import MAX_BYTES
+from api_server.ci.config.yaml_text import MAX_BYTES, too_big
 from api_server.git import commits, files, references, trees
 from api_server.git.errors import GitLimitError, NotFoundError, RepositoryMissingError
 from api_server.git.ref_names import NO_COMMIT
@@ -25,13 +25,14 @@ MOST_PATHS = 200_000
 @attrs.frozen(kw_only=True)
 class Commit:
     """What a pipeline is planned from: `commit` as answers show it, and `text` of the configuration or None without
-    one."""
+    one, or with one that is refused as it stands: `problem` says why."""
 
     repository: Repository
     sha: str
     commit: dict[str, Any]
     tag_message: str
     text: str | None
+    problem: ConfigError | None = None
 
     @property
     def description(self) -> descriptions.Commit:
@@ -61,6 +62,7 @@ def for_planning(
 
     return context.Repository(
         read=lambda path: read_text(repository, sha, path),
+        blob_id=lambda path: _blob_id(repository, sha, path),
         paths=lambda: asyncio.run_coroutine_threadsafe(_paths(repository, sha), loop).result(),
         changed=changed,
         changed_since=changed_since,
@@ -76,13 +78,18 @@ async def read_commit(
     repository = repositories.open(project_id)
     commit = commits.commit_data(repository, sha)
     found = references.tag(repository, tag) if tag is not None else None
-    text = await asyncio.to_thread(read_text, repository, sha, path)
+    text, problem = None, None
+    try:
+        text = await asyncio.to_thread(read_text, repository, sha, path)
+    except ConfigError as refused:
+        problem = refused
     return Commit(
         repository=repository,
         sha=sha,
         commit=commit,
         tag_message=(found.message or "") if found is not None else "",
         text=text,
+        problem=problem,
     )
 
 
@@ -96,11 +103,19 @@ def resolve_ref(repositories: Repositories, project_id: int, ref: str) -> refere
 
 
 def read_text(repository: Repository, sha: str, path: str) -> str | None:
-    """A file of a commit; None for what is no file, or too large for a configuration."""
+    """A file of a commit; None for what is no file. Raises `ConfigError` for one that is too large for a
+    configuration."""
     entry = files.find(repository, sha, path.strip("/"))
-    if entry is None or not entry.is_blob or (entry.size or 0) > MAX_BYTES:
+    if entry is None or not entry.is_blob:
         return None
+    if (entry.size or 0) > MAX_BYTES:
+        raise ConfigError(too_big(entry.size or 0, MAX_BYTES))
     return files.read(repository, entry).decode(errors="replace")
+
+
+def _blob_id(repository: Repository, sha: str, path: str) -> str | None:
+    entry = files.find(repository, sha, path.strip("/"))
+    return entry.id if entry is not None and entry.is_blob else None
 
 
 async def _paths(repository: Repository, sha: str) -> Collection[str]:

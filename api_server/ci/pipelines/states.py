@@ -37,6 +37,8 @@ Event = Literal[
     "force_cancel",
     "process",
     "reopen",
+    "mirror_manual",
+    "mirror_skipped",
 ]
 
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
@@ -79,6 +81,8 @@ TRANSITIONS: Final[dict[Event, dict[Status, Status]]] = {
     "cancel_gracefully": _to("canceling", "running"),
     "force_cancel": _to("canceled", "canceling"),
     "process": _to("created", "skipped", "manual"),
-    # of a bridge whose downstream pipeline runs again
-    "reopen": _to("running", "success", "failed"),
+    # of a bridge whose downstream pipeline runs, again; or waits for somebody, or was skipped, as `mirror` takes over
+    "reopen": _to("running", "success", "failed", "manual", "skipped"),
+    "mirror_manual": _to("manual", "running"),
+    "mirror_skipped": _to("skipped", "running"),
 }

@@ -7,7 +7,7 @@ FROM page JOIN runners ON runners.id = page.id
 SELECT page.id, page.position, json_build_object(
     'id', page.id,
     'description', coalesce(page.description, ''),
-    'ip_address', NULL,
+    'ip_address', manager.ip_address,
     'active', page.active,
     'paused', NOT page.active,
     'is_shared', page.runner_type = 'instance_type',

@@ -56,6 +56,9 @@ class StartedJob:
     commit: str
     committed_at: datetime.datetime
     pipeline_created_at: datetime.datetime
+    #: Of the project.
+    default_depth: int
+    git_strategy: str
 
 
 STARTED_JOB = Statement(
@@ -66,8 +69,10 @@ STARTED_JOB = Statement(
         pipelines.source, pipelines.ref, coalesce(pipelines.source_branch, pipelines.ref) AS short_ref, pipelines.tag,
         pipelines.merge_request_id, pipelines.sha, pipelines.before_sha,
         coalesce(pipelines.tag_message, '') AS tag_message, pipelines.commit, pipelines.committed_at,
-        pipelines.created_at AS pipeline_created_at
-    FROM jobs JOIN pipelines ON pipelines.id = jobs.pipeline_id WHERE jobs.id = %(id)s
+        pipelines.created_at AS pipeline_created_at, projects.ci_default_git_depth AS default_depth,
+        projects.build_git_strategy AS git_strategy
+    FROM jobs JOIN pipelines ON pipelines.id = jobs.pipeline_id JOIN projects ON projects.id = jobs.project_id
+    WHERE jobs.id = %(id)s
     """,
     StartedJob,
 )

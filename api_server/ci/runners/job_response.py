@@ -17,8 +17,6 @@ from api_server.ci.runners.queries import Runner
 from api_server.git.ref_names import BRANCHES, TAGS
 from api_server.state.secrets import JOB_TOKEN, PERSONAL_ACCESS_TOKEN, RUNNER_TOKEN
 
-#: Commits of history a runner fetches when the job's GIT_DEPTH says nothing else.
-DEFAULT_DEPTH = 20
 #: git's number for all of it, and its greatest.
 INFINITE_DEPTH = 2**31 - 1
 
@@ -49,11 +47,14 @@ class JobResponse:
 
     def payload(self) -> dict[str, Any]:
         variables = self.variables()
-        depth = next((_depth(one["value"]) for one in variables if one["key"] == "GIT_DEPTH"), DEFAULT_DEPTH)
+        default = self.job.default_depth
+        depth = next(
+            (_depth(one["value"], default) for one in variables if one["key"] == "GIT_DEPTH"), default
+        )
         return {
             "id": self.job.id,
             "token": self.token,
-            "allow_git_fetch": True,
+            "allow_git_fetch": self.job.git_strategy == "fetch",
             "job_info": {
                 "id": self.job.id,
                 "name": self.job.name,
@@ -150,7 +151,7 @@ class JobResponse:
         )
 
 
-def _depth(said: str) -> int:
+def _depth(said: str, default: int) -> int:
     """What `GIT_DEPTH` means; 0 is all of the history, too."""
     digits = said.lstrip("0")[: len(str(INFINITE_DEPTH)) + 1]
-    return min(int(digits or "0"), INFINITE_DEPTH) if said.isdecimal() else DEFAULT_DEPTH
+    return min(int(digits or "0"), INFINITE_DEPTH) if said.isdecimal() else default

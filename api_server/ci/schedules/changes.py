@@ -4,9 +4,9 @@ from typing import Any
 
 import attrs
 
+from api_server.ci.pipelines.given_variables import check_keys
 from api_server.ci.schedules import cron, queries
 from api_server.ci.schedules.queries import Schedule, StoredVariable
-from api_server.ci.variables import rules
 from api_server.state import audit_trail
 from api_server.state.audit_trail import Author, Entity
 from api_server.state.database import Transaction
@@ -59,8 +59,7 @@ async def add_variable(
     transaction: Transaction, author: Author, most: int, schedule: Schedule, new: StoredVariable
 ) -> None:
     """Raises 400 for a key that no variable can have, that is taken, or that is one too many."""
-    if found := rules.problems(rules.Values(key=new.key, value="")):
-        raise invalid(found)
+    check_keys([new.key])
     try:
         await queries.add_variable(transaction, schedule.id, new)
     except Conflict:

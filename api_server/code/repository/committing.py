@@ -220,11 +220,11 @@ def _start(repository: Repository, change: Change) -> Branch | None:
 
 
 def decoded(content: str, encoding: Encoding) -> bytes:
-    """A file's bytes. Raises 400."""
+    """A file's bytes; Base64 may be broken into lines, which Go's decoder passes over. Raises 400."""
     if encoding == "text":
         return content.encode()
     try:
-        return base64.b64decode(content, validate=True)
+        return base64.b64decode(content.encode().translate(None, b"\r\n"), validate=True)
     except (binascii.Error, ValueError):
         raise bad_request("content is not valid base64") from None
 

@@ -109,6 +109,17 @@ async def all_differences(
     return [_diff(file) for file in files], overflows
 
 
+async def number_of_differences(
+    request: web.Request, repository: Repository, old: str | None, new: str
+) -> str:
+    """Of the files that differ, as GitLab writes it: with a plus where there are more than are listed."""
+    limits = _limits(request)
+    _, total = await differences(
+        repository, old, new, attrs.evolve(limits, diff_max_files=limits.diff_max_files + 1), limit=0
+    )
+    return f"{limits.diff_max_files}+" if total > limits.diff_max_files else str(total)
+
+
 async def listed_commits(
     request: web.Request, wanted: Paginated, found: Project, repository: Repository, shas: Sequence[str]
 ) -> web.Response:

@@ -1,5 +1,6 @@
 """A file at a ref, and what answers tell of it beside its bytes."""
 
+import asyncio
 import hashlib
 import re
 from contextlib import suppress
@@ -7,25 +8,38 @@ from typing import Any
 
 import attrs
 from aiohttp import hdrs, web
+from cachetools import LRUCache
 
 from api_server.code.reading import reading
 from api_server.git.commits import History, history
 from api_server.git.files import Entry
 from api_server.git.repositories import Repository
+from api_server.web.answers import attachment
 from api_server.web.errors import ApiError
+from common.concurrency import TooBusy
 
 #: As the API's other answers.
 _PRIVATE: dict[str, str] = {hdrs.CACHE_CONTROL: "max-age=0, private, must-revalidate"}
+#: For so long a file waits for its history.
+_HISTORY_SECONDS = 3
+#: The last commit up to a commit that changed a path, which stays what it is.
+LAST_COMMITS: web.AppKey[LRUCache[tuple[str, str], str]] = web.AppKey("last_commits", LRUCache)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def setup(app: web.Application) -> None:
+    app[LAST_COMMITS] = LRUCache(maxsize=10_000)
 
 
 @attrs.frozen
 class FoundFile:
-    """`ref` as the caller wrote it; `commit` is the full SHA that it names."""
+    """`ref` as the caller wrote it; `commit` is the full SHA that it names, `last_commit` the newest commit up to there
+    that changed the file."""
 
     entry: Entry
     ref: str
     commit: str
+    last_commit: str | None = None
 
     @property
     def values(self) -> dict[str, Any]:
@@ -39,6 +53,7 @@ class FoundFile:
             "ref": self.ref,
             "blob_id": self.entry.id,
             "commit_id": self.commit,
+            "last_commit_id": self.last_commit,
             "execute_filemode": self.entry.kind == "executable",
         }
 
@@ -54,7 +69,7 @@ class FoundFile:
         """Of the bytes alone, which are saved and never shown."""
         headers: dict[str, str] = {
             hdrs.CONTENT_TYPE: "application/octet-stream",
-            hdrs.CONTENT_DISPOSITION: "attachment",
+            hdrs.CONTENT_DISPOSITION: attachment(self.entry.path.rpartition("/")[2]),
             hdrs.ETAG: f'"{self.entry.id}"',
             "X-Content-Type-Options": "nosniff",
         }
@@ -67,7 +82,7 @@ class FoundFile:
         return {
             f"X-Gitlab-{name.replace('_', '-').title()}": _CONTROL.sub("_", _text(value))
             for name, value in self.values.items()
-            if name != "content_sha256"
+            if name != "content_sha256" and value is not None
         }
 
     def require_size(self, most: int) -> None:
@@ -81,14 +96,16 @@ class FoundFile:
                 },
             )
 
-    async def history_headers(self, request: web.Request, repository: Repository) -> dict[str, str]:
-        """The newest commit that changed the file; nothing where it takes too long to find."""
-        wanted = History(start=self.commit, path=self.entry.path)
-        with suppress(ApiError):
-            async with reading(request):
-                found = await history(repository, wanted, skip=0, limit=1)
-            return {"X-Gitlab-Last-Commit-Id": found[0]} if found else {}
-        return {}
+    async def with_history(self, request: web.Request, repository: Repository) -> "FoundFile":
+        """With its last commit, unless that takes too long to find."""
+        known = request.config_dict[LAST_COMMITS]
+        place = self.commit, self.entry.path
+        if place not in known:
+            with suppress(ApiError, TimeoutError, TooBusy):
+                async with asyncio.timeout(_HISTORY_SECONDS), reading(request):
+                    wanted = History(start=self.commit, path=self.entry.path)
+                    (known[place],) = await history(repository, wanted, skip=0, limit=1)
+        return attrs.evolve(self, last_commit=known.get(place))
 
 
 def _text(value: Any) -> str:

@@ -105,7 +105,7 @@ async def list_branches(request: web.Request, wanted: ListBranches, found: Proje
     """By name, unless `sort` says otherwise."""
     repository = await opened(request, found)
     branches = await asyncio.to_thread(references.branches, repository)
-    named = [branch for branch in branches if (wanted.search or "").lower() in branch.name.lower()]
+    named = orders.matching(branches, wanted.search)
     named = await asyncio.to_thread(orders.of_branches, repository, named, wanted.sort)
     shown, url = on_page(wanted, named), url_of(request, found)
     protected = await protections_of(context.database(request), found.id, [branch.name for branch in shown])
@@ -137,7 +137,7 @@ async def list_tags(request: web.Request, wanted: ListTags, found: Project) -> w
     """The newest first, unless `order_by` and `sort` say otherwise."""
     repository = await opened(request, found)
     tags = await asyncio.to_thread(references.tags, repository)
-    named = [tag for tag in tags if (wanted.search or "").lower() in tag.name.lower()]
+    named = orders.matching(tags, wanted.search)
     descending = wanted.sort == "desc"
     named = await asyncio.to_thread(orders.of_tags, repository, named, wanted.order_by, descending=descending)
     told = await _tags(request, found, repository, on_page(wanted, named))
@@ -167,12 +167,12 @@ async def show_file(request: web.Request, wanted: OneFile, found: Project) -> we
     """The file with its bytes in base64; HEAD tells of it in header fields, and reads no bytes."""
     repository = await opened(request, found)
     file = file_at(repository, wanted.ref, wanted.path)
-    headers = file.headers
-    if request.method == "HEAD":
-        headers |= await file.history_headers(request, repository)
-    else:
+    if request.method != "HEAD":
         file.require_size(context.settings(request).file_json_limit)
-    return await blobs.send_json(request, repository, file.entry, file.values, headers, streaming(request))
+    file = await file.with_history(request, repository)
+    return await blobs.send_json(
+        request, repository, file.entry, file.values, file.headers, streaming(request)
+    )
 
 
 @routes.get(

@@ -1,17 +1,32 @@
-"""The orders of lists of branches and tags. What is dated reads an object for each of them: call it in a thread."""
+"""What lists of branches and tags have, and in which order. What is dated reads an object for each: call it in a
+thread."""
 
 import re
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Iterable, Sequence
+from typing import Literal, TypeVar
 
-from api_server.git.commit_text import time_of
+import pygit2
+
 from api_server.git.references import Branch, Tag
 from api_server.git.repositories import Repository
 
 BranchOrder = Literal["name_asc", "updated_asc", "updated_desc"]
 TagOrder = Literal["name", "updated", "version"]
 
+RefT = TypeVar("RefT", Branch, Tag)
+
 _NUMBER = re.compile(r"(\d+)")
+
+
+def matching(refs: Sequence[RefT], search: str | None) -> list[RefT]:
+    """Those whose names have the text, begin with it (`^text`) or end with it (`text$`), in whatever case, as GitLab
+    looks for them."""
+    text = (search or "").lower()
+    if text.startswith("^"):
+        return [ref for ref in refs if ref.name.lower().startswith(text[1:])]
+    if text.endswith("$"):
+        return [ref for ref in refs if ref.name.lower().endswith(text[:-1])]
+    return [ref for ref in refs if text in ref.name.lower()]
 
 
 def of_branches(repository: Repository, found: Iterable[Branch], order: BranchOrder) -> list[Branch]:
@@ -20,7 +35,7 @@ def of_branches(repository: Repository, found: Iterable[Branch], order: BranchOr
         return sorted(found, key=lambda branch: branch.name)
     return sorted(
         found,
-        key=lambda branch: (time_of(repository, branch.commit), branch.name),
+        key=lambda branch: (_date(repository, branch.commit), branch.name),
         reverse=order == "updated_desc",
     )
 
@@ -32,7 +47,14 @@ def of_tags(repository: Repository, found: Iterable[Tag], order: TagOrder, *, de
             return sorted(found, key=lambda tag: tag.name, reverse=descending)
         case "version":
             return sorted(found, key=lambda tag: _version(tag.name), reverse=descending)
-    return sorted(found, key=lambda tag: (time_of(repository, tag.target), tag.name), reverse=descending)
+    return sorted(found, key=lambda tag: (_date(repository, tag.target), tag.name), reverse=descending)
+
+
+def _date(repository: Repository, object_id: str) -> int:
+    found = repository[object_id]
+    if isinstance(found, pygit2.Tag):
+        return found.tagger.time if found.tagger is not None else _date(repository, str(found.target))
+    return found.commit_time if isinstance(found, pygit2.Commit) else 0
 
 
 def _version(name: str) -> tuple[tuple[str, int], ...]:

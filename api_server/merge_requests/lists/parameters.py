@@ -91,7 +91,7 @@ def filters_of(wanted: ListMergeRequests, viewer_id: int) -> dict[str, Any]:
         | _labels(wanted.labels)
         | {
             "state": None if wanted.state == "all" else wanted.state,
-            "iids": getattr(wanted, "iids", None),
+            "iids": getattr(wanted, "iids", None) or None,
             "assignee_username": next(iter(usernames), None),
             "search": wanted.search,
             "in_title": "title" in places,

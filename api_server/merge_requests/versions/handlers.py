@@ -12,6 +12,7 @@ from api_server.merge_requests import queries as merge_requests
 from api_server.merge_requests.contents import MOST_COMMITS
 from api_server.merge_requests.handlers import ONE
 from api_server.merge_requests.versions import queries
+from api_server.merge_requests.versions.sizes import add_sizes
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
 from api_server.web import context
@@ -43,7 +44,10 @@ async def list_versions(request: web.Request, wanted: ListVersions, found: Proje
     database = context.database(request)
     page = wanted_page(wanted, queries.VERSIONS)
     merge_request = await merge_requests.find(database, found.id, wanted.merge_request_iid)
-    return await paginated(request, page, await queries.list_versions(database, page, merge_request.id))
+    listed = await queries.list_versions(database, page, merge_request.id)
+    versions = orjson.loads(listed.body)
+    await add_sizes(request, found.id, versions)
+    return await paginated(request, page, attrs.evolve(listed, body=orjson.dumps(versions).decode()))
 
 
 @routes.get(f"{VERSIONS}/{{version_id}}", access=project(opens="repository"))
@@ -58,4 +62,5 @@ async def show_version(request: web.Request, wanted: OneVersion, found: Project)
         files, _ = await all_differences(request, repository, version.base_sha, version.head_sha)
     commits = await all_commits(request, found, repository, shas)
     shown = orjson.loads(await queries.show(database, version.id))
+    await add_sizes(request, found.id, [shown])
     return json_value(shown | {"commits": commits, "diffs": files})

@@ -11,8 +11,9 @@ from api_server.git.lfs_pointers import Pointer, pointers_in
 from api_server.git.remote.access import Remote
 from api_server.git.repositories import REPOSITORIES
 from api_server.mirrors.lfs import queries
-from api_server.mirrors.lfs.target import SCHEMES, LfsTarget, Report, Stored
+from api_server.mirrors.lfs.target import LfsTarget, Report, Stored
 from api_server.mirrors.queries import Mirror
+from api_server.outbound.destinations import HTTP_SCHEMES
 from api_server.outbound.outgoing import OUTGOING_POLICY, OUTGOING_SESSION, RESOLVER
 from api_server.state.objects import OBJECTS
 from api_server.web.context import DATABASE, App
@@ -39,7 +40,7 @@ class LfsCourier:
         `pushed` are the ids that its refs are about to get, `theirs` those that they have. Commits that it had before
         are looked through once; what it did not get is remembered for the next run.
         """
-        if not remote.url.startswith(tuple(f"{scheme}://" for scheme in SCHEMES)):
+        if not remote.url.startswith(tuple(f"{scheme}://" for scheme in HTTP_SCHEMES)):
             return None
         debt = await queries.debt(self.app[DATABASE], self.mirror)
         if debt is None or (debt.lfs_followed and not debt.owes and not pushed):

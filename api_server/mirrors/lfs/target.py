@@ -12,7 +12,6 @@ import orjson
 from aiohttp.abc import AbstractResolver, AbstractStreamWriter
 from aiohttp.payload import Payload
 from multidict import CIMultiDict
-from yarl import URL
 
 from api_server.git.lfs_pointers import Pointer
 from api_server.git.remote.access import SILENCE_SECONDS, Remote
@@ -28,10 +27,9 @@ from api_server.mirrors.lfs.answers import (
 )
 from api_server.outbound.checks import check_url
 from api_server.outbound.client import PolicySource
-from api_server.outbound.destinations import BlockedError, parse_destination
+from api_server.outbound.destinations import HTTP_SCHEMES, BlockedError, parse_destination, written_url
 from api_server.state.objects import Objects
 
-SCHEMES = ("http", "https")
 MEDIA_TYPE = "application/vnd.git-lfs+json"
 #: Objects of one batch request, as git-lfs has it.
 BATCH_SIZE = 100
@@ -165,13 +163,13 @@ class LfsTarget:
     ) -> tuple[int, bytes]:
         """Status and body of the answer. Raises `LfsError`; nothing of the URL, which may hold secrets, is in it."""
         try:
-            await check_url(action.href, await self.policy(), self.resolver, schemes=SCHEMES)
+            await check_url(action.href, await self.policy(), self.resolver, schemes=HTTP_SCHEMES)
             headers = self._headers(action, defaults, authenticated=authenticated)
             async with (
                 asyncio.timeout(SILENCE_SECONDS) as patience,
                 self.session.request(
                     method,
-                    URL(action.href, encoded=True),
+                    written_url(action.href),
                     data=data(patience),
                     headers=headers,
                     allow_redirects=False,
@@ -244,7 +242,7 @@ def lfs_url(repository_url: str) -> str:
 
 
 def _server(url: str) -> object:
-    return parse_destination(url, SCHEMES)
+    return parse_destination(url, HTTP_SCHEMES)
 
 
 async def _beginning(response: aiohttp.ClientResponse) -> bytes:

@@ -32,6 +32,7 @@ class NewGroup:
     path: str
     description: str | None
     visibility: str | None
+    project_creation_level: str
     parent: Group | None
 
 
@@ -56,6 +57,7 @@ async def create(transaction: Transaction, group: NewGroup, owner_id: int, autho
         full_path=full_path,
         description=group.description,
         visibility=visibility,
+        project_creation_level=group.project_creation_level,
     )
     if not await path_queries.take(transaction, full_path, namespace_id=group_id):
         raise _not_saved("path", "has already been taken")
@@ -70,7 +72,7 @@ async def create(transaction: Transaction, group: NewGroup, owner_id: int, autho
 
 
 async def update(transaction: Transaction, group: Group, wishes: Mapping[str, Any], author: Author) -> None:
-    """Changes what is not None of name, path, description and visibility. Raises 400."""
+    """Changes what is not None of a `LockedGroup`. Raises 400."""
     parents = group.lineage[:-1]
     above = await namespace_queries.hold(transaction, parents) if parents else None
     check_present("name", wishes["name"])

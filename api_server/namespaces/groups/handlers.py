@@ -1,6 +1,7 @@
 """`/groups` and `/namespaces` (supporting resources)."""
 
 from itertools import count
+from typing import Literal
 
 import attrs
 from aiohttp import web
@@ -21,6 +22,9 @@ from api_server.web.params import CommaList, Description, Name
 from api_server.web.routes import ById, Routes, caller
 
 routes = Routes()
+
+#: Who makes projects in a group.
+Creators = Literal["noone", "administrator", "owner", "maintainer", "developer"]
 
 
 @attrs.frozen(kw_only=True)
@@ -44,6 +48,7 @@ class CreateGroup:
     parent_id: int | None = None
     description: Description | None = None
     visibility: Visibility | None = None
+    project_creation_level: Creators = "developer"
 
 
 @attrs.frozen(kw_only=True)
@@ -53,6 +58,7 @@ class UpdateGroup:
     path: Name | None = None
     description: Description | None = None
     visibility: Visibility | None = None
+    project_creation_level: Creators | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -107,6 +113,7 @@ async def create_group(request: web.Request, wanted: CreateGroup) -> web.Respons
         path=wanted.path,
         description=wanted.description,
         visibility=wanted.visibility,
+        project_creation_level=wanted.project_creation_level,
         parent=await _parent(request, wanted.parent_id),
     )
     async with context.database(request).transaction() as transaction:

@@ -176,11 +176,13 @@ class LockedGroup:
     full_path: str
     description: str | None
     visibility: str
+    project_creation_level: str
 
 
 LOCK_GROUP = Query(
     """
-    SELECT namespaces.name, namespaces.path, namespaces.full_path, namespaces.description, namespaces.visibility
+    SELECT namespaces.name, namespaces.path, namespaces.full_path, namespaces.description, namespaces.visibility,
+        namespaces.project_creation_level
     FROM namespaces WHERE namespaces.id = %(id)s FOR UPDATE
     """,
     LockedGroup,
@@ -193,16 +195,15 @@ async def lock_group(transaction: Transaction, group_id: int) -> LockedGroup:
 
 
 UPDATE_GROUP = """
-    UPDATE namespaces SET description = %(description)s, visibility = %(visibility)s, updated_at = %(now)s
+    UPDATE namespaces SET description = %(description)s, visibility = %(visibility)s,
+        project_creation_level = %(project_creation_level)s, updated_at = %(now)s
     WHERE id = %(id)s
 """
 
 
 async def update_group(transaction: Transaction, group_id: int, after: LockedGroup) -> None:
     """Makes the row, which is locked, what it is to be; but its path and its name."""
-    await transaction.run(
-        UPDATE_GROUP, id=group_id, description=after.description, visibility=after.visibility
-    )
+    await transaction.run(UPDATE_GROUP, id=group_id, **attrs.asdict(after))
 
 
 @attrs.frozen

@@ -33,9 +33,6 @@ class OfGroups:
     default_branch: str | None = None
     enabled_git_access_protocol: Literal["ssh", "http", "all"] | None = None
     default_branch_protection_defaults: dict[str, Any] | None = None
-    project_creation_level: Literal["noone", "owner", "maintainer", "developer", "administrator"] | None = (
-        None
-    )
     subgroup_creation_level: Literal["owner", "maintainer"] | None = None
     wiki_access_level: Literal["disabled", "private", "enabled"] | None = None
 

@@ -85,7 +85,7 @@ async def _listed(request: web.Request, wanted: ListMembers, places: Places) -> 
         **places,
         query=wanted.query,
         finds_private=caller(request).admin,
-        user_ids=wanted.user_ids,
+        user_ids=wanted.user_ids or None,
     )
     return await paginated(request, page, listed)
 

@@ -40,6 +40,10 @@ _AUDITED = {
 _PURGED_AFTER = frozenset({"path", "visibility", "repository_access_level", "archived"})
 #: Changes that only an Owner makes (decision D11).
 _OWNERS = frozenset({"path", "visibility"})
+_LEAST_TIMEOUT = 600
+#: A month as Rails has it.
+_TIMEOUTS_END = 2_629_746
+_MOST_DEPTH = 1000
 
 
 async def update(
@@ -54,6 +58,7 @@ async def update(
     check_present("name", wishes.get("name"))
     before = await queries.lock_project(transaction, project.id)
     after = attrs.evolve(before, **_wished(before, wishes))
+    check_numbers(after.build_timeout, after.ci_default_git_depth)
     changed = frozenset(
         field.name
         for field in attrs.fields(Settings)
@@ -77,9 +82,30 @@ async def update(
     return changed
 
 
+def check_numbers(build_timeout: int, git_depth: int) -> None:
+    """Of seconds and of commits. Raises 400 as GitLab words it."""
+    if not _LEAST_TIMEOUT <= build_timeout < _TIMEOUTS_END:
+        raise invalid({"build_timeout": ["needs to be between 10 minutes and 1 month"]})
+    if git_depth < 0:
+        raise invalid({"ci_cd_settings.default_git_depth": ["must be greater than or equal to 0"]})
+    if git_depth > _MOST_DEPTH:
+        raise invalid({"ci_cd_settings.default_git_depth": [f"must be less than or equal to {_MOST_DEPTH}"]})
+
+
+def with_newer_names(wishes: Mapping[str, Any]) -> dict[str, Any]:
+    """The wishes with `public_jobs` and `builds_access_level` for what older clients call otherwise."""
+    wished = dict(wishes)
+    is_public, is_enabled = wished.pop("public_builds", None), wished.pop("jobs_enabled", None)
+    if is_public is not None:
+        wished["public_jobs"] = is_public
+    if is_enabled is not None:
+        wished["builds_access_level"] = "enabled" if is_enabled else "disabled"
+    return wished
+
+
 def _wished(before: LockedProject, wishes: Mapping[str, Any]) -> dict[str, Any]:
     """What the `Settings` are to be. The older of the two names for who gives variables says less, and gives way."""
-    wished = {name: wish for name, wish in wishes.items() if wish is not None}
+    wished = {name: wish for name, wish in with_newer_names(wishes).items() if wish is not None}
     restricts = wished.pop("restrict_user_defined_variables", None)
     if restricts is not None and restricts != (
         before.ci_pipeline_variables_minimum_override_role != "developer"
@@ -120,7 +146,7 @@ async def transfer(transaction: Transaction, project: Project, namespace: Namesp
     before = await queries.lock_project(transaction, project.id)
     if namespace.id == before.namespace_id:
         raise _not_transferred("Project is already in this namespace.")
-    if namespace.role < Role.MAINTAINER:
+    if namespace.role < Role.MAINTAINER or not homes.may_create(namespace, admin=project.admin):
         raise _not_transferred("You don't have permission to transfer projects into that namespace.")
     await homes.require_room(transaction, namespace)
     full_path = f"{held.full_path}/{before.path}"

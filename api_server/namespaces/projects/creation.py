@@ -9,13 +9,13 @@ from api_server.git.ref_names import is_branch_name
 from api_server.git.repositories import REPOSITORIES
 from api_server.namespaces import namespace_queries, path_queries, paths, personal_queries
 from api_server.namespaces.projects import homes, queries
+from api_server.namespaces.projects.changes import check_numbers
 from api_server.namespaces.projects.events import CREATION_LISTENERS, ProjectCreated
 from api_server.namespaces.projects.queries import Namespace
 from api_server.state import audit_trail
 from api_server.state.audit_trail import Author, Entity
 from api_server.state.database import Transaction
 from api_server.web import context
-from api_server.web.access import Role
 from api_server.web.auth import Caller
 from api_server.web.context import DATABASE, App
 from api_server.web.errors import check_present, forbidden, invalid
@@ -41,6 +41,11 @@ class NewProject:
     only_allow_merge_if_all_discussions_are_resolved: bool
     merge_method: str
     squash_option: str
+    build_timeout: int
+    remove_source_branch_after_merge: bool
+    ci_default_git_depth: int
+    build_git_strategy: str
+    auto_cancel_pending_pipelines: str
     initialize_with_readme: bool
 
 
@@ -50,6 +55,7 @@ async def create(request: web.Request, wanted: NewProject, who: Caller, author: 
     Where it fails in the end, nothing is left of it, on disk neither.
     """
     check_present("name", wanted.name)
+    check_numbers(wanted.build_timeout, wanted.ci_default_git_depth)
     if not is_branch_name(wanted.default_branch):
         raise invalid({"default_branch": ["is invalid"]})
     app, project_id = request.config_dict, None
@@ -73,7 +79,7 @@ async def _namespace(transaction: Transaction, wanted: NewProject, who: Caller) 
     if namespace_id is None:
         namespace_id = (await personal_queries.namespace_of(transaction, who.user_id)).id
     namespace = await homes.find_namespace(transaction, str(namespace_id), who)
-    if namespace.role < Role.DEVELOPER:
+    if not homes.may_create(namespace, admin=who.admin):
         raise forbidden()
     return namespace
 

@@ -24,19 +24,21 @@ from api_server.namespaces.projects.project import OverrideRole, Project
 from api_server.namespaces.visibility import Visibility
 from api_server.state.listing import Listed
 from api_server.web import context
-from api_server.web.access import SIGNED_IN, Role
+from api_server.web.access import SIGNED_IN, SIGNED_IN_OR_NOT, Role
 from api_server.web.answers import json_text, json_value
 from api_server.web.authorship import author
 from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, offset_page, paginated, wanted_page
 from api_server.web.params import Description, Name
-from api_server.web.routes import Routes, caller
+from api_server.web.routes import Routes, caller, caller_or_stranger
 
 routes = Routes()
 
 FeatureAccess = Literal["disabled", "private", "enabled"]
 MergeMethod = Literal["merge", "rebase_merge", "ff"]
 SquashOption = Literal["never", "always", "default_on", "default_off"]
+GitStrategy = Literal["fetch", "clone"]
+Switch = Literal["disabled", "enabled"]
 
 
 @attrs.frozen(kw_only=True)
@@ -82,14 +84,21 @@ class CreateProject:
     default_branch: Name = "main"
     ci_config_path: Name | None = None
     public_jobs: bool = True
+    public_builds: bool | None = None
     repository_access_level: FeatureAccess = "enabled"
     builds_access_level: FeatureAccess = "enabled"
+    jobs_enabled: bool | None = None
     only_allow_merge_if_pipeline_succeeds: bool = False
     allow_merge_on_skipped_pipeline: bool = False
     only_allow_merge_if_all_status_checks_passed: bool = False
     only_allow_merge_if_all_discussions_are_resolved: bool = False
     merge_method: MergeMethod = "merge"
     squash_option: SquashOption = "default_off"
+    build_timeout: int = 3600
+    remove_source_branch_after_merge: bool = False
+    ci_default_git_depth: int = 20
+    build_git_strategy: GitStrategy = "fetch"
+    auto_cancel_pending_pipelines: Switch = "enabled"
 
     def __attrs_post_init__(self) -> None:
         if not (self.name or self.path):
@@ -112,8 +121,10 @@ class UpdateProject:
     default_branch: Name | None = None
     ci_config_path: Name | None = None
     public_jobs: bool | None = None
+    public_builds: bool | None = None
     repository_access_level: FeatureAccess | None = None
     builds_access_level: FeatureAccess | None = None
+    jobs_enabled: bool | None = None
     only_allow_merge_if_pipeline_succeeds: bool | None = None
     allow_merge_on_skipped_pipeline: bool | None = None
     only_allow_merge_if_all_status_checks_passed: bool | None = None
@@ -122,11 +133,16 @@ class UpdateProject:
     merge_method: MergeMethod | None = None
     squash_option: SquashOption | None = None
     only_allow_merge_if_all_discussions_are_resolved: bool | None = None
+    build_timeout: int | None = None
+    remove_source_branch_after_merge: bool | None = None
+    ci_default_git_depth: int | None = None
+    build_git_strategy: GitStrategy | None = None
+    auto_cancel_pending_pipelines: Switch | None = None
 
 
-@routes.get("/projects", access=SIGNED_IN, ignores=unsupported.OfProjectLists)
+@routes.get("/projects", access=SIGNED_IN_OR_NOT, ignores=unsupported.OfProjectLists)
 async def list_projects(request: web.Request, wanted: ListProjects) -> web.Response:
-    """The projects that the caller can see."""
+    """The projects that the caller can see: without credentials the public ones, with few keys."""
     return await _listed(request, wanted)
 
 
@@ -166,20 +182,21 @@ async def _listed(
     sees_all: bool = False,
 ) -> web.Response:
     page = wanted_page(wanted, list_queries.LISTING)
-    who = caller(request)
+    who = caller_or_stranger(request)
+    is_stranger = who.user_id is None  # has no role anywhere, and is not asked for one
     levels = [wanted.min_access_level, wanted.membership and Role.GUEST, wanted.owned and Role.OWNER]
     listed = await list_queries.list_projects(
         context.database(request),
         page,
         viewer_id=who.user_id,
         sees_all=who.admin or sees_all,
-        min_level=max(filter(None, levels), default=None),
+        min_level=None if is_stranger else max(filter(None, levels), default=None),
         group_id=namespace_id,
         below=below,
         visibility=wanted.visibility,
         archived=wanted.archived,
         search=wanted.search,
-        simple=wanted.simple,
+        simple=wanted.simple or is_stranger,
     )
     return await paginated(request, page, listed)
 
@@ -188,7 +205,7 @@ async def _listed(
 async def create_project(request: web.Request, wanted: CreateProject) -> web.Response:
     """A project in the caller's own namespace, or in a group where she is at least Developer; on request with a first
     commit."""
-    values = attrs.asdict(wanted) | {
+    values = changes.with_newer_names(attrs.asdict(wanted)) | {
         "name": wanted.name or wanted.path,
         "path": wanted.path or paths.path_from(wanted.name or ""),
     }

@@ -8,6 +8,13 @@ from api_server.web.access import Role
 from api_server.web.auth import Caller
 from api_server.web.errors import ApiError, invalid, not_found
 
+#: From which role on projects are made, by a group's `project_creation_level`; by nobody at the others.
+_CREATORS = {
+    "owner": Role.OWNER,
+    "maintainer": Role.MAINTAINER,
+    "developer": Role.DEVELOPER,
+}
+
 
 async def find_namespace(database: Executor, reference: str, who: Caller) -> Namespace:
     """The namespace of that id or full path. Raises 404 where the caller cannot see it."""
@@ -22,6 +29,13 @@ async def find_namespace(database: Executor, reference: str, who: Caller) -> Nam
     if found is None:
         raise not_found("Namespace")
     return found
+
+
+def may_create(namespace: Namespace, *, admin: bool) -> bool:
+    """Whether the caller may make projects there."""
+    level = namespace.project_creation_level
+    least = _CREATORS.get(level)
+    return admin and level == "administrator" if least is None else namespace.role >= least
 
 
 async def require_room(transaction: Transaction, namespace: Namespace) -> None:

@@ -85,7 +85,7 @@ async def list_projects(
     database: Executor,
     page: Page,
     *,
-    viewer_id: int,
+    viewer_id: int | None,
     sees_all: bool,
     min_level: int | None = None,
     group_id: int | None = None,
@@ -93,9 +93,9 @@ async def list_projects(
     simple: bool = False,
     **filters: Any,
 ) -> Listed:
-    """The projects that the viewer can see (all of them where she `sees_all`): everywhere or in a group; with
-    `min_level`, those where she has that role; `simple`: with few keys. `filters` are visibility, archived and search,
-    or None."""
+    """The projects that the viewer (None: a stranger) can see, all of them where she `sees_all`: everywhere or in a
+    group; with `min_level`, those where she has that role; `simple`: with few keys. `filters` are visibility, archived
+    and search, or None."""
     filters["found"] = await _SEARCH.find(database, filters["search"])
     hers = {"viewer_id": viewer_id, "min_level": min_level or Role.GUEST}
     if group_id is not None:

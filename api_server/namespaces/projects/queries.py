@@ -84,6 +84,11 @@ class Settings:
     merge_method: str
     squash_option: str
     only_allow_merge_if_all_discussions_are_resolved: bool
+    build_timeout: int
+    remove_source_branch_after_merge: bool
+    ci_default_git_depth: int
+    build_git_strategy: str
+    auto_cancel_pending_pipelines: str
     archived: bool
 
 
@@ -103,7 +108,9 @@ LOCK_PROJECT = Query(
         projects.builds_access_level, projects.only_allow_merge_if_pipeline_succeeds,
         projects.allow_merge_on_skipped_pipeline, projects.only_allow_merge_if_all_status_checks_passed,
         projects.ci_pipeline_variables_minimum_override_role, projects.merge_method, projects.squash_option,
-        projects.only_allow_merge_if_all_discussions_are_resolved, projects.archived, projects.namespace_id,
+        projects.only_allow_merge_if_all_discussions_are_resolved, projects.build_timeout,
+        projects.remove_source_branch_after_merge, projects.ci_default_git_depth, projects.build_git_strategy,
+        projects.auto_cancel_pending_pipelines, projects.archived, projects.namespace_id,
         namespaces.visibility AS limit
     FROM projects JOIN namespaces ON namespaces.id = projects.namespace_id
     WHERE projects.id = %(id)s FOR SHARE OF namespaces FOR UPDATE OF projects
@@ -128,6 +135,9 @@ UPDATE_PROJECT = """
         ci_pipeline_variables_minimum_override_role = %(ci_pipeline_variables_minimum_override_role)s,
         merge_method = %(merge_method)s, squash_option = %(squash_option)s,
         only_allow_merge_if_all_discussions_are_resolved = %(only_allow_merge_if_all_discussions_are_resolved)s,
+        build_timeout = %(build_timeout)s, remove_source_branch_after_merge = %(remove_source_branch_after_merge)s,
+        ci_default_git_depth = %(ci_default_git_depth)s, build_git_strategy = %(build_git_strategy)s,
+        auto_cancel_pending_pipelines = %(auto_cancel_pending_pipelines)s,
         archived = %(archived)s, namespace_id = %(namespace_id)s, updated_at = %(now)s
     WHERE id = %(id)s
 """
@@ -143,12 +153,14 @@ CREATE_PROJECT = """
         ci_config_path, public_jobs, repository_access_level, builds_access_level,
         only_allow_merge_if_pipeline_succeeds, allow_merge_on_skipped_pipeline,
         only_allow_merge_if_all_status_checks_passed, only_allow_merge_if_all_discussions_are_resolved, merge_method,
-        squash_option, created_at, updated_at, last_activity_at)
+        squash_option, build_timeout, remove_source_branch_after_merge, ci_default_git_depth, build_git_strategy,
+        auto_cancel_pending_pipelines, created_at, updated_at, last_activity_at)
     VALUES (%(namespace_id)s, %(creator_id)s, %(name)s, %(path)s, %(full_path)s, %(description)s, %(visibility)s,
         %(default_branch)s, %(ci_config_path)s, %(public_jobs)s, %(repository_access_level)s,
         %(builds_access_level)s, %(only_allow_merge_if_pipeline_succeeds)s, %(allow_merge_on_skipped_pipeline)s,
         %(only_allow_merge_if_all_status_checks_passed)s, %(only_allow_merge_if_all_discussions_are_resolved)s,
-        %(merge_method)s, %(squash_option)s, %(now)s, %(now)s, %(now)s)
+        %(merge_method)s, %(squash_option)s, %(build_timeout)s, %(remove_source_branch_after_merge)s,
+        %(ci_default_git_depth)s, %(build_git_strategy)s, %(auto_cancel_pending_pipelines)s, %(now)s, %(now)s, %(now)s)
     RETURNING id
 """
 
@@ -199,11 +211,12 @@ class Namespace:
     owner_id: int | None
     lineage: list[int]
     role: int
+    project_creation_level: str
 
 
 FIND_NAMESPACE = Query(
     """
-    SELECT namespaces.id, namespaces.owner_id, namespaces.lineage, hers.role
+    SELECT namespaces.id, namespaces.owner_id, namespaces.lineage, hers.role, namespaces.project_creation_level
     FROM namespaces
     CROSS JOIN LATERAL (
         SELECT CASE WHEN %(admin)s THEN 50 ELSE namespace_role(namespaces, %(user_id)s, %(now)s) END AS role

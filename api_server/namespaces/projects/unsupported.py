@@ -23,15 +23,12 @@ class OfProjects:
     enforce_auth_checks_on_uploads: bool | None = None
     group_runners_enabled: bool | None = None
     issues_enabled: bool | None = None
-    jobs_enabled: bool | None = None
     lfs_enabled: bool | None = None
     merge_pipelines_enabled: bool | None = None
     merge_requests_enabled: bool | None = None
     mirror_trigger_builds: bool | None = None
     packages_enabled: bool | None = None
     printing_merge_request_link_enabled: bool | None = None
-    public_builds: bool | None = None
-    remove_source_branch_after_merge: bool | None = None
     request_access_enabled: bool | None = None
     resolve_outdated_diff_discussions: bool | None = None
     service_desk_enabled: bool | None = None
@@ -58,12 +55,8 @@ class OfProjects:
     wiki_access_level: FeatureAccess | None = None
     pages_access_level: Literal["disabled", "private", "enabled", "public"] | None = None
     package_registry_access_level: Literal["disabled", "private", "enabled", "public"] | None = None
-    auto_cancel_pending_pipelines: Literal["disabled", "enabled"] | None = None
     auto_devops_deploy_strategy: Literal["continuous", "manual", "timed_incremental"] | None = None
-    build_git_strategy: Literal["fetch", "clone"] | None = None
     approvals_before_merge: int | None = None
-    build_timeout: int | None = None
-    ci_default_git_depth: int | None = None
     avatar: Upload | None = attrs.field(default=None, metadata={"cleared_by_empty": True})
     external_authorization_classification_label: str | None = None
     issue_branch_template: str | None = None

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from api_server.accounts.settings import changes, values
 from api_server.outbound.client import create_session
-from api_server.outbound.destinations import parse_destination
+from api_server.outbound.destinations import HTTP_SCHEMES, parse_destination
 from api_server.outbound.outgoing import OUTGOING_POLICY, RESOLVER, TIMEOUT, USER_AGENT
 from api_server.outbound.policy import AllowList, Policy
 from api_server.pages import page
@@ -88,7 +88,7 @@ def _session(request: web.Request) -> aiohttp.ClientSession:
 
 def _places(urls: list[str]) -> AllowList:
     """Host and port of each."""
-    found = [parse_destination(url, ("http", "https")) for url in urls]
+    found = [parse_destination(url, HTTP_SCHEMES) for url in urls]
     return AllowList.parse(
         f"[{at.host}]:{at.port}" if ":" in at.host else f"{at.host}:{at.port}" for at in found
     )

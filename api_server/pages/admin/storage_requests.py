@@ -8,9 +8,8 @@ from collections.abc import Mapping
 
 import aiohttp
 import attrs
-from yarl import URL
 
-from api_server.outbound.destinations import BlockedError
+from api_server.outbound.destinations import BlockedError, written_url
 
 #: Seconds for one request, its body included.
 TIMEOUT = 10.0
@@ -63,7 +62,7 @@ async def ask(
     try:
         async with (
             asyncio.timeout(TIMEOUT),
-            session.get(URL(url, encoded=True), headers=headers, allow_redirects=False) as answer,
+            session.get(written_url(url), headers=headers, allow_redirects=False) as answer,
         ):
             async for piece in answer.content.iter_any():
                 digest.update(piece)
@@ -79,7 +78,7 @@ async def ask(
 
 
 def _why(problem: Exception, url: str) -> Unreachable:
-    at = URL(url, encoded=True)
+    at = written_url(url)
     place = f"{at.host}:{at.port}"
     match problem:
         case BlockedError():

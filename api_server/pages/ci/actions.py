@@ -49,10 +49,17 @@ async def of_job(
         cancel=build and (row.status in TRANSITIONS["cancel"] or forces),
         force=forces,
         retry=not archived and not row.retried and row.status in RETRYABLE,
-        play=not archived and row.status in (("manual", "scheduled") if build else ("manual",)),
+        play=not archived and _waits(row),
         erase=build and not archived and has_data and row.status in COMPLETE
         and may_erase(request, project, job),
     )  # fmt: skip
+
+
+def _waits(row: PipelineJob) -> bool:
+    """Whether the job can be played; a manual bridge that is not `when: manual` mirrors a pipeline."""
+    if row.kind == "build":
+        return row.status in ("manual", "scheduled")
+    return (row.status, row.when_run) == ("manual", "manual")
 
 
 async def of_pipeline(

@@ -46,7 +46,7 @@ FOR_EVERYBODY = BASIC | {
 FOR_ONESELF = FOR_EVERYBODY | {
     "last_sign_in_at": NOTHING,
     "confirmed_at": MOMENT,
-    "last_activity_on": NOTHING,
+    "last_activity_on": TEXT,
     "email": TEXT,
     "theme_id": NUMBER,
     "color_scheme_id": NUMBER,
@@ -67,7 +67,7 @@ FOR_ADMINISTRATORS = FOR_ONESELF | {
     "is_admin": FLAG,
     "note": NOTHING,
     "namespace_id": NUMBER,
-    "created_by": NOTHING,
+    "created_by": dict,
     "email_reset_offered_at": NOTHING,
     "using_license_seat": FLAG,
     "is_auditor": FLAG,

@@ -28,6 +28,8 @@ async def test_the_files_own_last_commit_counts(scene: Scene) -> None:
     alice, project, made = scene
     head = await alice.api.request("HEAD", f"{file_url(project, 'a')}?ref=main")
     assert head.headers["X-Gitlab-Last-Commit-Id"] == made["a"]
+    shown = (await alice.api.get(f"{file_url(project, 'a')}?ref=main")).body
+    assert (shown["last_commit_id"], shown["commit_id"]) == (made["a"], made["c"])
     body = {"branch": "main", "content": "2", "commit_message": "Change a", "last_commit_id": made["a"]}
     assert (await alice.api.put(file_url(project, "a"), body)).status == 200
     again = await alice.api.put(file_url(project, "a"), body | {"content": "3"})

@@ -50,6 +50,7 @@ async def test_a_file_as_json_and_raw(stored: Any, name: str, content: bytes) ->
             "ref": "main",
             "blob_id": blob,
             "commit_id": sha,
+            "last_commit_id": sha,
             "execute_filemode": False,
             "content": base64.b64encode(content).decode(),
         },

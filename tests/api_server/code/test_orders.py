@@ -1,4 +1,4 @@
-"""Lists of branches and tags come in the orders that GitLab's have."""
+"""Lists of branches and tags have what GitLab's have, in their orders."""
 
 from typing import Any
 
@@ -7,6 +7,7 @@ from pygit2 import Signature
 from pygit2.enums import ObjectType
 
 from api_server.git.repositories import REPOSITORIES
+from tests.support.deviations import Deviations
 from tests.support.forge import Forge, Person
 
 Scene = tuple[Person, str]
@@ -66,6 +67,27 @@ async def test_tags_come_by_their_making_name_or_version(
     scene: Scene, query: str, expected: list[str]
 ) -> None:
     assert await names(scene, f"tags{query}") == expected
+
+
+#: What is looked for, and what is found among the branches `main`, `x-a`, `x-b`, `x-c`, and the tags.
+SEARCHES = [
+    ("branches?search=A", ["main", "x-a"]),
+    ("branches?search=^X-", ["x-a", "x-b", "x-c"]),
+    ("branches?search=^a", []),
+    ("branches?search=A%24", ["x-a"]),
+    ("branches?search=-", ["x-a", "x-b", "x-c"]),
+    ("branches?search=^", ["main", "x-a", "x-b", "x-c"]),
+    ("tags?search=^v1.1&order_by=name", ["v1.10"]),
+    ("tags?search=9%24&order_by=name", ["v1.9"]),
+]
+
+
+async def test_a_search_is_for_a_part_a_beginning_or_an_end(scene: Scene) -> None:
+    deviations = Deviations()
+    for query, found in SEARCHES:
+        with deviations.of(query):
+            assert await names(scene, query) == found
+    assert not deviations, deviations.report
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,11 @@
 """Archives: complete, right, and the same each time."""
 
+import bz2
 import io
+import os
 import tarfile
 import zipfile
+import zlib
 
 import pytest
 
@@ -63,6 +66,24 @@ async def test_an_archive_has_the_same_bytes_in_each_time_zone_and_repository(
     assert await commit(repositories, "main", None, **FILES) == sha
     await run(["gc", "--quiet"], repository=repositories.path(PROJECT))
     assert await packed(repositories, archive) == first
+
+
+async def test_a_compressed_archive_is_the_plain_one_compressed(repositories: Repositories, sha: str) -> None:
+    """With a header that names no file, time or system."""
+    plain, gzipped, bzipped = [
+        await packed(repositories, Archive(sha, format_, "p")) for format_ in ("tar", "tar.gz", "tar.bz2")
+    ]
+    compressor = zlib.compressobj(6, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
+    assert gzipped == compressor.compress(plain) + compressor.flush()
+    assert bzipped == bz2.compress(plain)
+
+
+async def test_packing_gives_way_to_the_server(
+    repositories: Repositories, sha: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archives, "_CONFIGURATION", (("tar.tar.gz.command", "cat >/dev/null; nice"),))
+    told = await packed(repositories, Archive(sha, "tar.gz", "p"))
+    assert int(told) == os.getpriority(os.PRIO_PROCESS, 0) + 10
 
 
 @pytest.mark.parametrize("path", ["src", "src/-main.py", "src/*"])

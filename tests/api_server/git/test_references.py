@@ -73,7 +73,10 @@ def test_a_full_name_means_just_that_whatever_refs_are_called(repository: Reposi
         for kind in ("refs/heads/", "refs/tags/"):
             repository.references.create(kind + name, other)
     found = {name: references.resolve(repository, name) for name in misleading}
-    main, commit = references.Resolved("branch", "main", head), references.Resolved("commit", head, head)
+    main, commit = (
+        references.Resolved("branch", "main", head),
+        references.Resolved("commit", head, head, is_fixed=True),
+    )
     assert found == {
         "HEAD": main,
         "refs/heads/main": main,
@@ -137,9 +140,9 @@ def test_the_longest_existing_ref_wins(
 
 
 def test_a_sha_can_stand_before_a_path(repository: Repository, head: str) -> None:
-    resolved = references.Resolved("commit", head, head)
-    assert references.split_ref_and_path(repository, f"{head}/a/b") == (resolved, "a/b")
-    assert references.split_ref_and_path(repository, f"{head[:8]}/a/b") == (resolved, "a/b")
+    for sha, is_fixed in ((head, True), (head[:8], False)):
+        resolved = references.Resolved("commit", head, head, is_fixed)
+        assert references.split_ref_and_path(repository, f"{sha}/a/b") == (resolved, "a/b")
     assert references.split_ref_and_path(repository, "nothing/a/b") is None
     assert references.split_ref_and_path(repository, "") is None
 

@@ -134,6 +134,17 @@ async def test_the_same_address_in_two_spellings_is_one_invitation(forge: Forge)
     assert await invited_to(forge.root, source) == [address]
 
 
+async def test_a_person_by_several_addresses_is_the_first_as_typed(forge: Forge) -> None:
+    source, second = await source_of(forge, "groups"), new_address()
+    member = await forge.user()
+    await forge.root.post(f"/users/{member.id}/emails", {"email": second, "skip_confirmation": True})
+    await invite(forge.root, source, user_id=member.id, access_level=20)
+    for emails in ([member.email, second], [second, member.email], [second.upper(), member.email, second]):
+        answer = await invite(forge.root, source, email=emails, user_id=[member.id])
+        told = {emails[0]: "User already exists in source"}
+        assert (answer.status, answer.body) == (201, {"status": "error", "message": told})
+
+
 async def test_failures_of_some_do_not_keep_out_the_others(forge: Forge) -> None:
     """D8: who is invited or a member already is that recipient's error, 201 all the same, `message` of texts."""
     source = await source_of(forge, "projects")

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api_server.outbound.destinations import (
+    HTTP_SCHEMES,
     MIRROR_SCHEMES,
-    STATUS_CHECK_SCHEMES,
     BlockedError,
     Destination,
     parse_destination,
@@ -93,7 +93,7 @@ def test_unacceptable_urls_are_refused_in_words(words: str, urls: list[str]) -> 
 
 def test_status_checks_allow_http_and_https_only() -> None:
     with pytest.raises(BlockedError, match=r"^Only allowed schemes are http, https$"):
-        parse_destination("ssh://h/p", STATUS_CHECK_SCHEMES)
+        parse_destination("ssh://h/p", HTTP_SCHEMES)
 
 
 @given(st.text())

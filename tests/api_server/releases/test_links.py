@@ -14,19 +14,20 @@ TAKEN = ["has already been taken"]
 
 async def test_a_link_is_added_shown_changed_and_removed(scene: Scene) -> None:
     release = await scene.release()
-    made = await scene.links(release, name="bin", url="https://example.org/bin", filepath="/bin")
+    url = "https://example.org/%7Ebin/./x?sig=a%2Fb%3D"
+    made = await scene.links(release, name="bin", url=url, filepath="/bin")
     address = f"{scene.forge.base}/api/v4{scene.releases}/{release['tag_name']}/downloads/bin"
     expected = {
         "id": made.body["id"],
         "name": "bin",
-        "url": "https://example.org/bin",
+        "url": url,
         "direct_asset_url": address,
         "link_type": "other",
     }
     assert (made.status, made.body) == (201, expected)
     assert list(made.body) == list(expected)
     followed = await scene.reporter.api.get(address)
-    assert (followed.status, followed.headers["Location"]) == (302, "https://example.org/bin")
+    assert (followed.status, followed.headers["Location"]) == (302, url)
     second = await scene.links(release, name="image", url="ftp://example.org/i", link_type="image")
     url = f"{scene.releases}/{release['tag_name']}/assets/links"
     assert (await scene.reporter.api.get(url)).body == [second.body, made.body]

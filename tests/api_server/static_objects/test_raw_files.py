@@ -7,6 +7,7 @@ import pytest
 from tests.api_server.static_objects.places import FILES, Place
 from tests.support.forge import Forge
 from tests.support.git_client import Git, git_url, push_files
+from tests.support.wire import request, talk
 
 
 @pytest.mark.parametrize("marker", ["-/raw", "raw"])
@@ -35,6 +36,27 @@ async def test_what_a_full_sha_names_may_be_kept_longer(public: Place) -> None:
     assert answer.headers["CDN-Cache-Control"] == "max-age=86400"
     by_branch = await public.get("/-/raw/main/README.md")
     assert by_branch.headers["ETag"] == answer.headers["ETag"]
+
+
+async def test_only_a_full_sha_names_the_same_for_long(public: Place) -> None:
+    """A part of one is another commit's as well one day, or a branch's name."""
+    for ref, seconds in {
+        public.sha: 3600,
+        public.sha.upper(): 3600,
+        public.sha[:39]: 60,
+        public.sha[:8]: 60,
+        "main": 60,
+        "HEAD": 60,
+        "refs/heads/main": 60,
+    }.items():
+        for path in (f"/-/raw/{ref}/README.md", f"/-/archive/{ref}/x.zip", f"/-/archive/{ref}.zip"):
+            answer = await public.get(path)
+            assert (path, answer.status) == (path, 200)
+            assert (path, answer.headers["Cache-Control"]) == (
+                path,
+                f"public, max-age={seconds}, must-revalidate, stale-while-revalidate=60, stale-if-error=300, "
+                "s-maxage=60",
+            )
 
 
 @pytest.mark.parametrize(
@@ -84,9 +106,20 @@ async def test_names_that_cannot_stand_in_a_header_are_written_so_that_they_can(
     wanted = {"branch": "main", "commit_message": "Odd", "actions": [action]}
     made = await alice.api.post(f"/projects/{project['id']}/repository/commits", wanted)
     place = Place(forge, alice, project, made.body["id"])
+    name = f"{project['path']}-main-{place.sha}"
+    branch = {"branch": "zweig-ü", "ref": "main"}
+    assert (await alice.api.post(f"/projects/{project['id']}/repository/branches", branch)).status == 201
     for path, disposition in (
         ("/-/raw/main/a%22%0Db/c%22%0Dd.svg", "filename=\"c__d.svg\"; filename*=UTF-8''c%22%0Dd.svg"),
-        ("/-/archive/main/x.zip?path=a%22%0Db", f'filename="{project["path"]}-main-{place.sha}-a__b.zip"'),
+        (
+            "/-/archive/main/x.zip?path=a%22%0Db",
+            f"filename=\"{name}-a__b.zip\"; filename*=UTF-8''{name}-a%22%0Db.zip",
+        ),
+        (
+            "/-/archive/zweig-%C3%BC/x.tar.gz?append_sha=false",
+            f'filename="{project["path"]}-zweig-?.tar.gz"; '
+            f"filename*=UTF-8''{project['path']}-zweig-%C3%BC.tar.gz",
+        ),
     ):
         answer = await place.get(path)
         assert (answer.status, answer.headers["Content-Disposition"]) == (200, f"attachment; {disposition}")
@@ -116,6 +149,18 @@ async def test_a_line_feed_is_a_character_like_others_in_a_file_name(forge: Forg
 
 async def test_an_lfs_pointer_is_served_as_what_it_is(public: Place) -> None:
     assert (await public.get("/-/raw/main/model.lfs")).body == FILES["model.lfs"]
+
+
+async def test_a_target_may_have_the_absolute_form_and_is_not_too_long(public: Place) -> None:
+    path = f"/{public.path}/-/raw/main/docs/guide.md"
+    async with talk(public.forge.settings.port) as client:
+        for target in (path, f"http://other.example{path}?inline=true", f"HTTP://[::1]:8080{path}"):
+            await client.send(request("GET", target))
+            head = await client.head()
+            assert (target, head[:12]) == (target, b"HTTP/1.1 200")
+            assert await client.reader.readexactly(6) == b"guide\n"
+        await client.send(request("GET", f"{path}{'x' * 8000}"))
+        assert (await client.head())[:12] == b"HTTP/1.1 414"
 
 
 async def test_a_matching_entity_tag_gets_304(public: Place) -> None:

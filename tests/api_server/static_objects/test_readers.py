@@ -24,14 +24,25 @@ async def test_private_files_need_a_token_that_reaches(private: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    ("scope", "status"), [("read_repository", 200), ("read_api", 200), ("read_user", 403)]
+    ("scope", "status"),
+    [
+        ("read_repository", 200),
+        ("read_api", 200),
+        ("api", 200),
+        ("read_user", 403),
+        ("write_repository", 403),
+    ],
 )
 async def test_a_personal_token_needs_a_scope_that_reads_repositories(
     private: Place, scope: str, status: int
 ) -> None:
+    """What writes repositories is for git alone."""
     token = await private.forge.token(private.alice.id, (scope,))
-    answer = await private.get("/-/raw/main/README.md", headers={"PRIVATE-TOKEN": token})
-    assert answer.status == status
+    needed = "The token needs the scope read_repository, read_api or api.\n"
+    for path in ("/-/raw/main/README.md", "/-/archive/main/x.zip?path=docs"):
+        for sent in ({"PRIVATE-TOKEN": token}, {"Authorization": f"Bearer {token}"}):
+            answer = await private.get(path, headers=sent)
+            assert (answer.status, answer.status == 200 or answer.body) == (status, status == 200 or needed)
 
 
 async def test_the_static_object_token_opens_files_and_nothing_else(private: Place) -> None:

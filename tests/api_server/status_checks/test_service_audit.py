@@ -27,7 +27,7 @@ async def test_every_change_is_audited_without_secrets(
     one = f"{checks}/{made['id']}"
     for change in (
         {"name": "Quality"},
-        {"external_url": f"{ELSEWHERE}/b?token=hunter2"},
+        {"external_url": f"{ELSEWHERE}/%7Eb?token=hunter2"},
         {"shared_secret": "hunter22"},
         {"protected_branch_ids": [main["id"], stable["id"]]},
         {"protected_branch_ids": [main["id"]]},
@@ -43,7 +43,7 @@ async def test_every_change_is_audited_without_secrets(
         ("external_status_check_name_updated", "Changed name from QA to Quality"),
         (
             "external_status_check_url_updated",
-            "Changed external url from http://203.0.113.7/a to http://203.0.113.7/b",
+            "Changed external url from http://203.0.113.7/a to http://203.0.113.7/%7Eb",
         ),
         ("external_status_check_secret_updated", "Changed shared secret of Quality status check"),
         (

@@ -53,10 +53,10 @@ BODIES: dict[str, tuple[str, str, str, bytes, int, str | None]] = {
         "POST", RUNNERS, JSON, objects("tag_list", 900, token="x"), 400, "tag_list is invalid"),
     "too many items": ("POST", RUNNERS, JSON, objects("tag_list", 2_000, token="x"), 400, f"tag_list {TOO_MANY_ITEMS}"),
     "empty actions": (
-        "POST", COMMITS, JSON, objects("actions", 900, branch="a", commit_message="a"), 400,
+        "POST", COMMITS, JSON, objects("actions", 1_000, branch="a", commit_message="a"), 400,
         "actions[0][action] is missing, actions[0][file_path] is missing"),
     "too many actions": (
-        "POST", COMMITS, JSON, objects("actions", 2_000, branch="a", commit_message="a"), 400,
+        "POST", COMMITS, JSON, objects("actions", 1_001, branch="a", commit_message="a"), 400,
         f"actions {TOO_MANY_ITEMS}"),
     "too many in a text with commas": (
         "POST", INVITATIONS, FORM, b"access_level=30&user_id=" + b"x," * 4_000_000, 400, f"user_id {TOO_MANY_ITEMS}"),

@@ -49,8 +49,6 @@ async def test_a_body_that_is_too_large_is_413(forge: Forge) -> None:
     [
         (b'{"a": ', "the body is not valid JSON"),
         (b"\xff", "the body is not valid JSON"),
-        (b"[1]", "the body is not a JSON object"),
-        (b'"text"', "the body is not a JSON object"),
         (b"[" * 9_000, "the body is not valid JSON"),
         (b"[" * 100_000, "Too many total parameters"),
         (b'{"name": "a\\u0000b", "path": "a"}', "name is invalid"),

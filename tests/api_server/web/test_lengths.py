@@ -59,9 +59,6 @@ ELSEWHERE_HERE = {
     ("POST /admin/ci/variables", "key"),
     ("POST /admin/ci/variables", "description"),
     ("PUT /admin/ci/variables/{key}", "description"),
-    # Addresses of mail, 254 characters.
-    ("POST /projects/{id}/invitations", "email"),
-    ("POST /groups/{id}/invitations", "email"),
 }
 #: Those that take several.
 LISTS = {"labels", "add_labels", "remove_labels", "tag_list", "host_keys"}

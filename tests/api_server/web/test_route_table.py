@@ -11,7 +11,7 @@ from api_server.web.access import Role
 from api_server.web.errors import insufficient_scope
 from api_server.web.routes import Route
 from tests.support.deviations import Deviations
-from tests.support.forge import Answer, Forge, Person
+from tests.support.forge import Answer, Client, Forge, Person
 from tests.support.route_table import ROUTES, in_parts, name_of, path_of, required
 
 #: Routes that take no personal access token, and what they check themselves.
@@ -33,6 +33,9 @@ OPEN_TO_ANYONE = {
 
 #: Those that have nothing to hide.
 OPEN_TO_EVERYBODY = {"GET /openapi.json"}
+
+#: Those that show strangers what is public, and others more.
+OPEN_TO_STRANGERS = {"GET /projects"}
 
 #: The least role that may call these, which their handlers ask for beside the route's own rule.
 ASKS_FOR_MORE = {
@@ -92,6 +95,7 @@ def test_what_is_open_to_anyone_is_known_by_name() -> None:
         *OPEN_TO_ANYONE,
         *OPEN_TO_EVERYBODY,
     }
+    assert {name_of(route) for route in ROUTES if route.access.strangers} == OPEN_TO_STRANGERS
 
 
 async def test_what_checks_its_own_kind_of_token_refuses_to_go_without(forge: Forge) -> None:
@@ -109,7 +113,12 @@ async def test_without_a_token_the_answer_is_401(forge: Forge, routes: list[Rout
     deviations = Deviations()
     for route in routes:
         with deviations.of(name_of(route)):
-            answer = await forge.anonymous.request(route.method, path_of(route, {}), json={})
+            client = (
+                Client(forge.session, forge.base, "no-such-token")
+                if route.access.strangers
+                else forge.anonymous
+            )
+            answer = await client.request(route.method, path_of(route, {}), json={})
             assert (answer.status, answer.body) == (401, {"message": "401 Unauthorized"})
     assert not deviations, deviations.report
 

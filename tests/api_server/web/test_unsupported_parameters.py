@@ -201,8 +201,10 @@ def _asks_more_than_its_path(route: Any) -> bool:
 
 async def test_what_is_ignored_is_named_in_the_answer(forge: Forge) -> None:
     name = new_name("project")
-    made = await forge.root.post("/projects", json={"name": name, "build_timeout": 60, "topics": ["a"]})
-    assert (made.status, made.headers[HEADER]) == (201, "build_timeout, topics")
+    made = await forge.root.post(
+        "/projects", json={"name": name, "approvals_before_merge": 6, "topics": ["a"]}
+    )
+    assert (made.status, made.headers[HEADER]) == (201, "approvals_before_merge, topics")
     url = f"/projects/{made.body['id']}"
     changed = await forge.root.put(url, json={"description": "x", "emails_disabled": True})
     assert (changed.status, changed.body["description"], changed.headers[HEADER]) == (
@@ -237,7 +239,7 @@ async def test_a_file_is_no_text(forge: Forge) -> None:
     ("sent", "error"),
     [
         ({"merge_method": "nonsense"}, "merge_method does not have a valid value"),
-        ({"issues_enabled": "perhaps", "build_timeout": "x"}, "issues_enabled is invalid, build_timeout is invalid"),
+        ({"lfs_enabled": "?", "tag_list": {}}, "lfs_enabled is invalid, tag_list is invalid"),
         ({"import_url": "https://example.org/x.git"}, "import_url is not supported by this service"),
         ({"mirror": True, "wiki_enabled": False}, "mirror is not supported by this service"),
         ({"mirror": "false", "import_url": "x"}, "import_url is not supported by this service"),

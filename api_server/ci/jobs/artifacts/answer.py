@@ -20,6 +20,7 @@ from api_server.web.stored_objects import SAFETY, send_stored
 from api_server.zip_files.directory import DamagedError
 from api_server.zip_files.members import ZIP_FILES
 
+_CODED = {"gzip": "application/gzip", "bzip2": "application/x-bzip2", "xz": "application/x-xz"}
 _TYPES = {"zip": "application/zip", "gzip": "application/gzip", "raw": "application/octet-stream"}
 
 _LEAST_ROLE = {"all": Role.NO_ACCESS, "developer": Role.DEVELOPER, "maintainer": Role.MAINTAINER}
@@ -55,6 +56,14 @@ async def send_artifact(request: web.Request, artifact: Artifact) -> web.StreamR
         raise not_found("Artifacts") from None
 
 
+def media_type(name: str) -> str:
+    """The type of a file by the end of its name, as Workhorse tells it: of `a.tar.gz` that of gzip, not that of tar."""
+    media, coding = mimetypes.guess_type(f"/{name}")  # with a slash no name is taken for a URL
+    if coding is not None:
+        return _CODED.get(coding, "application/octet-stream")
+    return media or "application/octet-stream"
+
+
 async def send_member(request: web.Request, artifact: Artifact, path: str) -> web.StreamResponse:
     """One file of a zip archive, unpacked as it is sent. Raises 404 where there is none at `path`, and where it is
     encrypted or packed in a way that is not known, or the archive is damaged."""
@@ -66,7 +75,7 @@ async def send_member(request: web.Request, artifact: Artifact, path: str) -> we
         name = path.rpartition("/")[2]
         etag = f'"{hashlib.sha256(artifact.sha256 + path.encode()).hexdigest()}"'
         headers = SAFETY | {
-            hdrs.CONTENT_TYPE: mimetypes.guess_type(name)[0] or "application/octet-stream",
+            hdrs.CONTENT_TYPE: media_type(name),
             hdrs.CONTENT_DISPOSITION: attachment(name),
             hdrs.CONTENT_LENGTH: str(member.size),
             hdrs.ETAG: etag,

@@ -1,21 +1,18 @@
 """`/projects/:id/pipelines/:pipeline_id/test_report` and `/test_report_summary` (supporting resources)."""
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
-import orjson
 from aiohttp import web
 
-from api_server.ci.jobs.reports import cases
+from api_server.ci.jobs.reports import cases, queries, reading
 from api_server.ci.jobs.reports.cases import JobSuite
-from api_server.ci.jobs.reports.reading import READERS, suites_of
 from api_server.ci.pipelines.access import find_pipeline
-from api_server.code.reading import counted_for
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
 from api_server.web.answers import json_text
+from api_server.web.context import database
 from api_server.web.routes import Routes
 
 routes = Routes()
@@ -46,7 +43,5 @@ async def _answer(
     shown: Callable[[Sequence[JobSuite]], dict[str, Any]],
 ) -> web.Response:
     pipeline = await find_pipeline(request, found, wanted.pipeline_id)
-    async with request.config_dict[READERS].place(*counted_for(request)):
-        suites = await suites_of(request, pipeline.id)
-        body = await asyncio.to_thread(lambda: orjson.dumps(shown(suites)).decode())
-    return json_text(body)
+    reports = await queries.reports_of(database(request), pipeline.id)
+    return json_text(await reading.answer(request, reports, shown))

@@ -1,32 +1,51 @@
 """Reading the reports of a pipeline: bytes from the object store, cases in a thread."""
 
 import asyncio
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import attrs
+import orjson
 import re2
 from aiohttp import web
+from cachetools import LRUCache
 
-from api_server.ci.jobs.reports import junit, queries, unpacking
+from api_server.ci.jobs.reports import junit, unpacking
 from api_server.ci.jobs.reports.cases import JobSuite, Suite
 from api_server.ci.jobs.reports.junit import BrokenReport
 from api_server.ci.jobs.reports.queries import StoredReport
+from api_server.code.reading import counted_for
 from api_server.state.objects import OBJECTS
 from api_server.web import context
 from common.concurrency import ConcurrencyLimiter
 
 #: Pipelines whose reports are read at a time, and those of one caller; seconds that others wait.
 _READ_AT_A_TIME, _EACH, _PATIENCE = 2, 1, 30
+#: Bytes of answers that are kept so that the same reports need not be read again.
+_KEPT = 32 * 2**20
 _MOST_FILES = 10_000
 #: Where every case has this many elements, all of them are read.
 _ELEMENTS_OF_A_CASE = 10
-READERS = web.AppKey("report_readers", ConcurrencyLimiter)
 #: What `parallel` and people put behind the name of jobs that belong together: `1/3`, `[a, b]`.
 _NUMBERING = re2.compile(r"([\s:]+(\[.*\]|\d+[\s:/\\]+\d+)){1,3}\s*\z")
 
 
+@attrs.frozen
+class Readers:
+    """Turns at reading, and what has been read: answers by what they tell of, which never changes."""
+
+    places: ConcurrencyLimiter = attrs.field(
+        factory=lambda: ConcurrencyLimiter(_READ_AT_A_TIME, _EACH, patience=_PATIENCE)
+    )
+    kept: "LRUCache[object, str]" = attrs.field(factory=lambda: LRUCache(_KEPT, sys.getsizeof))
+
+
+READERS = web.AppKey("report_readers", Readers)
+
+
 def setup(app: web.Application) -> None:
-    app[READERS] = ConcurrencyLimiter(_READ_AT_A_TIME, _EACH, patience=_PATIENCE)
+    app[READERS] = Readers()
 
 
 @attrs.define
@@ -48,13 +67,30 @@ class _Room:
             raise BrokenReport("JUnit data parsing failed: the reports of the pipeline are too many files")
 
 
-async def suites_of(request: web.Request, pipeline_id: int) -> Sequence[JobSuite]:
-    """What each job of the pipeline has reported. Whoever gets it holds a place of `READERS`."""
+async def answer(
+    request: web.Request,
+    reports: Sequence[StoredReport],
+    shown: Callable[[Sequence[JobSuite]], dict[str, Any]],
+) -> str:
+    """What `shown` makes of the reports of a pipeline, as JSON. Raises `TooBusy`."""
+    readers, settings = request.config_dict[READERS], context.settings(request)
+    key = (shown, settings.test_cases_limit, settings.test_report_limit, *reports)
+    if (text := readers.kept.get(key)) is not None:
+        return text
+    async with readers.places.place(*counted_for(request)):
+        suites = await _suites(request, reports)
+        text = await asyncio.to_thread(lambda: orjson.dumps(shown(suites)).decode())
+    if readers.kept.getsizeof(text) <= _KEPT:
+        readers.kept[key] = text
+    return text
+
+
+async def _suites(request: web.Request, reports: Sequence[StoredReport]) -> Sequence[JobSuite]:
     settings = context.settings(request)
     most = settings.test_cases_limit
     room = _Room(settings.test_report_limit, _MOST_FILES, junit.Room(most, _ELEMENTS_OF_A_CASE * most))
     found = []
-    for stored in await queries.reports_of(context.database(request), pipeline_id):
+    for stored in reports:
         of_matrix = stored.parallel and stored.name.endswith("]")  # each is a suite of its own
         suite = Suite(stored.name if of_matrix else suite_name(stored.name))
         try:

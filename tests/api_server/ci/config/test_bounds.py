@@ -38,7 +38,7 @@ def test_what_all_jobs_get_is_paid_for_by_each():
 def test_a_sentence_about_what_is_wrong_is_one_that_can_be_read():
     bad = ", ".join(["[]"] * 200)
     assert errors(f"a: {{script: x, parallel: {{matrix: [{{? {_LONG} : [{bad}]}}]}}}}") == (
-        "jobs:a:parallel:matrix config has a key of more than 255 characters",
+        "jobs:a:parallel:matrix:variables config has a key of more than 255 characters",
     )
     assert errors(f"variables: {{? {_LONG} : x}}\na: {{script: x}}") == (
         "variables config has a key of more than 255 characters",
@@ -148,7 +148,7 @@ def test_one_job_has_so_many_variables_services_and_bytes():
     )
     services = ", ".join(["postgres"] * 101)
     assert errors(f"a: {{script: x, services: [{services}]}}") == (
-        "jobs:a:services config should have at most 100 items",
+        "jobs:a:services config has too many entries (maximum 100)",
     )
     aliases = ", ".join(["*long"] * 90)
     assert errors(f".long: &long {_LONG}\na: {{script: [{aliases}]}}") == (

@@ -8,7 +8,18 @@ from hypothesis import strategies as st
 
 from api_server.ci.config.expressions import _parse, parse
 
-KNOWN = {"A": "x", "EMPTY": "", "REF": "feature/v1", "PATTERN": "/^Feature/i", "PLAIN": "feature"}
+KNOWN = {
+    "A": "x",
+    "EMPTY": "",
+    "BLANK": " \t",
+    "REF": "feature/v1",
+    "PATTERN": "/^Feature/i",
+    "PART": "feature",
+    "UNFIT": "/(/",
+    "PART2": "(",
+    "ALL": "//",
+    "LINES": "some\n/^FEATURE/i\ntext",
+}
 
 
 @pytest.mark.parametrize(
@@ -35,9 +46,46 @@ KNOWN = {"A": "x", "EMPTY": "", "REF": "feature/v1", "PATTERN": "/^Feature/i", "
         ("$REF =~ $PATTERN", True),
         ("$REF =~ $MISSING", False),
         ("$REF !~ $MISSING", True),
-        # A variable that holds no /regex/ makes the whole expression false, whatever the operator.
-        ("$REF =~ $PLAIN", False),
-        ("$REF !~ $PLAIN", False),
+        # What is on the right and no /regex/ is searched for what is on the left.
+        ("$PART =~ $REF", True),
+        ("$PART !~ $REF", False),
+        ("$REF =~ $PART", False),
+        ("$REF !~ $PART", True),
+        ('$PART =~ "the feature"', True),
+        ('$REF =~ "/^FEATURE/i"', True),
+        ("$MISSING =~ $REF", True),
+        ("$EMPTY =~ $REF", True),
+        ("$REF =~ $EMPTY", False),
+        ("$MISSING =~ $EMPTY", True),
+        ("$MISSING =~ null", False),
+        ("$REF =~ $UNFIT", False),
+        ("$PART2 =~ $UNFIT", True),
+        ("$REF =~ $ALL", True),
+        ("$MISSING =~ $ALL", True),
+        ("$MISSING =~ /^$/", True),
+        ("$REF =~ $LINES", True),
+        ("$LINES =~ /^some/", True),
+        ("$LINES =~ /^text/", False),
+        ("$LINES =~ /^text/m", True),
+        ("$REF =~ /feature.v1/", True),
+        ("$REF =~ /feature\\/v1/", True),
+        # A /regex/ that is compared is equal to nothing.
+        ("$REF == /^feature/", False),
+        ("$REF != /^feature/", True),
+        # && and || give one of their operands, of which only null and false make the other one count.
+        ('$EMPTY && "x"', True),
+        ('"x" && $EMPTY', False),
+        ('$EMPTY || "x"', False),
+        ("$BLANK", False),
+        ('("x" || "y") == "x"', True),
+        ('"x" == ("y" && "x")', True),
+        ('"x" == ("y" || "x")', False),
+        ('"x" == "y" || "x"', True),
+        ('(null || ("y" == "x"))', False),
+        ('("x" == ("x" || (("1" == "1") && ("2" == "3"))))', True),
+        ('$A == "x" == $A', False),
+        ('($A == "x") == ($REF =~ /v1/)', True),
+        ("($A) =~ /x/", True),
         # && binds closer than ||, parentheses closer than both.
         ("$A || $MISSING && $MISSING", True),
         ("($A || $MISSING) && $MISSING", False),
@@ -50,6 +98,20 @@ KNOWN = {"A": "x", "EMPTY": "", "REF": "feature/v1", "PATTERN": "/^Feature/i", "
 )
 def test_expressions_mean_what_gitlab_says(text, expected):
     assert parse(text)(KNOWN) is expected
+
+
+def test_of_what_may_stand_on_both_sides_of_a_match():
+    texts = ("1234", "23", "/23/")
+    matching = [(left, right) for left in texts for right in texts
+                if parse("$LEFT =~ $RIGHT")({"LEFT": left, "RIGHT": right})]  # fmt: skip
+    assert matching == [
+        ("1234", "1234"),
+        ("1234", "/23/"),
+        ("23", "1234"),
+        ("23", "23"),
+        ("23", "/23/"),
+        ("/23/", "/23/"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -71,6 +133,7 @@ def test_expressions_mean_what_gitlab_says(text, expected):
         "$A =~ /(/",
         "$A =~ /(?<=x)y/",
         "$A $B",
+        "(/x/)",
         "(" * 60 + "$A" + ")" * 60,
         "$A == '" + "x" * 20000 + "'",
     ],
@@ -98,13 +161,23 @@ expressions = st.recursive(
 )
 
 
+class Text(str):
+    """A text that counts as true even if it is empty, as in Ruby."""
+
+    def __bool__(self):
+        return True
+
+
 def naive(text: str, known: dict[str, str | None]) -> bool:
     """The expression as Python: `and` and `or` have the same precedence there."""
+    text = re.sub(r"(\"\w*\"|'\w*')", r"Text(\1)", text)
     text = re.sub(r"(\S+) =~ /(\S+)/", r"(re.search('\2', \1 or '') is not None)", text)
     text = re.sub(r"(\S+) !~ /(\S+)/", r"(re.search('\2', \1 or '') is None)", text)
     # What stood in parentheses before an operand of a match now stands inside the call.
     text = text.replace("null", "None").replace("$A", "A").replace("$B", "B").replace("$C", "C")
-    return bool(eval(text.replace("&&", "and").replace("||", "or"), {"re": re}, known))
+    texts = {key: value if value is None else Text(value) for key, value in known.items()}
+    value = eval(text.replace("&&", "and").replace("||", "or"), {"re": re, "Text": Text}, texts)
+    return value not in (None, False, "")
 
 
 values = st.sampled_from([None, "", "x", "y", "xy"])
@@ -124,6 +197,11 @@ def test_any_text_parses_or_is_a_value_error(text):
     except ValueError:
         return
     assert condition({"A": "/a/"}) in {True, False}
+
+
+def test_a_long_row_of_operators_is_no_deep_one():
+    for operator in ("==", "!=", "=~", "!~", "&&", "||"):
+        assert parse(f"$A {operator} " * 1200 + "$A")(KNOWN) in {True, False}
 
 
 def test_what_is_kept_is_bounded_by_its_bytes(monkeypatch):

@@ -39,10 +39,46 @@ def test_includes_take_wildcards_variables_and_rules():
 
 
 @pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("configs/*.yml", {"configs/a.yml"}),
+        ("/configs/*.yml", {"configs/a.yml"}),
+        ("configs/**.yml", {"configs/a.yml", "configs/x/b.yml", "configs/x/y/c.yml"}),
+        ("configs/**/*.yml", {"configs/x/b.yml", "configs/x/y/c.yml"}),
+        ("**/*.yml", {"configs/a.yml", "configs/x/b.yml", "configs/x/y/c.yml"}),
+        ("**.yml", {"[r]oot?.yml", "configs/a.yml", "configs/x/b.yml", "configs/x/y/c.yml"}),
+        ("configs/*/*.yml", {"configs/x/b.yml"}),
+        ("configs/x/*/c.yml", {"configs/x/y/c.yml"}),
+        # all but the star is itself
+        ("[r]oot?*", {"[r]oot?.yml"}),
+        ("configs/?.yml*", set()),
+        ("configs/{a,b}*", set()),
+        ("configs/[a-z]*", set()),
+        ("configs.*", set()),
+        ("*.YML", set()),
+    ],
+)
+def test_wildcards_of_includes(pattern, expected):
+    """They are not the language of `changes` and `exists`."""
+    files = dict.fromkeys(
+        ("[r]oot?.yml", "configs/a.yml", "configs/x/b.yml", "configs/x/y/c.yml"), ".a: {script: x}"
+    )
+    found = read(f"include: {{local: '{pattern}'}}\na: {{script: x}}", context(files=files))
+    assert {one.location for one in found.includes} == expected
+    nothing = f"No file matches `{pattern}`"
+    assert found.warnings == (() if expected else (nothing,))
+
+
+def test_a_wildcard_that_would_match_the_file_itself_were_it_in_a_folder_is_no_circle():
+    text = "include: {local: '**/*.yml'}\na: {script: x}"
+    assert set(jobs(text, files={".gitlab-ci.yml": text, "ci/b.yml": "b: {script: x}"})) == {"a", "b"}
+
+
+@pytest.mark.parametrize(
     ("text", "files", "expected"),
     [
         ("include: a.yml", {}, "Local file `a.yml` does not exist!"),
-        ("include: ci/*.yml", {}, "Local file `ci/*.yml` does not exist!"),
+        ("include: ci/*", {"ci/a.txt": "x"}, "Included file `ci/a.txt` does not have YAML extension!"),
         ("include: a.txt", {"a.txt": "x"}, "Included file `a.txt` does not have YAML extension!"),
         ("include: a.yml", {"a.yml": " "}, "Local file `a.yml` is empty!"),
         ("include: a.yml", {"a.yml": "include: a.yml"}, "Local file `a.yml` includes itself: a.yml -> a.yml"),

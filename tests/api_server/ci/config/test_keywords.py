@@ -91,13 +91,13 @@ def test_an_environment_says_what_stops_it():
 @pytest.mark.parametrize(
     ("artifacts", "complaint"),
     [
-        ("{access: some}", ":access should be one of: all, developer, maintainer, none"),
+        ("{access: some}", " access should be one of: all, developer, maintainer, none"),
         ("{access: all, public: true}", " config these keys cannot be used together: public, access"),
         ("{expose_as: a}", " paths can't be blank"),
         ("{expose_as: a, paths: ['*.txt']}", " paths can't contain '*' when used with 'expose_as'"),
         (
             "{expose_as: a/b, paths: [a]}",
-            ":expose_as can contain only letters, digits, '-', '_' and spaces",
+            " expose as can contain only letters, digits, '-', '_' and spaces",
         ),
     ],
 )
@@ -109,7 +109,7 @@ def test_artifacts_that_contradict_themselves(artifacts, complaint):
     ("release", "complaint"),
     [
         ("{description: a}", " config missing required keys: tag_name"),
-        ("{tag_name: a, description: a, released_at: soon}", ":released_at must be a valid datetime"),
+        ("{tag_name: a, description: a, released_at: soon}", " released at must be a valid datetime"),
         (
             "{tag_name: a, description: a, assets: {links: [{name: a}]}}",
             ":assets:links config missing required keys: url",
@@ -139,14 +139,17 @@ def test_a_dependency_of_the_same_stage_is_taken_but_brings_nothing_unless_it_is
     assert jobs(text % ", needs: [a, b]")["c"].dependencies == ("a", "b")
 
 
-def test_a_variable_may_be_a_truth_value_or_nothing():
-    found = job("a: {script: x, variables: {A: true, B: , C: {expand: false}, D: 1.10, E: {value: no}}}")
+def test_a_variable_may_be_a_number_a_truth_value_or_nothing():
+    found = job(
+        "a: {script: x, variables: {A: true, B: , C: {expand: false}, D: 1.10, E: {value: no}, F: 017}}"
+    )
     assert [(one.key, one.value, one.raw) for one in found.variables] == [
         ("A", "true", False),
         ("B", "", False),
         ("C", "", True),
-        ("D", "1.10", False),
+        ("D", "1.1", False),
         ("E", "false", False),
+        ("F", "15", False),
     ]
 
 

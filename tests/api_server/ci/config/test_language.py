@@ -26,7 +26,7 @@ SCRIPT = "script: make"
         ("default: {script: x}\ntest: {script: x}", "default config contains unknown keys: script"),
         (
             "workflow: {auto_cancel: {on_new_commit: all}}\ntest: {script: x}",
-            "workflow:auto_cancel:on_new_commit should be one of: conservative, interruptible, none",
+            "workflow:auto_cancel on new commit should be one of: conservative, interruptible, none",
         ),
         ("test: {script: x, artifacts: {expose_as: x}}", "jobs:test:artifacts paths can't be blank"),
         (
@@ -68,18 +68,18 @@ SCRIPT = "script: make"
         ),
         (
             "test: {script: x, when: sometimes}",
-            "jobs:test:when should be one of: on_success, on_failure, always,",
+            "jobs:test when should be one of: on_success, on_failure, always,",
         ),
-        ("test: {script: x, when: never}", "jobs:test:when should be one of: on_success, on_failure,"),
+        ("test: {script: x, when: never}", "jobs:test when should be one of: on_success, on_failure,"),
         ("test: {script: x, when: delayed}", "jobs:test start_in should be given with when: delayed"),
         ("test: {script: x, start_in: 1 day}", "jobs:test start_in should be given with when: delayed"),
         (
             "test: {script: x, when: delayed, start_in: 2 weeks}",
-            "start_in config should not exceed the limit of 1 week",
+            "start in should not exceed the limit of 1 week",
         ),
         (
             "test: {script: x, artifacts: {paths: [a], expire_in: 9000 years}}",
-            "expire_in config should not exceed the limit of 52000 weeks",
+            "expire in should not exceed the limit of 52000 weeks",
         ),
         (
             "test: {script: x, timeout: 100 years}",
@@ -89,10 +89,10 @@ SCRIPT = "script: make"
         ("test: {script: x, timeout: never}", "jobs:test:timeout config should be a duration"),
         ("test: {script: x, retry: 3}", "jobs:test:retry config should be an integer between 0 and 2"),
         ("test: {script: x, retry: true}", "jobs:test:retry config should be an integer or a hash"),
-        ("test: {script: x, retry: {max: 1, when: luck}}", "jobs:test:retry:when should be one of: always"),
+        ("test: {script: x, retry: {max: 1, when: luck}}", "jobs:test:retry when should be one of: always"),
         ("test: {script: x, coverage: TOTAL}", "jobs:test:coverage config must be a regular expression"),
         ("test: {script: x, coverage: '/(/'}", "jobs:test:coverage config must be a regular expression"),
-        ("test: {script: x, rules: [{if: '$A =='}]}", "jobs:test:rules:rule:if invalid expression syntax"),
+        ("test: {script: x, rules: [{if: '$A =='}]}", "jobs:test:rules:rule if invalid expression syntax"),
         (
             "test: {script: x, rules: [], only: [main]}",
             "jobs:test config key may not be used with `rules`: only",
@@ -112,7 +112,7 @@ SCRIPT = "script: make"
         ("test: {script: x, image: {entrypoint: [a]}}", "jobs:test:image config missing required keys: name"),
         (
             "test: {script: x, cache: [{}, {}, {}, {}, {}]}",
-            "jobs:test:cache config should have at most 4 items",
+            "jobs:test:cache config no more than 4 caches can be created",
         ),
         (
             "test: {script: x, parallel: 500}",
@@ -122,7 +122,7 @@ SCRIPT = "script: make"
             "test: {trigger: {branch: x}}",
             "jobs:test trigger config should contain either a project: or an include:",
         ),
-        ("test: {trigger: a/b, when: delayed}", "jobs:test:when should be one of"),
+        ("test: {trigger: a/b, when: delayed}", "jobs:test when should be one of"),
         (
             "image: a\ndefault: {image: b}\ntest: {script: x}",
             "image is defined in top-level and `default:` entry",

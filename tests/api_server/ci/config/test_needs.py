@@ -1,5 +1,6 @@
 """How planned jobs multiply (`parallel`) and wait for each other (`needs`)."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,6 +60,37 @@ def test_a_need_may_be_some_rows_of_a_matrix():
     assert errors(text % "'$[[ matrix.A ]]'") == (
         "jobs:b:needs:parallel $[[ ]] is not supported by this service",
     )
+
+
+@pytest.mark.parametrize("parallel", ["2", "{matrix: [{A: [a]}, {A: b}]}"])
+def test_of_jobs_of_one_name_the_later_one_counts(parallel):
+    name = "t 1/2" if parallel == "2" else "t: [a]"
+    other = name.replace("1/2", "2/2").replace("[a]", "[b]")
+    several = f"t: {{script: several, parallel: {parallel}}}\n"
+    single = f"'{name}': {{script: single%s}}\n"
+    needy = "n: {script: x, needs: [t]}\n"
+    found = jobs(several + single % "" + needy)
+    assert [(one.name, one.script, one.node_index) for one in found.values()] == [
+        (name, ("single",), None),
+        (other, ("several",), 2),
+        ("n", ("x",), None),
+    ]
+    assert [need.job for need in found["n"].needs] == [name, other]
+    assert jobs(single % "" + several)[name].script == ("several",)
+    # the later one's rules decide, and the earlier one is nowhere
+    gone = jobs(several + single % ", rules: [{if: $NONE}]" + "n: {script: x, needs: [t]}")
+    assert list(gone) == [other, "n"]
+    assert errors(several + single % ", rules: [{if: $NONE}]" + f"n: {{script: x, needs: ['{name}']}}") == (
+        f"'n' job needs '{name}' job, but '{name}' does not exist in the pipeline",
+    )
+
+
+def test_of_equal_rows_of_a_matrix_the_last_one_counts():
+    found = jobs("t: {script: x, parallel: {matrix: [{A: [a, b]}, {B: a}]}}")
+    assert [(one.name, one.variables[0].key, one.node_index, one.node_total) for one in found.values()] == [
+        ("t: [a]", "B", 3, 3),
+        ("t: [b]", "A", 2, 3),
+    ]
 
 
 def test_a_matrix_is_bounded_before_it_is_built():

@@ -115,7 +115,17 @@ def test_a_rule_can_set_variables_needs_and_interruptible():
         ("{changes: ['$DIR/*']}", ["src/a.py"], True),
         ("{exists: ['**/Dockerfile']}", [], True),
         ("{exists: [gone]}", [], False),
-        ("{exists: {paths: ['/img/*']}}", [], True),
+        ("{exists: {paths: ['img/*']}}", [], True),
+        ("{exists: {paths: ['/img/*']}}", [], False),
+        ("{exists: img/Dockerfile}", [], True),
+        ("{exists: /img/Dockerfile}", [], False),
+        ("{changes: ['src/**']}", ["src/a.py"], True),
+        ("{changes: ['src/**']}", ["src/deep/a.py"], False),
+        ("{changes: ['src/{a,b}.py']}", ["src/b.py"], True),
+        ("{changes: ['src/{a.py']}", ["src/a.py"], False),
+        # what a variable does not give stays as it is written
+        ("{changes: ['src/*$NONE']}", ["src/a.py"], False),
+        ("{changes: ['src/*$NONE']}", ["src/a$NONE"], True),
         ("{if: $NO, exists: ['**/Dockerfile']}", [], False),
     ],
 )

@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import shutil
 import struct
 from collections.abc import Iterator
 from typing import Any
@@ -100,6 +101,18 @@ async def test_the_reports_of_a_pipelines_jobs_are_put_together(forge: Forge) ->
     for path in ("test_report", "test_report_summary"):
         missing = await project.api.get(f"{project.url}/pipelines/999999999/{path}")
         assert (missing.status, missing.body) == (404, {"message": "404 Not found"})
+
+
+async def test_what_has_been_read_is_not_read_again(forge: Forge) -> None:
+    project = await ci_project(forge)
+    pipeline_id, jobs = await running(forge, project)
+    await bring(jobs["unit 1/2"], GOOD)
+    first = await reports(project, pipeline_id)
+    shutil.rmtree(forge.settings.data_dir / "objects" / "projects" / str(project.id))
+    assert await reports(project, pipeline_id) == first
+    await bring(jobs["unit 2/2"], BAD)
+    whole, counts = await reports(project, pipeline_id)
+    assert (whole["failed_count"], counts["total"]["failed"]) == (1, 1)
 
 
 @pytest.fixture

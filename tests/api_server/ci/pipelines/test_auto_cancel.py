@@ -43,6 +43,13 @@ async def test_a_newer_commit_cancels_what_the_older_ones_file_lets_it(
     assert await project.statuses(asked_for.body) == {"first": "pending", "last": "pending"}
 
 
+async def test_where_a_project_cancels_nothing_its_files_change_nothing_of_that(forge: Forge) -> None:
+    project = await ci_project(forge, auto_cancel_pending_pipelines="disabled")
+    older = await pushed(project, TWO, "One")
+    await pushed(project, f"{TWO}#\n", "Two")
+    assert await project.statuses(older) == {"first": "pending", "last": "pending"}
+
+
 async def test_the_newest_commit_keeps_its_pipeline_when_an_older_ones_is_made_later(forge: Forge) -> None:
     """They are planned at the same time, and one may take longer."""
     project = await ci_project(forge)

@@ -57,6 +57,51 @@ async def test_a_child_pipeline_is_started_and_its_outcome_taken_over(forge):
     await eventually(lambda: bridge_is("success"))
 
 
+async def test_a_bridge_may_mirror_the_status_of_its_child_pipeline_at_each_moment(forge: Forge) -> None:
+    project = await ci_project(forge)
+    await project.commit("inner: {script: echo, when: manual, allow_failure: false}\n", path="child.yml")
+    await project.commit("inner: {script: echo, when: on_failure}\n", path="skipped.yml")
+    pipeline = await project.pipeline(
+        "child:\n  trigger: {include: child.yml, strategy: mirror}\n"
+        "depends:\n  trigger: {include: child.yml, strategy: depend}\n"
+        "skipped:\n  trigger: {include: skipped.yml, strategy: mirror}\n"
+        "not mirrored:\n  trigger: {include: skipped.yml, strategy: depend}\n  allow_failure: true\n"
+    )
+
+    async def become(child: str, of_pipeline: str, **others: str) -> None:
+        wanted = {
+            "child": child,
+            "depends": "running",
+            "skipped": "skipped",
+            "not mirrored": "failed",
+        } | others
+
+        async def are() -> bool:
+            return await project.statuses(pipeline) == wanted
+
+        await eventually(are)
+        assert await project.status(pipeline) == of_pipeline
+
+    await become("manual", "running")
+    bridges = await project.bridges(pipeline)
+    refused = await project.api.post(f"{project.url}/jobs/{bridges['child']['id']}/play")
+    assert (refused.status, refused.body) == (400, {"message": "400 Bad request - Unplayable Job"})
+    inner = (await project.jobs(bridges["child"]["downstream_pipeline"]))["inner"]
+    assert (await project.api.post(f"{project.url}/jobs/{inner['id']}/play")).status == 200
+    await become("running", "running")
+    await run(forge, inner["id"])
+    await happen(forge, inner["id"], "drop", failure_reason="script_failure")
+    await become("failed", "running")
+    again = (await project.api.post(f"{project.url}/jobs/{inner['id']}/retry")).body
+    await become("running", "running")
+    await run(forge, again["id"])
+    await happen(forge, again["id"], "success")
+    await become("success", "running")
+    other = (await project.jobs(bridges["depends"]["downstream_pipeline"]))["inner"]
+    await happen(forge, other["id"], "cancel")
+    await become("success", "canceled", depends="canceled")
+
+
 async def test_canceling_a_bridge_cancels_its_child_pipeline(forge):
     project = await ci_project(forge)
     await project.commit("inner:\n  script: echo\n", path="child.yml")

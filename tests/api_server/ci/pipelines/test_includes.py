@@ -119,6 +119,19 @@ async def test_files_of_the_web_are_fetched_once_each_and_as_often_as_they_name_
     ]
 
 
+async def test_a_url_and_a_redirect_of_it_are_asked_for_as_they_are_written(
+    calling: CiProject, site: Site
+) -> None:
+    async def signed(_: web.Request) -> web.StreamResponse:
+        return web.Response(status=302, headers={"Location": "/%7Esigned.yml?sig=a%2Fb%3D"})
+
+    site.pages = {"/~e.yml": signed, "/~signed.yml": lambda _: b"b: {script: x}"}
+    said = await verdict(calling, f"include: '{site.url}/%7Ee.yml?sp=%2Frun&sig=a%2Bb%3D'")
+    assert (said["valid"], said["errors"]) == (True, [])
+    assert site.asked == ["/%7Ee.yml?sp=%2Frun&sig=a%2Bb%3D", "/%7Esigned.yml?sig=a%2Fb%3D"]
+    assert said["includes"][0]["location"] == f"{site.url}/%7Ee.yml"
+
+
 async def moved(_: web.Request) -> web.StreamResponse:
     raise web.HTTPFound("/b.yml")
 
@@ -166,7 +179,7 @@ async def test_a_file_of_the_web_that_does_not_come_is_named_without_its_secrets
 async def test_a_server_that_does_not_answer_is_waited_for_so_long(calling: CiProject, site: Site) -> None:
     site.pages = {"/ci.yml": silent}
     url = f"{site.url}/ci.yml"
-    fetched = await RemoteFiles(calling.forge.server.app, file_seconds=0.05).fetch([url], "a/b")
+    fetched = await RemoteFiles(calling.forge.server.app, file_seconds=0.05).fetch([url], 1)
     assert fetched == {url: RemoteFile(problem="could not be fetched because of a timeout error!")}
 
 
@@ -175,10 +188,10 @@ async def test_a_project_whose_files_do_not_come_leaves_others_their_turn(
 ) -> None:
     site.pages = {"/0.yml": silent, "/1.yml": silent, "/b.yml": lambda _: b"b: {script: x}"}
     files = RemoteFiles(calling.forge.server.app, limiter=ConcurrencyLimiter(2, 1, patience=5))
-    stuck = asyncio.create_task(files.fetch([f"{site.url}/{n}.yml" for n in range(2)], "group/stuck"))
+    stuck = asyncio.create_task(files.fetch([f"{site.url}/{n}.yml" for n in range(2)], 1))
     await until(lambda: site.asked)
     url = f"{site.url}/b.yml"
-    assert await files.fetch([url], "group/other") == {url: RemoteFile(content=b"b: {script: x}")}
+    assert await files.fetch([url], 2) == {url: RemoteFile(content=b"b: {script: x}")}
     stuck.cancel()
     with pytest.raises(asyncio.CancelledError):
         await stuck

@@ -62,6 +62,22 @@ async def test_expressions_of_a_file_take_a_bounded_time(forge, monkeypatch):
     ]
 
 
+async def test_a_text_without_a_commit_uses_its_own_projects_allowance(forge, monkeypatch):
+    monkeypatch.setattr(limits, "EXPRESSION_SECONDS_A_MINUTE", 0.001)
+    user = await forge.user("alice", admin=True)
+
+    async def errors(project, expressions):
+        content = "a: {script: b, only: [" + ", ".join(f"'{text}'" for text in expressions) + "]}"
+        return (await user.api.post(f"/projects/{project['id']}/ci/lint", {"content": content})).body[
+            "errors"
+        ]
+
+    first, other = await forge.project(), await forge.project()
+    assert await errors(first, [rf"/\pL{{3}}{number}/" for number in range(100)]) != []
+    assert await errors(first, ["/^never seen/"]) != []
+    assert await errors(other, ["/^not seen/"]) == []
+
+
 async def test_lint_of_the_projects_own_file(forge):
     project = await ci_project(forge)
     nothing = await project.api.get(f"{project.url}/ci/lint")

@@ -1,12 +1,13 @@
 """Pipelines from pushes and from the API."""
 
 import asyncio
+import json
 import subprocess
 from typing import Any
 
 import pytest
 
-from api_server.ci.pipelines import queries
+from api_server.ci.pipelines import queries, repository
 from api_server.ci.pipelines.handlers import routes
 from tests.support.ci import MANUAL_JOB, ONE_JOB, ci_project, eventually, give_log
 from tests.support.waiting import until_somebody_waits
@@ -89,6 +90,43 @@ async def test_a_pushed_file_that_cannot_be_used_makes_a_failed_pipeline_that_sa
     for action in ("retry", "cancel"):
         answer = await project.api.post(f"{project.url}/pipelines/{found['id']}/{action}")
         assert answer.body["status"] == "failed"
+
+
+async def test_a_pushed_file_that_is_too_large_makes_a_failed_pipeline_too(forge, monkeypatch):
+    monkeypatch.setattr(repository, "MAX_BYTES", 100)
+    project = await ci_project(forge)
+    text = ONE_JOB + "#" * 100
+    await project.commit(text, message="Much")
+
+    async def failed():
+        return await pushed(project, ref="topic", status="failed")
+
+    (found,) = await eventually(failed)
+    shown = (await project.api.get(f"{project.url}/pipelines/{found['id']}")).body
+    said = f"The YAML file is too big: {len(text)} bytes of at most 100"
+    assert shown["yaml_errors"] == said
+    linted = (await project.api.get(f"{project.url}/ci/lint?content_ref=topic")).body
+    assert (linted["valid"], linted["errors"]) == (False, [said])
+    refused = await project.api.post(f"{project.url}/pipeline", {"ref": "topic"})
+    assert (refused.status, refused.body) == (400, {"message": {"base": [said]}})
+    including = {"content": "include: .gitlab-ci.yml", "ref": "topic"}
+    linted = (await project.api.post(f"{project.url}/ci/lint", including)).body
+    assert linted["errors"] == [f"Local file `.gitlab-ci.yml`: {said}"]
+
+
+async def test_caches_that_are_named_for_files_of_any_size_change_with_them(forge, monkeypatch):
+    monkeypatch.setattr(repository, "MAX_BYTES", 100)
+    project = await ci_project(forge)
+    text = "a: {script: b, cache: {key: {files: [lock]}, paths: [c]}}\n"
+    keys = []
+    for content in (None, "1" + "#" * 100, "2" + "#" * 100):
+        if content is not None:
+            await project.commit(content, path="lock")
+        job = await project.job(text)
+        plan = await forge.database.value("SELECT plan FROM jobs WHERE id = %(id)s", id=job["id"])
+        keys.append(json.loads(plan)["cache"][0].get("key", "default"))
+    assert keys[0] == "default"
+    assert len(set(keys)) == 3
 
 
 async def test_a_pushed_pipeline_is_made_once_however_often_the_work_is_done(project):

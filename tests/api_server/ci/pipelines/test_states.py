@@ -37,7 +37,9 @@ ROWS = {
     "cancel_gracefully": (("running",), "canceling"),
     "force_cancel": ((), None),
     "process": (("skipped", "manual"), "created"),
-    "reopen": (("success", "failed"), "running"),
+    "reopen": (("success", "failed", "manual", "skipped"), "running"),
+    "mirror_manual": (("running",), "manual"),
+    "mirror_skipped": (("running",), "skipped"),
 }
 FROM_CANCELING = {"success": "canceled", "drop": "canceled", "force_cancel": "canceled"}
 

@@ -11,6 +11,7 @@ import gitlab
 import pytest
 
 from api_server.ci.jobs import upkeep
+from api_server.ci.jobs.artifacts.answer import media_type
 from api_server.state import disk
 from tests.support.ci import CiProject, ci_project, eventually
 from tests.support.folders import files_below
@@ -129,7 +130,25 @@ async def test_a_form_of_very_many_parts_is_400(job: RunningJob) -> None:
     assert answer.body == {"message": "400 Bad request - the form is not understood"}
 
 
-@pytest.mark.parametrize("body", [b"", b"--x\r\n", b"nonsense", b"--x\r\nno colon\r\n\r\n"])
+#: A form that is one, but for what comes before or behind it.
+_FORM = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nb\r\n--x--\r\n'
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"--x\r\n",
+        b"nonsense",
+        b"--x\r\nno colon\r\n\r\n",
+        b"\n" * 60_000 + _FORM,
+        _FORM + b"\n" * 60_000,
+        _FORM.replace(b"Content", b"A: b\r\n" * 10_000 + b"Content"),
+        _FORM.replace(b'name="file"', b"name"),
+        _FORM.removesuffix(b"--\r\n"),
+    ],
+    ids=["empty", "no part", "no form", "no head", "preamble", "epilogue", "long head", "no name", "cut off"],
+)
 async def test_broken_forms_are_400(job: RunningJob, body: bytes) -> None:
     headers = {"JOB-TOKEN": job.token, "Content-Type": "multipart/form-data; boundary=x"}
     answer = await job.client.request("POST", f"/jobs/{job.id}/artifacts", data=body, headers=headers)
@@ -190,6 +209,25 @@ async def test_a_damaged_archive_has_no_files(project: CiProject, job: RunningJo
     await job.upload(broken)
     answer = await project.api.get(f"{project.url}/jobs/{job.id}/artifacts/out/a_b_txt")
     assert (answer.status, answer.body) == (404, {"message": "404 File Not Found"})
+
+
+def test_types_of_files_by_their_names() -> None:
+    types = {
+        "a.txt": "text/plain",
+        "a.HTML": "text/html",
+        "a.json": "application/json",
+        "a.tar": "application/x-tar",
+        "a.tar.gz": "application/gzip",
+        "a.tgz": "application/gzip",
+        "a.svg.gz": "application/gzip",
+        "a.tar.bz2": "application/x-bzip2",
+        "a.log.xz": "application/x-xz",
+        "a": "application/octet-stream",
+        "gz": "application/octet-stream",
+        "a.no-such-type": "application/octet-stream",
+        "data:text/html,a": "application/octet-stream",
+    }
+    assert {name: media_type(name) for name in types} == types
 
 
 async def test_a_file_whose_name_no_header_can_hold_is_sent_under_a_like_one(

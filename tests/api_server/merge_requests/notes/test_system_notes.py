@@ -110,8 +110,8 @@ async def test_pushes_are_noted_and_make_versions(alice: Person, project: dict[s
             "created_at": versions[0]["created_at"],
             "merge_request_id": opened["id"],
             "state": "collected",
-            "real_size": None,
-            "patch_id_sha": None,
+            "real_size": "2",
+            "patch_id_sha": versions[0]["patch_id_sha"],
         },
         first,
     ]

@@ -251,6 +251,7 @@ async def test_an_account_is_made_with_a_link_to_set_its_password(
     assert visitor.title == "Your projects"
     shown = (await postal_forge.root.get(f"/users/{user_id}")).body
     assert shown["sign_in_count"] == 1
+    assert (shown["current_sign_in_ip"], shown["last_sign_in_ip"]) == ("127.0.0.1", "127.0.0.1")
     assert shown["last_sign_in_at"] == shown["current_sign_in_at"] > shown["created_at"]
     assert await details_of(postal_forge, f"event_type=password_reset_requested&target_id={user_id}") == []
 

@@ -1,0 +1,133 @@
+"""Pushes, fetches and locks large files as users of git-lfs do, and prints a line for each call."""
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from calls import TOKEN, api, call, person, with_credentials
+
+CONFIGURATION = """
+[user]
+    name = Alice
+    email = alice@example.org
+[filter "lfs"]
+    clean = git-lfs clean -- %f
+    smudge = git-lfs smudge -- %f
+    process = git-lfs filter-process
+    required = true
+[lfs]
+    locksverify = true
+"""
+LARGE = os.urandom(300_000)
+OID = hashlib.sha256(LARGE).hexdigest()
+
+
+def git(folder: Path, *command: str) -> str:
+    """What it prints. Raises `AssertionError`, with what it says, where it fails."""
+    ran = subprocess.run(
+        ["git", *command], cwd=folder, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ran.returncode == 0, f"git {command[0]}: {ran.stdout} {ran.stderr}"
+    return ran.stdout
+
+
+def refused(folder: Path, *command: str) -> str:
+    """What it says. Raises `AssertionError` where it does not fail."""
+    try:
+        git(folder, *command)
+    except AssertionError as problem:
+        return str(problem)
+    raise AssertionError("was not refused")
+
+
+def main(place: Path) -> None:
+    url = api("POST", "projects", name="app", initialize_with_readme=True)["http_url_to_repo"]
+    bob = person("bob")
+    api("POST", "projects/1/members", user_id=bob["id"], access_level=30)
+    mine, other, third = place / "mine", place / "other", place / "third"
+    git(place, "clone", "-q", with_credentials(url, "root", TOKEN), "mine")
+    git(mine, "lfs", "install", "--local")
+    with call("files", "track, push"):
+        git(mine, "lfs", "track", "*.bin")
+        (mine / "large.bin").write_bytes(LARGE)
+        git(mine, "add", ".")
+        git(mine, "commit", "-qm", "A large file")
+        git(mine, "push", "-q", "origin", "main")
+    with call("files", "what is in git is a pointer"):
+        kept = git(mine, "cat-file", "-p", "HEAD:large.bin")
+        assert f"oid sha256:{OID}" in kept, kept
+    with call("files", "push of what is there already"):
+        (mine / "same.bin").write_bytes(LARGE)
+        git(mine, "add", ".")
+        git(mine, "commit", "-qm", "The same once more")
+        git(mine, "push", "-q", "origin", "main")
+    with call("files", "clone"):
+        git(place, "clone", "-q", with_credentials(url, "bob", bob["token"]), "other")
+        assert (other / "large.bin").read_bytes() == LARGE
+    with call("files", "pull of one path"):
+        skip = {"GIT_LFS_SKIP_SMUDGE": "1"}
+        os.environ |= skip
+        try:
+            git(place, "clone", "-q", with_credentials(url, "bob", bob["token"]), "third")
+        finally:
+            del os.environ["GIT_LFS_SKIP_SMUDGE"]
+        git(third, "lfs", "pull", "--include", "large.bin")
+        assert (third / "large.bin").read_bytes() == LARGE
+        assert (third / "same.bin").stat().st_size < 200
+    with call("files", "fetch --all"):
+        git(third, "lfs", "fetch", "--all")
+    with call("files", "fsck"):
+        git(other, "lfs", "fsck")
+    with call("files", "ls-files"):
+        assert git(other, "lfs", "ls-files", "--name-only").split() == ["large.bin", "same.bin"]
+    with call("files", "prune with a look at the server"):
+        git(other, "lfs", "prune", "--verify-remote")
+    with call("files", "migrate import"):
+        (mine / "old.dat").write_bytes(LARGE[:1000])
+        git(mine, "add", ".")
+        git(mine, "commit", "-qm", "Not in LFS")
+        git(mine, "lfs", "migrate", "import", "--include=*.dat", "--include-ref=refs/heads/main", "--yes")
+        git(mine, "push", "-q", "origin", "HEAD:refs/heads/migrated")
+        git(mine, "reset", "-q", "--hard", "origin/main")
+    locks(mine, other)
+
+
+def locks(mine: Path, other: Path) -> None:
+    with call("locks", "lock"):
+        git(mine, "lfs", "lock", "large.bin")
+    with call("locks", "lock of what is locked is refused"):
+        assert "already" in refused(other, "lfs", "lock", "large.bin")
+    with call("locks", "locks"):
+        assert "large.bin" in git(other, "lfs", "locks")
+    with call("locks", "locks --verify tells own ones from others'"):
+        assert git(mine, "lfs", "locks", "--verify").startswith("O")
+        assert not git(other, "lfs", "locks", "--verify").startswith("O")
+    with call("locks", "locks --path"):
+        assert git(other, "lfs", "locks", "--path", "same.bin") == ""
+    with call("locks", "push of a file that somebody else has locked is refused"):
+        (other / "large.bin").chmod(0o644)
+        (other / "large.bin").write_bytes(LARGE[::-1])
+        git(other, "commit", "-qam", "Changed")
+        assert "large.bin" in refused(other, "push", "-q", "origin", "HEAD:refs/heads/of-bob")
+    with call("locks", "unlock"):
+        git(mine, "lfs", "unlock", "large.bin")
+    with call("locks", "push after it is unlocked"):
+        git(other, "push", "-q", "origin", "HEAD:refs/heads/of-bob")
+    with call("locks", "unlock --force of another's lock"):
+        git(other, "lfs", "lock", "same.bin")
+        git(mine, "lfs", "unlock", "--force", "same.bin")
+        assert git(mine, "lfs", "locks") == ""
+
+
+with tempfile.TemporaryDirectory() as folder:
+    (Path(folder) / "configuration").write_text(CONFIGURATION)
+    os.environ |= {
+        "GIT_CONFIG_GLOBAL": f"{folder}/configuration",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_TERMINAL_PROMPT": "0",
+    }
+    main(Path(folder))
+    sys.stdout.flush()

@@ -1,0 +1,200 @@
+"""What may take the place of something that is stored: a newer answer to those who could see it, and nothing else."""
+
+import asyncio
+
+import pytest
+from aiohttp import web
+
+from storage_edge.client.handlers import CACHE, STORE
+from tests.storage_edge.conftest import Clock, Edge, Origin, StartEdge
+from tests.support.deviations import Deviations
+from tests.support.waiting import until
+
+RAW = "/group/app/-/raw/main/README.md"
+TOKEN = "X-Service-Static-Object-Token"
+PUBLIC = {"Cache-Control": "public, max-age=60"}
+PRIVATE = {"Cache-Control": "private, max-age=0"}
+LASTING = {"Cache-Control": "public, max-age=3600", "ETag": '"refusal"'}
+
+
+class Stored:
+    """An origin with one object, whose answers to single requests a test replaces. Readers show the token `alice`."""
+
+    def __init__(self, origin: Origin, *, private: bool) -> None:
+        self.private = private
+        self.otherwise: tuple[int, dict[str, str]] | None = None
+        self.origin = origin
+        origin.handler = self.handle
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        if self.otherwise is not None:
+            status, fields = self.otherwise
+            return web.Response(status=status, headers=fields, body=b"otherwise")
+        if self.private and request.headers.get(TOKEN) != "alice":
+            return web.Response(status=404, headers=LASTING)
+        fields = (PRIVATE if self.private else PUBLIC) | {"ETag": '"v1"', "Date": self.origin.date()}
+        if request.headers.get("If-None-Match") == '"v1"':
+            return web.Response(status=304, headers=fields)
+        return web.Response(headers=fields, body=b"content")
+
+    async def is_kept(self, edge: Edge, clock: Clock) -> bool:
+        """Whether what was stored is still there: asked for once more, it is validated."""
+        self.otherwise = None
+        clock.advance(90)
+        answer = await edge.get(f"{RAW}?token=alice" if self.private else RAW)
+        assert (answer.status, answer.body) == (200, b"content")
+        return self.origin.requests[-1].headers.get("If-None-Match") == '"v1"'
+
+
+#: Whether the stored object is private; who asks for it later, when it is stale, and how; what the origin answers then
+#: (None: what is right); and whether the object stays stored.
+ASKED: list[tuple[bool, str, dict[str, str], tuple[int, dict[str, str]] | None, bool]] = [
+    # A refusal is about who asked, whatever it says of its lifetime.
+    (True, "", {}, None, True),
+    (True, "", {"Cache_Control": "no-cache"}, None, True),
+    (True, "", {"Cache_Control": "no-store"}, None, True),
+    (True, "?token=mallory", {}, None, True),
+    (True, "", {}, (401, LASTING), True),
+    (True, "", {}, (403, LASTING), True),
+    (True, "", {}, (410, LASTING), True),
+    (True, "", {}, (302, LASTING | {"Location": "/users/sign_in"}), True),
+    (True, "", {}, (301, LASTING | {"Location": "/elsewhere"}), True),
+    (True, "?token=alice", {}, (404, LASTING), True),
+    (True, "?token=alice", {}, (401, LASTING), True),
+    (False, "?token=mallory", {"Cache_Control": "no-cache"}, (404, LASTING), True),
+    (False, "?token=mallory", {"Cache_Control": "no-cache"}, (401, LASTING), True),
+    (False, "", {}, (401, LASTING), True),
+    (False, "", {}, (403, LASTING), True),
+    (False, "", {}, (429, LASTING), True),
+    # An error is about nobody's object.
+    (True, "", {}, (503, LASTING), True),
+    (True, "?token=alice", {}, (503, LASTING), True),
+    (False, "", {}, (500, LASTING), True),
+    (False, "", {}, (503, {}), True),
+    (False, "", {}, (503, LASTING), True),
+    (False, "?token=alice", {}, (503, LASTING), True),
+    # What everybody could see is not there for anybody; or it is another one, or for others.
+    (False, "", {}, (404, LASTING), False),
+    (False, "", {}, (410, LASTING), False),
+    (False, "", {}, (301, LASTING | {"Location": "/elsewhere"}), False),
+    (False, "", {}, (200, PUBLIC | {"ETag": '"v2"'}), False),
+    (False, "?token=alice", {}, (200, PRIVATE | {"ETag": '"v2"'}), False),
+    (True, "?token=alice", {}, (200, PRIVATE | {"ETag": '"v2"'}), False),
+    (True, "", {}, (200, PUBLIC | {"ETag": '"v2"'}), False),
+    # What is not to be stored leaves what is.
+    (False, "", {"Cache_Control": "no-store"}, (200, PUBLIC | {"ETag": '"v2"'}), True),
+    (False, "", {}, (200, {"Cache-Control": "no-store", "ETag": '"v2"'}), True),
+    (True, "", {}, (200, PRIVATE | {"ETag": '"v2"'}), True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("memory_bytes", [64 * 2**20, 0], ids=["in memory", "on disk"])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_what_may_displace_what(
+    start_edge: StartEdge, origin: Origin, clock: Clock, method: str, memory_bytes: int
+) -> None:
+    edge = await start_edge(memory_bytes=memory_bytes)
+    deviations = Deviations()
+    for case in ASKED:
+        private, query, fields, answered, stays = case
+        stored = Stored(origin, private=private)
+        await edge.purge(prefixes=["/"])
+        await edge.get(f"{RAW}?token=alice" if private else RAW)
+        await edge.settled()
+        clock.advance(90)
+        stored.otherwise = answered
+        await edge.get(RAW + query, method, **fields)
+        await edge.settled()
+        with deviations.of(str(case)):
+            assert await stored.is_kept(edge, clock) == (stays or method == "HEAD")
+    assert not deviations, deviations.report
+
+
+async def test_a_refusal_that_is_late_does_not_displace_what_came_meanwhile(
+    edge: Edge, origin: Origin, clock: Clock
+) -> None:
+    """Nothing was stored when the stranger asked."""
+    stored = Stored(origin, private=True)
+    gate = asyncio.Event()
+
+    async def slow(request: web.Request) -> web.StreamResponse:
+        if TOKEN in request.headers:
+            return await stored.handle(request)
+        response = web.StreamResponse(status=404, headers=LASTING | {"Content-Length": "4"})
+        await response.prepare(request)
+        await gate.wait()
+        await response.write(b"gone")
+        return response
+
+    origin.handler = slow
+    stranger = asyncio.create_task(edge.get(RAW))
+    await until(lambda: origin.requests)
+    assert (await edge.get(f"{RAW}?token=alice")).status == 200
+    await until(lambda: origin.url + RAW in edge.app[STORE].memory)
+    gate.set()
+    assert (await stranger).status == 404
+    await edge.settled()
+    assert await stored.is_kept(edge, clock)
+
+
+@pytest.mark.parametrize("head_first", [True, False], ids=["while the body comes", "before the head"])
+async def test_what_is_not_stored_takes_no_part_in_collapsing_and_does_not_end_it(
+    edge: Edge, origin: Origin, *, head_first: bool
+) -> None:
+    """One request with `no-store`, between others for the same."""
+    head, body = asyncio.Event(), asyncio.Event()
+
+    async def slow(request: web.Request) -> web.StreamResponse:
+        is_first = len(origin.requests) == 1
+        fields = PUBLIC | {"ETag": '"v1"', "Content-Length": "7", "Date": origin.date()}
+        response = web.StreamResponse(headers=fields)
+        if is_first:
+            await head.wait()
+        await response.prepare(request)
+        if is_first:
+            await body.wait()
+        await response.write(b"content")
+        return response
+
+    origin.handler = slow
+    clients = [asyncio.create_task(edge.get(RAW))]
+    await until(lambda: origin.requests)
+    if head_first:
+        head.set()
+        await until(lambda: origin.url + RAW in edge.app[CACHE]._flights._joinable)
+        flight = edge.app[CACHE]._flights._joinable[origin.url + RAW]
+        await until(flight.landing.done)
+    alone = await edge.get(RAW, Cache_Control="no-store")
+    assert (alone.body, alone.cache_status) == (b"content", "forgelet-edge; fwd=bypass")
+    clients += [asyncio.create_task(edge.get(RAW)) for _ in range(5)]
+    await asyncio.sleep(0.05)
+    head.set()
+    body.set()
+    answers = await asyncio.gather(*clients)
+    assert {answer.body for answer in answers} == {b"content"}
+    assert len(origin.requests) == 2
+
+
+async def test_a_refusal_does_not_end_the_collapsing_of_readers(edge: Edge, origin: Origin) -> None:
+    """A stranger asks while a private object comes for its first reader."""
+    stored = Stored(origin, private=True)
+    body = asyncio.Event()
+
+    async def slow(request: web.Request) -> web.StreamResponse:
+        if len(origin.requests) > 1:
+            return await stored.handle(request)
+        response = web.StreamResponse(headers=PRIVATE | {"ETag": '"v1"', "Content-Length": "7"})
+        await response.prepare(request)
+        await body.wait()
+        await response.write(b"content")
+        return response
+
+    origin.handler = slow
+    first = asyncio.create_task(edge.get(f"{RAW}?token=alice"))
+    await until(lambda: origin.requests)
+    assert (await edge.get(RAW)).status == 404
+    second = asyncio.create_task(edge.get(f"{RAW}?token=alice"))
+    await until(lambda: len(origin.requests) == 3)
+    body.set()
+    assert [(await client).body for client in (first, second)] == [b"content"] * 2
+    assert origin.requests[2].headers["If-None-Match"] == '"v1"'
