@@ -66,7 +66,7 @@ _exists = ByType(
 def _listed(at: str, value: Any) -> Iterator[str]:
     """A variable of the top level in its long form; its value is one of its options when it has any."""
     if value.get("options") and value.get("value") not in value["options"]:
-        yield f"{at} config value should be one of its options"
+        yield f"{at} config value must be present in options"
 
 
 _global_variable = Fields(

@@ -96,7 +96,8 @@ class Maker:
         return found
 
     async def context(self, wanted: Wanted) -> tuple[Context, str | None]:
-        """What the configuration of `wanted` would be planned against, and its text. Raises `NotMade`."""
+        """What the configuration of `wanted` would be planned against, and its text. Raises `NotMade` and
+        `ConfigError`."""
         subject = await self._subject(wanted)
         read = await self._read(wanted, subject)
         if read.problem is not None:
@@ -182,8 +183,11 @@ class Maker:
         )
 
     async def _stored_variables(self, wanted: Wanted, *, protected: bool) -> list[Variable]:
-        """Those of the project and its groups, weakest first."""
-        stored = await variables.applicable(self.database, wanted.project_id, protected=protected)
+        """Those of the project and its groups, weakest first. Raises `ConfigError`."""
+        try:
+            stored = await variables.applicable(self.database, wanted.project_id, protected=protected)
+        except variables.TooManyBytes as problem:
+            raise ConfigError(f"Variables are too large: {problem}") from None
         return await aside(len(stored) > _AT_ONCE, self._opened, stored)
 
     def _opened(self, stored: Iterable[variables.SealedVariable]) -> list[Variable]:

@@ -37,16 +37,13 @@ async def lint(maker: Maker, question: Question) -> dict[str, Any]:
     """The verdict; a text is judged by itself where the repository has no such ref."""
     try:
         context, text = await _context(maker, question)
-    except NotMade as reason:
-        return _verdict(list(reason.errors))
-    try:
         return await maker.in_thread(_judge, text or "", context, question)
-    except ConfigError as refused:
+    except (NotMade, ConfigError) as refused:
         return _verdict(list(refused.errors))
 
 
 async def _context(maker: Maker, question: Question) -> tuple[Context, str | None]:
-    """Raises `NotMade`."""
+    """Raises `NotMade` and `ConfigError`."""
     try:
         resolved = maker.resolve(question.project_id, question.ref)
     except NotMade:

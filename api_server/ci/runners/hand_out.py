@@ -19,7 +19,7 @@ from api_server.ci.runners.choosing_queries import choose
 from api_server.ci.runners.contact import Contact
 from api_server.ci.runners.job_response import JobResponse
 from api_server.ci.runners.queries import CallingRunner
-from api_server.ci.variables.queries import SealedVariable
+from api_server.ci.variables.queries import SealedVariable, TooManyBytes
 from api_server.state.database import Database
 from api_server.state.errors import Unavailable
 from api_server.state.secrets import JOB_TOKEN, Vault, digest, new_token
@@ -75,6 +75,10 @@ class HandOut:
             told = await aside(len(response.given) > _AT_ONCE, response.payload)
         except Unavailable:  # no fault of the job's
             raise
+        except TooManyBytes as problem:
+            log.warning("a job has too many bytes of variables", job_id=job_id, reason=str(problem))
+            await self._drop(job_id, "data_integrity_failure")
+            return None
         except Exception:
             log.exception("a job cannot be handed out", job_id=job_id)
             await self._drop(job_id, "data_integrity_failure")

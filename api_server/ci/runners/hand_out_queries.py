@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import attrs
 
 from api_server.ci.jobs.artifacts.queries import HAS_NOT_EXPIRED
-from api_server.ci.variables.queries import APPLICABLE, SealedVariable
+from api_server.ci.variables.queries import APPLICABLE, SealedVariable, checked, weakest_first
 from api_server.state.database import Database, Executor, Transaction
 from api_server.state.statements import Statement
 
@@ -117,8 +117,7 @@ async def dependencies(database: Database, job: StartedJob, names: Sequence[str]
 
 
 GIVEN_VARIABLES = Statement(
-    f"""
-    SELECT key, value, file, raw, masked FROM (
+    weakest_first(f"""
         SELECT ARRAY[0, job_id] AS rank, key, value, false AS file, true AS raw, false AS masked
         FROM job_report_variables WHERE job_report_variables.job_id = ANY (%(earlier)s::bigint[])
         UNION ALL
@@ -129,8 +128,7 @@ GIVEN_VARIABLES = Statement(
         UNION ALL
         SELECT ARRAY[3, id], key, value, false, false, false FROM job_variables
         WHERE job_variables.job_id = %(job_id)s
-    ) layers ORDER BY rank, key
-    """,
+    """),
     SealedVariable,
 )
 
@@ -139,15 +137,17 @@ async def given_variables(
     database: Database, job: StartedJob, earlier: Sequence[EarlierJob]
 ) -> list[SealedVariable]:
     """Reports of the jobs `earlier`, then what groups and the project have for such jobs, then what was given to the
-    pipeline, then to this job: weakest first."""
-    return await database.rows(
-        GIVEN_VARIABLES,
-        job_id=job.id,
-        pipeline_id=job.pipeline_id,
-        project_id=job.project_id,
-        protected=job.protected,
-        environment=job.environment,
-        earlier=[one.id for one in earlier],
+    pipeline, then to this job: weakest first. Raises `TooManyBytes`."""
+    return checked(
+        await database.rows(
+            GIVEN_VARIABLES,
+            job_id=job.id,
+            pipeline_id=job.pipeline_id,
+            project_id=job.project_id,
+            protected=job.protected,
+            environment=job.environment,
+            earlier=[one.id for one in earlier],
+        )
     )
 
 

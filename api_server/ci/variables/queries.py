@@ -152,19 +152,43 @@ class SealedVariable:
     masked: bool
 
 
-APPLICABLE_IN_ORDER = Query(
-    f"""
-    SELECT applicable.key, applicable.value, applicable.file, applicable.raw, applicable.masked
-    FROM ({APPLICABLE}) applicable ORDER BY applicable.rank, applicable.key
-    """,
-    SealedVariable,
-)
+#: Most bytes of a job's encrypted values.
+MOST_BYTES = 8 * 2**20
+
+
+class TooManyBytes(ValueError):
+    """All variables of a job together are larger than `MOST_BYTES`."""
+
+
+def weakest_first(layers: str) -> str:
+    """The statement that reads variables of `layers` in the order of their ranks, and no more of them than `checked`
+    needs to see that they are too large."""
+    return f"""
+    SELECT counted.key, counted.value, counted.file, counted.raw, counted.masked
+    FROM (
+        SELECT layers.*, sum(octet_length(layers.value)) OVER (ORDER BY layers.rank, layers.key) AS bytes
+        FROM ({layers}) layers
+    ) counted
+    WHERE counted.bytes - octet_length(counted.value) <= {MOST_BYTES} ORDER BY counted.rank, counted.key
+    """
+
+
+def checked(variables: list[SealedVariable]) -> list[SealedVariable]:
+    """The same. Raises `TooManyBytes`."""
+    if sum(len(variable.value) for variable in variables) > MOST_BYTES:
+        raise TooManyBytes(f"the job has more than {MOST_BYTES >> 20} MiB of variables")
+    return variables
+
+
+APPLICABLE_IN_ORDER = Query(weakest_first(APPLICABLE), SealedVariable)
 
 
 async def applicable(
     database: Executor, project_id: int, *, protected: bool, environment: str | None = None
 ) -> list[SealedVariable]:
-    """What jobs of the project get, weakest first; `protected` says whether their ref is."""
-    return await database.rows(
-        APPLICABLE_IN_ORDER, project_id=project_id, protected=protected, environment=environment
+    """What jobs of the project get, weakest first; `protected` says whether their ref is. Raises `TooManyBytes`."""
+    return checked(
+        await database.rows(
+            APPLICABLE_IN_ORDER, project_id=project_id, protected=protected, environment=environment
+        )
     )

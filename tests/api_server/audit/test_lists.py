@@ -116,7 +116,7 @@ async def test_offset_pages(forge: Forge, record: RecordEvent) -> None:
     oldest = await forge.root.get(f"{url}&sort=created_asc&per_page=2")
     assert [event["id"] for event in oldest.body] == ids[:2]
     beyond = await forge.root.get(f"{url}&page=9")
-    assert (beyond.body, beyond.headers["X-Prev-Page"]) == ([], "8")
+    assert (beyond.body, beyond.headers["X-Prev-Page"]) == ([], "")
 
 
 async def test_only_ids_order_a_keyset(forge: Forge) -> None:

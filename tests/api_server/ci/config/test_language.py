@@ -107,7 +107,7 @@ SCRIPT = "script: make"
         ),
         (
             "variables: {A: {value: x, options: [y]}}\ntest: {script: x}",
-            "variables:A config value should be one of",
+            "variables:A config value must be present in options",
         ),
         ("test: {script: x, image: {entrypoint: [a]}}", "jobs:test:image config missing required keys: name"),
         (

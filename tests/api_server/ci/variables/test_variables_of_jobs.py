@@ -2,6 +2,9 @@
 
 from typing import Any
 
+import pytest
+
+from api_server.ci.variables.queries import TooManyBytes, applicable
 from tests.support.ci import CiProject, ci_project
 from tests.support.forge import Client, Forge
 from tests.support.runner import Runner, a_runner
@@ -142,3 +145,29 @@ async def test_masked_values_do_not_reach_the_log_however_it_is_cut(forge: Forge
     assert log == "plain-value xxxxxxxxxxxx xxxxxxxxxxxx\n"
     sealed = await forge.database.value("SELECT masked_values FROM jobs WHERE id = %(id)s", id=job.id)
     assert b"secret" not in sealed
+
+
+async def test_a_job_with_more_bytes_of_variables_than_a_process_can_bear_fails(forge: Forge) -> None:
+    """Twenty nested groups could give a job 200 MB of them. What is too much is not read."""
+    project, runner = await project_with_runner(forge)
+    job = await project.job()
+    await forge.database.value(
+        """
+        INSERT INTO ci_variables (project_id, key, value, variable_type, protected, masked, hidden, raw,
+            environment_scope, created_at, updated_at)
+        SELECT %(id)s, 'KEY_' || number, convert_to(repeat('x', 1048576), 'utf8'), 'env_var', false, false,
+            false, true, '*', now(), now()
+        FROM generate_series(1, 10) number RETURNING id
+        """,
+        id=project.id,
+    )
+    with pytest.raises(TooManyBytes):
+        await applicable(forge.database, project.id, protected=True)
+    assert (await runner.poll()).status == 204
+    shown = (await forge.root.get(f"{project.url}/jobs/{job['id']}")).body
+    assert (shown["status"], shown["failure_reason"]) == ("failed", "data_integrity_failure")
+    refused = await project.api.post(f"{project.url}/pipeline", {"ref": "topic"})
+    assert refused.status == 400
+    problem = "Variables are too large: the job has more than 8 MiB of variables"
+    assert refused.body == {"message": {"base": [problem]}}
+    assert (await forge.root.get(f"{project.url}/ci/lint?dry_run=true&content_ref=topic")).body["errors"] == [problem]
