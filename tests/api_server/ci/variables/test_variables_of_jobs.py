@@ -170,4 +170,6 @@ async def test_a_job_with_more_bytes_of_variables_than_a_process_can_bear_fails(
     assert refused.status == 400
     problem = "Variables are too large: the job has more than 8 MiB of variables"
     assert refused.body == {"message": {"base": [problem]}}
-    assert (await forge.root.get(f"{project.url}/ci/lint?dry_run=true&content_ref=topic")).body["errors"] == [problem]
+    assert (await forge.root.get(f"{project.url}/ci/lint?dry_run=true&content_ref=topic")).body["errors"] == [
+        problem
+    ]
