@@ -99,6 +99,7 @@ SILENT = {
     "POST /{path}.git/info/lfs/objects/batch": "changes nothing",
     "PUT /{path}.git/info/lfs/objects/{oid}/{size}": "an object without a name; the commit that names it tells",
     "POST /{path}.git/info/lfs/verify": "changes nothing",
+    "* /{path}/info/{rest}": "redirects to the address with .git",
     "* /{path}.git/info/lfs/locks{rest}": "refused, whatever it is",
 }
 #: One route for all pages there, which declare themselves.
