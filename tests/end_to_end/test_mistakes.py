@@ -40,6 +40,7 @@ def databases(postgres: Cluster, postgres_url: str, new_database: Callable[[], s
     urls["powerless"] = with_another_role(postgres, urls["database"]).serving
     for name, table in (("foreign", "users"), ("yoyo", "_yoyo_migration")):
         with as_role(postgres_url) as owner:
+            owner.execute(f"DROP DATABASE IF EXISTS mistaken_{name}")  # of a fixture that was set up before
             owner.execute(f"CREATE DATABASE mistaken_{name}")
         urls[name] = urlunsplit(urlsplit(postgres_url)._replace(path=f"/mistaken_{name}"))
         with as_role(urls[name]) as owner:
