@@ -70,11 +70,11 @@ async def test_a_request_that_keeps_the_interpreters_lock_is_named(server: Serve
     for _ in range(10):
         await server.client.get("/api/v4/projects/group%2Fapp/busy?how=lock")
         await asyncio.sleep(0.1)
-        if server.held[-1]["route"] is not None:
+        if any(line["route"] for line in server.held):
             break
-    line = server.held[-1]
+    line = next(line for line in server.held if line["route"])
     assert (line["route"], line["project"]) == ("GET /api/v4/projects/{id}/busy", "group/app")
-    assert line["ms"] > HELD * 700
+    assert line["ms"] > HELD * 500
 
 
 async def test_a_request_that_holds_the_loop_is_named(server: Server) -> None:
