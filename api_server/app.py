@@ -71,7 +71,7 @@ from api_server.static_objects.archive_builds import ARCHIVES
 from api_server.static_objects.limits import LIMITS, Limits
 from api_server.status_checks import tasks as status_check_tasks
 from api_server.testing import joining as testing
-from api_server.web import cors, notices, route_index, spare_slashes
+from api_server.web import cors, notices, route_index
 from api_server.web.auth import TOKENS
 from api_server.web.conditional import entity_tags
 from api_server.web.context import CLOCK, DATABASE, SETTINGS, VAULT
@@ -141,7 +141,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
     artifact_storing.setup(app)
     report_reading.setup(app)
     site.setup_named(app)
-    spare_slashes.setup(app, API)
+    route_index.setup_with_spare_slashes(app, API)
     _add_tasks(app)
     return app
 

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from api_server.git.packets import FLUSH, packet
-from api_server.git.received_push import RefUpdate
+from api_server.git.received_push import FLUSH, RefUpdate, packet
 from api_server.git.ref_names import MAX_NAME_BYTES, is_hidden
 
 _PIECE = 4096

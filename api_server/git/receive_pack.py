@@ -11,15 +11,16 @@ import attrs
 from api_server.git import at_work, durable
 from api_server.git.errors import OutputTooLargeError
 from api_server.git.failures import told_apart
-from api_server.git.packets import FLUSH, packet
 from api_server.git.processes import OUTPUT_BYTES, Child, once, run, start
 from api_server.git.push_gate import PushGate, push_gate, report_of
 from api_server.git.received_push import (
+    FLUSH,
     MalformedPushError,
     Push,
     PushParser,
     Verdict,
     fast_forwards,
+    packet,
     reflog_identity,
     refusal_of,
     refused_names,

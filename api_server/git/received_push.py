@@ -20,6 +20,14 @@ from api_server.git.ref_names import (
 )
 from api_server.git.repositories import open_repository
 
+FLUSH = b"0000"
+
+
+def packet(line: bytes) -> bytes:
+    """Return a line of at most 65,516 bytes with its length before it."""
+    return b"%04x%s" % (len(line) + 4, line)
+
+
 #: Refs that one push may move.
 MOST_UPDATES = 5_000
 #: Of the commands and options before the pack.

@@ -14,9 +14,8 @@ import structlog
 
 from api_server.git.at_work import transferring
 from api_server.git.errors import RepositoryError, git_error
-from api_server.git.packets import FLUSH, packet
 from api_server.git.processes import Child, start
-from api_server.git.received_push import MOST_UPDATES, REFLOGS
+from api_server.git.received_push import FLUSH, MOST_UPDATES, REFLOGS, packet
 from api_server.git.ref_names import KEEP_AROUND, MERGE_REQUESTS
 
 log = structlog.stdlib.get_logger(__name__)

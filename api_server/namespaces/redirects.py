@@ -8,7 +8,7 @@ from api_server.outbound.destinations import written_url
 from api_server.state.database import MAX_BIGINT
 from api_server.web import context
 from api_server.web.errors import ApiError, bad_parameters
-from api_server.web.spare_slashes import plain
+from api_server.web.route_index import plain
 
 _MOST_DIGITS = 30
 

@@ -9,6 +9,7 @@ from aiohttp.web_urldispatcher import AbstractResource, MatchInfoError, UrlDispa
 #: A segment of a resource's pattern that is plain text, or one parameter.
 _SEGMENT = re.compile(r"/(?:\(\?P<\w+>\[\^\{\}/\]\+\)|((?:\w|\\-)+))(?=/|$)", re.ASCII)
 _PARAMETER = re.compile(r"\{\w+\}", re.ASCII)
+_SLASHES = re.compile("/{2,}")
 #: More segments than any resource of a certain number has.
 _MANY = 32
 
@@ -133,3 +134,41 @@ def _look(resource: AbstractResource, skipped: int) -> _Look:
     is_whole = end == len(pattern.pattern)
     texts = [*texts[skipped:], None, None, None, None]
     return _Look(len(texts) - 4 if is_whole else None, texts[1], texts[3])
+
+
+def setup_with_spare_slashes(app: web.Application, prefix: str) -> None:
+    """As `setup`.
+
+    Below `prefix` a path may have several slashes for one, or slashes at the end, as Rails' router takes them. Each is
+    what it is with one slash and none at the end, unless a parameter is missing between two of them: then Rails would
+    find another resource, `/groups/members` for `/groups//members`.
+    """
+    resolve = RouteIndex(app.router).resolve
+    below = re.compile(f"{prefix.replace('/', '/+')}(?=/)")
+
+    async def find(request: web.Request) -> UrlMappingMatchInfo:
+        path = request.rel_url.raw_path
+        if not ("//" in path or path.endswith("/")) or (start := below.match(path)) is None:
+            return await resolve(request)
+        rest = path[start.end() :].rstrip("/")
+
+        async def at(path: str) -> UrlMappingMatchInfo:
+            return await resolve(
+                request.clone(rel_url=request.rel_url.with_path(prefix + path, encoded=True))
+            )
+
+        found = await at(path[start.end() :])
+        if _is_known(found) or ("//" in rest and _is_known(await at(_SLASHES.sub("/-/", rest)))):
+            return found
+        return await at(plain(rest))
+
+    app.router.resolve = find  # type: ignore[method-assign]  # aiohttp takes no other
+
+
+def _is_known(match: UrlMappingMatchInfo) -> bool:
+    return not isinstance(match.http_exception, web.HTTPNotFound)
+
+
+def plain(path: str) -> str:
+    """The path without spare slashes."""
+    return _SLASHES.sub("/", path).rstrip("/")

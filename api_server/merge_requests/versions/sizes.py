@@ -10,8 +10,8 @@ from cachetools import LRUCache
 
 from api_server.code.reading import reading
 from api_server.code.repository.comparing import number_of_differences
+from api_server.git.diffs import patch_id
 from api_server.git.errors import NotFoundError
-from api_server.git.patch_ids import patch_id
 from api_server.git.repositories import repositories
 from api_server.web.errors import ApiError
 from common.concurrency import TooBusy
