@@ -22,7 +22,7 @@ from api_server.ci.agents import tasks as agent_tasks
 from api_server.ci.jobs import upkeep as job_upkeep
 from api_server.ci.jobs.handlers import JOBS_LIMIT
 from api_server.ci.jobs.reports import reading as report_reading
-from api_server.ci.pipelines import tasks as pipeline_tasks
+from api_server.ci.pipelines import tasks
 from api_server.ci.runners import artifact_storing, job_requests
 from api_server.ci.schedules import runs as schedule_runs
 from api_server.code import housekeeping, reading, refs
@@ -235,7 +235,7 @@ def _add_tasks(app: web.Application) -> None:
     default_branch.setup(app)
     first_commit.setup(app)
     housekeeping.setup(app)
-    pipeline_tasks.setup(app)
+    tasks.setup(app)
     schedule_runs.setup(app)
     agent_tasks.setup(app)
     member_tasks.setup(app)

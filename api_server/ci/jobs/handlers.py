@@ -12,14 +12,15 @@ from api_server.ci.jobs.parameters import (
     PlayJob,
     wanted_jobs,
 )
-from api_server.ci.pipelines import actions
+from api_server.ci.pipelines import transitions
 from api_server.ci.pipelines.access import (
     archived_before,
+    check_keys,
     check_may_change,
+    check_may_give,
     check_not_archived,
     find_pipeline,
 )
-from api_server.ci.pipelines.given_variables import check_keys, check_may_give
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
 from api_server.state import audit_trail
@@ -107,7 +108,7 @@ async def cancel_job(request: web.Request, wanted: CancelJob, found: Project) ->
     job = await find_job(request, found, wanted.job_id)
     await check_may_change(request, found, job.ref, tag=job.tag)
     async with context.database(request).transaction() as transaction:
-        await actions.cancel(transaction, job.id, force=wanted.force)
+        await transitions.cancel_job(transaction, job.id, force=wanted.force)
     return json_text(await _shown(request, job.id), status=201)
 
 
@@ -118,7 +119,7 @@ async def retry_job(request: web.Request, wanted: OneJob, found: Project) -> web
     await check_may_change(request, found, job.ref, tag=job.tag)
     check_not_archived(request, job.created_at)
     async with context.database(request).transaction() as transaction:
-        again = await actions.retry(transaction, job.id, caller(request).user_id)
+        again = await transitions.retry_job(transaction, job.id, caller(request).user_id)
     if again is None:
         raise forbidden("Job is not retryable")
     return json_text(await _shown(request, again.id), status=201)
@@ -132,7 +133,7 @@ async def erase_job(request: web.Request, wanted: OneJob, found: Project) -> web
     check_may_erase(request, found, job)
     check_not_archived(request, job.created_at)
     async with context.database(request).transaction() as transaction:
-        if not await actions.erase(transaction, job.id, caller(request).user_id):
+        if not await transitions.erase_job(transaction, job.id, caller(request).user_id):
             raise forbidden("Job is not erasable!")
         await audit_trail.record(
             transaction,
@@ -159,7 +160,7 @@ async def play_job(request: web.Request, wanted: PlayJob, found: Project) -> web
     vault = context.vault(request)
     variables = {one.key: vault.encrypt(one.value) for one in wanted.job_variables_attributes}
     async with context.database(request).transaction() as transaction:
-        played = await actions.play(transaction, job.id, caller(request).user_id, variables)
+        played = await transitions.play_job(transaction, job.id, caller(request).user_id, variables)
     if played is None:
         raise bad_request("Unplayable Job")
     if job.kind == "bridge":

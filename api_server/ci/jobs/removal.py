@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import attrs
 
 from api_server.ci.jobs import upkeep_queries as queries
-from api_server.ci.pipelines.job_data import delete_job_data
+from api_server.ci.pipelines.transitions import delete_job_data
 from api_server.state import audit_trail
 from api_server.state.audit_trail import INSTANCE, SYSTEM
 from api_server.state.database import Database, Transaction

@@ -9,7 +9,7 @@ from api_server.ci.jobs.logs import queries as logs
 from api_server.ci.jobs.logs.sealing import seal
 from api_server.ci.jobs.logs.storage import logs_of
 from api_server.ci.pipelines import transitions
-from api_server.ci.pipelines.job_data import DELETE_OBJECTS, delete_objects
+from api_server.ci.pipelines.transitions import DELETE_OBJECTS, delete_objects
 from api_server.git.repositories import REPOSITORIES
 from api_server.state import backups
 from api_server.state.database import Database

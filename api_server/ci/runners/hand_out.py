@@ -11,9 +11,9 @@ from api_server.ci.config.predefined import Server
 from api_server.ci.config.variables import Variable
 from api_server.ci.jobs.logs.masking import MAX_SECRETS
 from api_server.ci.pipelines import creation_queries, transitions
-from api_server.ci.pipelines.describing import described_merge_request, described_project, described_user
+from api_server.ci.pipelines.creation import described_merge_request, described_project, described_user
+from api_server.ci.pipelines.creation_queries import find_merge_request
 from api_server.ci.pipelines.job_queries import plan_of
-from api_server.ci.pipelines.merge_request_queries import find_merge_request
 from api_server.ci.runners import hand_out_queries as queries
 from api_server.ci.runners.choosing_queries import choose
 from api_server.ci.runners.contact import Contact
@@ -56,7 +56,7 @@ class HandOut:
                 job_id = await choose(transaction, runner.id, star_is_any=self.star_is_any)
                 if job_id is None:
                     return None
-                started = await transitions.start(
+                started = await transitions.start_job(
                     transaction,
                     job_id,
                     runner_id=runner.id,

@@ -15,7 +15,7 @@ from api_server.ci.pipelines.access import (
     check_not_archived,
     short_ref,
 )
-from api_server.ci.pipelines.job_data import delete_objects
+from api_server.ci.pipelines.transitions import delete_objects
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
 from api_server.state import audit_trail

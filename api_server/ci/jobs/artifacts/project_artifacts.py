@@ -2,7 +2,7 @@
 
 from api_server.ci.jobs.artifacts import queries
 from api_server.ci.jobs.artifacts.queries import Candidate
-from api_server.ci.pipelines.job_data import delete_objects
+from api_server.ci.pipelines.transitions import delete_objects
 from api_server.git import references
 from api_server.git.errors import RepositoryMissingError
 from api_server.git.repositories import Repositories, Repository
