@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from api_server.ci.config import durations, expressions, names, patterns, variables
+from api_server.ci.config import checks, patterns, predefined, rules, variables
 from api_server.ci.config.errors import Budget, ConfigError
 from api_server.ci.config.yaml_text import load
 from api_server.ci.jobs.logs import masking
@@ -97,8 +97,8 @@ PARSERS: list[tuple[str, Callable[[str], Any], Callable[[int], str]]] = [
         lambda n: "".join(f"%TAG !{number}! x\r" for number in range(n // 2)) + "---\ra: 1",
     ),
     ("nested YAML", lambda text: load(text, Budget()), lambda n: "a: " + "[" * n),
-    ("durations", durations.parse, lambda n: "1d" + "," * n + "!"),
-    ("conditions of rules", expressions.parse, lambda n: "$a =~ /" + "a" * (n // 2)),
+    ("durations", checks.parse_duration, lambda n: "1d" + "," * n + "!"),
+    ("conditions of rules", rules.parse_condition, lambda n: "$a =~ /" + "a" * (n // 2)),
     ("regular expressions", patterns.parse_delimited, lambda n: "/" + r"\pL" * (n // 3) + "/"),
     ("path patterns", patterns.compile_glob, lambda n: "**/" * (n // 3)),
     ("path patterns of braces", patterns.compile_glob, lambda n: "{a}" * (n // 3)),
@@ -106,7 +106,7 @@ PARSERS: list[tuple[str, Callable[[str], Any], Callable[[int], str]]] = [
     ("refs of `only`", patterns.check_ref, lambda n: "/" + "/@" * (n // 2)),
     ("numbers of jobs", reading.suite_name, lambda n: " 1 1" * (n // 4) + "x"),
     ("lists of jobs", reading.suite_name, lambda n: ": [" * (n // 3)),
-    ("environment names", names.environment_slug, lambda n: "-" * n + "a"),
+    ("environment names", predefined.environment_slug, lambda n: "-" * n + "a"),
     ("variables", lambda text: variables.expand(text, {}), lambda n: "${" * (n // 2)),
 ]
 

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 from aiohttp import web
 
-from api_server.ci.config.descriptions import Server
+from api_server.ci.config.predefined import Server
 from api_server.ci.runners import choosing_queries, hand_out_queries
 from api_server.ci.runners.access import runner_of_token
 from api_server.ci.runners.contact import Contact, note_contact
