@@ -92,6 +92,10 @@ class Executor(abc.ABC):
         result = await self._execute(statement, parameters)
         return result.rows[0][0] if result.rows else None
 
+    async def column(self, statement: str, **parameters: Any) -> list[Any]:
+        """The first column of all rows."""
+        return [row[0] for row in (await self._execute(statement, parameters)).rows]
+
     async def run(self, statement: str, **parameters: Any) -> int:
         """How many rows a statement has touched whose rows nobody wants to see."""
         return (await self._execute(statement, parameters)).count
