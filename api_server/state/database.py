@@ -18,7 +18,7 @@ from api_server.state.driver import Connection, Result
 from api_server.state.errors import ConnectionLost, NotFound, OutcomeUnknown, Unavailable
 from api_server.state.replicas import Replicas, replicas_at
 from api_server.state.statements import Query, RowT, has_written, instances
-from common.ending import ended
+from common.concurrency import ended
 
 #: Gives the present moment, in UTC; tests move it.
 Clock = Callable[[], datetime.datetime]
