@@ -19,7 +19,7 @@ from api_server.pages import named
 from api_server.pages.ci import log_text
 from api_server.web import request_data
 from api_server.web.errors import ApiError
-from common import conditions, http_dates, logs, ranges, static_paths
+from common import http_fields, logs, static_paths
 from common.client_address import networks, way_of
 from storage_edge.rules import fields, selection, targeted
 
@@ -51,9 +51,9 @@ PARSERS: list[tuple[str, Callable[[str], Any], Callable[[int], str]]] = [
         lambda text: selection.normalised("accept-encoding", text),
         lambda n: " \t" * (n // 2) + "x",
     ),
-    ("entity tags", lambda text: conditions.has_tag([text], '"x"'), lambda n: '"a' * (n // 2)),
-    ("Range", lambda text: ranges.wanted(text, 100), lambda n: "bytes=" + "1" * n),
-    ("dates", lambda text: http_dates.parse(text, 0.0), lambda n: "Sun," + " " * n),
+    ("entity tags", lambda text: http_fields.has_tag([text], '"x"'), lambda n: '"a' * (n // 2)),
+    ("Range", lambda text: http_fields.requested_ranges(text, 100), lambda n: "bytes=" + "1" * n),
+    ("dates", lambda text: http_fields.parse_date(text, 0.0), lambda n: "Sun," + " " * n),
     ("logs of colours", _rendered, lambda n: "a\x1b[31m" * (n // 6)),
     ("logs of half sequences", _rendered, lambda n: "\x1b[;" * (n // 3)),
     ("logs of half titles", _rendered, lambda n: "\x1b]" * (n // 2)),

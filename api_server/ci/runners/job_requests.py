@@ -20,8 +20,7 @@ from api_server.web.answers import has_left, json_value
 from api_server.web.context import DATABASE, SETTINGS
 from api_server.web.params import Name
 from api_server.web.routes import Routes
-from common.background import BACKGROUND
-from common.shutdown import SHUTDOWN
+from common.lifecycle import BACKGROUND, SHUTDOWN
 
 routes = Routes()
 
