@@ -1,4 +1,5 @@
-"""What runners call about jobs: `POST /jobs/request` asks for one and waits, `PATCH /jobs/:id/trace` adds to its log, `/jobs/:id/artifacts` takes and gives artifacts, and `PUT /jobs/:id` says how it ended."""
+"""What runners call about jobs: `POST /jobs/request` asks for one and waits, `PATCH /jobs/:id/trace` adds to its log,
+`/jobs/:id/artifacts` takes and gives artifacts, and `PUT /jobs/:id` says how it ended."""
 
 import asyncio
 import re
