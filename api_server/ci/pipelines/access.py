@@ -10,7 +10,7 @@ from api_server.ci.config.variables import Variable
 from api_server.ci.pipelines import queries, repository
 from api_server.ci.pipelines.creation_queries import Subject
 from api_server.ci.pipelines.queries import Pipeline
-from api_server.ci.variables import rules
+from api_server.ci.variables.variables import Values, problems
 from api_server.code.branches.protection import protection_for, protection_of
 from api_server.code.tags.protection import tag_protection_for, tag_protection_of
 from api_server.git.errors import AmbiguousNameError
@@ -104,7 +104,7 @@ def check_may_give(project: Project, variables: Sequence[object]) -> None:
 def check_keys(keys: Iterable[str]) -> None:
     """Raises 400 for the first that no shell would take for one."""
     for key in keys:
-        if found := rules.problems(rules.Values(key=key, value="")):
+        if found := problems(Values(key=key, value="")):
             raise invalid(found)
 
 
@@ -118,5 +118,5 @@ def check_may_begin_with(subject: Subject, source: str, variables: Sequence[Vari
     if given and not subject.takes_variables:
         raise ConfigError(REFUSAL)
     for one in variables:
-        for name, texts in rules.problems(rules.Values(key=one.key, value="")).items():
+        for name, texts in problems(Values(key=one.key, value="")).items():
             raise ConfigError(*(f"Variables {name} {text}" for text in texts))

@@ -1,19 +1,67 @@
-"""What making, changing and removing a CI/CD variable means, each in the caller's transaction.
+"""CI/CD variables: what they may look like, and changing them, each time in the caller's transaction.
 
-Its `owner` is the project, group or instance that it belongs to.
+The `owner` of a variable is the project, group or instance that it belongs to. Refusals are in GitLab's words.
 """
+
+import re
 
 import attrs
 
-from api_server.ci.variables import queries, rules
+from api_server.ci.variables import queries
 from api_server.ci.variables.queries import StoredVariable
-from api_server.ci.variables.rules import Values
 from api_server.state import audit_trail
 from api_server.state.audit_trail import INSTANCE, Author, Entity
 from api_server.state.database import Transaction
 from api_server.state.errors import Conflict
 from api_server.state.secrets import Vault
 from api_server.web.errors import ApiError, invalid
+
+MAX_VALUE = 10_000
+MAX_TEXT = 255
+
+_KEY = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
+_SCOPE = re.compile(r"[A-Za-z0-9_/${}. *-]+", re.ASCII)
+#: A value that can be found in a log again: one line without spaces; where it may refer to others, of few characters.
+_MASKABLE = re.compile(r"[A-Za-z0-9_+=/@:.~-]{8,}", re.ASCII)
+_MASKABLE_RAW = re.compile(r"\S{8,}")
+
+
+@attrs.frozen(kw_only=True)
+class Values:
+    """A variable as it is to be."""
+
+    key: str
+    value: str = attrs.field(repr=False)
+    variable_type: str = "env_var"
+    protected: bool = False
+    masked: bool = False
+    hidden: bool = False
+    raw: bool = False
+    environment_scope: str = "*"
+    description: str | None = None
+
+
+def problems(values: Values) -> dict[str, list[str]]:
+    """Why this cannot be a variable, by attribute."""
+    found: dict[str, list[str]] = {}
+    for name, limit in (
+        ("key", MAX_TEXT),
+        ("value", MAX_VALUE),
+        ("environment_scope", MAX_TEXT),
+        ("description", MAX_TEXT),
+    ):
+        if len(getattr(values, name) or "") > limit:
+            found[name] = [f"is too long (maximum is {limit} characters)"]
+    if not _KEY.fullmatch(values.key):
+        found["key"] = ["can contain only letters, digits and '_'."]
+    if not _SCOPE.fullmatch(values.environment_scope):
+        found["environment_scope"] = [
+            "can contain only letters, digits, '-', '_', '/', '$', '{', '}', '.', '*' and spaces"
+        ]
+    if values.masked and not (_MASKABLE_RAW if values.raw else _MASKABLE).fullmatch(values.value):
+        found.setdefault("value", ["is invalid"])
+    return found
+
 
 #: Type of the owner -> how events about its variables begin.
 _EVENTS = {"Project": "ci_variable", "Group": "ci_group_variable", INSTANCE.type: "ci_instance_variable"}
@@ -89,7 +137,7 @@ async def delete(transaction: Transaction, owner: Entity, before: StoredVariable
 
 
 def _refuse_problems(values: Values) -> None:
-    if found := rules.problems(values):
+    if found := problems(values):
         raise invalid(found)
 
 
