@@ -32,7 +32,7 @@ _JOBS = Quota("jobs", "pipeline_id")
 
 
 @attrs.frozen(kw_only=True)
-class Said:
+class ReportedStatus:
     """What somebody says of a commit: under `name`, by which it is told from what others say."""
 
     state: State
@@ -62,15 +62,15 @@ def no_such_pipeline() -> ApiError:
     return not_found("Pipeline for pipeline_id, sha and ref")
 
 
-def check(said: Said) -> None:
+def check(reported: ReportedStatus) -> None:
     """Raises 400 for what cannot be kept."""
     found: dict[str, list[str]] = {}
-    if not said.name.strip():
+    if not reported.name.strip():
         found["name"] = ["can't be blank"]
-    if said.target_url and not _is_address(said.target_url):
+    if reported.target_url and not _is_address(reported.target_url):
         found["target_url"] = ["is blocked: Only allowed schemes are http, https"]
     for field in ("name", "target_url", "description"):
-        if len(getattr(said, field) or "") > _MOST_CHARACTERS:
+        if len(getattr(reported, field) or "") > _MOST_CHARACTERS:
             found.setdefault(field, []).append(f"is too long (maximum is {_MOST_CHARACTERS} characters)")
     if found:
         raise invalid(found)
@@ -87,7 +87,7 @@ def _is_address(text: str) -> bool:
 async def set_status(
     transaction: Transaction,
     subject: Subject,
-    said: Said,
+    reported: ReportedStatus,
     user_id: int,
     *,
     most: int,
@@ -111,14 +111,14 @@ async def set_status(
     if joined is None and (wait := pipelines.retry_after((subject.project_id, user_id, subject.sha))):
         raise too_many_requests(wait)
     pipeline_id = await _new_pipeline(transaction, subject, user_id) if joined is None else joined.id
-    status = await _open(transaction, pipeline_id, said.name, user_id, most)
-    await _move(transaction, status, said.state)
+    status = await _open(transaction, pipeline_id, reported.name, user_id, most)
+    await _move(transaction, status, reported.state)
     shown = await queries.describe(
         transaction,
         status.id,
-        target_url=said.target_url or None,
-        description=said.description or None,
-        coverage=said.coverage,
+        target_url=reported.target_url or None,
+        description=reported.description or None,
+        coverage=reported.coverage,
     )
     await transitions.refresh(transaction, pipeline_id)
     return shown

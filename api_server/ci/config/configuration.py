@@ -122,7 +122,7 @@ def inherits(job: Mapping[str, Any], what: str, names: Iterable[str]) -> set[str
 
 DEFAULT_STAGES = ("build", "test", "deploy")
 #: Characters of stages that each sentence about a job of another one tells.
-MAX_TOLD = 1000
+MAX_STAGES_QUOTED = 1000
 
 
 @frozen(kw_only=True)
@@ -141,7 +141,7 @@ class Configuration:
 def read(text: str, context: Context) -> Configuration:
     """The checked configuration.
 
-    ConfigError says all that is wrong with keywords and values, or the one thing that makes it unreadable. FilesWanted
+    ConfigError says all that is wrong with keywords and values, or the one thing that makes it unreadable. FilesNeeded
     asks to be called again with a context that has them.
     """
     if not text.strip():
@@ -187,8 +187,8 @@ def _with_defaults(job: dict[str, Any], defaults: dict[str, Any]) -> dict[str, A
 
 def _errors_of_stages(jobs: dict[str, dict[str, Any]], stages: tuple[str, ...]) -> list[str]:
     available = ", ".join(stages)
-    if len(available) > MAX_TOLD:
-        available = available[:MAX_TOLD].rpartition(", ")[0] + ", ..."
+    if len(available) > MAX_STAGES_QUOTED:
+        available = available[:MAX_STAGES_QUOTED].rpartition(", ")[0] + ", ..."
     there = frozenset(stages)
     return [
         f"{name} job: chosen stage {job['stage']} does not exist; available stages are {available}"

@@ -21,7 +21,7 @@ class ConfigError(Exception):
         super().__init__("\n".join(self.errors))
 
 
-class FilesWanted(Exception):
+class FilesNeeded(Exception):
     """Files of the web have to be fetched before the configuration can be read; `urls` may hold secrets."""
 
     def __init__(self, urls: tuple[str, ...]) -> None:

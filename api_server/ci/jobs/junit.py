@@ -248,9 +248,9 @@ class _Reader:
         if element.is_case:
             self._add(element)
         elif element.texts is not None and (verdicts := self._open[-1].verdicts) is not None:
-            said = verdicts.setdefault(element.name, [])
-            if len(said) < MAX_VERDICTS:
-                said.append(_said("".join(element.texts), element.attributes))
+            texts = verdicts.setdefault(element.name, [])
+            if len(texts) < MAX_VERDICTS:
+                texts.append(_verdict_text("".join(element.texts), element.attributes))
 
     def _add(self, element: _Element) -> None:
         self._room.cases -= 1
@@ -259,7 +259,7 @@ class _Reader:
         verdicts = element.verdicts or {}
         verdict = next((name for name in _VERDICTS if name in verdicts), None)
         given = _cut(element.attributes)
-        said = [] if verdict is None else verdicts[verdict]
+        texts = [] if verdict is None else verdicts[verdict]
         self._suite.add(
             Case(
                 status="success" if verdict is None else _VERDICTS[verdict],
@@ -268,12 +268,12 @@ class _Reader:
                 classname=given.get("classname"),
                 file=given.get("file"),
                 seconds=_seconds(given.get("time", "")),
-                output=said[0] if len(said) == 1 else said or None,
+                output=texts[0] if len(texts) == 1 else texts or None,
             )
         )
 
 
-def _said(text: str, attributes: dict[str, str]) -> Any:
+def _verdict_text(text: str, attributes: dict[str, str]) -> Any:
     """An element's text; without one its attributes; None of one that has neither, or only a `type`."""
     if text.strip():
         return text

@@ -125,8 +125,8 @@ def _read_report(data: bytes, suite: Suite, room: _Room, most: int) -> None:
             room.take_file()
             junit.read_junit(pieces, suite, room.xml)
     except junit.TooManyCases:
-        told = f"number of test cases exceeded the limit of {most}"
-        raise BrokenReport(f"JUnit data parsing failed: {told}") from None
+        problem_text = f"number of test cases exceeded the limit of {most}"
+        raise BrokenReport(f"JUnit data parsing failed: {problem_text}") from None
     except junit.UNPACKING_ERRORS as problem:
         raise BrokenReport(f"JUnit data parsing failed: {problem}") from None
 

@@ -80,7 +80,7 @@ async def unacknowledged_jobs(database: Executor, since: datetime.datetime, most
 
 
 @attrs.frozen
-class HeldStill:
+class UnacknowledgedJob:
     """What may become of such a job."""
 
     event: Literal["take_back", "drop"]
@@ -92,13 +92,13 @@ LOCK_UNACKNOWLEDGED = Query(
     FROM jobs WHERE jobs.id = %(id)s AND jobs.unacknowledged_since < %(since)s::timestamptz
     FOR UPDATE
     """,
-    HeldStill,
+    UnacknowledgedJob,
 )
 
 
 async def lock_unacknowledged(
     transaction: Transaction, job_id: int, since: datetime.datetime
-) -> HeldStill | None:
+) -> UnacknowledgedJob | None:
     """None where the runner has been heard of meanwhile. Until the transaction ends, it is not."""
     return await transaction.row(LOCK_UNACKNOWLEDGED, id=job_id, since=since)
 

@@ -103,7 +103,7 @@ class Subject:
     default_branch: str
     ci_config_path: str | None
     next_iid: int
-    #: Those from the branch, at most `MOST_TOLD`: `group/app!2,group/app!1`.
+    #: Those from the branch, at most `MAX_OPEN_MERGE_REQUESTS`: `group/app!2,group/app!1`.
     open_merge_requests: str | None
     user_id: int | None
     username: str | None
@@ -122,7 +122,7 @@ class Subject:
 
 
 #: Open merge requests of one branch that its jobs are told of.
-MOST_TOLD = 4
+MAX_OPEN_MERGE_REQUESTS = 4
 
 SUBJECT = Query(
     f"""
@@ -134,7 +134,7 @@ SUBJECT = Query(
             SELECT merge_requests.iid FROM merge_requests
             WHERE merge_requests.project_id = projects.id AND merge_requests.source_branch = %(branch)s
                 AND merge_requests.state = 'opened'
-            ORDER BY merge_requests.iid DESC LIMIT {MOST_TOLD}) newest) AS open_merge_requests,
+            ORDER BY merge_requests.iid DESC LIMIT {MAX_OPEN_MERGE_REQUESTS}) newest) AS open_merge_requests,
         users.id AS user_id, users.username, users.name AS user_name, users.email,
         coalesce(users.state = 'active', false) AS active, coalesce(users.admin, false) AS admin,
         projects.ci_pipeline_variables_minimum_override_role,

@@ -12,7 +12,7 @@ from cachetools import TTLCache
 
 from api_server.ci.config import context
 from api_server.ci.config.context import Context, RemoteFile
-from api_server.ci.config.errors import ConfigError, FilesWanted
+from api_server.ci.config.errors import ConfigError, FilesNeeded
 from api_server.ci.config.includes import MAX_TOTAL_BYTES
 from api_server.ci.config.yaml_text import MAX_BYTES
 from api_server.ci.pipelines import repository
@@ -170,7 +170,7 @@ async def plan_in_thread(
             raise Unavailable("the planning of pipelines") from problem
         except TooCostly as problem:
             raise ConfigError(str(problem)) from None
-        except FilesWanted as wanted:
+        except FilesNeeded as wanted:
             fetched = await remote.fetch(wanted.urls, planned.project_id)
         if loop.time() - begun > ALL_SECONDS:
             raise ConfigError("Resolving config took longer than expected")

@@ -204,7 +204,7 @@ async def lock_pipeline(transaction: Transaction, pipeline_id: int) -> bool:
 
 
 @attrs.frozen
-class WhoFollows:
+class PipelineFollowers:
     """Who wants to know that a pipeline has another status: the bridge that started it; a merge request that is to be
     merged by itself, as soon as it has succeeded."""
 
@@ -226,13 +226,13 @@ SET_PIPELINE_STATUS = Query(
         WHERE merge_requests.project_id = pipelines.project_id AND merge_requests.head_sha = pipelines.sha
             AND merge_requests.auto_merge IS NOT NULL) AS is_awaited
     """,
-    WhoFollows,
+    PipelineFollowers,
 )
 
 
 async def set_pipeline_status(
     transaction: Transaction, pipeline_id: int, status: Status
-) -> WhoFollows | None:
+) -> PipelineFollowers | None:
     """None where the status is not new."""
     return await transaction.row(SET_PIPELINE_STATUS, id=pipeline_id, status=status)
 

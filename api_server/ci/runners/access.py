@@ -151,8 +151,8 @@ async def note_contact(request: web.Request, runner: Runner, system_id: str | No
     )
 
 
-def _mapping(told: Any) -> Mapping[str, Any]:
-    return told if isinstance(told, dict) else {}
+def _mapping(reported: Any) -> Mapping[str, Any]:
+    return reported if isinstance(reported, dict) else {}
 
 
 def _machine(system_id: str | None, info: Mapping[str, Any], ip_address: str | None) -> Machine:
@@ -167,5 +167,5 @@ def _machine(system_id: str | None, info: Mapping[str, Any], ip_address: str | N
     )
 
 
-def _text(told: Any) -> str | None:
-    return told.replace("\0", "")[:255] or None if isinstance(told, str) else None
+def _text(reported: Any) -> str | None:
+    return reported.replace("\0", "")[:255] or None if isinstance(reported, str) else None

@@ -93,7 +93,7 @@ class AssignRunner:
 
 
 @attrs.frozen(kw_only=True)
-class RunnerToBe:
+class RunnerSettings:
     """What is said of a new runner, however it is made."""
 
     description: Name | None = None
@@ -122,7 +122,7 @@ class RunnerToBe:
 
 
 @attrs.frozen(kw_only=True)
-class RegisterRunner(RunnerToBe):
+class RegisterRunner(RunnerSettings):
     token: str
     name: Name | None = None
     active: bool = True
@@ -134,7 +134,7 @@ class RegisterRunner(RunnerToBe):
 
 
 @attrs.frozen(kw_only=True)
-class CreateRunner(RunnerToBe):
+class CreateRunner(RunnerSettings):
     runner_type: RunnerType
     group_id: int | None = None
     project_id: int | None = None

@@ -112,15 +112,15 @@ async def _next_job(
     job = await asked()
     if job is not None or not seconds:
         return job
-    with pending.waiting(runner.id, generation) as place:
-        while await pending.called(place, deadline - asyncio.get_running_loop().time()):
+    with pending.waiting(runner.id, generation) as waiter:
+        while await pending.called(waiter, deadline - asyncio.get_running_loop().time()):
             job = await asked()
             if job is not None:
-                place.end_turn(True)
+                waiter.end_turn(True)
                 return job
             if has_left(request):
                 break
-            pending.got_nothing(place)
+            pending.got_nothing(waiter)
     return None
 
 

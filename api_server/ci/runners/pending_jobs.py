@@ -32,7 +32,7 @@ REMEMBERED = 1_000
 Able = Callable[[Sequence[int], frozenset[int | None], int], Awaitable[list[int]]]
 
 
-class Place:
+class WaitingRunner:
     """Of a request that waits."""
 
     def __init__(self, runner_id: int) -> None:
@@ -42,7 +42,7 @@ class Place:
         #: While it is called: whether it has got a job.
         self.outcome: asyncio.Future[bool] | None = None
 
-    def tell(self, turn: bool) -> None:
+    def wake(self, turn: bool) -> None:
         if not self.turn.done():
             self.turn.set_result(turn)
 
@@ -56,7 +56,7 @@ class PendingJobs:
 
     def __init__(self) -> None:
         #: Who waits and is not called just now, the longest wait first.
-        self._places: dict[Place, None] = {}
+        self._waiting: dict[WaitingRunner, None] = {}
         self._news = asyncio.Event()
         self._due: set[int | None] = set()
         self._last: deque[int | None] = deque(maxlen=REMEMBERED)
@@ -72,31 +72,31 @@ class PendingJobs:
         self._news.set()
 
     @contextmanager
-    def waiting(self, runner_id: int, generation: int) -> Iterator[Place]:
+    def waiting(self, runner_id: int, generation: int) -> Iterator[WaitingRunner]:
         """A place for the length of the block. The runner has asked in vain when there were `generation` notices."""
-        place = Place(runner_id)
+        waiter = WaitingRunner(runner_id)
         missed = self.generation - generation
         if missed:
             self._due |= set(list(self._last)[-missed:]) if missed <= len(self._last) else {None}
             self._news.set()
-        self._places[place] = None
+        self._waiting[waiter] = None
         try:
-            yield place
+            yield waiter
         finally:
-            self._places.pop(place, None)
-            place.end_turn(False)
+            self._waiting.pop(waiter, None)
+            waiter.end_turn(False)
 
-    async def called(self, place: Place, seconds: float) -> bool:
+    async def called(self, waiter: WaitingRunner, seconds: float) -> bool:
         """Waits until it is the place's turn: False where `seconds` went by without, or everybody leaves."""
         if not self._sends_home:
-            await asyncio.wait({place.turn}, timeout=max(0, seconds))
-        return place.turn.done() and bool(place.turn.result()) and not self._sends_home
+            await asyncio.wait({waiter.turn}, timeout=max(0, seconds))
+        return waiter.turn.done() and bool(waiter.turn.result()) and not self._sends_home
 
-    def got_nothing(self, place: Place) -> None:
+    def got_nothing(self, waiter: WaitingRunner) -> None:
         """The turn is over, and the place is the last one again."""
-        place.turn = asyncio.get_running_loop().create_future()
-        place.end_turn(False)
-        self._places[place] = None
+        waiter.turn = asyncio.get_running_loop().create_future()
+        waiter.end_turn(False)
+        self._waiting[waiter] = None
 
     def close(self) -> None:
         """Sends everybody home, now and from now on."""
@@ -118,8 +118,8 @@ class PendingJobs:
         return self._closed or self._all_leave
 
     def _send_home(self) -> None:
-        for place in self._places:
-            place.tell(False)
+        for waiter in self._waiting:
+            waiter.wake(False)
 
     @asynccontextmanager
     async def listening(
@@ -152,7 +152,7 @@ class PendingJobs:
             self._news.clear()
             due |= self._due
             self._due = set()
-            waiting = list(dict.fromkeys(place.runner_id for place in self._places))
+            waiting = list(dict.fromkeys(waiter.runner_id for waiter in self._waiting))
             runners = await able(waiting, frozenset(due), size) if waiting else []
             if not runners:
                 due, size, pause = set(), 1, 0.0
@@ -172,13 +172,13 @@ class PendingJobs:
 
     async def _call(self, runners: Sequence[int], most: int) -> bool:
         """Whether all that were called have got jobs; nobody is called where those who may have gone meanwhile."""
-        places = [place for place in self._places if place.runner_id in runners and not place.turn.done()][
-            :most
-        ]
+        called = [
+            waiter for waiter in self._waiting if waiter.runner_id in runners and not waiter.turn.done()
+        ][:most]
         outcomes = []
-        for place in places:
-            del self._places[place]
-            place.outcome = asyncio.get_running_loop().create_future()
-            place.tell(True)
-            outcomes.append(place.outcome)
+        for waiter in called:
+            del self._waiting[waiter]
+            waiter.outcome = asyncio.get_running_loop().create_future()
+            waiter.wake(True)
+            outcomes.append(waiter.outcome)
         return all([await outcome for outcome in outcomes])

@@ -366,11 +366,11 @@ NOTED_MANAGER = Statement(f"""
 
 async def note_manager_contact(database: Database, runner_id: int, machine: Machine) -> int:
     """The runner has been heard of: the manager's id."""
-    told = attrs.asdict(machine)
-    noted = await database.value(NOTED_MANAGER, runner_id=runner_id, **told)
+    reported = attrs.asdict(machine)
+    noted = await database.value(NOTED_MANAGER, runner_id=runner_id, **reported)
     if noted is None:
         async with database.transaction() as transaction:
-            noted = await transaction.value(NOTE_CONTACT, runner_id=runner_id, **told)
+            noted = await transaction.value(NOTE_CONTACT, runner_id=runner_id, **reported)
     return int(noted)
 
 

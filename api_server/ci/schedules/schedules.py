@@ -26,7 +26,7 @@ from api_server.web.context import DATABASE, App
 from api_server.web.errors import invalid
 
 #: What the trail tells of.
-_TOLD = ("owner_id", "description", "ref", "cron", "cron_timezone", "active")
+_AUDITED = ("owner_id", "description", "ref", "cron", "cron_timezone", "active")
 
 
 async def create(transaction: Transaction, author: Author, most: int, values: dict[str, Any]) -> int:
@@ -46,7 +46,7 @@ async def update(transaction: Transaction, author: Author, before: Schedule, cha
     _refuse_problems(after.cron, after.cron_timezone)
     runs = cron.next_run(after.cron, after.cron_timezone, transaction.now)
     await queries.update(transaction, attrs.evolve(after, next_run_at=runs))
-    for name in _TOLD:
+    for name in _AUDITED:
         old, new = getattr(before, name), getattr(after, name)
         if old != new:
             details = {"change": name.removesuffix("_id"), "from": old, "to": new}

@@ -41,7 +41,7 @@ class FireTrigger:
 
 
 @attrs.frozen(kw_only=True)
-class Fired:
+class TriggerUse:
     """For whom a pipeline of the project is started: the owner of `trigger`, or the user of a job in a hierarchy."""
 
     project: Project
@@ -51,7 +51,7 @@ class Fired:
     hierarchy_id: int | None = None
 
 
-async def fired_by(request: web.Request, wanted: FireTrigger) -> Fired:
+async def fired_by(request: web.Request, wanted: FireTrigger) -> TriggerUse:
     """Raises 404 where the token is nobody's, or its user does not see the project (any more), 401 for the token of a
     job that does not run, and `NotAllowed` where she may run no pipeline."""
     fired = await (_by_job if wanted.token.startswith(JOB_TOKEN) else _by_trigger)(request, wanted)
@@ -74,14 +74,14 @@ async def _payload(request: web.Request) -> Variable:
     return Variable(PAYLOAD, orjson.dumps(told).decode(), file=True)
 
 
-async def note_use(request: web.Request, fired: Fired) -> None:
+async def note_use(request: web.Request, fired: TriggerUse) -> None:
     """The trigger shows when it was last used."""
     if fired.trigger is not None:
         async with context.database(request).transaction() as transaction:
             await queries.note_use(transaction, fired.trigger.id)
 
 
-async def _by_trigger(request: web.Request, wanted: FireTrigger) -> Fired:
+async def _by_trigger(request: web.Request, wanted: FireTrigger) -> TriggerUse:
     key = digest(wanted.token)
     trigger = await queries.find_by_token(context.database(request), key)
     if trigger is None or not trigger.active:
@@ -91,16 +91,16 @@ async def _by_trigger(request: web.Request, wanted: FireTrigger) -> Fired:
     project = await _project(request, wanted.id, trigger.owner_id, admin=trigger.admin)
     if project.id != trigger.project_id:
         raise _not_found()
-    return Fired(project=project, source="trigger", user_id=trigger.owner_id, trigger=trigger)
+    return TriggerUse(project=project, source="trigger", user_id=trigger.owner_id, trigger=trigger)
 
 
-async def _by_job(request: web.Request, wanted: FireTrigger) -> Fired:
+async def _by_job(request: web.Request, wanted: FireTrigger) -> TriggerUse:
     """What a job starts belongs to the hierarchy of its pipeline, so that it has that one's bound."""
     who = await caller_of_job_token(request, wanted.token)
     rely_on_caller(request, who)
     project = await _project(request, wanted.id, who.user_id, job_project_id=who.job_project_id)
     hierarchy_id = await queries.hierarchy_of_job(context.database(request), who.job_id or 0)
-    return Fired(project=project, source="pipeline", user_id=who.user_id, hierarchy_id=hierarchy_id)
+    return TriggerUse(project=project, source="pipeline", user_id=who.user_id, hierarchy_id=hierarchy_id)
 
 
 async def _project(

@@ -72,7 +72,7 @@ _KINDS = {
     INSTANCE.type: "ci instance level variables",
 }
 #: What the trail tells of; it never holds a value.
-_TOLD = ("variable_type", "protected", "masked", "raw", "environment_scope", "description")
+_AUDITED = ("variable_type", "protected", "masked", "raw", "environment_scope", "description")
 
 
 async def create(
@@ -113,7 +113,7 @@ async def update(
     target = (author, owner, before.id, before.key)
     if vault.decrypt(before.value) != values.value:
         await _record(transaction, "updated", *target, "Changed value", change="value")
-    for name in _TOLD:
+    for name in _AUDITED:
         old, new = getattr(before, name), getattr(values, name)
         if old != new:
             message = f"Changed {name} from {audit_trail.words(old)} to {audit_trail.words(new)}"
