@@ -38,12 +38,12 @@ MAX_NODES = 25_000
 
 
 def path_of(agent: str) -> str:
-    """Where the file of the agent of this name is."""
+    """Return the path of the configuration file of the agent of this name."""
     return f".gitlab/agents/{agent}/config.yaml"
 
 
 def grants_in(text: str) -> list[dict[str, Any]]:
-    """kind (`projects` or `groups`), path and configuration of each entry of `ci_access`; none from a file that
+    """Return kind (`projects` or `groups`), path and configuration of each entry of `ci_access`; [] where the file
     cannot be read."""
     try:
         document = load(text, Budget(MAX_NODES), most=MAX_BYTES)
@@ -106,15 +106,17 @@ async def react_to_push(
 
 
 async def refresh_grants(transaction: Transaction, project_id: int) -> None:
-    """Has the grants of a project's agents read again from what is then its default branch, once this has committed:
-    for whoever moves that branch, makes another one the default, or registers an agent."""
+    """Queue that the grants of a project's agents are read again from its default branch, after the commit.
+
+    For whoever moves that branch, makes another one the default, or registers an agent.
+    """
     await enqueue(transaction, REFRESH_GRANTS, project_id=project_id)
 
 
 def _grants(
     repositories: Repositories, project_id: int, default_branch: str, names: Sequence[str]
 ) -> dict[str, list[dict[str, Any]]]:
-    """What the file says of each agent that has one on the default branch."""
+    """Return what the file says of each agent that has one on the default branch."""
     try:
         repository = repositories.open(project_id)
     except RepositoryError:
@@ -133,7 +135,7 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 async def register(transaction: Transaction, project: Project, name: str, author: Author, most: int) -> Shown:
-    """The project may have up to `most`. Raises 400 as GitLab words it."""
+    """Register an agent; the project may have up to `most`. Raises 400 as GitLab words it."""
     if not _NAME.fullmatch(name):
         raise bad_request(
             "Name can contain only lowercase letters, digits, and '-', but cannot start or end with '-'"
@@ -159,7 +161,7 @@ async def register(transaction: Transaction, project: Project, name: str, author
 
 
 async def remove(transaction: Transaction, project: Project, agent_id: int, author: Author) -> None:
-    """Raises NotFound."""
+    """Remove an agent. Raises NotFound."""
     gone = await queries.delete_agent(transaction, project.id, agent_id)
     await audit_trail.record(
         transaction,

@@ -33,7 +33,7 @@ _JOBS = Quota("jobs", "pipeline_id")
 
 @attrs.frozen(kw_only=True)
 class ReportedStatus:
-    """What somebody says of a commit: under `name`, by which it is told from what others say."""
+    """What somebody reports about a commit. `name` tells it from other reports."""
 
     state: State
     name: str
@@ -44,9 +44,12 @@ class ReportedStatus:
 
 @attrs.frozen(kw_only=True)
 class Subject:
-    """The commit, and the ref that it is said for: a short name (or that of a merge request's head), and whether that
-    is a tag; `judged_by` is the branch or tag by whose protection it is judged who may. `pipeline_id` is the pipeline
-    that it has to be said in, `data` the commit as answers show it."""
+    """The commit, and the ref that the status is for: a short name (or that of a merge request's head), and whether
+    that is a tag.
+
+    `judged_by` is the branch or tag whose protection decides who may set it. `pipeline_id` is the pipeline that was
+    asked for, `data` the commit as answers show it.
+    """
 
     project_id: int
     sha: str
@@ -63,7 +66,7 @@ def no_such_pipeline() -> ApiError:
 
 
 def check(reported: ReportedStatus) -> None:
-    """Raises 400 for what cannot be kept."""
+    """Raise 400 where the status cannot be stored."""
     found: dict[str, list[str]] = {}
     if not reported.name.strip():
         found["name"] = ["can't be blank"]
@@ -141,7 +144,7 @@ async def _new_pipeline(transaction: Transaction, subject: Subject, user_id: int
 
 
 async def _open(transaction: Transaction, pipeline_id: int, name: str, user_id: int, most: int) -> Latest:
-    """The status that the user has not ended yet, or a new one in the place of the last of that name."""
+    """Return the status that the user has not ended yet, or a new one in the place of the last of that name."""
     latest = await queries.latest_of_name(transaction, pipeline_id, name)
     if latest is not None and latest.kind != "external":
         raise invalid({"name": ["has already been taken"]})

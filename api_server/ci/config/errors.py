@@ -12,8 +12,8 @@ MAX_ERROR = 10_000
 
 
 class ConfigError(Exception):
-    """The configuration is refused; `errors` are sentences for its author (`yaml_errors`, CI lint), each said once, and
-    no more of them than somebody reads."""
+    """The configuration is refused. `errors` are sentences for its author (`yaml_errors`, CI lint), without duplicates,
+    and no more of them than somebody reads."""
 
     def __init__(self, *errors: str) -> None:
         cut = (error if len(error) <= MAX_ERROR else error[:MAX_ERROR] + "..." for error in errors)

@@ -22,7 +22,7 @@ _SHA256_BYTES = 32
 
 @frozen
 class Entry:
-    """One thing to include; variables in its texts have yet to be replaced."""
+    """One thing to include; the variables in its texts are not replaced yet."""
 
     kind: Literal["local", "file", "remote"]
     #: Paths, or one URL.
@@ -35,7 +35,7 @@ class Entry:
 
 
 def entries(value: Any) -> list[Entry]:
-    """The string, hash and list forms of `include` as one list. Raises ConfigError."""
+    """Return the string, hash and list forms of `include` as one list. Raises ConfigError."""
     items = value if isinstance(value, list) else [value]
     given = [item for item in items if item is not None]
     return [_entry({_kind(item): item} if isinstance(item, str) else item) for item in given]
@@ -85,7 +85,7 @@ _NOWHERE = Repository()
 
 
 def deep_merge(weak: dict[str, Any], strong: dict[str, Any], budget: Budget) -> dict[str, Any]:
-    """Both hashes as one: hashes are merged all the way down, anything else is taken from `strong`."""
+    """Return both hashes as one: hashes are merged recursively, anything else is taken from `strong`."""
     budget.spend(len(weak) + len(strong))
     merged = dict(weak)
     for key, value in strong.items():
@@ -111,7 +111,7 @@ class Included:
 
 @frozen
 class _IncludeSource:
-    """Where a text is from: what `local` means in it, and who reads what else it names."""
+    """Where a text comes from: this decides what `local` means in it, and with whose rights its includes are read."""
 
     #: None: the web, where no project is. What is included there is read as anybody may, and knows no variables.
     repository: Repository | None
@@ -160,7 +160,7 @@ class Reader:
             self.warnings.append(at + sentence)
 
     def _known(self, origin: _IncludeSource, *, public: bool) -> dict[str, str]:
-        """Variables, masked ones too unless what they are for is `public`."""
+        """Return the variables; without masked ones if the result is `public`."""
         if origin.repository is None:
             return {}
         if public not in self._variables:
@@ -175,7 +175,7 @@ class Reader:
         return rule is not None and rule.get("when") != "never"
 
     def _context_in(self, origin: _IncludeSource) -> Context:
-        """The context whose paths are those of the origin."""
+        """Return the context with the paths of this source."""
         if origin.repository is self.context.repository:
             return self.context
         repository = origin.repository or _NOWHERE
@@ -269,7 +269,7 @@ class Reader:
 
 
 def _checked(path: str) -> str:
-    """The path without its leading slash. Raises ConfigError for what cannot be a YAML file."""
+    """Return the path without its leading slash. Raises ConfigError where it cannot be a YAML file."""
     if not path.lower().endswith(_ENDINGS):
         raise ConfigError(f"Included file `{path}` does not have YAML extension!")
     return path.lstrip("/")

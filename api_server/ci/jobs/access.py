@@ -76,8 +76,8 @@ class PlayJob(OneJob):
 
 
 def wanted_jobs(parameters: Paginated, listing: Listing) -> Page:
-    """Jobs come newest first and not otherwise: what else is asked of offset pages is passed over, of keyset pages
-    refused with 405."""
+    """Return the page: jobs always come newest first. Offset pages ignore another order, keyset pages refuse it with
+    405."""
     if parameters.pagination != "keyset":
         return wanted_page(attrs.evolve(parameters, order_by=None, sort=None), listing)
     if (parameters.order_by or "id") != "id" or (parameters.sort or "desc").lower() != "desc":
@@ -86,7 +86,7 @@ def wanted_jobs(parameters: Paginated, listing: Listing) -> Page:
 
 
 async def find_job_or_bridge(request: web.Request, project: Project, job_id: int) -> Job:
-    """Raises 404 for what is not the project's."""
+    """Return the job. Raises 404 where it is not the project's."""
     found = await queries.find_job(context.database(request), project.id, job_id)
     if found is None:
         raise record_not_found()
@@ -94,7 +94,7 @@ async def find_job_or_bridge(request: web.Request, project: Project, job_id: int
 
 
 async def find_job(request: web.Request, project: Project, job_id: int) -> Job:
-    """Raises 404 for what is not the project's, and for bridges."""
+    """Return the job. Raises 404 where it is not the project's, and for bridges."""
     found = await find_job_or_bridge(request, project, job_id)
     if found.kind == "bridge":
         raise record_not_found()
@@ -102,7 +102,7 @@ async def find_job(request: web.Request, project: Project, job_id: int) -> Job:
 
 
 def id_of_calling_job(request: web.Request) -> int:
-    """The job whose token was sent; only for routes with `access=JOB`."""
+    """Return the job whose token was sent; only for routes with `access=JOB`."""
     job_id = caller(request).job_id
     if job_id is None:
         raise not_found("Job")
@@ -110,12 +110,13 @@ def id_of_calling_job(request: web.Request) -> int:
 
 
 def may_erase(request: web.Request, project: Project, job: Job) -> bool:
-    """Developers only jobs of their own on refs that are not protected."""
+    """Return whether the caller may erase the job. Developers may only erase jobs of their own on refs that are not
+    protected."""
     own = job.user_id == caller(request).user_id and not job.protected
     return project.role >= Role.MAINTAINER or own
 
 
 def check_may_erase(request: web.Request, project: Project, job: Job) -> None:
-    """Raises 403 unless `may_erase`."""
+    """Raise 403 unless `may_erase`."""
     if not may_erase(request, project, job):
         raise forbidden()

@@ -156,7 +156,7 @@ async def list_runner_jobs(
     status: str | None,
     system_id: str | None,
 ) -> Listed:
-    """What a runner has run and runs, as far as the viewer, who looks after the runner, may see it."""
+    """Return the jobs of a runner, as far as the viewer, who looks after the runner, may see them."""
     return await JOBS_OF_RUNNER.read(
         database,
         page,
@@ -184,7 +184,7 @@ async def show_job(database: Executor, job_id: int, archived_before: datetime.da
 async def show_job_of_project(
     database: Executor, project_id: int, job_id: int, archived_before: datetime.datetime | None
 ) -> str | None:
-    """Nothing for what is not a build of the project's."""
+    """Return None where it is no build of the project."""
     return await database.entity_if_there(
         SHOW_JOB_OF_PROJECT, project_id=project_id, id=job_id, archived_before=archived_before
     )

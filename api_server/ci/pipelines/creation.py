@@ -77,7 +77,7 @@ class Wanted:
 
     @property
     def short_ref(self) -> str:
-        """The branch or tag that it runs on."""
+        """The branch or tag that the pipeline runs on."""
         return self.ref if self.merge_request is None else self.merge_request.source_branch
 
     @property
@@ -128,7 +128,7 @@ def described_user(subject: Subject) -> predefined.User | None:
 
 
 def described_merge_request(found: MergeRequest | None) -> predefined.MergeRequest | None:
-    """Without the heads' SHAs, which GitLab tells pipelines of merged results only."""
+    """Return the description without the heads' SHAs, which GitLab tells pipelines of merged results only."""
     if found is None:
         return None
     return predefined.MergeRequest(
@@ -223,11 +223,11 @@ class Maker:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """Runs what plans a file where it is in nobody's way. Raises `ConfigError`."""
+        """Run a function that plans a file in a thread, so that it blocks nobody. Raises `ConfigError`."""
         return await planning.plan_in_thread(self.limits, self.remote, plan, text, context, *args, **kwargs)
 
     def _count(self, wanted: Wanted) -> None:
-        """Counts a pipeline for its project, user and commit; children are bounded by their hierarchy."""
+        """Count a pipeline for its project, user and commit. Children do not count: their hierarchy bounds them."""
         if wanted.source == "parent_pipeline":
             return
         wait = self.limits.rate.retry_after((wanted.project_id, wanted.user_id, wanted.sha))
@@ -294,7 +294,7 @@ class Maker:
         )
 
     async def _stored_variables(self, wanted: Wanted, *, protected: bool) -> list[Variable]:
-        """Those of the project and its groups, weakest first. Raises `ConfigError`."""
+        """Return the variables of the project and its groups, weakest first. Raises `ConfigError`."""
         try:
             stored = await variables.applicable(self.database, wanted.project_id, protected=protected)
         except variables.TooManyBytes as problem:
@@ -308,7 +308,7 @@ class Maker:
         ]
 
     async def _is_protected(self, wanted: Wanted) -> bool:
-        """Of a merge request both branches have to be."""
+        """Return whether the ref is protected; of a merge request both branches have to be."""
         if wanted.merge_request is not None:
             return wanted.merge_request.source_protected and wanted.merge_request.target_protected
         protects = tag_protection_of if wanted.tag else protection_of
@@ -356,8 +356,11 @@ class Maker:
             )
 
     async def _join_hierarchy(self, transaction: Transaction, wanted: Wanted) -> None:
-        """The row that counts stays locked until the pipeline is there, so that no two pass the bound together. A
-        hierarchy whose first pipeline has been removed grows no more."""
+        """Count the pipeline in its hierarchy.
+
+        The row that counts stays locked until the pipeline is there, so that no two of them exceed the limit together.
+        A hierarchy whose first pipeline has been removed grows no more.
+        """
         most = self.settings.pipeline_hierarchy_size
         if wanted.hierarchy_id is not None and not await creation_queries.grow_hierarchy(
             transaction, wanted.hierarchy_id, most
@@ -368,7 +371,8 @@ class Maker:
             )
 
     async def _check_activity(self, transaction: Transaction, wanted: Wanted) -> None:
-        """One new pipeline of a project at a time gets here: each holds its counter's row."""
+        """Check the limit of active jobs. Each new pipeline of a project holds its counter's row, so only one at a time
+        gets here."""
         most = self.settings.active_jobs_limit
         if most and await creation_queries.active_jobs(transaction, wanted.project_id, most) >= most:
             raise NotMade(
@@ -378,14 +382,14 @@ class Maker:
 
 
 def _of_merge_request(found: MergeRequest | None) -> dict[str, Any]:
-    """What it is made for, as columns."""
+    """Return the columns that say for which merge request the pipeline is made."""
     if found is None:
         return {"merge_request_id": None, "source_branch": None}
     return {"merge_request_id": found.id, "source_branch": found.source_branch}
 
 
 def _of_plan(plan: Plan | None) -> dict[str, Any]:
-    """What the file says of the pipeline as a whole, as columns."""
+    """Return the columns that the file decides for the pipeline as a whole."""
     cancel = AutoCancel() if plan is None else plan.auto_cancel
     return {
         "name": None if plan is None else plan.name,
@@ -395,7 +399,7 @@ def _of_plan(plan: Plan | None) -> dict[str, Any]:
 
 
 def _planned(text: str, context: Context) -> tuple[Plan, str]:
-    """The plan, and its jobs as they are written down."""
+    """Return the plan, and its jobs as they are written to the database."""
     plan = plan_pipeline(text, context)
     return plan, creation_queries.columns_of(plan.jobs)
 
@@ -443,7 +447,7 @@ async def check_rights(executor: Executor, wanted: Wanted) -> Project:
 
 
 def check_open(project: Project) -> None:
-    """Raises `NotAllowed` where the user may run no pipeline at all, `NotMade` where nobody may."""
+    """Raise `NotAllowed` where the user may run no pipeline at all, and `NotMade` where nobody may."""
     if project.role < Role.DEVELOPER:
         raise NotAllowed(INSUFFICIENT)
     if project.archived or project.builds_access_level == "disabled":
@@ -451,12 +455,12 @@ def check_open(project: Project) -> None:
 
 
 def not_allowed_on(ref: str) -> NotAllowed:
-    """For a branch or tag on which the user may run none."""
+    """Return the refusal for a branch or tag on which the user may not run pipelines."""
     return NotAllowed(f"You do not have sufficient permission to run a pipeline on '{ref}'.")
 
 
 async def _project_of_user(executor: Executor, wanted: Wanted) -> Project | None:
-    """None where the user has gone, is blocked, or does not see it."""
+    """Return None where the user is gone or blocked, or does not see the project."""
     user = await creation_queries.active_user(executor, wanted.user_id)
     if user is None:
         return None

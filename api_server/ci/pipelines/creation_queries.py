@@ -51,7 +51,7 @@ FIND_MERGE_REQUEST = Query(
 
 
 async def find_merge_request(database: Executor, merge_request_id: int | None) -> MergeRequest | None:
-    """None without an id, and where it has gone."""
+    """Return None without an id, and where the merge request is gone."""
     return await database.row(FIND_MERGE_REQUEST, id=merge_request_id)
 
 
@@ -117,7 +117,7 @@ class Subject:
 
     @property
     def takes_variables(self) -> bool:
-        """Whether who starts the pipeline may give it variables."""
+        """Whether the user who starts the pipeline may give it variables."""
         return may_give_variables(self.ci_pipeline_variables_minimum_override_role, self.role)
 
 
@@ -148,7 +148,7 @@ SUBJECT = Query(
 
 
 async def subject(database: Executor, project_id: int, user_id: int | None, branch: str | None) -> Subject:
-    """Raises NotFound without the project; `branch` is None for a tag."""
+    """Return the project and the user. Raises NotFound without the project; `branch` is None for a tag."""
     return await database.one(SUBJECT, project_id=project_id, user_id=user_id, branch=branch)
 
 
@@ -163,7 +163,7 @@ ACTIVE_USER = Query(
 
 
 async def active_user(database: Executor, user_id: int | None) -> ActiveUser | None:
-    """None for who has gone or is blocked."""
+    """Return None where the user is gone or blocked."""
     return await database.row(ACTIVE_USER, id=user_id)
 
 
@@ -174,7 +174,7 @@ PIPELINE_OF_ORIGIN = """
 
 
 async def pipeline_of_origin(database: Executor, *, origin: str | None, source_job_id: int | None) -> int:
-    """The id of the pipeline that was made for this origin or bridge; 0 when there is none."""
+    """Return the id of the pipeline that was made for this origin or bridge; 0 when there is none."""
     return int(await database.value(PIPELINE_OF_ORIGIN, origin=origin, source_job_id=source_job_id) or 0)
 
 
@@ -198,7 +198,7 @@ CREATE_PIPELINE = """
 
 
 async def create_pipeline(transaction: Transaction, **values: Any) -> int:
-    """The new pipeline's id. Raises Conflict on `pipelines_origin` and `pipelines_source_job`."""
+    """Return the new pipeline's id. Raises Conflict on `pipelines_origin` and `pipelines_source_job`."""
     return int(await transaction.value(CREATE_PIPELINE, **_USUAL | values))
 
 
@@ -208,7 +208,8 @@ GROW_HIERARCHY = """
 
 
 async def grow_hierarchy(transaction: Transaction, hierarchy_id: int, most: int) -> bool:
-    """Counts one more pipeline below the first one; False where there are `most` already, or that one is gone."""
+    """Count one more pipeline below the first one. Return False where there are `most` already, or the first one is
+    gone."""
     return bool(await transaction.run(GROW_HIERARCHY, id=hierarchy_id, most=most))
 
 
@@ -223,7 +224,7 @@ ACTIVE_JOBS = """
 
 
 async def active_jobs(transaction: Transaction, project_id: int, most: int) -> int:
-    """Builds of the last day that are still to come or running; counted up to `most` of each status."""
+    """Return how many builds of the last day are still to come or running; each status is counted up to `most`."""
     return int(await transaction.value(ACTIVE_JOBS, project_id=project_id, statuses=ACTIVE, most=most))
 
 
@@ -237,7 +238,7 @@ CREATE_VARIABLES = """
 async def create_variables(
     transaction: Transaction, pipeline_id: int, variables: Sequence[Variable], sealed: Mapping[str, bytes]
 ) -> None:
-    """Variables of a pipeline; `sealed` are their values, encrypted, by key."""
+    """Add the variables of a pipeline; `sealed` are their encrypted values by key."""
     unique = {variable.key: variable for variable in variables}
     await transaction.run(
         CREATE_VARIABLES,
@@ -267,12 +268,12 @@ CREATE_JOBS = """
 
 
 async def create_jobs(transaction: Transaction, pipeline_id: int, jobs: str, *, user_id: int | None) -> None:
-    """The jobs of a plan, as `columns_of` gives them, all in status `created`, with ids in the plan's order."""
+    """Add the jobs of a plan, as `columns_of` gives them, all in status `created`, with ids in the plan's order."""
     await transaction.run(CREATE_JOBS, pipeline_id=pipeline_id, user_id=user_id, jobs=jobs)
 
 
 def columns_of(planned: Sequence[PlannedJob]) -> str:
-    """The rows of these jobs as JSON; takes a while for many."""
+    """Return the rows of these jobs as JSON. It takes a while where they are many."""
     return orjson.dumps([_columns(job) for job in planned]).decode()
 
 

@@ -26,7 +26,7 @@ _MIRRORED = _TAKEN_OVER | {"skipped": {"event": "mirror_skipped"}, "manual": {"e
 
 
 async def start(maker: Maker, job_id: int) -> None:
-    """Starts what a pending bridge asks for, once."""
+    """Start the pipeline that a pending bridge asks for, once."""
     bridge = await job_queries.find_bridge(maker.database, job_id)
     if bridge is None or bridge.status != "pending":
         return
@@ -51,13 +51,14 @@ async def start(maker: Maker, job_id: int) -> None:
 
 
 async def follow_forgotten(database: Database) -> None:
-    """Brings the bridges in line whose downstream pipelines have ended, or gone, without a word: with their project."""
+    """Update the bridges whose downstream pipelines have ended or gone unnoticed, for instance with their project."""
     for job_id in await job_queries.forgotten_bridges(database):
         await follow(database, job_id)
 
 
 async def follow(database: Database, job_id: int) -> None:
-    """Brings a bridge that waits for its downstream pipeline in line with it; one whose pipeline was removed fails."""
+    """Give a bridge that waits for its downstream pipeline the status of that one. It fails if the pipeline was
+    removed."""
     async with database.transaction() as transaction:
         await job_queries.lock_pipeline_of(transaction, job_id)
         bridge = await job_queries.find_bridge(transaction, job_id)
@@ -72,7 +73,7 @@ async def follow(database: Database, job_id: int) -> None:
 
 
 async def _take_over(transaction: Transaction, bridge: Bridge, status: Status) -> None:
-    """Brings a bridge that runs, or has taken over another status, to where its downstream pipeline's is."""
+    """Move a bridge that runs, or has taken over another status, to the status of its downstream pipeline."""
     trigger = plan_of(bridge).trigger
     mirrors = trigger is not None and trigger.mirror
     taken_over = (_MIRRORED if mirrors else _TAKEN_OVER).get(status)
@@ -86,7 +87,7 @@ async def _take_over(transaction: Transaction, bridge: Bridge, status: Status) -
 
 
 async def cancel(database: Database, job_id: int) -> None:
-    """Cancels the child pipeline of a bridge that was canceled; pipelines of other projects go on."""
+    """Cancel the child pipeline of a bridge that was canceled. Pipelines of other projects go on."""
     bridge = await job_queries.find_bridge(database, job_id)
     downstream = await job_queries.find_downstream(database, job_id)
     if bridge is None or downstream is None or bridge.status != "canceled":
@@ -97,7 +98,7 @@ async def cancel(database: Database, job_id: int) -> None:
 
 
 async def _wanted(maker: Maker, bridge: Bridge, planned: PlannedJob) -> Wanted:
-    """The pipeline that the bridge asks for. Raises `NotMade`."""
+    """Return the pipeline that the bridge asks for. Raises `NotMade`."""
     if planned.trigger is None or bridge.user_id is None:
         raise NotMade(reason="invalid_bridge_trigger")
     child = planned.trigger.project is None
@@ -151,7 +152,7 @@ async def _wanted_elsewhere(
 async def _forwarded(
     maker: Maker, bridge: Bridge, planned: PlannedJob, trigger: Trigger
 ) -> tuple[Variable, ...]:
-    """The bridge's own variables, and those given to its pipeline, as far as `forward` says."""
+    """Return the bridge's own variables and those given to its pipeline, as far as `forward` allows."""
     given: tuple[Variable, ...] = ()
     if trigger.forward_pipeline_variables:
         rows = await queries.pipeline_variables(maker.database, bridge.pipeline_id)

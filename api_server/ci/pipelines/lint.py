@@ -33,7 +33,7 @@ class LintRequest:
 
 
 async def lint(maker: Maker, lint_request: LintRequest) -> dict[str, Any]:
-    """The verdict; a text is judged by itself where the repository has no such ref."""
+    """Return the verdict. Where the repository has no such ref, a text is judged by itself."""
     try:
         context, text = await _context(maker, lint_request)
         return await maker.in_thread(_judge, text or "", context, lint_request)

@@ -95,7 +95,7 @@ TRANSITIONS: Final[dict[Event, dict[Status, Status]]] = {
 
 
 class StatusPart(Protocol):
-    """A job as far as its part in the common status goes."""
+    """A job as far as its part in the common status is concerned."""
 
     @property
     def status(self) -> Status: ...
@@ -131,12 +131,12 @@ _ANY: tuple[tuple[Status, frozenset[str]], ...] = (
 
 
 def composite_status(parts: Iterable[StatusPart]) -> Status | None:
-    """GitLab's status of jobs taken together; None of no jobs."""
+    """Return GitLab's status of jobs taken together; None without jobs."""
     return _status_of_kinds(_status_kinds(parts))
 
 
 def composite_status_of_needs(parts: Iterable[StatusPart]) -> Status | None:
-    """As `composite`, of the jobs that another one needs: it waits for all of them, and is skipped with any."""
+    """As `composite_status`, for the jobs that another one needs: it waits for all of them, and is skipped if any is."""
     kinds = _status_kinds(parts)
     if not kinds <= COMPLETE | _NEUTRAL:
         return "pending"
@@ -150,14 +150,14 @@ def _status_kinds(parts: Iterable[StatusPart]) -> set[str]:
 
 
 def _status_kind(part: StatusPart) -> str:
-    """What a job adds to the common status: its own, or that its own does not count."""
+    """Return what a job adds to the common status: its own status, or that it does not count."""
     if part.allow_failure and part.status in ("failed", "canceled"):
         return _WARNING
     return _IGNORED if part.allow_failure and part.status == "manual" else part.status
 
 
 def _status_of_kinds(kinds: set[str]) -> Status | None:
-    """As `composite`, of jobs of these kinds."""
+    """As `composite_status`, for jobs of these kinds."""
     if not kinds:
         return None
     for status, allowed in _ONLY:
@@ -181,7 +181,7 @@ _RUNS_AFTER: Mapping[str, frozenset[Status]] = {
 
 @attrs.frozen(kw_only=True)
 class OrderedJob:
-    """A job as far as its place in the order of its pipeline goes."""
+    """A job as far as the order of its pipeline is concerned."""
 
     id: int
     project_id: int
@@ -224,12 +224,13 @@ def next_events(jobs: Iterable[OrderedJob]) -> list[tuple[int, Event]]:
 
 
 def enqueuing(job: OrderedJob) -> Event:
-    """The event by which a job goes on its way to a runner."""
+    """Return the event by which a job is enqueued for runners."""
     return "enqueue" if job.resource_group is None else "wait_for_resource"
 
 
 def dependents(jobs: Sequence[OrderedJob], of: Iterable[str]) -> set[str]:
-    """Names of the jobs that come after those named: by stage for jobs without `needs`, else by need, transitively."""
+    """Return the names of the jobs that come after those named: by stage for jobs without `needs`, else by need,
+    transitively."""
     reached = set(of)
     first = min((job.stage_index for job in jobs if job.name in reached), default=None)
     found: set[str] = set()
@@ -247,7 +248,7 @@ def dependents(jobs: Sequence[OrderedJob], of: Iterable[str]) -> set[str]:
 
 
 def _in_order(jobs: Iterable[OrderedJob]) -> Iterator[list[OrderedJob]]:
-    """The jobs by stage; those of one stage after what they need of it."""
+    """Return the jobs by stage; within a stage each after those that it needs."""
     for _, stage in itertools.groupby(
         sorted(jobs, key=lambda job: job.stage_index), lambda job: job.stage_index
     ):

@@ -38,7 +38,8 @@ class PushOptions:
 
 
 def push_options(options: Iterable[str]) -> PushOptions:
-    """What options mean; others, and variables that cannot be one, are passed over. Of one name the last counts."""
+    """Return what options mean. Other options, and variables that cannot be one, are ignored; of one name the last
+    counts."""
     skip, variables = False, {}
     for option in options:
         name, _, value = option.partition("=")
@@ -63,8 +64,7 @@ async def react_to_push(
     user_id: int | None,
     updates: Sequence[RefUpdate],
 ) -> None:
-    """Queues a pipeline for the first `most` (0: all) branches and tags that now stand at another commit, as the pusher
-    wishes."""
+    """Queue a pipeline for the first `most` (0: all) branches and tags that moved, with the options of the push."""
     if project.builds_access_level == "disabled":
         return
     moved = [one for one in updates if one.kind != "delete" and one.ref.startswith((BRANCHES, TAGS))]
@@ -89,7 +89,7 @@ async def react_to_push(
 
 
 async def create_pipeline(app: App, *, variables: str | None = None, **pushed: Any) -> None:
-    """Makes a pipeline that `react_to_push` has queued, and cancels those that it makes superfluous."""
+    """Make a pipeline that `react_to_push` has queued, and cancel those that it supersedes."""
     wanted = Wanted(source="push", variables=_opened(app[VAULT], variables), **pushed)
     making = maker(app)
     try:
@@ -103,7 +103,7 @@ async def create_pipeline(app: App, *, variables: str | None = None, **pushed: A
 
 
 def _sealed(vault: Vault, variables: Mapping[str, str]) -> str | None:
-    """Variables as they may stand in the queue."""
+    """Return the variables in the encrypted form in which the queue keeps them."""
     return base64.b64encode(vault.encrypt(orjson.dumps(variables).decode())).decode() if variables else None
 
 

@@ -22,7 +22,7 @@ from api_server.web.routes import caller
 
 
 async def runner_of_token(request: web.Request, token: str | None) -> CallingRunner:
-    """The runner that calls, by the token in its parameters or in `RUNNER-TOKEN`. Raises 403."""
+    """Return the runner that calls, by the token in its parameters or in `RUNNER-TOKEN`. Raises 403."""
     sent = token or request.headers.get("RUNNER-TOKEN")
     runner = await queries.runner_of_token(context.database(request), digest(sent)) if sent else None
     if runner is None:
@@ -31,7 +31,8 @@ async def runner_of_token(request: web.Request, token: str | None) -> CallingRun
 
 
 async def runner_alone(request: web.Request, token: str | None) -> Runner:
-    """Likewise, for what one request at a time does to a runner, and none with a token that another has replaced."""
+    """As `runner_of_token`, for requests that change the runner: they run one at a time, and none of them with a token
+    that was replaced meanwhile."""
     runner = await runner_of_token(request, token)
     read = functools.partial(queries.runner_of_token, digest=runner.token_digest)
     name = f"runner:{runner.id}"
@@ -41,7 +42,7 @@ async def runner_alone(request: web.Request, token: str | None) -> Runner:
 
 
 async def find_own_runner(request: web.Request, runner_id: int) -> Runner:
-    """A runner that the caller may look after. Raises 404 and 403."""
+    """Return a runner that the caller may look after. Raises 404 and 403."""
     runner = await _find_as_caller(request, runner_id)
     if not _looks_after(request, runner):
         raise forbidden()
@@ -49,7 +50,7 @@ async def find_own_runner(request: web.Request, runner_id: int) -> Runner:
 
 
 async def find_runner(request: web.Request, runner_id: int) -> Runner:
-    """A runner that the caller may look at: one of her own, or the instance's. Raises 404 and 403."""
+    """Return a runner that the caller may look at: one of her own, or the instance's. Raises 404 and 403."""
     runner = await _find_as_caller(request, runner_id)
     if not (runner.runner_type == "instance_type" or _looks_after(request, runner)):
         raise forbidden()
@@ -68,7 +69,7 @@ async def _find_as_caller(request: web.Request, runner_id: int) -> RunnerOfUser:
 
 
 def _looks_after(request: web.Request, runner: RunnerOfUser) -> bool:
-    """Whether the caller maintains one of the runner's projects or owns its group."""
+    """Return whether the caller maintains one of the runner's projects or owns its group."""
     return caller(request).admin or runner.project_role >= Role.MAINTAINER or runner.group_role >= Role.OWNER
 
 
@@ -85,13 +86,15 @@ class HeldJobParams:
 
 
 def job_token(request: web.Request, wanted: HeldJobParams) -> str:
-    """The token that was sent; empty without one."""
+    """Return the token that was sent; an empty text without one."""
     return request.headers.get("JOB-TOKEN") or wanted.token or ""
 
 
 async def job_of_token(request: web.Request, wanted: HeldJobParams) -> HeldJob:
-    """The job whose token it is, of which its runner has been heard by this. Raises 403, also where there is no such
-    job, and where it has been taken back."""
+    """Return the job whose token was sent, and note that its runner has been heard of.
+
+    Raises 403, also where there is no such job, and where it has been taken back.
+    """
     token = digest(job_token(request, wanted))
     job = await job_queries.find_held_job(context.database(request), wanted.id)
     if job is None or job.token_digest != token:
@@ -102,7 +105,8 @@ async def job_of_token(request: web.Request, wanted: HeldJobParams) -> HeldJob:
 
 
 async def running_job(request: web.Request, wanted: HeldJobParams) -> HeldJob:
-    """Likewise, where the job is in the runner's hands. Raises 403 with the reason, and the status in `Job-Status`."""
+    """As `job_of_token`, for a job that the runner still executes. Raises 403 with the reason, and the status in
+    `Job-Status`."""
     job = await job_of_token(request, wanted)
     if job.erased_at is not None:
         raise _refused("403 Forbidden - Job has been erased!", job)
@@ -112,7 +116,8 @@ async def running_job(request: web.Request, wanted: HeldJobParams) -> HeldJob:
 
 
 def protocol_headers(job: HeldJob) -> dict[str, str]:
-    """What runners read beside the answer: the job's status (a runner stops a canceled one), and how often to write."""
+    """Return the headers that runners read: the job's status (a runner stops a canceled job), and how often to send the
+    log."""
     interval = str(WATCHED_INTERVAL if job.watched else INTERVAL)
     return {
         "Job-Status": job.status,
@@ -137,8 +142,8 @@ class Contact:
 
 
 async def note_contact(request: web.Request, runner: Runner, system_id: str | None) -> Contact:
-    """Writes down that the runner has been heard of. Its parameter `info` may have any shape: what of it cannot be
-    understood is passed over."""
+    """Note that the runner has been heard of. Its parameter `info` may have any shape: what cannot be understood is
+    ignored."""
     info = _mapping((await merged(request)).get("info"))
     manager_id = await queries.note_manager_contact(
         context.database(request), runner.id, _machine(system_id, info, request.remote)

@@ -43,10 +43,10 @@ class HandOut:
     star_is_any: bool
 
     async def next_job(self, runner: CallingRunner, contact: Contact) -> dict[str, Any] | None:
-        """What to tell about a job that is this runner's from now on, or None when there is none for it.
+        """Return what the runner has to know about the job that is its own from now on; None when there is none for it.
 
-        A job that cannot be described fails, so does one that the runner could not do, and the next one is tried.
-        Raises 403 where the runner is gone, or has another token by now.
+        A job that cannot be described, or that the runner could not execute, fails, and the next one is tried. Raises
+        403 where the runner is gone, or has another token by now.
         """
         while True:
             token = new_token(JOB_TOKEN)
@@ -146,6 +146,6 @@ class HandOut:
 
 
 def _shows_secrets(variables: list[dict[str, Any]]) -> bool:
-    """Whether the job's log will hold everything its shell does."""
+    """Return whether the job's log will contain everything that its shell does."""
     wishes = {"CI_DEBUG_TRACE", "CI_DEBUG_SERVICES"}
     return any(one["key"] in wishes and one["value"] == "true" for one in variables)

@@ -94,7 +94,7 @@ class AssignRunner:
 
 @attrs.frozen(kw_only=True)
 class RunnerSettings:
-    """What is said of a new runner, however it is made."""
+    """The settings of a new runner, however it is created."""
 
     description: Name | None = None
     maintenance_note: MaintenanceNote | None = None
@@ -244,7 +244,7 @@ def _identity(runner_id: int, token: str | None) -> dict[str, Any]:
 
 
 def _itself(request: web.Request) -> Author:
-    """Runners are no users: events name them as such."""
+    """Return the author of events that a runner causes: it is no user."""
     return Author(id=-1, name="Runner", ip_address=request.remote)
 
 
@@ -406,7 +406,7 @@ async def create_runner(request: web.Request, wanted: CreateRunner) -> web.Respo
 
 
 async def _owner(request: web.Request, wanted: CreateRunner) -> tuple[int | None, int | None]:
-    """The ids of the group or the project that the runner is for. Raises 404 and 403."""
+    """Return the ids of the group or the project that the runner is for. Raises 404 and 403."""
     if wanted.runner_type == "project_type":
         return None, (await find_project(request, str(wanted.project_id), Role.MAINTAINER)).id
     if wanted.runner_type == "group_type":

@@ -33,7 +33,7 @@ Able = Callable[[Sequence[int], frozenset[int | None], int], Awaitable[list[int]
 
 
 class WaitingRunner:
-    """Of a request that waits."""
+    """A request of a runner that waits for a job."""
 
     def __init__(self, runner_id: int) -> None:
         self.runner_id = runner_id
@@ -65,7 +65,7 @@ class PendingJobs:
         self.generation = 0
 
     def announce(self, project_id: int | None = None) -> None:
-        """Jobs of the project wait; None: of any."""
+        """Note that jobs of the project are pending; None: of any project."""
         self.generation += 1
         self._last.append(project_id)
         self._due.add(project_id)
@@ -73,7 +73,7 @@ class PendingJobs:
 
     @contextmanager
     def waiting(self, runner_id: int, generation: int) -> Iterator[WaitingRunner]:
-        """A place for the length of the block. The runner has asked in vain when there were `generation` notices."""
+        """Let a runner wait for the length of the block. When it asked in vain there were `generation` notices."""
         waiter = WaitingRunner(runner_id)
         missed = self.generation - generation
         if missed:
@@ -87,25 +87,26 @@ class PendingJobs:
             waiter.end_turn(False)
 
     async def called(self, waiter: WaitingRunner, seconds: float) -> bool:
-        """Waits until it is the place's turn: False where `seconds` went by without, or everybody leaves."""
+        """Wait until the runner is called. Return False where `seconds` passed without, or where all runners are sent
+        away."""
         if not self._sends_home:
             await asyncio.wait({waiter.turn}, timeout=max(0, seconds))
         return waiter.turn.done() and bool(waiter.turn.result()) and not self._sends_home
 
     def got_nothing(self, waiter: WaitingRunner) -> None:
-        """The turn is over, and the place is the last one again."""
+        """End the runner's turn; it waits again, behind all others."""
         waiter.turn = asyncio.get_running_loop().create_future()
         waiter.end_turn(False)
         self._waiting[waiter] = None
 
     def close(self) -> None:
-        """Sends everybody home, now and from now on."""
+        """Send all runners away, now and from now on."""
         self._closed = True
         self._send_home()
 
     @contextmanager
     def emptied(self) -> Iterator[None]:
-        """Everybody is sent home, for the length of the block."""
+        """Send all runners away, for the length of the block."""
         self._all_leave = True
         self._send_home()
         try:
@@ -125,7 +126,7 @@ class PendingJobs:
     async def listening(
         self, database_url: str, background: BackgroundTasks, able: Able
     ) -> AsyncIterator[None]:
-        """Hears the notices of all processes, and calls those who wait here, for the length of the block."""
+        """Listen to the notices of all processes, and call the runners that wait here, for the length of the block."""
         background.start(LISTENER, lambda: self._listen(database_url), longest_pause=RECONNECT_AFTER)
         background.start(CALLER, lambda: self._call_again_and_again(able), longest_pause=RECONNECT_AFTER)
         try:
@@ -135,7 +136,7 @@ class PendingJobs:
             await background.finish(CALLER, 0)
 
     async def _listen(self, database_url: str) -> None:
-        """Raises `Unavailable` when the connection is lost."""
+        """Listen for notices. Raises `Unavailable` when the connection is lost."""
         async with listening_connection(database_url, CHANNEL) as connection:
             self.announce()  # whatever happened while nobody listened
             while True:
@@ -143,7 +144,7 @@ class PendingJobs:
                 self.announce(int(heard) if heard.isdecimal() else None)
 
     async def _call_again_and_again(self, able: Able) -> None:
-        """Raises `Unavailable` where the database cannot be asked."""
+        """Call runners whenever there is news. Raises `Unavailable` where the database cannot be asked."""
         due: set[int | None] = {None}  # what was due when an earlier one ended
         size, pause = 1, 0.0
         while True:
@@ -163,7 +164,7 @@ class PendingJobs:
                 await self._rest(pause)
 
     async def _rest(self, seconds: float) -> None:
-        """Ended by news."""
+        """Pause; news ends the pause."""
         try:
             async with asyncio.timeout(seconds):
                 await self._news.wait()
@@ -171,7 +172,7 @@ class PendingJobs:
             pass
 
     async def _call(self, runners: Sequence[int], most: int) -> bool:
-        """Whether all that were called have got jobs; nobody is called where those who may have gone meanwhile."""
+        """Call the runners; return whether all of them got jobs. Runners that may have gone meanwhile are not called."""
         called = [
             waiter for waiter in self._waiting if waiter.runner_id in runners and not waiter.turn.done()
         ][:most]

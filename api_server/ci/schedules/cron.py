@@ -170,7 +170,7 @@ _HOURS = 1
 
 
 def problems(cron: str, time_zone: str) -> dict[str, list[str]]:
-    """Why this cannot be when a schedule runs, by attribute, in GitLab's words."""
+    """Return what is wrong with the expression and the time zone, by attribute, in GitLab's words."""
     found = {}
     if _zone(time_zone) is None:
         found["cron_timezone"] = [" is invalid syntax"]
@@ -182,10 +182,11 @@ def problems(cron: str, time_zone: str) -> dict[str, list[str]]:
 
 
 def next_run(cron: str, time_zone: str, after: datetime.datetime) -> datetime.datetime:
-    """The first moment after `after`, in UTC. Raises ValueError for what is no expression, or has no moment.
+    """Return the first moment after `after`, in UTC. Raises ValueError where the expression is invalid, or has no
+    moment.
 
-    Where clocks are put back, what is said of an hour by its number runs in the first of the two; where they are put
-    forward, what falls into the hour that is missing runs when that one has passed.
+    Where clocks are put back, what names the hour by its number runs in the first of the two. Where they are put
+    forward, what falls into the missing hour runs when that has passed.
     """
     fields = cron.split()
     zone = _zone(time_zone)

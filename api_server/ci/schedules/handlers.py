@@ -30,7 +30,7 @@ from api_server.web.unsupported import REFUSED
 
 
 async def find_schedule(request: web.Request, project: Project, schedule_id: int) -> Schedule:
-    """What the request writes is written while the schedule is as it was found. Raises 404 for one that is not the
+    """Return the schedule; what the request writes requires that it is unchanged. Raises 404 where it is not the
     project's."""
     found = await queries.find(context.database(request), project.id, schedule_id)
     if found is None:
@@ -41,7 +41,7 @@ async def find_schedule(request: web.Request, project: Project, schedule_id: int
 
 
 async def administered_schedule(request: web.Request, project: Project, schedule_id: int) -> Schedule:
-    """For its owner and Maintainers. Raises 403 and 404."""
+    """Return the schedule, for its owner and Maintainers. Raises 403 and 404."""
     found = await find_schedule(request, project, schedule_id)
     if not administers(request, project, found):
         raise forbidden()
@@ -49,8 +49,10 @@ async def administered_schedule(request: web.Request, project: Project, schedule
 
 
 async def owned_schedule(request: web.Request, project: Project, schedule_id: int) -> Schedule:
-    """For its owner, with whose rights it runs: nobody else, administrators of the service aside, has it do something
-    else. Raises 403 and 404."""
+    """Return the schedule, for its owner and for administrators of the service. Raises 403 and 404.
+
+    It runs with the owner's rights, so nobody else may change what it does.
+    """
     found = await find_schedule(request, project, schedule_id)
     if not (project.admin or owns(request, found)):
         raise forbidden()
@@ -58,12 +60,12 @@ async def owned_schedule(request: web.Request, project: Project, schedule_id: in
 
 
 def administers(request: web.Request, project: Project, schedule: Schedule) -> bool:
-    """Whether the caller may remove it, and see its variables."""
+    """Return whether the caller may remove the schedule, and see its variables."""
     return project.role >= Role.MAINTAINER or (owns(request, schedule) and project.role >= Role.DEVELOPER)
 
 
 def full_ref(request: web.Request, project: Project, ref: str) -> str:
-    """The full name of a branch or tag, which need not be there yet. Raises 400 for what names one of each."""
+    """Return the full name of a branch or tag, which need not exist yet. Raises 400 for the name of a branch and a tag."""
     try:
         found = repository.resolve_ref(repositories(request), project.id, ref)
     except AmbiguousNameError:
@@ -74,24 +76,24 @@ def full_ref(request: web.Request, project: Project, ref: str) -> str:
 
 
 async def may_run(request: web.Request, project: Project, ref: str) -> bool:
-    """Whether the caller may run pipelines on the branch or tag of that full name."""
+    """Return whether the caller may run pipelines on the branch or tag of that full name."""
     return await may_change(request, project, short_name(ref) or ref, tag=ref.startswith(TAGS))
 
 
 async def check_may_save(request: web.Request, project: Project, ref: str, verb: str) -> None:
-    """Raises 400 for who may not run pipelines there, as GitLab words it."""
+    """Raise 400, as GitLab words it, where the caller may not run pipelines on the ref."""
     if not await may_run(request, project, ref):
         raise invalid({"base": [f"The current user is not authorized to {verb} the pipeline schedule"]})
 
 
 async def check_may_play(request: web.Request, project: Project, ref: str) -> None:
-    """Raises 403 likewise."""
+    """Raise 403 where the caller may not run pipelines on the ref."""
     if not await may_run(request, project, ref):
         raise forbidden()
 
 
 def owns(request: web.Request, schedule: Schedule) -> bool:
-    """Whether it runs as the caller."""
+    """Return whether the schedule runs as the caller."""
     return schedule.owner_id == caller(request).user_id
 
 
@@ -235,7 +237,7 @@ async def _answer(request: web.Request, found: Project, schedule_id: int, status
 def _opened(
     request: web.Request, found: Project, schedule: Schedule, entity: dict[str, Any]
 ) -> dict[str, Any]:
-    """The entity with its variables as they were given, or without them."""
+    """Return the entity with its variables decrypted, or without them."""
     sealed = entity.pop("variables")
     if not administers(request, found, schedule):
         return entity

@@ -30,7 +30,8 @@ _AUDITED = ("owner_id", "description", "ref", "cron", "cron_timezone", "active")
 
 
 async def create(transaction: Transaction, author: Author, most: int, values: dict[str, Any]) -> int:
-    """The new schedule's id; its project may have up to `most` (0: any number). Raises 400 as GitLab words it."""
+    """Create a schedule and return its id; the project may have up to `most` (0: any number). Raises 400 as GitLab
+    words it."""
     _refuse_problems(values["cron"], values["cron_timezone"])
     runs = cron.next_run(values["cron"], values["cron_timezone"], transaction.now)
     made = await queries.create(transaction, **values, next_run_at=runs)
@@ -41,7 +42,7 @@ async def create(transaction: Transaction, author: Author, most: int, values: di
 
 
 async def update(transaction: Transaction, author: Author, before: Schedule, changes: dict[str, Any]) -> None:
-    """What is given and not None; its next moment is then the first one from now on. Raises 400."""
+    """Change what is not None. The next run is the first moment from now on. Raises 400."""
     after = attrs.evolve(before, **{name: new for name, new in changes.items() if new is not None})
     _refuse_problems(after.cron, after.cron_timezone)
     runs = cron.next_run(after.cron, after.cron_timezone, transaction.now)
@@ -54,7 +55,7 @@ async def update(transaction: Transaction, author: Author, before: Schedule, cha
 
 
 async def deactivate(transaction: Transaction, found: Schedule) -> None:
-    """The service does, while it belongs to who may not run it any more. Raises NotFound."""
+    """Deactivate a schedule whose owner may not run it any more, unless somebody took it over. Raises NotFound."""
     before = await queries.lock(transaction, found.id)
     if before.active and before.owner_id == found.owner_id:
         await queries.update(transaction, attrs.evolve(before, active=False))
@@ -70,7 +71,7 @@ async def delete(transaction: Transaction, author: Author, before: Schedule) -> 
 async def add_variable(
     transaction: Transaction, author: Author, most: int, schedule: Schedule, new: StoredVariable
 ) -> None:
-    """Raises 400 for a key that no variable can have, that is taken, or that is one too many."""
+    """Add a variable. Raises 400 for a key that is invalid or taken, and where there are too many."""
     check_keys([new.key])
     try:
         await queries.add_variable(transaction, schedule.id, new)
@@ -82,7 +83,7 @@ async def add_variable(
 
 
 async def record_variable(transaction: Transaction, author: Author, schedule: Schedule) -> None:
-    """A variable was added, changed or removed; the trail never holds its value."""
+    """Record that a variable was added, changed or removed; the audit trail never holds its value."""
     await _record(transaction, "updated", author, schedule, "Changed", change="variables")
 
 
@@ -119,7 +120,7 @@ BATCH = 100
 
 
 def setup(app: web.Application) -> None:
-    """Has this application run its schedules."""
+    """Make this application run its schedules."""
 
     async def queue_due() -> None:
         await queue_due_schedules(app[DATABASE])
@@ -132,7 +133,7 @@ def setup(app: web.Application) -> None:
 
 
 async def queue_due_schedules(database: Database) -> None:
-    """Queues what is due."""
+    """Queue the schedules that are due."""
     taken = BATCH
     while taken == BATCH:
         async with database.transaction() as transaction:
@@ -154,13 +155,15 @@ async def _queue_due(transaction: Transaction, schedule: Schedule) -> None:
 
 
 async def queue_now(transaction: Transaction, schedule_id: int, user_id: int) -> None:
-    """Queues a run beside those that are due, for whoever asks for it."""
+    """Queue a run for the user who asks for it, beside those that are due."""
     await enqueue(transaction, RUN, schedule_id=schedule_id, user_id=user_id, origin=uuid.uuid4().hex)
 
 
 async def run_schedule(app: App, schedule_id: int, origin: str, user_id: int | None = None) -> None:
-    """Makes the pipeline, with the rights that the user has by now: who asked for it, or else the owner. A schedule
-    whose owner has lost hers runs no more until somebody takes it over."""
+    """Make the pipeline, with the rights that the user has by now: who asked for it, or else the owner.
+
+    If the owner has lost the right, the schedule is deactivated until somebody takes it over.
+    """
     making = maker(app)
     schedule = await queries.find_by_id(making.database, schedule_id)
     if schedule is None or (user_id is None and not schedule.active):
@@ -177,7 +180,7 @@ async def run_schedule(app: App, schedule_id: int, origin: str, user_id: int | N
 
 
 async def _make_pipeline(making: Maker, schedule: Schedule, user_id: int | None, origin: str) -> int:
-    """Raises `NotMade`."""
+    """Make the pipeline of a schedule and return its id. Raises `NotMade`."""
     on = making.resolve(schedule.project_id, schedule.ref)
     rows = await queries.variables(making.database, schedule.id)
     return await creation.make_with_rights(

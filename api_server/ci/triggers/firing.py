@@ -52,8 +52,11 @@ class TriggerUse:
 
 
 async def fired_by(request: web.Request, wanted: FireTrigger) -> TriggerUse:
-    """Raises 404 where the token is nobody's, or its user does not see the project (any more), 401 for the token of a
-    job that does not run, and `NotAllowed` where she may run no pipeline."""
+    """Return for whom the token starts a pipeline.
+
+    Raises 404 where the token is unknown or its user does not see the project (any more), 401 for the token of a job
+    that does not run, and `NotAllowed` where the user may run no pipeline.
+    """
     fired = await (_by_job if wanted.token.startswith(JOB_TOKEN) else _by_trigger)(request, wanted)
     check_open(fired.project)
     return fired
@@ -62,7 +65,7 @@ async def fired_by(request: web.Request, wanted: FireTrigger) -> TriggerUse:
 async def given_variables(
     request: web.Request, project: Project, given: dict[str, str]
 ) -> tuple[Variable, ...]:
-    """Those that were given, and everything that was sent, as a file. Raises 400 where the user may give none."""
+    """Return the variables that were given, and the whole request as a file. Raises 400 where the user may give none."""
     if given and not project.takes_variables:
         raise NotAllowed(REFUSAL)
     return (*(Variable(key, value) for key, value in given.items()), await _payload(request))
@@ -75,7 +78,7 @@ async def _payload(request: web.Request) -> Variable:
 
 
 async def note_use(request: web.Request, fired: TriggerUse) -> None:
-    """The trigger shows when it was last used."""
+    """Note when the trigger was last used."""
     if fired.trigger is not None:
         async with context.database(request).transaction() as transaction:
             await queries.note_use(transaction, fired.trigger.id)

@@ -191,7 +191,7 @@ async def _answer(
 
 
 def _opened(request: web.Request, entity: dict[str, Any]) -> dict[str, Any]:
-    """The entity with its token, whole for the owner."""
+    """Return the entity with its token, which only the owner sees whole."""
     token = context.vault(request).derived_token(TRIGGER_TOKEN, base64.b64decode(entity["token"]))
     if entity["owner"]["id"] == caller(request).user_id:
         return entity | {"token": token}

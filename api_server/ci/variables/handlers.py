@@ -29,7 +29,7 @@ from api_server.web.routes import Routes
 
 
 def _only(variables: list[StoredVariable], kind: str = "Variable") -> StoredVariable:
-    """Raises 404 where nothing has been found, and 409 where more than one has."""
+    """Return the one variable. Raises 404 where nothing has been found, and 409 where more than one has."""
     if not variables:
         raise not_found(kind)
     if len(variables) > 1:
@@ -40,7 +40,7 @@ def _only(variables: list[StoredVariable], kind: str = "Variable") -> StoredVari
 
 
 def _updated_values(before: StoredVariable, vault: Vault, sent: dict[str, Any]) -> Values:
-    """What the variable holds after the update: what was `sent`, null as it was but for the description."""
+    """Return the variable after the update: null leaves a value unchanged, except for the description."""
     kept = {field.name: getattr(before, field.name) for field in attrs.fields(Values)}
     kept["value"] = vault.decrypt(before.value)
     given = {
@@ -54,20 +54,20 @@ def _updated_values(before: StoredVariable, vault: Vault, sent: dict[str, Any]) 
 async def _answer(
     request: web.Request, database: Executor, owner: Entity, variable_id: int, status: int = 200
 ) -> web.Response:
-    """The variable as the API shows it."""
+    """Return the variable as the API shows it."""
     entity = orjson.loads(await queries.show(database, owner, variable_id))
     shown = _with_value(context.vault(request), entity)
     return json_text(orjson.dumps(shown).decode(), status=status)
 
 
 def _page_with_values(request: web.Request, listed: Listed) -> Listed:
-    """A page of variables with their values."""
+    """Return a page of variables with their values decrypted."""
     shown = [_with_value(context.vault(request), one) for one in orjson.loads(listed.body)]
     return attrs.evolve(listed, body=orjson.dumps(shown).decode())
 
 
 def _with_value(vault: Vault, entity: dict[str, Any]) -> dict[str, Any]:
-    """The entity with its value as it was given."""
+    """Return the entity with its value decrypted."""
     sealed = entity["value"]
     return entity | {"value": None if sealed is None else vault.decrypt(base64.b64decode(sealed))}
 

@@ -28,7 +28,7 @@ _MASKABLE_RAW = re.compile(r"\S{8,}")
 
 @attrs.frozen(kw_only=True)
 class Values:
-    """A variable as it is to be."""
+    """The values that a variable is to have."""
 
     key: str
     value: str = attrs.field(repr=False)
@@ -42,7 +42,7 @@ class Values:
 
 
 def problems(values: Values) -> dict[str, list[str]]:
-    """Why this cannot be a variable, by attribute."""
+    """Return why this cannot be a variable, by attribute."""
     found: dict[str, list[str]] = {}
     for name, limit in (
         ("key", MAX_TEXT),
@@ -78,7 +78,7 @@ _AUDITED = ("variable_type", "protected", "masked", "raw", "environment_scope", 
 async def create(
     transaction: Transaction, vault: Vault, owner: Entity, values: Values, author: Author, most: int
 ) -> int:
-    """The new variable's id; the owner may have up to `most`. Raises 400 as GitLab words it."""
+    """Create a variable and return its id; the owner may have up to `most`. Raises 400 as GitLab words it."""
     _refuse_problems(values)
     columns = attrs.asdict(values) | {"value": vault.encrypt(values.value)}
     try:
@@ -101,7 +101,7 @@ async def update(
     values: Values,
     author: Author,
 ) -> None:
-    """`before` is the row, `values` all that it shall hold. Raises 400."""
+    """Give the variable `before` the `values`. Raises 400."""
     _refuse_problems(values)
     if before.hidden and not values.masked:
         raise invalid({"base": ["The visibility setting cannot be changed for masked and hidden variables."]})
