@@ -147,29 +147,32 @@ async def register(transaction: Transaction, project: Project, name: str, author
     if await queries.QUOTA.is_exceeded(transaction, project.id, most):
         raise bad_request(f"Maximum number of agents ({most}) exceeded")
     await refresh_grants(transaction, project.id)
-    await audit_trail.record(
-        transaction,
-        "cluster_agent_created",
-        author=author,
-        entity=project.entity,
-        target_id=made.id,
-        target_details=name,
-        message=f"Created cluster agent '{name}' with id {made.id}",
-        add="cluster_agent",
-    )
+    await _record(transaction, "created", author, project, made.id, name, add="cluster_agent")
     return made
 
 
 async def remove(transaction: Transaction, project: Project, agent_id: int, author: Author) -> None:
     """Remove an agent. Raises NotFound."""
     gone = await queries.delete_agent(transaction, project.id, agent_id)
+    await _record(transaction, "deleted", author, project, gone.id, gone.name, remove="cluster_agent")
+
+
+async def _record(
+    transaction: Transaction,
+    action: str,
+    author: Author,
+    project: Project,
+    agent_id: int,
+    name: str,
+    **details: str,
+) -> None:
     await audit_trail.record(
         transaction,
-        "cluster_agent_deleted",
+        f"cluster_agent_{action}",
         author=author,
         entity=project.entity,
-        target_id=gone.id,
-        target_details=gone.name,
-        message=f"Deleted cluster agent '{gone.name}' with id {gone.id}",
-        remove="cluster_agent",
+        target_id=agent_id,
+        target_details=name,
+        message=f"{action.capitalize()} cluster agent '{name}' with id {agent_id}",
+        **details,
     )

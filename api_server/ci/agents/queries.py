@@ -152,7 +152,8 @@ ALLOWED_AGENTS = """
 async def allowed_agents(
     database: Executor, project_id: int, *, environment: str | None, protected: bool
 ) -> str:
-    """Return a JSON array of the agents that a project's job in this environment, on a protected ref or not, may use."""
+    """Return a JSON array of the agents that a project's job in this environment, on a protected ref or not, may
+    use."""
     return str(
         await database.value(
             ALLOWED_AGENTS, project_id=project_id, environment=environment, protected=protected

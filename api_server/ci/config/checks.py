@@ -298,7 +298,8 @@ def script(at: str, value: Any) -> Iterator[str]:
 
 
 def flatten(value: Any, levels: int = ANY_NESTING) -> list[Any] | None:
-    """Return a single value, or nested lists, as one list; None where lists are nested more than so many levels deep."""
+    """Return a single value, or nested lists, as one list; None where lists are nested more than so many levels
+    deep."""
     if not isinstance(value, list):
         return [value]
     if not levels:

@@ -88,7 +88,8 @@ class Context:
     _since: dict[str, PathSet | None] = field(factory=dict, eq=False, repr=False)
 
     def among(self, repository: Repository) -> "Context":
-        """Return a copy with the files of another repository for `exists`. What has changed stays that of the pipeline."""
+        """Return a copy with the files of another repository for `exists`. What has changed stays that of the
+        pipeline."""
         return evolve(self, repository=evolve(self.repository, paths=repository.paths))
 
     @property

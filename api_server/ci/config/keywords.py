@@ -101,7 +101,8 @@ _matrix = Fields(
 
 
 def _written_out(at: str, value: Any) -> Iterator[str]:
-    """Check the rows of a matrix in `needs`. GitLab's expressions, such as `$[[ matrix.ARCH ]]`, are not carried out."""
+    """Check the rows of a matrix in `needs`. GitLab's expressions, such as `$[[ matrix.ARCH ]]`, are not carried
+    out."""
     if "$[[" in str(value):
         yield not_supported(f"{at} $[[ ]]")
 

@@ -122,7 +122,8 @@ _TIERS = (
 
 
 def slug(text: str) -> str:
-    """Return `text` as part of a host name: lower case, digits, dashes, at most 63 characters (`CI_COMMIT_REF_SLUG`)."""
+    """Return `text` as part of a host name: lower case, digits, dashes, at most 63 characters
+    (`CI_COMMIT_REF_SLUG`)."""
     return re.sub(r"[^a-z0-9]", "-", text.lower())[:MAX_SLUG].strip("-")
 
 

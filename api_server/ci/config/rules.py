@@ -182,7 +182,8 @@ def _compared(left: Operand, others: list[tuple[str, Operand]]) -> Operand:
 
 
 def _matches_pattern(left: Value, right: Value) -> bool:
-    """Return whether the left text matches the `/regex/`. A right text that is no regex is searched for the left one."""
+    """Return whether the left text matches the `/regex/`. A right text that is no regex is searched for the left
+    one."""
     if _is_false(right):
         return False
     text, pattern = _spelled(left), _spelled(right)

@@ -10,9 +10,12 @@ from api_server.ci.jobs import queries
 from api_server.ci.jobs.queries import Job
 from api_server.ci.pipelines.states import STATUSES, Status
 from api_server.namespaces.projects.project import Project
+from api_server.state import audit_trail
+from api_server.state.database import Transaction
 from api_server.state.listing import Listing, Page
 from api_server.web import context
 from api_server.web.access import Role
+from api_server.web.authorship import author
 from api_server.web.errors import ApiError, forbidden, not_found, record_not_found
 from api_server.web.pagination import Paginated, wanted_page
 from api_server.web.params import Name
@@ -120,3 +123,25 @@ def check_may_erase(request: web.Request, project: Project, job: Job) -> None:
     """Raise 403 unless `may_erase`."""
     if not may_erase(request, project, job):
         raise forbidden()
+
+
+async def record_job_event(
+    request: web.Request,
+    transaction: Transaction,
+    event_type: str,
+    project: Project,
+    job: Job,
+    message: str,
+    **details: int,
+) -> None:
+    """Record an audit event of the caller about the job."""
+    await audit_trail.record(
+        transaction,
+        event_type,
+        author=author(request),
+        entity=project.entity,
+        target_id=job.id,
+        target_details=job.name,
+        message=message,
+        **details,
+    )

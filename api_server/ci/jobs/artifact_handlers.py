@@ -9,7 +9,7 @@ import attrs
 from aiohttp import hdrs, web
 
 from api_server.ci.jobs import artifact_queries, unsupported, upkeep
-from api_server.ci.jobs.access import OneJob, find_job
+from api_server.ci.jobs.access import OneJob, find_job, record_job_event
 from api_server.ci.jobs.artifact_queries import Artifact
 from api_server.ci.jobs.queries import show_job
 from api_server.ci.pipelines.access import (
@@ -208,15 +208,9 @@ async def delete(request: web.Request, wanted: OneJob, found: Project) -> web.Re
     async with context.database(request).transaction() as transaction:
         keys = await artifact_queries.delete_artifacts(transaction, job.id)
         await delete_objects(transaction, keys)
-        await audit_trail.record(
-            transaction,
-            "job_artifacts_deleted",
-            author=author(request),
-            entity=found.entity,
-            target_id=job.id,
-            target_details=job.name,
-            message=f"Deleted the artifacts of job {job.id}",
-            artifacts=len(keys),
+        message = f"Deleted the artifacts of job {job.id}"
+        await record_job_event(
+            request, transaction, "job_artifacts_deleted", found, job, message, artifacts=len(keys)
         )
     return no_content()
 

@@ -18,6 +18,7 @@ from api_server.ci.jobs.access import (
     find_job,
     find_job_or_bridge,
     id_of_calling_job,
+    record_job_event,
     wanted_jobs,
 )
 from api_server.ci.jobs.log_queries import Log
@@ -35,12 +36,10 @@ from api_server.ci.pipelines.access import (
 from api_server.ci.pipelines.job_queries import plan_of
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
-from api_server.state import audit_trail
 from api_server.state.database import Executor
 from api_server.web import context
 from api_server.web.access import JOB, Role
 from api_server.web.answers import json_text, json_value
-from api_server.web.authorship import author
 from api_server.web.conditional import matches, not_modified
 from api_server.web.errors import ApiError, bad_request, forbidden, record_not_found, too_many_requests
 from api_server.web.pagination import paginated
@@ -210,15 +209,9 @@ async def erase_job(request: web.Request, wanted: OneJob, found: Project) -> web
     async with context.database(request).transaction() as transaction:
         if not await transitions.erase_job(transaction, job.id, caller(request).user_id):
             raise forbidden("Job is not erasable!")
-        await audit_trail.record(
-            transaction,
-            "job_erased",
-            author=author(request),
-            entity=found.entity,
-            target_id=job.id,
-            target_details=job.name,
-            message=f"Erased the log and the artifacts of job {job.id}",
-            pipeline_id=job.pipeline_id,
+        message = f"Erased the log and the artifacts of job {job.id}"
+        await record_job_event(
+            request, transaction, "job_erased", found, job, message, pipeline_id=job.pipeline_id
         )
     shown = await queries.show_erased_job(context.database(request), job.id, archived_before(request))
     return json_text(shown, status=201)

@@ -208,7 +208,8 @@ SEAL = """
 
 
 async def seal(transaction: Transaction, job_id: int, *, key: str, coverage: float | None) -> bool:
-    """Note that the log is the object `key` from now on. Return False where the log is gone, or is an object already."""
+    """Note that the log is the object `key` from now on. Return False where the log is gone, or is an object
+    already."""
     return await transaction.run(SEAL, job_id=job_id, key=key, coverage=coverage) > 0
 
 

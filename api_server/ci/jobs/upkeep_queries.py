@@ -101,7 +101,8 @@ LOCK_UNACKNOWLEDGED = Query(
 async def lock_unacknowledged(
     transaction: Transaction, job_id: int, since: datetime.datetime
 ) -> UnacknowledgedJob | None:
-    """Lock the job. Return None where the runner has been heard of meanwhile; it cannot be until the transaction ends."""
+    """Lock the job. Return None where the runner has been heard of meanwhile; it cannot be until the transaction
+    ends."""
     return await transaction.row(LOCK_UNACKNOWLEDGED, id=job_id, since=since)
 
 
@@ -117,7 +118,8 @@ OLD_JOBS = Statement("""
 
 
 async def old_jobs(database: Executor, *, after: int, before: datetime.datetime, most: int) -> list[int]:
-    """Return the first `most` jobs, with ids above `after`, that have a log or artifacts and finished before a moment."""
+    """Return the first `most` jobs, with ids above `after`, that have a log or artifacts and finished before a
+    moment."""
     return list(await database.value(OLD_JOBS, after=after, before=before, most=most))
 
 

@@ -42,7 +42,8 @@ async def may_run_on(
 
 
 async def may_change(request: web.Request, project: Project, ref: str, *, tag: bool) -> bool:
-    """Return whether the caller may run, cancel and erase on this ref: as `may_run_on`, and never in archived projects."""
+    """Return whether the caller may run, cancel and erase on this ref: as `may_run_on`, and never in archived
+    projects."""
     if project.archived:
         return False
     if tag:

@@ -60,7 +60,8 @@ LOCK_PIPELINE_OF_JOB = """
 
 
 async def lock_pipeline_of(transaction: Transaction, job_id: int) -> None:
-    """Lock the job's pipeline: until the transaction ends nobody else moves the job, except to hand it out to a runner."""
+    """Lock the job's pipeline: until the transaction ends nobody else moves the job, except to hand it out to a
+    runner."""
     await transaction.run(LOCK_PIPELINE_OF_JOB, id=job_id)
 
 

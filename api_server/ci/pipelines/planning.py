@@ -45,7 +45,8 @@ EXPRESSION_SECONDS_A_MINUTE = 10.0
 
 
 class Limits:
-    """How many pipelines are made and files tried out in a minute, and how many are planned at a time, in this process."""
+    """How many pipelines are made and files tried out in a minute, and how many are planned at a time, in this
+    process."""
 
     def __init__(self, settings: Settings) -> None:
         self.rate = RateLimiter("pipelines", lambda: settings.pipeline_rate_limit)

@@ -136,7 +136,8 @@ def composite_status(parts: Iterable[StatusPart]) -> Status | None:
 
 
 def composite_status_of_needs(parts: Iterable[StatusPart]) -> Status | None:
-    """As `composite_status`, for the jobs that another one needs: it waits for all of them, and is skipped if any is."""
+    """As `composite_status`, for the jobs that another one needs: it waits for all of them, and is skipped if any
+    is."""
     kinds = _status_kinds(parts)
     if not kinds <= COMPLETE | _NEUTRAL:
         return "pending"

@@ -252,7 +252,8 @@ def _update_answer(job: HeldJob, status: int, job_status: str) -> web.Response:
 
 
 async def _what_is_missing(request: web.Request, job: HeldJob, wanted: UpdateJob) -> Literal[202, 412] | None:
-    """Return the status that asks for the rest of the log; None when the log is complete, or the runner does not say."""
+    """Return the status that asks for the rest of the log; None when the log is complete, or the runner does not
+    say."""
     size, checksum = wanted.output.bytesize, wanted.output.checksum or wanted.checksum
     if size is None and checksum is None:
         return None

@@ -72,7 +72,8 @@ def dependency_shape(job_id: int, name: str, token: str, filename: str, size: in
 
 
 def step_shapes(job: PlannedJob, timeout: int) -> list[Shape]:
-    """Return the script, the step that makes the release, and `after_script`, which runs whatever came of the others."""
+    """Return the script, the step that makes the release, and `after_script`, which runs whatever came of the
+    others."""
     found = [
         _step_shape("script", [*job.before_script, *job.script], timeout, "on_success", allow_failure=False)
     ]

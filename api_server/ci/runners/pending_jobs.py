@@ -172,7 +172,8 @@ class PendingJobs:
             pass
 
     async def _call(self, runners: Sequence[int], most: int) -> bool:
-        """Call the runners; return whether all of them got jobs. Runners that may have gone meanwhile are not called."""
+        """Call the runners; return whether all of them got jobs. Runners that may have gone meanwhile are not
+        called."""
         called = [
             waiter for waiter in self._waiting if waiter.runner_id in runners and not waiter.turn.done()
         ][:most]

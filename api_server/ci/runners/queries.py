@@ -387,7 +387,8 @@ SET_REGISTRATION_TOKEN = """
 async def set_registration_token(
     transaction: Transaction, digest: bytes, *, namespace_id: int | None = None, project_id: int | None = None
 ) -> None:
-    """Set the token with which runners of this group or project (without either: of the instance) register from now on."""
+    """Set the token with which runners of this group or project (without either: of the instance) register from now
+    on."""
     await transaction.run(
         SET_REGISTRATION_TOKEN, digest=digest, namespace_id=namespace_id, project_id=project_id
     )

@@ -259,7 +259,8 @@ class Room:
         self._arriving[self.project_id] += more
 
     async def settled(self, transaction: Transaction) -> None:
-        """Check the limit once the artifact has been added: other uploads wait until the transaction ends. Raises 413."""
+        """Check the limit once the artifact has been added: other uploads wait until the transaction ends. Raises
+        413."""
         if (
             self.limit
             and await artifact_queries.kept_bytes_for_certain(transaction, self.project_id) > self.limit
@@ -385,7 +386,8 @@ async def _report(request: web.Request, received: Received) -> dict[str, str]:
 
 
 def _expire_at(request: web.Request, expire_in: str | None) -> datetime.datetime | None:
-    """Return when the artifact expires: `expire_in` as in CI files (`1 week`, `never`, seconds), or else the setting."""
+    """Return when the artifact expires: `expire_in` as in CI files (`1 week`, `never`, seconds), or else the
+    setting."""
     seconds = context.settings(request).artifacts_expire_in
     try:
         if expire_in:

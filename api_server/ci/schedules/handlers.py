@@ -65,7 +65,8 @@ def administers(request: web.Request, project: Project, schedule: Schedule) -> b
 
 
 def full_ref(request: web.Request, project: Project, ref: str) -> str:
-    """Return the full name of a branch or tag, which need not exist yet. Raises 400 for the name of a branch and a tag."""
+    """Return the full name of a branch or tag, which need not exist yet. Raises 400 for the name of a branch and a
+    tag."""
     try:
         found = repository.resolve_ref(repositories(request), project.id, ref)
     except AmbiguousNameError:

@@ -65,7 +65,8 @@ async def fired_by(request: web.Request, wanted: FireTrigger) -> TriggerUse:
 async def given_variables(
     request: web.Request, project: Project, given: dict[str, str]
 ) -> tuple[Variable, ...]:
-    """Return the variables that were given, and the whole request as a file. Raises 400 where the user may give none."""
+    """Return the variables that were given, and the whole request as a file. Raises 400 where the user may give
+    none."""
     if given and not project.takes_variables:
         raise NotAllowed(REFUSAL)
     return (*(Variable(key, value) for key, value in given.items()), await _payload(request))

@@ -188,7 +188,8 @@ APPLICABLE_IN_ORDER = Query(weakest_first(APPLICABLE), SealedVariable)
 async def applicable(
     database: Executor, project_id: int, *, protected: bool, environment: str | None = None
 ) -> list[SealedVariable]:
-    """Return what jobs of the project get, weakest first; `protected` says whether their ref is. Raises `TooManyBytes`."""
+    """Return what jobs of the project get, weakest first; `protected` says whether their ref is. Raises
+    `TooManyBytes`."""
     return checked(
         await database.rows(
             APPLICABLE_IN_ORDER, project_id=project_id, protected=protected, environment=environment
