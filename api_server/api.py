@@ -1,11 +1,10 @@
 """Everything below /api/v4: the routes of each resource, in the order in which their paths are tried."""
 
-from api_server.accounts.emails.handlers import routes as emails
-from api_server.accounts.member_roles.handlers import routes as member_roles
-from api_server.accounts.settings.handlers import routes as settings_routes
-from api_server.accounts.tokens.handlers import routes as tokens
-from api_server.accounts.users.handlers import routes as users
-from api_server.accounts.version import routes as version
+from api_server.accounts.instance_handlers import routes as settings_routes
+from api_server.accounts.instance_handlers import version_routes as version
+from api_server.accounts.member_role_handlers import routes as member_roles
+from api_server.accounts.token_handlers import routes as tokens
+from api_server.accounts.user_handlers import routes as users
 from api_server.audit.handlers import routes as audit
 from api_server.ci.agents.handlers import routes as agents
 from api_server.ci.commit_statuses.handlers import routes as commit_statuses
@@ -62,7 +61,6 @@ from api_server.status_checks.service_handlers import routes as status_checks
 
 ROUTES = [
     users,
-    emails,
     tokens,
     groups,
     projects,

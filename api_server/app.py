@@ -10,12 +10,9 @@ from aiohttp import web
 from cachetools import LRUCache
 from prometheus_client import CollectorRegistry
 
-from api_server.accounts.emails import confirmation
-from api_server.accounts.passwords import resets
-from api_server.accounts.settings import values as instance_settings
-from api_server.accounts.settings.outbound_policy import outbound_policy
-from api_server.accounts.users import root
-from api_server.accounts.users.accounts import USER_LISTENERS
+from api_server.accounts import emails, instance_settings, passwords, users
+from api_server.accounts.instance_settings import outbound_policy
+from api_server.accounts.users import USER_LISTENERS
 from api_server.api import ROUTES
 from api_server.audit import tasks as audit_tasks
 from api_server.ci.agents import tasks as agent_tasks
@@ -241,8 +238,8 @@ def _add_tasks(app: web.Application) -> None:
     audit_tasks.setup(app)
     mail.setup(app)
     mail_rates.setup(app)
-    confirmation.setup(app)
-    resets.setup(app)
+    emails.setup(app)
+    passwords.setup(app)
     invitation_tasks.setup(app)
     pushes.setup(app)
     push_options.setup(app)
@@ -298,7 +295,7 @@ async def _edges(app: web.Application) -> AsyncIterator[None]:
 
 
 async def _administrator(app: web.Application) -> AsyncIterator[None]:
-    await root.ensure_administrator(app, app[SETTINGS].root_token)
+    await users.ensure_administrator(app, app[SETTINGS].root_token)
     yield
 
 

@@ -5,7 +5,7 @@ import os
 
 import attrs
 
-from api_server.accounts.member_roles import rules as member_roles
+from api_server.accounts import member_roles
 from api_server.invitations import mails, queries
 from api_server.invitations.invitation import Invitation
 from api_server.invitations.queries import KnownUser

@@ -6,7 +6,7 @@ from typing import Annotated
 import attrs
 from aiohttp import web
 
-from api_server.accounts.member_roles.handlers import CUSTOM_ROLES
+from api_server.accounts.member_role_handlers import CUSTOM_ROLES
 from api_server.invitations import changes, queries, recipients
 from api_server.invitations.changes import Means, Offer
 from api_server.namespaces.groups.access import group

@@ -2,7 +2,7 @@
 
 from aiohttp import web
 
-from api_server.accounts.users.accounts import USER_LISTENERS, UserEvent
+from api_server.accounts.users import USER_LISTENERS, UserEvent
 from api_server.namespaces import namespace_queries, path_queries, paths, removal
 from api_server.namespaces import personal_queries as queries
 from api_server.state.database import Transaction

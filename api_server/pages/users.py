@@ -3,7 +3,7 @@
 import orjson
 from aiohttp import web
 
-from api_server.accounts.users import queries
+from api_server.accounts import user_queries
 from api_server.namespaces import personal_queries
 from api_server.namespaces.projects import list_queries
 from api_server.pages import page
@@ -39,7 +39,7 @@ async def show_user(request: web.Request, who: Visitor, wanted: Paginated, usern
         request,
         who,
         "user.html",
-        user=orjson.loads(await queries.show_user(database, namespace.owner_id, "user")),
+        user=orjson.loads(await user_queries.show_user(database, namespace.owner_id, "user")),
         own=own,
         projects=orjson.loads(projects.body),
         pages=pager(request, part, projects),

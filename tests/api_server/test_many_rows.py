@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from api_server.accounts.users import queries as users
+from api_server.accounts import user_queries
 from api_server.ci.runners import queries as runners
 from api_server.merge_requests.lists import queries as merge_requests
 from api_server.merge_requests.lists.parameters import ListOfAll, filters_of
@@ -152,7 +152,7 @@ CHEAP: dict[str, tuple[str, Read]] = {
     ),
     "users by a part of their names": (
         "users",
-        lambda d, _, __: users.list_users(
+        lambda d, _, __: user_queries.list_users(
             d,
             Page(),
             for_administrator=True,
@@ -192,7 +192,7 @@ async def test_the_index_is_asked_for_the_beginning_of_a_long_text_only(many: Da
     explaining = Explaining(many)
     values: dict[str, Any] = {"for_administrator": True, "username": None, "active": False, "blocked": False}
     long = "many-1777" + "".join(map(chr, range(0x4E00, 0x4E00 + 5_000)))
-    assert (await users.list_users(explaining, Page(), **values, bots=None, search=long)).body == "[]"
+    assert (await user_queries.list_users(explaining, Page(), **values, bots=None, search=long)).body == "[]"
     asked_for = re.findall(r"@> '{([^}]*)}'", explaining.plan)
     assert {len(texts.split(",")) for texts in asked_for} == {62}
 

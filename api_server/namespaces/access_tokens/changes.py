@@ -7,12 +7,11 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from api_server.accounts.tokens import changes as tokens
-from api_server.accounts.tokens.changes import Issued, NewToken
-from api_server.accounts.tokens.queries import revoke_token
-from api_server.accounts.users import accounts, bot_queries
-from api_server.accounts.users import queries as users
-from api_server.accounts.users.accounts import NewUser
+from api_server.accounts import tokens, user_queries
+from api_server.accounts import users as accounts
+from api_server.accounts.token_queries import revoke_token
+from api_server.accounts.tokens import Issued, NewToken
+from api_server.accounts.users import NewUser
 from api_server.namespaces.access_tokens import queries
 from api_server.namespaces.access_tokens.queries import Token
 from api_server.namespaces.members import changes as members
@@ -43,7 +42,7 @@ class Wanted:
 
 async def create(app: App, transaction: Transaction, source: Source, wanted: Wanted, author: Author) -> str:
     """The entity with the token's text. Raises 400 as GitLab words it: the bot has no greater role than its maker."""
-    if await bot_queries.is_bot(transaction, author.id):
+    if await user_queries.is_bot(transaction, author.id):
         raise bad_request(f"User does not have permission to create {source.kind} access token")
     if wanted.level > source.role:
         raise bad_request("Access level of the token contains permissions not held by the creating user")
@@ -82,7 +81,7 @@ async def _make_bot(
         bot_namespace_id=source.place["namespace_id"],
     )
     bot_id = await accounts.create(app, transaction, bot, author)
-    user = await users.find_user(transaction, bot_id)
+    user = await user_queries.find_user(transaction, bot_id)
     if user is None:
         raise NotFound
     await members.admit(transaction, source, user, wanted.level, author)

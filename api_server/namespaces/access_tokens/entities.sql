@@ -8,7 +8,7 @@
 
 -- name: token
 SELECT page.id, page.position, json_build_object(
-    -- include: keys
+    -- include: token_keys
     ,
     -- include: bot_keys
 ) AS entity
@@ -16,7 +16,7 @@ FROM page
 
 -- name: new_token
 SELECT page.id, page.position, json_build_object(
-    -- include: keys
+    -- include: token_keys
     ,
     -- include: bot_keys
     , 'token', %(token)s::text

@@ -6,9 +6,9 @@ from typing import Literal
 import attrs
 from aiohttp import web
 
-from api_server.accounts.tokens.handlers import TokenFilters
-from api_server.accounts.tokens.unsupported import OfTokenLists
-from api_server.accounts.users import bot_queries
+from api_server.accounts import user_queries
+from api_server.accounts.token_handlers import TokenFilters
+from api_server.accounts.unsupported_tokens import OfTokenLists
 from api_server.namespaces.access_tokens import changes, queries
 from api_server.namespaces.access_tokens.queries import Token
 from api_server.namespaces.groups.access import group
@@ -159,7 +159,7 @@ async def rotate_own_access_token(
     """The token that the request is made with; 405 for people's, 401 for one of another place."""
     who, source = caller(request), source_of(found)
     async with context.database(request).transaction() as transaction:
-        if not await bot_queries.is_bot(transaction, who.user_id):
+        if not await user_queries.is_bot(transaction, who.user_id):
             raise ApiError(405, {"message": "405 Method Not Allowed"})
         token = await queries.find_token(transaction, who.token_id or 0, source.place)
         if token is None:
@@ -181,7 +181,7 @@ async def rotate_access_token(
     one of another bot."""
     source = source_of(found)
     async with context.database(request).transaction() as transaction:
-        if await bot_queries.is_bot(transaction, caller(request).user_id):
+        if await user_queries.is_bot(transaction, caller(request).user_id):
             raise forbidden()
         token = await _found(transaction, source, wanted.token_id)
         made = await changes.rotate(transaction, source, token, wanted.expires_at, author(request))

@@ -2,9 +2,9 @@
 
 import attrs
 
-from api_server.accounts.tokens.queries import ENTITIES as TOKENS
-from api_server.accounts.tokens.queries import FILTERS, ORDERS, TOKEN
-from api_server.accounts.tokens.queries import Token as BotToken
+from api_server.accounts.token_queries import ENTITIES as TOKENS
+from api_server.accounts.token_queries import FILTERS, ORDERS, TOKEN
+from api_server.accounts.token_queries import Token as BotToken
 from api_server.namespaces.members.sources import Place
 from api_server.state.database import Executor, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql

@@ -2,7 +2,7 @@
 
 from aiohttp import web
 
-from api_server.accounts.users import accounts, bot_queries
+from api_server.accounts import user_queries, users
 from api_server.state.audit_trail import SYSTEM
 from api_server.state.queue import QUEUE
 from api_server.web.context import DATABASE
@@ -12,8 +12,8 @@ KEPT_DAYS = 30
 
 def setup(app: web.Application) -> None:
     async def remove_bots_without_tokens() -> None:
-        for bot in await bot_queries.without_tokens(app[DATABASE], KEPT_DAYS):
+        for bot in await user_queries.bots_without_tokens(app[DATABASE], KEPT_DAYS):
             async with app[DATABASE].transaction() as transaction:
-                await accounts.delete(app, transaction, bot.id, SYSTEM)
+                await users.delete(app, transaction, bot.id, SYSTEM)
 
     app[QUEUE].add_periodic("remove_bots_without_tokens", "17 3 * * *", remove_bots_without_tokens)

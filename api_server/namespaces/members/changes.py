@@ -4,9 +4,7 @@ import datetime
 from collections.abc import Sequence
 from typing import Protocol
 
-from api_server.accounts.member_roles import rules as member_roles
-from api_server.accounts.users import bot_queries
-from api_server.accounts.users import queries as users
+from api_server.accounts import member_roles, user_queries
 from api_server.namespaces import membership_queries
 from api_server.namespaces.members import ending, queries, rules
 from api_server.namespaces.members.queries import Member
@@ -43,7 +41,7 @@ async def add(
     member_role_id: int | None = None,
 ) -> int:
     """The id of the new membership of `user`. Raises 400, 403 and 409; the transaction stays usable."""
-    if await bot_queries.is_bot(transaction, user.id):
+    if await user_queries.is_bot(transaction, user.id):
         raise invalid({"user": ["project bots cannot be added to other groups / projects"]})
     return await admit(
         transaction,
@@ -116,7 +114,7 @@ async def add_several(
         raise bad_request(f"Too many users specified (limit is {MOST_USERS})")
     problems: dict[str, str] = {}
     for user_id in user_ids:
-        user = await users.find_user(transaction, user_id)
+        user = await user_queries.find_user(transaction, user_id)
         if user is None:
             problems[str(user_id)] = "404 User Not Found"
             continue

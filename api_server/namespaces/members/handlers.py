@@ -5,7 +5,7 @@ import datetime
 import attrs
 from aiohttp import web
 
-from api_server.accounts.users import queries as users
+from api_server.accounts import user_queries
 from api_server.namespaces.groups.access import group
 from api_server.namespaces.groups.group import Group
 from api_server.namespaces.members import changes, queries, unsupported
@@ -115,9 +115,9 @@ async def add_members(request: web.Request, wanted: AddMember, found: Group | Pr
         return await _added_several(request, source, wanted, wanted.user_id)
     async with context.database(request).transaction() as transaction:
         if wanted.user_id:
-            user = await users.find_user(transaction, wanted.user_id[0])
+            user = await user_queries.find_user(transaction, wanted.user_id[0])
         else:
-            user = await users.find_user_by_username(transaction, wanted.username or "")
+            user = await user_queries.find_user_by_username(transaction, wanted.username or "")
         if user is None:
             raise not_found("User")
         member_id = await changes.add(

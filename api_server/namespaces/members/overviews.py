@@ -5,8 +5,8 @@ from typing import Literal
 import attrs
 from aiohttp import web
 
-from api_server.accounts.users.lookup import existing_user
-from api_server.accounts.users.queries import SEARCH
+from api_server.accounts.user_queries import SEARCH
+from api_server.accounts.users import existing_user
 from api_server.namespaces.members.overview_queries import MEMBERSHIPS, USERS
 from api_server.namespaces.members.sources import source_of
 from api_server.namespaces.projects.access import project

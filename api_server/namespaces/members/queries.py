@@ -8,7 +8,7 @@ import datetime
 
 import attrs
 
-from api_server.accounts.users.queries import SEARCH
+from api_server.accounts.user_queries import SEARCH
 from api_server.state.database import Executor, Transaction
 from api_server.state.errors import NotFound
 from api_server.state.listing import Listed, Listing, Page, one, read_sql

@@ -2,7 +2,7 @@
 
 from aiohttp import web
 
-from api_server.accounts.users.accounts import USER_LISTENERS, UserEvent
+from api_server.accounts.users import USER_LISTENERS, UserEvent
 from api_server.namespaces import removal
 from api_server.namespaces.members import ending, queries
 from api_server.state.database import Transaction

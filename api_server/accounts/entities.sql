@@ -97,3 +97,38 @@ SELECT page.id, page.position, json_joined(json_build_object(
     'sign_in_count', page.sign_in_count
 )) AS entity
 FROM page
+-- name: email
+SELECT page.id, page.position, json_build_object(
+    'id', page.id,
+    'email', page.email,
+    'confirmed_at', iso8601(page.confirmed_at)
+) AS entity
+FROM page
+-- name: member_role
+SELECT page.id, page.position, member_role(member_roles) AS entity
+FROM page JOIN member_roles ON member_roles.id = page.id
+-- name: token_keys
+-- Of a row called page.
+'id', page.id,
+'name', page.name,
+'revoked', page.revoked,
+'created_at', iso8601(page.created_at),
+'description', page.description,
+'scopes', page.scopes,
+'user_id', page.user_id,
+'last_used_at', iso8601(page.last_used_at),
+'active', NOT (page.revoked OR has_expired(page.expires_at, %(now)s)),
+'expires_at', page.expires_at
+
+-- name: token
+SELECT page.id, page.position, json_build_object(
+    -- include: token_keys
+) AS entity
+FROM page
+
+-- name: new_token
+SELECT page.id, page.position, json_build_object(
+    -- include: token_keys
+    , 'token', %(token)s::text
+) AS entity
+FROM page

@@ -1,4 +1,4 @@
-"""What making, changing and removing an account means, each in the caller's transaction."""
+"""Accounts of people and bots: how they are made, changed and removed; and the first administrator, `root`."""
 
 import functools
 import os
@@ -8,20 +8,48 @@ from typing import Any, Literal
 import attrs
 from aiohttp import web
 
-from api_server.accounts import address_queries as addresses
-from api_server.accounts import path_rules
-from api_server.accounts.settings.values import MAX_INTEGER
-from api_server.accounts.users import bots, queries
-from api_server.accounts.users.lookup import existing_user
-from api_server.accounts.users.queries import User
+from api_server.accounts import email_queries, path_rules, user_queries
+from api_server.accounts.instance_settings import MAX_INTEGER
+from api_server.accounts.user_queries import User
 from api_server.outbound.mail.letters import is_address
+from api_server.settings import Settings
 from api_server.state import audit_trail, secrets
-from api_server.state.audit_trail import Author
-from api_server.state.database import Transaction
+from api_server.state.audit_trail import SYSTEM, Author, Entity
+from api_server.state.database import Executor, Transaction
 from api_server.state.errors import Conflict
 from api_server.state.secrets import Vault
-from api_server.web.context import VAULT, App
-from api_server.web.errors import ApiError, check_present, conflict, invalid
+from api_server.web.context import DATABASE, VAULT, App
+from api_server.web.errors import ApiError, check_present, conflict, invalid, not_found
+from common.lifecycle import Change
+
+
+async def existing_user(database: Executor, user_id: int) -> User:
+    """Return the user with that id. Raises 404."""
+    user = await user_queries.find_user(database, user_id)
+    if user is None:
+        raise not_found("User")
+    return user
+
+
+async def retire_bots(
+    transaction: Transaction,
+    author: Author,
+    *,
+    user_id: int | None = None,
+    project_id: int | None = None,
+    namespace_id: int | None = None,
+) -> None:
+    """Removes a bot, or those of a project, or those of a group and of all groups below it. Their tokens open nothing
+    any more; what they have made, and the trail, go on naming them."""
+    for bot in await user_queries.retire_bots(transaction, user_id, project_id, namespace_id):
+        await audit_trail.record(
+            transaction,
+            "user_destroyed",
+            author=author,
+            entity=Entity(type="User", id=bot.id, path=bot.username),
+            message="User destroyed",
+        )
+
 
 _WITH_THEIR_OWN_EVENT = frozenset({"email", "admin", "password_hash"})
 _EMAIL_TAKEN = "Email has already been taken"
@@ -46,7 +74,7 @@ class NewUser:
     website_url: str | None = None
     organization: str | None = None
     job_title: str | None = None
-    #: One that the access tokens of a project or a group sign in as (`bots.py`).
+    #: One that the access tokens of a project or a group sign in as.
     bot: bool = False
     bot_project_id: int | None = None
     bot_namespace_id: int | None = None
@@ -88,11 +116,11 @@ async def create(app: App, transaction: Transaction, user: NewUser, author: Auth
     """The id of the new account. Raises 400 and 409 as GitLab words them."""
     if problems := _problems(username=user.username, email=user.email, projects_limit=user.projects_limit):
         raise invalid(problems)
-    if await addresses.users_of(transaction, user.email):
+    if await email_queries.users_of(transaction, user.email):
         raise conflict(_EMAIL_TAKEN)
     seed, token = _static_object_token(app[VAULT])
     try:
-        user_id = await queries.create_user(
+        user_id = await user_queries.create_user(
             transaction,
             **attrs.asdict(user),
             static_object_seed=seed,
@@ -117,11 +145,11 @@ async def update(app: App, transaction: Transaction, user_id: int, author: Autho
     if problems := _problems(**{name: values[name] for name in ("username", "email", "projects_limit")}):
         raise invalid(problems)
     if values["email"] is not None:
-        if await addresses.users_of(transaction, values["email"]) - {user_id}:
+        if await email_queries.users_of(transaction, values["email"]) - {user_id}:
             raise conflict(_EMAIL_TAKEN)
-        await addresses.remove_as_secondary(transaction, user_id, values["email"])
+        await email_queries.remove_as_secondary(transaction, user_id, values["email"])
     try:
-        await queries.update_user(transaction, user_id, **values)
+        await user_queries.update_user(transaction, user_id, **values)
         after = attrs.evolve(
             before, username=values["username"] or before.username, name=values["name"] or before.name
         )
@@ -167,9 +195,9 @@ async def delete(
     user = await existing_user(transaction, user_id)
     await _tell(app, transaction, attrs.evolve(_event("removed", user, author), hard=hard))
     if user.bot:
-        await bots.retire(transaction, author, user_id=user_id)
+        await retire_bots(transaction, author, user_id=user_id)
         return
-    await queries.delete_user(transaction, user_id)
+    await user_queries.delete_user(transaction, user_id)
     await audit_trail.record(
         transaction, "user_destroyed", author=author, entity=user.entity, message="User destroyed"
     )
@@ -180,7 +208,7 @@ async def set_state(
 ) -> bool:
     """Whether that was a change. Raises 404."""
     user = await existing_user(transaction, user_id)
-    changed = await queries.set_state(transaction, user_id, state)
+    changed = await user_queries.set_state(transaction, user_id, state)
     if changed:
         verb = "blocked" if state == "blocked" else "unblocked"
         if state == "blocked":
@@ -197,7 +225,7 @@ async def new_static_object_token(
     """The user's new static-object token; the old one is no longer valid."""
     user = await existing_user(transaction, user_id)
     seed, token = _static_object_token(vault)
-    await queries.set_static_object_token(transaction, user_id, seed, secrets.digest(token))
+    await user_queries.set_static_object_token(transaction, user_id, seed, secrets.digest(token))
     await audit_trail.record(
         transaction,
         "static_object_token_rotated",
@@ -226,3 +254,43 @@ def _problems(*, username: str | None, email: str | None, projects_limit: int | 
 
 def _conflict(taken: Conflict) -> ApiError:
     return conflict(_EMAIL_TAKEN if taken.constraint == "users_email" else "Username has already been taken")
+
+
+#: The preset token may do whatever there is, also with another user's rights (`Sudo`).
+PRESET_SCOPES = ["api", "sudo"]
+
+
+async def ensure_administrator(app: App, token: str) -> None:
+    """Makes `root` where it does not exist; a preset `token` takes the place of the one that was preset before."""
+    async with app[DATABASE].transaction() as transaction:
+        await user_queries.hold_start(transaction)
+        user = await user_queries.find_user_by_username(transaction, "root")
+        if user is None:
+            new = NewUser(
+                username="root", name="Administrator", email="root@localhost", confirmed=True, admin=True
+            )
+            user_id = await create(app, transaction, new, SYSTEM)
+        else:
+            user_id = user.id
+        if not token:
+            return
+        changed = await user_queries.replace_preset_token(
+            transaction, user_id, secrets.digest(token), PRESET_SCOPES
+        )
+        if changed is not None:
+            await audit_trail.record(
+                transaction,
+                "personal_access_token_created",
+                author=SYSTEM,
+                entity=Entity(type="User", id=user_id, path="root"),
+                message=f"Created personal access token with id {changed}",
+            )
+
+
+def preset_token(app: web.Application, fresh: Settings) -> Change:
+    """The token that `fresh` presets takes the place of the one before, in a running server."""
+
+    async def change() -> None:
+        await ensure_administrator(app, fresh.root_token)
+
+    return change

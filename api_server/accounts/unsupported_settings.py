@@ -1,7 +1,6 @@
 """Settings of the instance that GitLab knows and this service has no use for (`web/unsupported.py`), by their types.
 
-What they are about is not there, or is a setting of the process (`docs/settings.md`).
-"""
+What they are about is not there, or is a setting of the process (`docs/settings.md`)."""
 
 from typing import Any, Literal
 

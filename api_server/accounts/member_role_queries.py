@@ -6,7 +6,7 @@ from api_server.state.database import Executor, Shown, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
 from api_server.state.statements import Query
 
-_ENTITY = read_sql("api_server.accounts.member_roles")["member_role"]
+_ENTITY = read_sql("api_server.accounts")["member_role"]
 
 LISTING = Listing(_ENTITY, "SELECT member_roles.* FROM member_roles")
 

@@ -8,7 +8,7 @@ from api_server.state.database import Executor, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
 from api_server.state.statements import Query
 
-ENTITIES = read_sql("api_server.accounts.tokens")
+ENTITIES = read_sql("api_server.accounts")
 
 FILTERS = """
     (%(revoked)s::boolean IS NULL OR tokens.revoked = %(revoked)s)

@@ -1,12 +1,11 @@
 """`/member_roles` (supporting resource): the custom roles that invitations may name (endpoint 31).
 
-A custom role is a name for a level; abilities beyond its level are not among what this service knows.
-"""
+A custom role is a name for a level; abilities beyond its level are not among what this service knows."""
 
 import attrs
 from aiohttp import web
 
-from api_server.accounts.member_roles import changes, queries, unsupported
+from api_server.accounts import member_role_queries, member_roles, unsupported_member_roles
 from api_server.web import context
 from api_server.web.access import ADMINISTRATOR, Role
 from api_server.web.answers import json_text, no_content
@@ -35,14 +34,18 @@ class RoleId:
 
 @routes.get("/member_roles", access=ADMINISTRATOR, feature=CUSTOM_ROLES)
 async def list_roles(request: web.Request, wanted: Paginated) -> web.Response:
-    page = wanted_page(wanted, queries.LISTING)
-    return await paginated(request, page, await queries.list_roles(context.database(request), page))
+    page = wanted_page(wanted, member_role_queries.LISTING)
+    return await paginated(
+        request, page, await member_role_queries.list_roles(context.database(request), page)
+    )
 
 
-@routes.post("/member_roles", access=ADMINISTRATOR, feature=CUSTOM_ROLES, ignores=unsupported.OfRoles)
+@routes.post(
+    "/member_roles", access=ADMINISTRATOR, feature=CUSTOM_ROLES, ignores=unsupported_member_roles.OfRoles
+)
 async def create_role(request: web.Request, wanted: CreateRole) -> web.Response:
     async with context.database(request).transaction() as transaction:
-        made = await changes.create(
+        made = await member_roles.create(
             transaction, wanted.name, wanted.base_access_level, wanted.description, author(request)
         )
     return json_text(made, status=201)
@@ -52,5 +55,5 @@ async def create_role(request: web.Request, wanted: CreateRole) -> web.Response:
 async def delete_role(request: web.Request, wanted: RoleId) -> web.Response:
     """Only one that nobody carries, and nobody is invited with."""
     async with context.database(request).transaction() as transaction:
-        await changes.delete(transaction, wanted.id, author(request))
+        await member_roles.delete(transaction, wanted.id, author(request))
     return no_content()

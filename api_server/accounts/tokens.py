@@ -1,12 +1,11 @@
-"""What making, revoking and rotating a personal access token means, each in the caller's transaction."""
+"""Personal access tokens: how they are made, revoked and rotated, each in the caller's transaction."""
 
 import datetime
 
 import attrs
 
-from api_server.accounts.tokens import queries
-from api_server.accounts.tokens.queries import Token
-from api_server.accounts.users import accounts
+from api_server.accounts import token_queries, users
+from api_server.accounts.token_queries import Token
 from api_server.state import audit_trail, secrets
 from api_server.state.audit_trail import Author, Entity
 from api_server.state.database import Transaction
@@ -39,7 +38,7 @@ class Issued:
 async def issue(transaction: Transaction, new: NewToken) -> Issued:
     """Whoever calls this records it."""
     text = secrets.new_token(secrets.PERSONAL_ACCESS_TOKEN)
-    token_id = await queries.create_token(transaction, **attrs.asdict(new), digest=secrets.digest(text))
+    token_id = await token_queries.create_token(transaction, **attrs.asdict(new), digest=secrets.digest(text))
     return Issued(token_id, text)
 
 
@@ -49,15 +48,15 @@ async def create(
     """The entity with the token's text."""
     created = await issue(transaction, new)
     await _record(transaction, "created", author, created.id, new.user_id, username, user_name)
-    return await queries.show_new_token(transaction, created.id, created.text)
+    return await token_queries.show_new_token(transaction, created.id, created.text)
 
 
 async def revoke(app: App, transaction: Transaction, token: Token, author: Author) -> None:
     """Revoking twice changes nothing. A bot goes with its last token."""
-    if await queries.revoke_token(transaction, token.id):
+    if await token_queries.revoke_token(transaction, token.id):
         await _record_of(transaction, "revoked", author, token)
-        if token.bot and not await queries.has_token(transaction, token.user_id):
-            await accounts.delete(app, transaction, token.user_id, author)
+        if token.bot and not await token_queries.has_token(transaction, token.user_id):
+            await users.delete(app, transaction, token.user_id, author)
 
 
 async def rotate(
@@ -67,14 +66,14 @@ async def rotate(
     successor = await succeed(transaction, token, expires_at)
     await _record_of(transaction, "revoked", author, token)
     await _record_of(transaction, "created", author, attrs.evolve(token, id=successor.id))
-    return await queries.show_new_token(transaction, successor.id, successor.text)
+    return await token_queries.show_new_token(transaction, successor.id, successor.text)
 
 
 async def succeed(transaction: Transaction, token: Token, expires_at: datetime.date | None) -> Issued:
     """As `rotate`; whoever calls this records both."""
     if token.expired:
         raise bad_request("Token is expired")
-    if not await queries.revoke_token(transaction, token.id):
+    if not await token_queries.revoke_token(transaction, token.id):
         raise bad_request("Token already revoked")
     successor = NewToken(
         user_id=token.user_id,

@@ -1,4 +1,4 @@
-"""Statements about users."""
+"""Statements about users: people, bots, and the administrator of a starting process."""
 
 from typing import Any, Literal, get_args
 
@@ -10,7 +10,7 @@ from api_server.state.listing import Listed, Listing, Page, one, read_sql
 from api_server.state.searching import Search
 from api_server.state.statements import Query, Statement
 
-_ENTITIES = read_sql("api_server.accounts.users")
+_ENTITIES = read_sql("api_server.accounts")
 _ORDERS = {
     "name": "name",
     "username": "username",
@@ -192,3 +192,98 @@ SET_STATIC_OBJECT_TOKEN = """
 
 async def set_static_object_token(transaction: Transaction, user_id: int, seed: bytes, digest: bytes) -> None:
     await transaction.run(SET_STATIC_OBJECT_TOKEN, id=user_id, seed=seed, digest=digest)
+
+
+IS_BOT = """
+    SELECT users.bot FROM users WHERE users.id = %(id)s
+"""
+
+
+async def is_bot(database: Executor, user_id: int) -> bool:
+    return bool(await database.value(IS_BOT, id=user_id))
+
+
+@attrs.frozen
+class Bot:
+    id: int
+    username: str
+
+
+RETIRE_BOTS = Query(
+    """
+    WITH retired AS (
+        UPDATE users SET state = 'deactivated', bot_project_id = NULL, bot_namespace_id = NULL, updated_at = %(now)s
+        WHERE users.bot AND users.state <> 'deactivated' AND (users.id = %(user_id)s::bigint
+            OR users.bot_project_id = %(project_id)s::bigint
+            OR users.bot_namespace_id = ANY (ARRAY(
+                SELECT namespaces.id FROM namespaces WHERE namespaces.lineage @> ARRAY[%(namespace_id)s::bigint])))
+        RETURNING users.id, users.username
+    ), ended AS (
+        UPDATE personal_access_tokens SET revoked = true
+        WHERE user_id IN (SELECT retired.id FROM retired) AND NOT revoked
+    ), left_behind AS (
+        DELETE FROM members WHERE members.user_id IN (SELECT retired.id FROM retired)
+    )
+    SELECT retired.id, retired.username FROM retired ORDER BY retired.id
+    """,
+    Bot,
+)
+
+
+async def retire_bots(
+    transaction: Transaction, user_id: int | None, project_id: int | None, namespace_id: int | None
+) -> list[Bot]:
+    """Ends their tokens and memberships (what they have made may be elsewhere by now), and gives the bots."""
+    return await transaction.rows(
+        RETIRE_BOTS, user_id=user_id, project_id=project_id, namespace_id=namespace_id
+    )
+
+
+BOTS_WITHOUT_TOKENS = Query(
+    """
+    SELECT users.id, users.username FROM users
+    WHERE users.bot AND users.state <> 'deactivated' AND NOT EXISTS (
+        SELECT FROM personal_access_tokens tokens
+        WHERE tokens.user_id = users.id AND NOT tokens.revoked
+            AND NOT has_expired(tokens.expires_at + %(days)s::int, %(now)s))
+    ORDER BY users.id LIMIT 1000
+    """,
+    Bot,
+)
+
+
+async def bots_without_tokens(database: Executor, days: int) -> list[Bot]:
+    """Bots whose tokens have all been revoked, or have expired that many days ago; a thousand at most."""
+    return await database.rows(BOTS_WITHOUT_TOKENS, days=days)
+
+
+LOCK_START = """
+    SELECT pg_advisory_xact_lock(4242)
+"""
+
+
+async def hold_start(transaction: Transaction) -> None:
+    """One starting process at a time."""
+    await transaction.run(LOCK_START)
+
+
+REPLACE_PRESET_TOKEN = """
+    WITH ended AS (
+        UPDATE personal_access_tokens SET revoked = true
+        WHERE user_id = %(user_id)s AND name = 'preset' AND digest <> %(digest)s
+    )
+    INSERT INTO personal_access_tokens (user_id, name, description, digest, scopes, created_at)
+    VALUES (%(user_id)s, 'preset', 'Set by the operator', %(digest)s, %(scopes)s, %(now)s)
+    ON CONFLICT (digest) DO UPDATE SET revoked = false WHERE personal_access_tokens.revoked
+    RETURNING id
+"""
+
+
+async def replace_preset_token(
+    transaction: Transaction, user_id: int, digest: bytes, scopes: list[str]
+) -> int | None:
+    """The token's id; None where it is valid already."""
+    token_id: int | None = await transaction.value(
+        REPLACE_PRESET_TOKEN, user_id=user_id, digest=digest, scopes=scopes
+    )
+    return token_id

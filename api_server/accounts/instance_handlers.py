@@ -1,15 +1,17 @@
-"""`/application/settings` (decision D1, and the settings of static objects)."""
+"""`/application/settings` (decision D1, settings of static objects), `/version`, `/metadata` (supporting resources)."""
 
+from importlib import metadata
 from typing import Any
 
 import attrs
 from aiohttp import web
 
-from api_server.accounts.settings import changes, queries, unsupported, values
+from api_server.accounts import instance_queries, instance_settings, unsupported_settings
 from api_server.state.database import Executor
 from api_server.web import context
-from api_server.web.access import ADMINISTRATOR
+from api_server.web.access import ADMINISTRATOR, SIGNED_IN
 from api_server.web.answers import json_value
+from api_server.web.auth import READ_USER_SCOPES
 from api_server.web.authorship import author
 from api_server.web.errors import invalid
 from api_server.web.params import UNSET, CommaList, Unset
@@ -42,13 +44,16 @@ async def show_settings(request: web.Request) -> web.Response:
 
 
 @routes.put(
-    "/application/settings", access=ADMINISTRATOR, ignores=unsupported.OfSettings, never_throttled=True
+    "/application/settings",
+    access=ADMINISTRATOR,
+    ignores=unsupported_settings.OfSettings,
+    never_throttled=True,
 )
 async def update_settings(request: web.Request, wanted: UpdateSettings) -> web.Response:
     """Changes what is sent; blank texts unset. The external storage needs its URL and its token together."""
-    unset = values.defaults(context.settings(request))
+    unset = instance_settings.defaults(context.settings(request))
     async with context.database(request).transaction() as transaction:
-        if problems := await changes.update(
+        if problems := await instance_settings.update(
             transaction, context.vault(request), unset, _sent(wanted), author(request)
         ):
             raise invalid(problems)
@@ -62,6 +67,28 @@ def _sent(wanted: UpdateSettings) -> dict[str, Any]:
 
 
 async def _shown(request: web.Request, database: Executor) -> dict[str, Any]:
-    stored = await queries.read_settings(database)
-    shown = values.opened(stored, context.vault(request), values.defaults(context.settings(request)))
+    stored = await instance_queries.read_settings(database)
+    shown = instance_settings.opened(
+        stored, context.vault(request), instance_settings.defaults(context.settings(request))
+    )
     return {"id": 1, "created_at": stored.created_at, "updated_at": stored.updated_at} | attrs.asdict(shown)
+
+
+version_routes = Routes()
+
+_REVISION = f"forgelet {metadata.version('forgelet')}"
+
+
+@version_routes.get("/version", access=SIGNED_IN, scopes=READ_USER_SCOPES)
+@version_routes.get("/metadata", access=SIGNED_IN, scopes=READ_USER_SCOPES)
+async def show_version(request: web.Request) -> web.Response:
+    """Clients leave out what an older GitLab could not do, so the version is GitLab's; forgelet's is the revision."""
+    settings = context.settings(request)
+    return json_value(
+        {
+            "version": settings.dialect,
+            "revision": _REVISION,
+            "kas": {"enabled": False, "externalUrl": None, "externalK8sProxyUrl": None, "version": None},
+            "enterprise": settings.tier != "free",
+        }
+    )

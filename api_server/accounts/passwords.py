@@ -1,5 +1,5 @@
-"""Mails with a link to set a password, which is good for one use, for two days, until the next one is mailed, and as
-long as account, address and password are as they were.
+"""What a password may be, and mails with a link to set one, which is good for one use, for two days, until the next one
+is mailed, and as long as account, address and password are as they were.
 
 Nobody learns from asking whether an address is an account's: what is asked for is queued, whatever it is, and looked up
 by the queue. The token in the link is drawn when the mail is sent; only its digest is ever stored.
@@ -9,8 +9,8 @@ import datetime
 
 from aiohttp import web
 
-from api_server.accounts.passwords import queries
-from api_server.accounts.passwords.queries import Account
+from api_server.accounts import password_queries
+from api_server.accounts.password_queries import Account
 from api_server.outbound.mail import rates
 from api_server.outbound.mail.delivery import ATTEMPTS, send
 from api_server.outbound.mail.letters import Letter, is_address
@@ -22,13 +22,27 @@ from api_server.state.queue import QUEUE, enqueue
 from api_server.state.secrets import PASSWORD_RESET_TOKEN, digest, new_token
 from api_server.web.context import DATABASE, SETTINGS
 
+SHORTEST, LONGEST = 8, 128
+
+
+def problem_with(password: str) -> str | None:
+    """Why that cannot be a password, as it goes on after the word; or None."""
+    if len(password) < SHORTEST:
+        return f"is too short (minimum is {SHORTEST} characters)"
+    if len(password) > LONGEST:
+        return f"is too long (maximum is {LONGEST} characters)"
+    return None
+
+
 LIFETIME = datetime.timedelta(days=2)
 
 ASKED = "password_reset_asked_for"
 MAIL = "mail_password_reset"
 
 
-async def ask(transaction: Transaction, settings: Settings, email: str, ip_address: str | None) -> None:
+async def ask_for_link(
+    transaction: Transaction, settings: Settings, email: str, ip_address: str | None
+) -> None:
     """Has a link mailed to the address, where it is an account's and does not get too many letters."""
     if is_address(email) and not await rates.asked_by_anybody(transaction, settings, email):
         await enqueue(transaction, ASKED, email=email, ip_address=ip_address)
@@ -39,11 +53,11 @@ async def queue_mail(transaction: Transaction, user_id: int, *, is_new: bool) ->
     await enqueue(transaction, MAIL, user_id=user_id, is_new=is_new)
 
 
-async def use(
+async def use_link(
     transaction: Transaction, token: str, password_hash: str, ip_address: str | None
 ) -> Account | None:
     """Sets the password; sessions end, tokens do not. None where the link is good for nothing (any more)."""
-    account = await queries.set_password(transaction, digest(token), password_hash)
+    account = await password_queries.set_password(transaction, digest(token), password_hash)
     if account is not None:
         await _record(transaction, account, ip_address)
     return account
@@ -51,7 +65,9 @@ async def use(
 
 async def change(transaction: Transaction, user_id: int, password_hash: str, ip_address: str | None) -> None:
     """Sets the password of somebody who knows the present one; all sessions end, tokens do not."""
-    await _record(transaction, await queries.change_password(transaction, user_id, password_hash), ip_address)
+    await _record(
+        transaction, await password_queries.change_password(transaction, user_id, password_hash), ip_address
+    )
 
 
 async def _record(transaction: Transaction, account: Account, ip_address: str | None) -> None:
@@ -73,7 +89,7 @@ async def _record(transaction: Transaction, account: Account, ip_address: str | 
 
 def setup(app: web.Application) -> None:
     async def look_up(email: str, ip_address: str | None) -> None:
-        account = await queries.account_of_address(app[DATABASE], email)
+        account = await password_queries.account_of_address(app[DATABASE], email)
         if account is None:
             return
         async with app[DATABASE].transaction() as transaction:
@@ -89,16 +105,16 @@ def setup(app: web.Application) -> None:
     async def mail(user_id: int, is_new: bool) -> None:
         token = new_token(PASSWORD_RESET_TOKEN)
         async with app[DATABASE].transaction() as transaction:
-            account = await queries.lock_account(transaction, user_id)
+            account = await password_queries.lock_account(transaction, user_id)
             if account is None:
                 return
-            await queries.keep(transaction, account.id, digest(token), transaction.now + LIFETIME)
+            await password_queries.keep(transaction, account.id, digest(token), transaction.now + LIFETIME)
         url = f"{app[SETTINGS].base_url}/-/password/{token}"
         await send(app, letter(account, url, digest(token).hex(), is_new=is_new))
 
     async def delete_expired_password_resets() -> None:
         async with app[DATABASE].transaction() as transaction:
-            await queries.delete_expired(transaction)
+            await password_queries.delete_expired(transaction)
 
     app[QUEUE].add(ASKED, look_up, attempts=ATTEMPTS)
     app[QUEUE].add(MAIL, mail, attempts=ATTEMPTS)

@@ -1,18 +1,93 @@
-"""What changing the settings of the instance means, in the caller's transaction."""
+"""The instance's settings that administrators change while it runs, under GitLab's keys; cached for a moment."""
 
 from typing import Any
 from urllib.parse import urlsplit
 
 import attrs
 import orjson
+from aiohttp import web
 
-from api_server.accounts.settings import queries
-from api_server.accounts.settings.values import MAX_INTEGER, SECRET, InstanceSettings, read
-from api_server.outbound.policy import AllowList
+from api_server.accounts import instance_queries
+from api_server.accounts.instance_queries import Stored
+from api_server.outbound.client import PolicySource
+from api_server.outbound.destinations import MIRROR_SCHEMES, parse_destination
+from api_server.outbound.policy import AllowList, Policy
+from api_server.settings import Settings
 from api_server.state import audit_trail
 from api_server.state.audit_trail import INSTANCE, Author
-from api_server.state.database import Transaction
+from api_server.state.database import Executor, Transaction
+from api_server.state.lookup_cache import LookupCache
 from api_server.state.secrets import Vault
+from api_server.web.context import DATABASE, SETTINGS, VAULT, App
+from api_server.web.throttle import REQUESTS, SECONDS
+
+
+@attrs.frozen(kw_only=True)
+class InstanceSettings:
+    """Every setting with its default; the fields are the keys of `/application/settings`."""
+
+    static_objects_external_storage_url: str | None = None
+    static_objects_external_storage_auth_token: str | None = attrs.field(default=None, repr=False)
+    allow_local_requests_from_web_hooks_and_services: bool = False
+    allow_local_requests_from_system_hooks: bool = True
+    deny_all_requests_except_allowed: bool = False
+    #: Addresses, networks and host names (with a port, perhaps) that may be called though they are local.
+    outbound_local_requests_whitelist: list[str] = attrs.Factory(list)
+    default_projects_limit: int = 100_000
+    #: How often a user may ask the API.
+    throttle_authenticated_api_enabled: bool = False
+    throttle_authenticated_api_requests_per_period: int = REQUESTS
+    throttle_authenticated_api_period_in_seconds: int = SECONDS
+
+
+#: What fits GitLab's columns of them.
+MAX_INTEGER = 2**31 - 1
+#: Kept encrypted in a column of its own.
+SECRET = "static_objects_external_storage_auth_token"
+
+
+def defaults(settings: Settings) -> InstanceSettings:
+    """What holds where nothing is set: the process settings of the same meaning."""
+    return InstanceSettings(allow_local_requests_from_web_hooks_and_services=settings.allow_local_requests)
+
+
+async def read(database: Executor, vault: Vault, unset: InstanceSettings) -> InstanceSettings:
+    """As they are in the database now, `unset` where nothing is set."""
+    return opened(await instance_queries.read_settings(database), vault, unset)
+
+
+def opened(stored: Stored, vault: Vault, unset: InstanceSettings) -> InstanceSettings:
+    """As they are stored, `unset` where nothing is set."""
+    values: dict[str, Any] = orjson.loads(stored.values)
+    if stored.sealed_token is not None:
+        values[SECRET] = vault.decrypt(stored.sealed_token)
+    return attrs.evolve(unset, **values)
+
+
+CURRENT: web.AppKey[LookupCache[InstanceSettings]] = web.AppKey("instance_settings", LookupCache)
+
+
+async def current(app: App) -> InstanceSettings:
+    """As they were a moment ago at most; a change made by this process is seen at once."""
+    unset = defaults(app[SETTINGS])
+    return await app[CURRENT].get("all", lambda: read(app[DATABASE], app[VAULT], unset)) or unset
+
+
+def outbound_policy(app: App) -> PolicySource:
+    """Gives what both settings allow together at the moment of the call."""
+
+    async def policy() -> Policy:
+        operator, instance = app[SETTINGS], await current(app)
+        return Policy(
+            instance=parse_destination(operator.base_url, MIRROR_SCHEMES),
+            allow_local_requests=operator.allow_local_requests
+            or instance.allow_local_requests_from_web_hooks_and_services,
+            deny_all_but_allowed=instance.deny_all_requests_except_allowed,
+            allow_list=AllowList.parse(instance.outbound_local_requests_whitelist),
+        )
+
+    return policy
+
 
 MAX_LENGTH = 255
 MOST_ENTRIES = 1000
@@ -33,14 +108,14 @@ async def update(
 ) -> dict[str, list[str]]:
     """Sets what is in `wanted`; `unset` is what holds where nothing is set. Where there is something wrong with it,
     nothing is set, and the answer says what, by setting."""
-    await queries.lock_settings(transaction)
+    await instance_queries.lock_settings(transaction)
     before = await read(transaction, vault, unset)
     after = attrs.evolve(before, **wanted)
     if problems := _problems(after):
         return problems
     kept = attrs.asdict(after, filter=lambda field, value: value != getattr(unset, field.name))
     token = kept.pop(SECRET, None)
-    await queries.write_settings(
+    await instance_queries.write_settings(
         transaction, orjson.dumps(kept).decode(), vault.encrypt(token) if token else None
     )
     for field in attrs.fields(InstanceSettings):

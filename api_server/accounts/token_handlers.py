@@ -6,9 +6,9 @@ from typing import Literal
 import attrs
 from aiohttp import web
 
-from api_server.accounts.tokens import changes, queries, unsupported
-from api_server.accounts.tokens.queries import Token
-from api_server.accounts.users.lookup import existing_user
+from api_server.accounts import token_queries, tokens, unsupported_tokens
+from api_server.accounts.token_queries import Token
+from api_server.accounts.users import existing_user
 from api_server.web import context
 from api_server.web.access import ADMINISTRATOR, SIGNED_IN
 from api_server.web.answers import json_text, no_content
@@ -75,8 +75,8 @@ async def create_token(request: web.Request, wanted: CreateToken) -> web.Respons
     """A token for any user; its text is in this answer only."""
     async with context.database(request).transaction() as transaction:
         user = await existing_user(transaction, wanted.user_id)
-        new = changes.NewToken(**attrs.asdict(wanted) | {"scopes": list(dict.fromkeys(wanted.scopes))})
-        made = await changes.create(transaction, new, user.username, user.name, author(request))
+        new = tokens.NewToken(**attrs.asdict(wanted) | {"scopes": list(dict.fromkeys(wanted.scopes))})
+        made = await tokens.create(transaction, new, user.username, user.name, author(request))
     return json_text(made, status=201)
 
 
@@ -84,7 +84,7 @@ async def create_token(request: web.Request, wanted: CreateToken) -> web.Respons
 async def create_own_token(request: web.Request, wanted: CreateOwnToken) -> web.Response:
     """A token for the caller that opens next to nothing, and ends with the day where `expires_at` does not say else."""
     who = caller(request)
-    new = changes.NewToken(
+    new = tokens.NewToken(
         user_id=who.user_id,
         name=wanted.name,
         scopes=list(dict.fromkeys(wanted.scopes)),
@@ -92,18 +92,18 @@ async def create_own_token(request: web.Request, wanted: CreateOwnToken) -> web.
         expires_at=wanted.expires_at or context.now(request).date() + datetime.timedelta(days=1),
     )
     async with context.database(request).transaction() as transaction:
-        made = await changes.create(transaction, new, who.username, who.name, author(request))
+        made = await tokens.create(transaction, new, who.username, who.name, author(request))
     return json_text(made, status=201)
 
 
-@routes.get("/personal_access_tokens", access=SIGNED_IN, ignores=unsupported.OfTokenLists)
+@routes.get("/personal_access_tokens", access=SIGNED_IN, ignores=unsupported_tokens.OfTokenLists)
 async def list_tokens(request: web.Request, wanted: ListTokens) -> web.Response:
     """The caller's tokens; an administrator sees everybody's."""
-    page = wanted_page(wanted, queries.LISTING)
+    page = wanted_page(wanted, token_queries.LISTING)
     who = caller(request)
     if not who.admin and wanted.user_id not in (None, who.user_id):
         raise forbidden()
-    listed = await queries.list_tokens(
+    listed = await token_queries.list_tokens(
         context.database(request),
         page,
         user_id=wanted.user_id if who.admin else who.user_id,
@@ -158,23 +158,23 @@ async def _own(request: web.Request) -> Token:
 
 async def _found(request: web.Request, token_id: int) -> Token:
     who = caller(request)
-    token = await queries.find_token(context.database(request), token_id)
+    token = await token_queries.find_token(context.database(request), token_id)
     if token is None or not (who.admin or token.user_id == who.user_id):
         raise record_not_found()
     return token
 
 
 async def _shown(request: web.Request, token: Token) -> web.Response:
-    return json_text(await queries.show_token(context.database(request), token.id))
+    return json_text(await token_queries.show_token(context.database(request), token.id))
 
 
 async def _revoked(request: web.Request, token: Token) -> web.Response:
     async with context.database(request).transaction() as transaction:
-        await changes.revoke(request.config_dict, transaction, token, author(request))
+        await tokens.revoke(request.config_dict, transaction, token, author(request))
     return no_content()
 
 
 async def _rotated(request: web.Request, token: Token, expires_at: datetime.date | None) -> web.Response:
     async with context.database(request).transaction() as transaction:
-        made = await changes.rotate(transaction, token, expires_at, author(request))
+        made = await tokens.rotate(transaction, token, expires_at, author(request))
     return json_text(made)
