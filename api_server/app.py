@@ -39,13 +39,9 @@ from api_server.merge_requests.notes import system_notes
 from api_server.merge_requests.versions import recording as versions
 from api_server.merge_requests.versions import sizes as version_sizes
 from api_server.mirrors import tasks as mirror_tasks
-from api_server.namespaces import personal, removal
-from api_server.namespaces.access_tokens import tasks as access_token_tasks
-from api_server.namespaces.groups.access import GROUPS
-from api_server.namespaces.members import tasks as member_tasks
-from api_server.namespaces.projects import default_branch
-from api_server.namespaces.projects.access import PROJECTS
-from api_server.namespaces.projects.events import CREATION_LISTENERS, DEFAULT_BRANCH_LISTENERS
+from api_server.namespaces import access_tokens, groups, member_endings, projects, removal
+from api_server.namespaces.access import GROUPS, PROJECTS
+from api_server.namespaces.projects import CREATION_LISTENERS, DEFAULT_BRANCH_LISTENERS
 from api_server.operations import metrics, readiness, samples, watch
 from api_server.operations import tasks as operators_tasks
 from api_server.outbound import edges
@@ -226,15 +222,15 @@ def _add_tasks(app: web.Application) -> None:
     queue.add_periodic("settle_pushes", "* * * * *", settle_pushes)
     edges.setup(app, app[SETTINGS])
     queue.add(removal.REMOVE_DATA, remove_project_data, attempts=5)
-    personal.setup(app)
-    default_branch.setup(app)
+    groups.setup(app)
+    projects.setup(app)
     first_commit.setup(app)
     housekeeping.setup(app)
     pipeline_tasks.setup(app)
     schedule_runs.setup(app)
     agent_tasks.setup(app)
-    member_tasks.setup(app)
-    access_token_tasks.setup(app)
+    member_endings.setup(app)
+    access_tokens.setup(app)
     audit_tasks.setup(app)
     mail.setup(app)
     mail_rates.setup(app)

@@ -4,7 +4,7 @@ from aiohttp import web
 
 from api_server.ci.jobs import queries
 from api_server.ci.jobs.queries import Job
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.resources import Project
 from api_server.web import context
 from api_server.web.access import Role
 from api_server.web.errors import forbidden, not_found, record_not_found

@@ -20,8 +20,8 @@ from api_server.ci.pipelines.access import (
     find_pipeline,
 )
 from api_server.ci.pipelines.given_variables import check_keys, check_may_give
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.state import audit_trail
 from api_server.web import context
 from api_server.web.access import JOB, Role

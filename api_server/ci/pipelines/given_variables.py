@@ -7,7 +7,7 @@ from api_server.ci.config.errors import ConfigError
 from api_server.ci.config.variables import Variable
 from api_server.ci.pipelines.creation_queries import Subject
 from api_server.ci.variables import rules
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.resources import Project
 from api_server.web.errors import forbidden, invalid
 
 #: What the service makes of a request that fires a trigger, itself.

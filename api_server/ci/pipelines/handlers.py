@@ -22,8 +22,8 @@ from api_server.ci.pipelines.lint import Question, lint
 from api_server.ci.pipelines.rights import not_allowed_on
 from api_server.ci.pipelines.states import Status
 from api_server.ci.pipelines.wanted import Wanted
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.state import audit_trail
 from api_server.web import context
 from api_server.web.access import Role

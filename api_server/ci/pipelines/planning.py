@@ -17,7 +17,7 @@ from api_server.expressions import TooCostly, allowed
 from api_server.git import references
 from api_server.git.errors import RepositoryMissingError
 from api_server.git.repositories import Repositories
-from api_server.namespaces.projects import queries as projects
+from api_server.namespaces import project_queries
 from api_server.state.database import Database
 from api_server.state.errors import Unavailable
 from common.concurrency import TooBusy
@@ -66,7 +66,7 @@ def other_projects(
     found: dict[tuple[str, str | None, bool], context.Repository] = {}
 
     async def find(path: str, ref: str | None, public: bool) -> context.Repository:
-        project = await projects.find_project(
+        project = await project_queries.find_project(
             database,
             project_id=None,
             path=path,

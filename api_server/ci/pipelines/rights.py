@@ -6,8 +6,8 @@ from api_server.ci.pipelines import creation_queries
 from api_server.ci.pipelines.access import may_run_on
 from api_server.ci.pipelines.creation import Maker
 from api_server.ci.pipelines.wanted import NotMade, Wanted
-from api_server.namespaces.projects import queries as projects
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces import project_queries
+from api_server.namespaces.resources import Project
 from api_server.state.database import Executor, Transaction
 from api_server.web.access import Role
 from api_server.web.grounds import share
@@ -66,7 +66,7 @@ async def _project(executor: Executor, wanted: Wanted) -> Project | None:
     user = await creation_queries.active_user(executor, wanted.user_id)
     if user is None:
         return None
-    return await projects.find_project(
+    return await project_queries.find_project(
         executor,
         project_id=wanted.project_id,
         path=None,

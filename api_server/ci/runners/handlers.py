@@ -16,10 +16,8 @@ from api_server.ci.runners.parameters import (
     OneRunner,
     UpdateRunner,
 )
-from api_server.namespaces.groups.access import find_group, group
-from api_server.namespaces.groups.group import Group
-from api_server.namespaces.projects.access import find_project, project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import find_group, find_project, group, project
+from api_server.namespaces.resources import Group, Project
 from api_server.web import context
 from api_server.web.access import ADMINISTRATOR, SIGNED_IN, Role
 from api_server.web.answers import json_text, json_value, no_content

@@ -9,10 +9,8 @@ from api_server.ci.runners import changes, manager_queries, registration_queries
 from api_server.ci.runners.access import runner_alone
 from api_server.ci.runners.contact import note_contact
 from api_server.ci.runners.parameters import DeleteManager, RegisterRunner, RunnerToken
-from api_server.namespaces.groups.access import group
-from api_server.namespaces.groups.group import Group
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import group, project
+from api_server.namespaces.resources import Group, Project
 from api_server.state import audit_trail
 from api_server.state.audit_trail import INSTANCE, Author, Entity
 from api_server.state.secrets import digest

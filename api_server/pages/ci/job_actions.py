@@ -6,8 +6,8 @@ from aiohttp import web
 
 from api_server.ci.jobs import handlers as api
 from api_server.ci.jobs.artifacts import handlers as artifacts
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.pages import page
 from api_server.pages.ci.jobs import OneJob, job_page
 from api_server.pages.routes import Pages

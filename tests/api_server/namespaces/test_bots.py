@@ -10,7 +10,7 @@ import pytest
 
 from api_server.accounts import user_queries
 from api_server.invitations import queries as invitations
-from api_server.namespaces.access_tokens.tasks import KEPT_DAYS
+from api_server.namespaces.access_tokens import KEPT_DAYS
 from tests.api_server.namespaces.bots import WANTED, Scene, refused
 from tests.support.browser import browsing
 from tests.support.clock import forge_with_clock

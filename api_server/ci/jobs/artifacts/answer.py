@@ -9,7 +9,7 @@ from aiohttp import hdrs, web
 
 from api_server.ci.jobs.artifacts import queries
 from api_server.ci.jobs.artifacts.queries import Artifact
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.resources import Project
 from api_server.state.objects import OBJECTS
 from api_server.web import context
 from api_server.web.access import Role

@@ -8,8 +8,8 @@ from api_server.ci.jobs.logs.queries import Log
 from api_server.ci.jobs.logs.storage import logs_of
 from api_server.ci.jobs.parameters import OneJob
 from api_server.ci.jobs.queries import Job
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.web import context
 from api_server.web.access import Role
 from api_server.web.conditional import matches, not_modified

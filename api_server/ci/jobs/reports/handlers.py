@@ -9,8 +9,8 @@ from aiohttp import web
 from api_server.ci.jobs.reports import cases, queries, reading
 from api_server.ci.jobs.reports.cases import JobSuite
 from api_server.ci.pipelines.access import find_pipeline
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.web.answers import json_text
 from api_server.web.context import database
 from api_server.web.routes import Routes

@@ -6,22 +6,18 @@ import attrs
 from aiohttp import web
 
 from api_server.git.repositories import repositories
-from api_server.namespaces import paths, personal_queries, redirects, removal
-from api_server.namespaces.groups.access import group
-from api_server.namespaces.groups.group import Group
-from api_server.namespaces.projects import (
-    changes,
-    creation,
-    default_branch,
-    homes,
-    list_queries,
-    queries,
-    unsupported,
+from api_server.namespaces import (
+    access,
+    namespace_queries,
+    paths,
+    project_queries,
+    projects,
+    removal,
+    unsupported_projects,
 )
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.creation import NewProject
-from api_server.namespaces.projects.project import OverrideRole, Project
-from api_server.namespaces.visibility import Visibility
+from api_server.namespaces.access import group, project
+from api_server.namespaces.projects import NewProject
+from api_server.namespaces.resources import Group, OverrideRole, Project, Visibility
 from api_server.state.listing import Listed
 from api_server.web import context
 from api_server.web.access import SIGNED_IN, SIGNED_IN_OR_NOT, Role
@@ -140,31 +136,31 @@ class UpdateProject:
     auto_cancel_pending_pipelines: Switch | None = None
 
 
-@routes.get("/projects", access=SIGNED_IN_OR_NOT, ignores=unsupported.OfProjectLists)
+@routes.get("/projects", access=SIGNED_IN_OR_NOT, ignores=unsupported_projects.OfProjectLists)
 async def list_projects(request: web.Request, wanted: ListProjects) -> web.Response:
     """The projects that the caller can see: without credentials the public ones, with few keys."""
     return await _listed(request, wanted)
 
 
-@routes.get("/groups/{id}/projects", access=group(), ignores=unsupported.OfProjectLists)
+@routes.get("/groups/{id}/projects", access=group(), ignores=unsupported_projects.OfProjectLists)
 async def list_group_projects(request: web.Request, wanted: ListGroupProjects, found: Group) -> web.Response:
-    below: list_queries.Below = "with_subgroups" if wanted.include_subgroups else "directly"
+    below: project_queries.Below = "with_subgroups" if wanted.include_subgroups else "directly"
     # whoever has a role in a group has it in all of its projects
     return await _listed(request, wanted, found.id, below, sees_all=found.role >= Role.GUEST)
 
 
-@routes.get("/groups/{id}/projects/shared", access=group(), ignores=unsupported.OfProjectLists)
+@routes.get("/groups/{id}/projects/shared", access=group(), ignores=unsupported_projects.OfProjectLists)
 async def list_shared_projects(request: web.Request, wanted: ListSharedProjects) -> web.Response:
     """Those of other groups that are shared with this one: none, since nothing is shared here."""
-    page = wanted_page(wanted, list_queries.LISTING)
+    page = wanted_page(wanted, project_queries.LISTING)
     return await paginated(request, page, Listed("[]", more=False, last_id=None, total=0))
 
 
-@routes.get("/users/{id}/projects", access=SIGNED_IN, ignores=unsupported.OfProjectLists)
+@routes.get("/users/{id}/projects", access=SIGNED_IN, ignores=unsupported_projects.OfProjectLists)
 async def list_user_projects(request: web.Request, wanted: ListUserProjects) -> web.Response:
     """Those in the own namespace of a user, named by id or user name, that the caller can see."""
-    namespace = await personal_queries.namespace_of_named(
-        context.database(request), user_id=redirects.id_in(wanted.id), username=wanted.id
+    namespace = await namespace_queries.namespace_of_named(
+        context.database(request), user_id=access.id_in(wanted.id), username=wanted.id
     )
     if namespace is None:
         raise not_found("User")
@@ -177,15 +173,15 @@ async def _listed(
     request: web.Request,
     wanted: ListProjects,
     namespace_id: int | None = None,
-    below: list_queries.Below = "directly",
+    below: project_queries.Below = "directly",
     *,
     sees_all: bool = False,
 ) -> web.Response:
-    page = wanted_page(wanted, list_queries.LISTING)
+    page = wanted_page(wanted, project_queries.LISTING)
     who = caller_or_stranger(request)
     is_stranger = who.user_id is None  # has no role anywhere, and is not asked for one
     levels = [wanted.min_access_level, wanted.membership and Role.GUEST, wanted.owned and Role.OWNER]
-    listed = await list_queries.list_projects(
+    listed = await project_queries.list_projects(
         context.database(request),
         page,
         viewer_id=who.user_id,
@@ -201,21 +197,22 @@ async def _listed(
     return await paginated(request, page, listed)
 
 
-@routes.post("/projects", access=SIGNED_IN, ignores=unsupported.OfNewProjects)
+@routes.post("/projects", access=SIGNED_IN, ignores=unsupported_projects.OfNewProjects)
 async def create_project(request: web.Request, wanted: CreateProject) -> web.Response:
     """A project in the caller's own namespace, or in a group where she is at least Developer; on request with a first
     commit."""
-    values = changes.with_newer_names(attrs.asdict(wanted)) | {
+    values = projects.with_newer_names(attrs.asdict(wanted)) | {
         "name": wanted.name or wanted.path,
         "path": wanted.path or paths.path_from(wanted.name or ""),
     }
     who = caller(request)
-    made = await creation.create(request, NewProject(**values), who, author(request))
-    shown = await queries.show_project(context.database(request), made, who.user_id)
+    database = context.database(request)
+    made = await projects.create(request.config_dict, database, NewProject(**values), who, author(request))
+    shown = await project_queries.show_project(database, made, who.user_id)
     return json_text(shown, status=201)
 
 
-@routes.get("/projects/{id}", access=project(), ignores=unsupported.OfOneProject)
+@routes.get("/projects/{id}", access=project(), ignores=unsupported_projects.OfOneProject)
 async def show_project(request: web.Request, found: Project) -> web.Response:
     return await _shown(request, found)
 
@@ -230,7 +227,7 @@ async def list_issues(request: web.Request, wanted: ListIssues) -> web.Response:
     "/projects/{id}",
     access=project(Role.MAINTAINER),
     ends="project:{id}",
-    ignores=unsupported.OfChangedProjects,
+    ignores=unsupported_projects.OfChangedProjects,
 )
 async def update_project(request: web.Request, wanted: UpdateProject, found: Project) -> web.Response:
     """Path and visibility are changed by Owners only."""
@@ -253,9 +250,9 @@ async def _updated(
     request: web.Request, found: Project, wishes: dict[str, Any], status: int = 200
 ) -> web.Response:
     async with context.database(request).transaction() as transaction:
-        changed = await changes.update(transaction, repositories(request), found, wishes, author(request))
+        changed = await projects.update(transaction, repositories(request), found, wishes, author(request))
     if "default_branch" in changed:
-        await default_branch.follow(request.config_dict, found.id)
+        await projects.apply_default_branch(request.config_dict, found.id)
     return await _shown(request, found, status)
 
 
@@ -263,13 +260,16 @@ async def _updated(
 async def transfer_project(request: web.Request, wanted: TransferProject, found: Project) -> web.Response:
     """Into another namespace, named by id or full path; the old paths redirect."""
     async with context.database(request).transaction() as transaction:
-        namespace = await homes.find_namespace(transaction, wanted.namespace, caller(request))
-        await changes.transfer(transaction, found, namespace, author(request))
+        namespace = await projects.find_namespace(transaction, wanted.namespace, caller(request))
+        await projects.transfer(transaction, found, namespace, author(request))
     return await _shown(request, found)
 
 
 @routes.delete(
-    "/projects/{id}", access=project(Role.OWNER), ends="project:{id}", ignores=unsupported.OfRemovedProjects
+    "/projects/{id}",
+    access=project(Role.OWNER),
+    ends="project:{id}",
+    ignores=unsupported_projects.OfRemovedProjects,
 )
 async def delete_project(request: web.Request, found: Project) -> web.Response:
     """With its repository and all that belongs to it."""
@@ -279,5 +279,5 @@ async def delete_project(request: web.Request, found: Project) -> web.Response:
 
 
 async def _shown(request: web.Request, found: Project, status: int = 200) -> web.Response:
-    shown = await queries.show_project(context.database(request), found.id, caller(request).user_id)
+    shown = await project_queries.show_project(context.database(request), found.id, caller(request).user_id)
     return json_text(shown, status=status)

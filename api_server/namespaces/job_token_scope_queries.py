@@ -4,8 +4,7 @@ from typing import Literal
 
 import attrs
 
-from api_server.namespaces.groups.queries import ENTITIES as NAMESPACES
-from api_server.namespaces.projects.list_queries import ENTITIES as PROJECTS
+from api_server.namespaces.namespace_queries import ENTITIES
 from api_server.state.database import Executor, Transaction
 from api_server.state.errors import NotFound
 from api_server.state.listing import Listed, Listing, Page
@@ -39,7 +38,7 @@ async def set_enabled(transaction: Transaction, project_id: int, *, enabled: boo
 
 
 PROJECTS_LISTING = Listing(
-    PROJECTS["basic_project"],
+    ENTITIES["basic_project"],
     """
     SELECT projects.* FROM projects WHERE projects.id IN (
         SELECT %(project_id)s::bigint
@@ -48,7 +47,7 @@ PROJECTS_LISTING = Listing(
     """,
 )
 GROUPS_LISTING = Listing(
-    NAMESPACES["basic_group"],
+    ENTITIES["basic_group"],
     """
     SELECT namespaces.* FROM namespaces WHERE namespaces.id IN (
         SELECT allowed.target_id FROM job_token_allowed_groups allowed WHERE allowed.project_id = %(project_id)s)

@@ -9,13 +9,11 @@ from aiohttp import web
 from api_server.accounts import user_queries
 from api_server.accounts.token_handlers import TokenFilters
 from api_server.accounts.unsupported_tokens import OfTokenLists
-from api_server.namespaces.access_tokens import changes, queries
-from api_server.namespaces.access_tokens.queries import Token
-from api_server.namespaces.groups.access import group
-from api_server.namespaces.groups.group import Group
-from api_server.namespaces.members.sources import Source, source_of
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces import access_token_queries, access_tokens
+from api_server.namespaces.access import group, project
+from api_server.namespaces.access_token_queries import Token
+from api_server.namespaces.members import Source, source_of
+from api_server.namespaces.resources import Group, Project
 from api_server.state.database import Executor
 from api_server.web import context, grounds
 from api_server.web.access import Role
@@ -84,8 +82,8 @@ class RotateAccessToken(RotateOwnAccessToken):
 async def list_access_tokens(
     request: web.Request, wanted: ListAccessTokens, found: Group | Project
 ) -> web.Response:
-    page = wanted_page(wanted, queries.LISTING)
-    listed = await queries.list_tokens(
+    page = wanted_page(wanted, access_token_queries.LISTING)
+    listed = await access_token_queries.list_tokens(
         context.database(request),
         page,
         source_of(found).place,
@@ -103,7 +101,7 @@ async def show_access_token(
 ) -> web.Response:
     database = context.database(request)
     token = await _found(database, source_of(found), wanted.token_id)
-    return json_text(await queries.show_token(database, token.id))
+    return json_text(await access_token_queries.show_token(database, token.id))
 
 
 @routes.post("/projects/{id}/access_tokens", access=project(Role.MAINTAINER))
@@ -112,7 +110,7 @@ async def create_access_token(
     request: web.Request, wanted: CreateAccessToken, found: Group | Project
 ) -> web.Response:
     """With a bot of its own, who is a member with at most the caller's role. Its text is in this answer only."""
-    new = changes.Wanted(
+    new = access_tokens.Wanted(
         name=wanted.name,
         scopes=list(dict.fromkeys(wanted.scopes)),
         level=Role(wanted.access_level),
@@ -120,7 +118,9 @@ async def create_access_token(
         expires_at=wanted.expires_at,
     )
     async with context.database(request).transaction() as transaction:
-        made = await changes.create(request.config_dict, transaction, source_of(found), new, author(request))
+        made = await access_tokens.create(
+            request.config_dict, transaction, source_of(found), new, author(request)
+        )
     return json_text(made, status=201)
 
 
@@ -137,7 +137,7 @@ async def revoke_access_token(
     grounds.end(request, f"user:{token.user_id}")
     async with context.database(request).transaction() as transaction:
         token = await _found(transaction, source, wanted.token_id)
-        await changes.revoke(request.config_dict, transaction, source, token, author(request))
+        await access_tokens.revoke(request.config_dict, transaction, source, token, author(request))
     return no_content()
 
 
@@ -161,10 +161,10 @@ async def rotate_own_access_token(
     async with context.database(request).transaction() as transaction:
         if not await user_queries.is_bot(transaction, who.user_id):
             raise ApiError(405, {"message": "405 Method Not Allowed"})
-        token = await queries.find_token(transaction, who.token_id or 0, source.place)
+        token = await access_token_queries.find_token(transaction, who.token_id or 0, source.place)
         if token is None:
             raise unauthorized()
-        made = await changes.rotate(transaction, source, token, wanted.expires_at, author(request))
+        made = await access_tokens.rotate(transaction, source, token, wanted.expires_at, author(request))
     return json_text(made)
 
 
@@ -184,12 +184,12 @@ async def rotate_access_token(
         if await user_queries.is_bot(transaction, caller(request).user_id):
             raise forbidden()
         token = await _found(transaction, source, wanted.token_id)
-        made = await changes.rotate(transaction, source, token, wanted.expires_at, author(request))
+        made = await access_tokens.rotate(transaction, source, token, wanted.expires_at, author(request))
     return json_text(made)
 
 
 async def _found(database: Executor, source: Source, token_id: int) -> Token:
-    token = await queries.find_token(database, token_id, source.place)
+    token = await access_token_queries.find_token(database, token_id, source.place)
     if token is None:
         raise not_found(f"{source.kind} Access Token")
     return token

@@ -1,10 +1,13 @@
-"""What changing a project's job token scope means, each in the caller's transaction; refusals in GitLab's words."""
+"""Which projects' jobs reach a project with their tokens: changes of its scope, each in the caller's transaction.
+
+The rule itself is `lets_in_jobs_of` of `state/rights_functions.sql`, which `access.visible_project` asks.
+"""
 
 from typing import Literal
 
-from api_server.namespaces.job_token_scope import queries
-from api_server.namespaces.job_token_scope.queries import Kind
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces import job_token_scope_queries
+from api_server.namespaces.job_token_scope_queries import Kind
+from api_server.namespaces.resources import Project
 from api_server.state import audit_trail
 from api_server.state.audit_trail import Author
 from api_server.state.database import Transaction
@@ -16,7 +19,7 @@ _LIST = {"project": "inbound list of allowed projects", "group": "list of allowe
 
 async def limit_access(transaction: Transaction, project: Project, author: Author, *, enabled: bool) -> None:
     """Lets in the jobs of what the allow-list names, or (where it is not `enabled`) those of every project."""
-    if await queries.set_enabled(transaction, project.id, enabled=enabled):
+    if await job_token_scope_queries.set_enabled(transaction, project.id, enabled=enabled):
         verb = "enabled" if enabled else "disabled"
         await audit_trail.record(
             transaction,
@@ -33,11 +36,11 @@ async def allow(
     """Lets in the jobs of the target, a project or all those of a group. Raises 400, also beyond `most` of a kind."""
     if kind == "project" and target_id == project.id:
         raise bad_request("Validation failed: Target project can't be the same as the source project")
-    path = await queries.allow(transaction, kind, project.id, target_id)
+    path = await job_token_scope_queries.allow(transaction, kind, project.id, target_id)
     if path is None:
         raise bad_request(f"Target {kind} is already in the job token scope")
     # not even one, where the setting says 0
-    if not most or await queries.QUOTAS[kind].is_exceeded(transaction, project.id, most):
+    if not most or await job_token_scope_queries.QUOTAS[kind].is_exceeded(transaction, project.id, most):
         raise bad_request(
             f"Validation failed: Source project exceeds the allowable number of {_TOO_MANY[kind]}"
         )
@@ -50,7 +53,7 @@ async def disallow(
     """False for what is not on the list. Raises 400 for the project itself."""
     if kind == "project" and target_id == project.id:
         raise bad_request("Source project cannot be removed from the job token scope")
-    path = await queries.disallow(transaction, kind, project.id, target_id)
+    path = await job_token_scope_queries.disallow(transaction, kind, project.id, target_id)
     if path is not None:
         await _record(transaction, project, kind, target_id, path, "removed from", author)
     return path is not None

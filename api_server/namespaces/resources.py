@@ -1,11 +1,38 @@
-"""A project as its caller meets it, and what of it is open to her."""
+"""Groups and projects as their callers meet them: visibility levels, the caller's role, and what is open to her."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 import attrs
 
 from api_server.state.audit_trail import Entity
 from api_server.web.access import Role
+
+Visibility = Literal["private", "internal", "public"]
+VISIBILITY_LEVELS: tuple[Visibility, ...] = get_args(Visibility)
+
+
+def is_more_visible(visibility: str, limit: str) -> bool:
+    """Whether `visibility` shows more than `limit` allows."""
+    return VISIBILITY_LEVELS.index(visibility) > VISIBILITY_LEVELS.index(limit)
+
+
+@attrs.frozen(kw_only=True)
+class Group:
+    """`role` is the caller's, 50 for administrators."""
+
+    id: int
+    full_path: str
+    #: Ids of the groups whose members have their role here too, from the root down; the last one is its own.
+    lineage: list[int]
+    role: int
+    #: The request named it by a path that it has moved from.
+    moved: bool
+
+    @property
+    def entity(self) -> Entity:
+        """What audit events of this group belong to."""
+        return Entity(type="Group", id=self.id, path=self.full_path)
+
 
 #: What of a project can be closed to callers who see the project.
 Feature = Literal["repository", "builds"]

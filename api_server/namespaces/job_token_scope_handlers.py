@@ -3,11 +3,10 @@
 import attrs
 from aiohttp import web
 
-from api_server.namespaces.groups.access import group_to_name
-from api_server.namespaces.job_token_scope import changes, queries
-from api_server.namespaces.job_token_scope.queries import Kind
-from api_server.namespaces.projects.access import find_project, project, project_to_name
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces import job_token_scope, job_token_scope_queries
+from api_server.namespaces.access import find_project, group_to_name, project, project_to_name
+from api_server.namespaces.job_token_scope_queries import Kind
+from api_server.namespaces.resources import Project
 from api_server.web import context
 from api_server.web.access import Role
 from api_server.web.answers import json_value, no_content
@@ -45,14 +44,14 @@ class OneGroup:
 @routes.get("/projects/{id}/job_token_scope", access=project(Role.MAINTAINER))
 async def show_scope(request: web.Request, found: Project) -> web.Response:
     """Whether the project asks which jobs it lets in. Where its own jobs may go, the other projects say."""
-    enabled = await queries.is_enabled(context.database(request), found.id)
+    enabled = await job_token_scope_queries.is_enabled(context.database(request), found.id)
     return json_value({"inbound_enabled": enabled, "outbound_enabled": False})
 
 
 @routes.patch("/projects/{id}/job_token_scope", access=project(Role.MAINTAINER), ends="project:{id}")
 async def limit_access(request: web.Request, wanted: LimitAccess, found: Project) -> web.Response:
     async with context.database(request).transaction() as transaction:
-        await changes.limit_access(transaction, found, author(request), enabled=wanted.enabled)
+        await job_token_scope.limit_access(transaction, found, author(request), enabled=wanted.enabled)
     return no_content()
 
 
@@ -109,18 +108,18 @@ async def disallow_group(request: web.Request, wanted: OneGroup, found: Project)
 
 
 async def _listed(request: web.Request, wanted: ListAllowed, found: Project, kind: Kind) -> web.Response:
-    page = wanted_page(wanted, queries.LISTINGS[kind], default_sort="asc")
-    listed = await queries.list_allowed(context.database(request), page, kind, found.id)
+    page = wanted_page(wanted, job_token_scope_queries.LISTINGS[kind], default_sort="asc")
+    listed = await job_token_scope_queries.list_allowed(context.database(request), page, kind, found.id)
     return await paginated(request, page, listed)
 
 
 async def _allow(request: web.Request, found: Project, kind: Kind, target_id: int) -> None:
     most = context.settings(request).job_token_allowlist_limit
     async with context.database(request).transaction() as transaction:
-        await changes.allow(transaction, found, kind, target_id, author(request), most=most)
+        await job_token_scope.allow(transaction, found, kind, target_id, author(request), most=most)
 
 
 async def _disallowed(request: web.Request, found: Project, kind: Kind, target_id: int) -> bool:
     """Also what the caller does not see (any more); False where it was not on the list."""
     async with context.database(request).transaction() as transaction:
-        return await changes.disallow(transaction, found, kind, target_id, author(request))
+        return await job_token_scope.disallow(transaction, found, kind, target_id, author(request))

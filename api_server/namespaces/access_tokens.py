@@ -1,4 +1,4 @@
-"""What making, revoking and rotating an access token of a project or group means, each in the caller's transaction."""
+"""Access tokens of projects and groups: each has a bot of its own, which is a member there and goes with its token."""
 
 import datetime
 import re
@@ -6,23 +6,23 @@ import secrets
 from urllib.parse import urlsplit
 
 import attrs
+from aiohttp import web
 
-from api_server.accounts import tokens, user_queries
-from api_server.accounts import users as accounts
+from api_server.accounts import tokens, user_queries, users
 from api_server.accounts.token_queries import revoke_token
 from api_server.accounts.tokens import Issued, NewToken
 from api_server.accounts.users import NewUser
-from api_server.namespaces.access_tokens import queries
-from api_server.namespaces.access_tokens.queries import Token
-from api_server.namespaces.members import changes as members
-from api_server.namespaces.members.sources import Source
+from api_server.namespaces import access_token_queries, members
+from api_server.namespaces.access_token_queries import Token
+from api_server.namespaces.members import Source
 from api_server.settings import Settings
 from api_server.state import audit_trail
-from api_server.state.audit_trail import Author
+from api_server.state.audit_trail import SYSTEM, Author
 from api_server.state.database import Transaction
 from api_server.state.errors import NotFound
+from api_server.state.queue import QUEUE
 from api_server.web.access import Role
-from api_server.web.context import SETTINGS, App
+from api_server.web.context import DATABASE, SETTINGS, App
 from api_server.web.errors import bad_request
 
 #: How long a token lives when nothing else is wanted.
@@ -57,10 +57,10 @@ async def create(app: App, transaction: Transaction, source: Source, wanted: Wan
             expires_at=wanted.expires_at or transaction.now.date() + LIFETIME,
         ),
     )
-    if await queries.are_more_than(transaction, source.place, app[SETTINGS].access_tokens_limit):
+    if await access_token_queries.are_more_than(transaction, source.place, app[SETTINGS].access_tokens_limit):
         raise bad_request("Access token limit reached")
     await _record_created(transaction, source, author, bot_id, wanted, issued)
-    return await queries.show_new_token(transaction, issued.id, issued.text)
+    return await access_token_queries.show_new_token(transaction, issued.id, issued.text)
 
 
 async def _make_bot(
@@ -73,14 +73,14 @@ async def _make_bot(
         name=wanted.name,
         email=f"{username}@noreply.{_host(app[SETTINGS])}",
         confirmed=True,
-        external=await queries.is_external(transaction, author.id),
+        external=await access_token_queries.is_external(transaction, author.id),
         can_create_group=False,
         projects_limit=0,
         bot=True,
         bot_project_id=source.place["project_id"],
         bot_namespace_id=source.place["namespace_id"],
     )
-    bot_id = await accounts.create(app, transaction, bot, author)
+    bot_id = await users.create(app, transaction, bot, author)
     user = await user_queries.find_user(transaction, bot_id)
     if user is None:
         raise NotFound
@@ -97,7 +97,7 @@ async def revoke(app: App, transaction: Transaction, source: Source, token: Toke
     """Its bot goes with it."""
     if await revoke_token(transaction, token.id):
         await _record_deleted(transaction, source, author, token)
-    await accounts.delete(app, transaction, token.user_id, author)
+    await users.delete(app, transaction, token.user_id, author)
 
 
 async def rotate(
@@ -117,7 +117,7 @@ async def rotate(
         expires_at=expires_at,
     )
     await _record_created(transaction, source, author, token.user_id, wanted, issued)
-    return await queries.show_new_token(transaction, issued.id, issued.text)
+    return await access_token_queries.show_new_token(transaction, issued.id, issued.text)
 
 
 async def _record_created(
@@ -145,3 +145,15 @@ async def _record_deleted(transaction: Transaction, source: Source, author: Auth
         target_details=token.user_name,
         message=f"Revoked {source.kind} access token with token_id: {token.id}",
     )
+
+
+KEPT_DAYS = 30
+
+
+def setup(app: web.Application) -> None:
+    async def remove_bots_without_tokens() -> None:
+        for bot in await user_queries.bots_without_tokens(app[DATABASE], KEPT_DAYS):
+            async with app[DATABASE].transaction() as transaction:
+                await users.delete(app, transaction, bot.id, SYSTEM)
+
+    app[QUEUE].add_periodic("remove_bots_without_tokens", "17 3 * * *", remove_bots_without_tokens)

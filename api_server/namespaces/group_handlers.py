@@ -6,12 +6,10 @@ from typing import Literal
 import attrs
 from aiohttp import web
 
-from api_server.namespaces import redirects, removal
-from api_server.namespaces.groups import changes, queries, unsupported
-from api_server.namespaces.groups.access import find_group, group
-from api_server.namespaces.groups.changes import NewGroup
-from api_server.namespaces.groups.group import Group
-from api_server.namespaces.visibility import Visibility
+from api_server.namespaces import access, groups, namespace_queries, removal, unsupported_groups
+from api_server.namespaces.access import find_group, group
+from api_server.namespaces.groups import NewGroup
+from api_server.namespaces.resources import Group, Visibility
 from api_server.web import context
 from api_server.web.access import SIGNED_IN, Role
 from api_server.web.answers import json_text, json_value
@@ -66,19 +64,19 @@ class ListNamespaces(Paginated):
     search: str | None = None
 
 
-@routes.get("/groups", access=SIGNED_IN, ignores=unsupported.OfGroupLists)
+@routes.get("/groups", access=SIGNED_IN, ignores=unsupported_groups.OfGroupLists)
 async def list_groups(request: web.Request, wanted: ListGroups) -> web.Response:
     """The groups that the caller can see."""
     return await _listed(request, wanted)
 
 
-@routes.get("/groups/{id}/subgroups", access=group(), ignores=unsupported.OfGroupLists)
+@routes.get("/groups/{id}/subgroups", access=group(), ignores=unsupported_groups.OfGroupLists)
 async def list_subgroups(request: web.Request, wanted: ListSubgroups, found: Group) -> web.Response:
     """Direct subgroups."""
     return await _listed(request, wanted, parent_id=found.id)
 
 
-@routes.get("/groups/{id}/descendant_groups", access=group(), ignores=unsupported.OfGroupLists)
+@routes.get("/groups/{id}/descendant_groups", access=group(), ignores=unsupported_groups.OfGroupLists)
 async def list_descendant_groups(request: web.Request, wanted: ListSubgroups, found: Group) -> web.Response:
     """Subgroups and all below them."""
     return await _listed(request, wanted, ancestor_id=found.id)
@@ -87,10 +85,10 @@ async def list_descendant_groups(request: web.Request, wanted: ListSubgroups, fo
 async def _listed(
     request: web.Request, wanted: ListGroups, *, parent_id: int | None = None, ancestor_id: int | None = None
 ) -> web.Response:
-    page = wanted_page(wanted, queries.LISTING, default_order="name", default_sort="asc")
+    page = wanted_page(wanted, namespace_queries.LISTING, default_order="name", default_sort="asc")
     who = caller(request)
     levels = [wanted.min_access_level, wanted.owned and Role.OWNER]
-    listed = await queries.list_groups(
+    listed = await namespace_queries.list_groups(
         context.database(request),
         page,
         user_id=who.user_id,
@@ -105,7 +103,7 @@ async def _listed(
     return await paginated(request, page, listed)
 
 
-@routes.post("/groups", access=SIGNED_IN, ignores=unsupported.OfGroups)
+@routes.post("/groups", access=SIGNED_IN, ignores=unsupported_groups.OfGroups)
 async def create_group(request: web.Request, wanted: CreateGroup) -> web.Response:
     """A top-level group, or a subgroup of one that the caller owns. The caller becomes its owner."""
     new = NewGroup(
@@ -117,8 +115,8 @@ async def create_group(request: web.Request, wanted: CreateGroup) -> web.Respons
         parent=await _parent(request, wanted.parent_id),
     )
     async with context.database(request).transaction() as transaction:
-        made = await changes.create(transaction, new, caller(request).user_id, author(request))
-        shown = await queries.show_group(transaction, made)
+        made = await groups.create(transaction, new, caller(request).user_id, author(request))
+        shown = await namespace_queries.show_group(transaction, made)
     return json_text(shown, status=201)
 
 
@@ -127,27 +125,29 @@ async def _parent(request: web.Request, parent_id: int | None) -> Group | None:
     if parent_id is not None:
         return await find_group(request, str(parent_id), Role.OWNER)
     who = caller(request)
-    if not (who.admin or await queries.may_create_group(context.database(request), who.user_id)):
+    if not (who.admin or await namespace_queries.may_create_group(context.database(request), who.user_id)):
         raise forbidden()
     return None
 
 
-@routes.get("/groups/{id}", access=group(), ignores=unsupported.OfOneGroup)
+@routes.get("/groups/{id}", access=group(), ignores=unsupported_groups.OfOneGroup)
 async def show_group(request: web.Request, found: Group) -> web.Response:
-    return json_text(await queries.show_group(context.database(request), found.id))
+    return json_text(await namespace_queries.show_group(context.database(request), found.id))
 
 
-@routes.put("/groups/{id}", access=group(Role.OWNER), ends="group:{id}", ignores=unsupported.OfChangedGroups)
+@routes.put(
+    "/groups/{id}", access=group(Role.OWNER), ends="group:{id}", ignores=unsupported_groups.OfChangedGroups
+)
 async def update_group(request: web.Request, wanted: UpdateGroup, found: Group) -> web.Response:
     wishes = attrs.asdict(wanted, filter=lambda field, _: field.name != "id")
     async with context.database(request).transaction() as transaction:
-        await changes.update(transaction, found, wishes, author(request))
-        shown = await queries.show_group(transaction, found.id)
+        await groups.update(transaction, found, wishes, author(request))
+        shown = await namespace_queries.show_group(transaction, found.id)
     return json_text(shown)
 
 
 @routes.delete(
-    "/groups/{id}", access=group(Role.OWNER), ends="group:{id}", ignores=unsupported.OfRemovedGroups
+    "/groups/{id}", access=group(Role.OWNER), ends="group:{id}", ignores=unsupported_groups.OfRemovedGroups
 )
 async def delete_group(request: web.Request, found: Group) -> web.Response:
     """With everything in it."""
@@ -156,12 +156,12 @@ async def delete_group(request: web.Request, found: Group) -> web.Response:
     return json_value({"message": "202 Accepted"}, status=202)
 
 
-@routes.get("/namespaces", access=SIGNED_IN, ignores=unsupported.OfNamespaceLists)
+@routes.get("/namespaces", access=SIGNED_IN, ignores=unsupported_groups.OfNamespaceLists)
 async def list_namespaces(request: web.Request, wanted: ListNamespaces) -> web.Response:
     """The caller's own namespace and the groups that she is a member of; all of them for administrators."""
-    page = wanted_page(wanted, queries.NAMESPACES, default_sort="asc")
+    page = wanted_page(wanted, namespace_queries.NAMESPACES, default_sort="asc")
     who = caller(request)
-    listed = await queries.list_namespaces(
+    listed = await namespace_queries.list_namespaces(
         context.database(request), page, user_id=who.user_id, admin=who.admin, search=wanted.search
     )
     return await paginated(request, page, listed)
@@ -177,7 +177,7 @@ class NamespacePath:
 async def namespace_exists(request: web.Request, wanted: NamespacePath) -> web.Response:
     """Whether something has that path (below a group), and a free one beside it."""
     who = caller(request)
-    taken = await queries.namespace_paths_like(
+    taken = await namespace_queries.namespace_paths_like(
         context.database(request),
         wanted.path,
         parent_id=wanted.parent_id,
@@ -194,8 +194,8 @@ def _free(path: str, taken: set[str]) -> str:
 
 @routes.get("/namespaces/{id}", access=SIGNED_IN)
 async def show_namespace(request: web.Request, wanted: ById) -> web.Response:
-    number, who = redirects.id_in(wanted.id), caller(request)
-    shown = await queries.show_namespace(
+    number, who = access.id_in(wanted.id), caller(request)
+    shown = await namespace_queries.show_namespace(
         context.database(request),
         namespace_id=number,
         path=None if number is not None else wanted.id,

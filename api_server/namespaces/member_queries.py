@@ -1,4 +1,4 @@
-"""Statements about members.
+"""Statements about members, how memberships end, and the lists of people and memberships that follow from them.
 
 The place of a membership is a project (`project_id`), a group (`namespace_id`), or for lists several of them:
 `namespace_ids` are groups from the root down, whose members have their role in what is below too.
@@ -14,7 +14,7 @@ from api_server.state.errors import NotFound
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
 from api_server.state.statements import Query, Statement
 
-ENTITIES = read_sql("api_server.namespaces.members")
+ENTITIES = read_sql("api_server.namespaces")
 _MEMBER = ENTITIES["member"]
 
 _FILTERS = f"""
@@ -244,3 +244,179 @@ OWNS_NAMESPACE = """
 async def owns_namespace(database: Executor, namespace_id: int, user_id: int) -> bool:
     """Whether it is the user's own namespace, the one that holds her personal projects."""
     return await database.value(OWNS_NAMESPACE, id=namespace_id, user_id=user_id) is not None
+
+
+ADD_MEMBER = """
+    INSERT INTO members (user_id, namespace_id, project_id, access_level, member_role_id, expires_at, created_by_id,
+        created_at)
+    VALUES (%(user_id)s, %(namespace_id)s, %(project_id)s, %(access_level)s, %(member_role_id)s, %(expires_at)s,
+        %(created_by_id)s, %(now)s)
+    ON CONFLICT DO NOTHING
+    RETURNING id
+"""
+
+
+async def add(
+    transaction: Transaction,
+    *,
+    user_id: int,
+    access_level: int,
+    created_by_id: int | None,
+    namespace_id: int | None = None,
+    project_id: int | None = None,
+    expires_at: datetime.date | None = None,
+    member_role_id: int | None = None,
+) -> int | None:
+    """The new membership's id; None where the user has one there already."""
+    added: int | None = await transaction.value(
+        ADD_MEMBER,
+        user_id=user_id,
+        namespace_id=namespace_id,
+        project_id=project_id,
+        access_level=access_level,
+        expires_at=expires_at,
+        created_by_id=created_by_id,
+        member_role_id=member_role_id,
+    )
+    return added
+
+
+@attrs.frozen
+class Ended:
+    """What a membership was: with its user's name, and the full path of its place."""
+
+    id: int
+    user_id: int
+    access_level: int
+    expires_at: datetime.date | None
+    member_role_id: int | None
+    namespace_id: int | None
+    project_id: int | None
+    name: str
+    full_path: str
+
+
+_ENDED = """
+    RETURNING members.id, members.user_id, members.access_level, members.expires_at, members.member_role_id,
+        members.namespace_id, members.project_id, users.name,
+        coalesce((SELECT projects.full_path FROM projects WHERE projects.id = members.project_id),
+            (SELECT namespaces.full_path FROM namespaces WHERE namespaces.id = members.namespace_id)) AS full_path
+"""
+
+REMOVE_BELOW = Query(
+    f"""
+    DELETE FROM members USING users
+    WHERE users.id = members.user_id AND members.user_id = %(user_id)s AND (
+        members.namespace_id IN (SELECT namespaces.id FROM namespaces
+            WHERE namespaces.lineage @> ARRAY[%(group_id)s]::bigint[] AND namespaces.id <> %(group_id)s)
+        OR members.project_id IN (SELECT projects.id FROM projects
+            JOIN namespaces ON namespaces.id = projects.namespace_id
+            WHERE namespaces.lineage @> ARRAY[%(group_id)s]::bigint[]))
+    {_ENDED}
+    """,
+    Ended,
+)
+
+
+async def remove_below(transaction: Transaction, group_id: int, user_id: int) -> list[Ended]:
+    """Ends the user's direct memberships of the group's subgroups and projects, and gives them."""
+    return await transaction.rows(REMOVE_BELOW, group_id=group_id, user_id=user_id)
+
+
+REMOVE_ALL_OF = Query(
+    f"DELETE FROM members USING users WHERE users.id = members.user_id AND members.user_id = %(user_id)s {_ENDED}",
+    Ended,
+)
+
+
+async def remove_all_of(transaction: Transaction, user_id: int) -> list[Ended]:
+    """Ends all memberships of a user, and gives them."""
+    return await transaction.rows(REMOVE_ALL_OF, user_id=user_id)
+
+
+REMOVE_EXPIRED = Query(
+    f"""
+    DELETE FROM members USING users
+    WHERE users.id = members.user_id AND NOT counts(members, %(now)s)
+        AND (%(user_id)s::bigint IS NULL OR (members.user_id = %(user_id)s
+            AND (members.project_id = %(project_id)s::bigint OR members.namespace_id = %(namespace_id)s::bigint)))
+    {_ENDED}
+    """,
+    Ended,
+)
+
+
+async def remove_expired(
+    transaction: Transaction, user_id: int | None, namespace_id: int | None, project_id: int | None
+) -> list[Ended]:
+    """Ends memberships that have expired, and gives them: one user's at one place, or (None) all."""
+    return await transaction.rows(
+        REMOVE_EXPIRED, user_id=user_id, namespace_id=namespace_id, project_id=project_id
+    )
+
+
+@attrs.frozen
+class Withdrawn:
+    """What an invitation was, with the full path of its place."""
+
+    email: str
+    access_level: int
+    namespace_id: int | None
+    project_id: int | None
+    full_path: str
+
+
+#: With the invitations below a group where %(below)s, with all where %(everywhere)s; in any case those that she may not
+#: make any more.
+REMOVE_INVITATIONS = Query(
+    """
+    DELETE FROM invitations
+    WHERE invitations.created_by_id = %(user_id)s AND (
+        %(everywhere)s OR NOT invitation_holds(invitations, %(now)s)
+        OR invitations.project_id = %(project_id)s::bigint OR invitations.namespace_id = %(namespace_id)s::bigint
+        OR %(below)s AND (
+            invitations.namespace_id IN (SELECT namespaces.id FROM namespaces
+                WHERE namespaces.lineage @> ARRAY[%(namespace_id)s]::bigint[])
+            OR invitations.project_id IN (SELECT projects.id FROM projects
+                JOIN namespaces ON namespaces.id = projects.namespace_id
+                WHERE namespaces.lineage @> ARRAY[%(namespace_id)s]::bigint[])))
+    RETURNING invitations.email, invitations.access_level, invitations.namespace_id, invitations.project_id,
+        coalesce((SELECT projects.full_path FROM projects WHERE projects.id = invitations.project_id),
+            (SELECT namespaces.full_path FROM namespaces WHERE namespaces.id = invitations.namespace_id)) AS full_path
+    """,
+    Withdrawn,
+)
+
+
+async def remove_invitations_by(
+    transaction: Transaction,
+    user_id: int,
+    *,
+    namespace_id: int | None = None,
+    project_id: int | None = None,
+    below: bool = False,
+    everywhere: bool = False,
+) -> list[Withdrawn]:
+    """Takes back what the user has invited others to there, and what she may not invite to any more: those."""
+    return await transaction.rows(
+        REMOVE_INVITATIONS,
+        user_id=user_id,
+        namespace_id=namespace_id,
+        project_id=project_id,
+        below=below,
+        everywhere=everywhere,
+    )
+
+
+USERS = Listing(
+    ENTITIES["user"],
+    f"{EVERYBODY} AND (%(skip_users)s::bigint[] IS NULL OR users.id <> ALL (%(skip_users)s::bigint[]))",
+)
+MEMBERSHIPS = Listing(
+    ENTITIES["membership"],
+    """
+    SELECT members.* FROM members
+    WHERE members.user_id = %(user_id)s AND counts(members, %(now)s)
+        AND (%(type)s::text IS NULL OR (members.project_id IS NOT NULL) = (%(type)s = 'Project'))
+    """,
+)

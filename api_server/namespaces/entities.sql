@@ -1,4 +1,88 @@
--- name: basic_keys
+-- name: basic_group_keys
+-- Of a row called page.
+'id', page.id,
+'web_url', web_url('groups/' || page.full_path),
+'name', page.name
+
+-- name: basic_group
+SELECT page.id, page.position, json_build_object(
+    -- include: basic_group_keys
+) AS entity
+FROM page
+
+-- name: group_keys
+-- Of a row called page; GitLab's values for what is not here.
+-- include: basic_group_keys
+,
+'path', page.path,
+'description', coalesce(page.description, ''),
+'visibility', page.visibility,
+'share_with_group_lock', false,
+'require_two_factor_authentication', false,
+'two_factor_grace_period', 0,
+'project_creation_level', page.project_creation_level,
+'auto_devops_enabled', NULL,
+'subgroup_creation_level', 'owner',
+'emails_disabled', false,
+'emails_enabled', true,
+'mentions_disabled', NULL,
+'lfs_enabled', true,
+'math_rendering_limits_enabled', false,
+'lock_math_rendering_limits_enabled', false,
+'default_branch', NULL,
+'default_branch_protection', 2,
+'default_branch_protection_defaults', '{"allowed_to_push": [{"access_level": 40}], "allow_force_push": false,
+    "allowed_to_merge": [{"access_level": 40}], "developer_can_initial_push": false}'::json,
+'avatar_url', NULL,
+'request_access_enabled', false,
+'full_name', page.full_name,
+'full_path', page.full_path,
+'created_at', iso8601(page.created_at),
+'parent_id', page.parent_id,
+'organization_id', 1,
+'shared_runners_setting', 'enabled',
+'ldap_cn', NULL,
+'ldap_access', NULL,
+'marked_for_deletion_on', NULL,
+'wiki_access_level', 'disabled'
+
+-- name: group
+SELECT page.id, page.position, json_build_object(
+    -- include: group_keys
+) AS entity
+FROM page
+
+-- name: group_in_detail
+SELECT page.id, page.position, json_build_object(
+    -- include: group_keys
+    , 'shared_with_groups', json_build_array(),
+    'runners_token', NULL,
+    'prevent_sharing_groups_outside_hierarchy', false,
+    'shared_runners_minutes_limit', NULL,
+    'extra_shared_runners_minutes_limit', NULL,
+    'prevent_forking_outside_group', NULL,
+    'membership_lock', false
+) AS entity
+FROM page
+
+-- name: namespace_keys
+-- Of a row called namespace.
+'id', namespace.id,
+'name', namespace.name,
+'path', namespace.path,
+'kind', namespace.kind,
+'full_path', namespace.full_path,
+'parent_id', namespace.parent_id,
+'avatar_url', NULL,
+'web_url', web_url(CASE namespace.kind WHEN 'group' THEN 'groups/' ELSE '' END || namespace.full_path)
+
+-- name: namespace
+SELECT namespace.id, namespace.position, json_build_object(
+    -- include: namespace_keys
+) AS entity
+FROM page namespace
+
+-- name: basic_project_keys
 -- Of rows called page and namespace.
 'id', page.id,
 'description', page.description,
@@ -25,7 +109,7 @@
 
 -- name: basic_project
 SELECT page.id, page.position, json_build_object(
-    -- include: basic_keys
+    -- include: basic_project_keys
 ) AS entity
 FROM page JOIN namespaces namespace ON namespace.id = page.namespace_id
 
@@ -82,7 +166,7 @@ FROM page JOIN namespaces namespace ON namespace.id = page.namespace_id
 -- name: project
 -- Joined as text: a function takes a hundred arguments, which are fifty keys.
 SELECT page.id, page.position, (left(json_build_object(
-    -- include: basic_keys
+    -- include: basic_project_keys
     ,
     'empty_repo', page.empty_repo,
     'archived', page.archived,
@@ -129,3 +213,53 @@ SELECT page.id, page.position, (left(json_build_object(
 FROM page
 JOIN namespaces namespace ON namespace.id = page.namespace_id
 LEFT JOIN users owner ON owner.id = namespace.owner_id
+
+-- name: membership
+SELECT page.id, page.position, json_build_object(
+    'source_id', coalesce(project.id, namespace.id),
+    'source_name', coalesce(project.name, namespace.name),
+    'source_type', CASE WHEN project.id IS NULL THEN 'Namespace' ELSE 'Project' END,
+    'access_level', page.access_level
+) AS entity
+FROM page
+LEFT JOIN projects project ON project.id = page.project_id
+LEFT JOIN namespaces namespace ON namespace.id = page.namespace_id
+
+-- name: user
+SELECT page.id, page.position, user_basic(users) AS entity FROM page JOIN users ON users.id = page.id
+
+-- name: member
+-- Who has no custom role has no such key, as in GitLab.
+SELECT page.id, page.position, CASE
+    WHEN roles.id IS NULL THEN member.entity
+    ELSE json_joined(member.entity, json_build_object('member_role', member_role(roles)))
+END AS entity
+FROM page
+JOIN LATERAL (
+    -- The membership with the greatest role; of equal ones the nearest.
+    SELECT members.* FROM members
+    WHERE members.user_id = page.id
+        AND (members.project_id = %(project_id)s::bigint OR members.namespace_id = ANY (%(namespace_ids)s::bigint[]))
+        -- the one that a request has changed is its answer, though it may end today
+        AND (members.id = %(changed)s::bigint OR counts(members, %(now)s))
+    ORDER BY members.access_level DESC, members.project_id IS NULL,
+        array_position(%(namespace_ids)s::bigint[], members.namespace_id) DESC
+    LIMIT 1
+) greatest_membership ON true
+LEFT JOIN users creators ON creators.id = greatest_membership.created_by_id
+LEFT JOIN member_roles roles ON roles.id = greatest_membership.member_role_id
+CROSS JOIN LATERAL (SELECT json_build_object(
+    'id', page.id,
+    'username', page.username,
+    'public_email', page.public_email,
+    'name', page.name,
+    'state', page.state,
+    'locked', false,
+    'avatar_url', NULL,
+    'web_url', web_url(page.username),
+    'access_level', greatest_membership.access_level,
+    'created_at', iso8601(greatest_membership.created_at),
+    'created_by', user_basic(creators),
+    'expires_at', greatest_membership.expires_at,
+    'membership_state', 'active'
+) AS entity) member

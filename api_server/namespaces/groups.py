@@ -1,18 +1,19 @@
-"""What making and changing a group means, each in the caller's transaction."""
+"""Groups and users' own namespaces: how they are made and changed, each in the caller's transaction."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import attrs
+from aiohttp import web
 
-from api_server.namespaces import membership_queries, namespace_queries, path_queries, paths
-from api_server.namespaces import visibility as levels
-from api_server.namespaces.groups import queries
-from api_server.namespaces.groups.group import Group
+from api_server.accounts.users import USER_LISTENERS, UserEvent
+from api_server.namespaces import member_queries, namespace_queries, path_queries, paths, removal, resources
 from api_server.namespaces.namespace_queries import Held
+from api_server.namespaces.resources import Group
 from api_server.state import audit_trail
 from api_server.state.audit_trail import Author, Entity
 from api_server.state.database import Transaction
+from api_server.state.errors import Conflict
 from api_server.web.access import Role
 from api_server.web.errors import ApiError, check_present, invalid
 
@@ -46,7 +47,7 @@ async def create(transaction: Transaction, group: NewGroup, owner_id: int, autho
     full_path = f"{above.full_path}/{group.path}" if above else group.path
     if problem := paths.problem_with(full_path):
         raise _not_saved("path", problem)
-    if above and levels.exceeds(visibility, above.visibility):
+    if above and resources.is_more_visible(visibility, above.visibility):
         raise _not_saved("visibility_level", _beyond_parent(visibility, above))
     group_id = await namespace_queries.create(
         transaction,
@@ -61,7 +62,7 @@ async def create(transaction: Transaction, group: NewGroup, owner_id: int, autho
     )
     if not await path_queries.take(transaction, full_path, namespace_id=group_id):
         raise _not_saved("path", "has already been taken")
-    await membership_queries.add(
+    await member_queries.add(
         transaction, user_id=owner_id, namespace_id=group_id, access_level=Role.OWNER, created_by_id=owner_id
     )
     entity = Entity(type="Group", id=group_id, path=full_path)
@@ -76,7 +77,7 @@ async def update(transaction: Transaction, group: Group, wishes: Mapping[str, An
     parents = group.lineage[:-1]
     above = await namespace_queries.hold(transaction, parents) if parents else None
     check_present("name", wishes["name"])
-    before = await queries.lock_group(transaction, group.id)
+    before = await namespace_queries.lock_group(transaction, group.id)
     after = attrs.evolve(before, **{name: wish for name, wish in wishes.items() if wish is not None})
     if after.visibility != before.visibility:
         await _check_visibility(transaction, group.id, after.visibility, above)
@@ -84,7 +85,7 @@ async def update(transaction: Transaction, group: Group, wishes: Mapping[str, An
         await _rename(transaction, group.id, before.full_path, after.path)
     if after.name != before.name:
         await namespace_queries.rename(transaction, group.id, after.name)
-    await queries.update_group(transaction, group.id, after)
+    await namespace_queries.update_group(transaction, group.id, after)
     entity = attrs.evolve(group, full_path=paths.beside(before.full_path, after.path)).entity
     for name, event_type in _AUDITED.items():
         old, new = getattr(before, name), getattr(after, name)
@@ -105,13 +106,13 @@ async def _rename(transaction: Transaction, group_id: int, full_path: str, path:
 
 async def _check_visibility(transaction: Transaction, group_id: int, wanted: str, above: Held | None) -> None:
     """Raises 400 where the group would be more visible than its parent, or less than what is in it."""
-    within = await queries.within(transaction, group_id)
+    within = await namespace_queries.within(transaction, group_id)
     problems = []
-    if above and levels.exceeds(wanted, above.visibility):
+    if above and resources.is_more_visible(wanted, above.visibility):
         problems.append(_beyond_parent(wanted, above))
-    if any(levels.exceeds(shown, wanted) for shown in within.projects):
+    if any(resources.is_more_visible(shown, wanted) for shown in within.projects):
         problems.append(f"{wanted} is not allowed since this group contains projects with higher visibility.")
-    if any(levels.exceeds(shown, wanted) for shown in within.subgroups):
+    if any(resources.is_more_visible(shown, wanted) for shown in within.subgroups):
         problems.append(f"{wanted} is not allowed since there are sub-groups with higher visibility.")
     if problems:
         raise invalid({"visibility_level": problems})
@@ -123,3 +124,41 @@ def _beyond_parent(wanted: str, above: Held) -> str:
 
 def _not_saved(field: str, problem: str) -> ApiError:
     return invalid(f'Failed to save group {{:{field}=>["{problem}"]}}')
+
+
+def setup(app: web.Application) -> None:
+    app[USER_LISTENERS].append(follow_user)
+
+
+async def follow_user(transaction: Transaction, event: UserEvent) -> None:
+    """Raises Conflict where a group has the path. Bots have no projects of their own."""
+    if event.bot:
+        return
+    match event.kind:
+        case "created":
+            await _create_personal(transaction, event)
+        case "removed":
+            namespace = await namespace_queries.namespace_of(transaction, event.user_id)
+            await removal.remove_namespace(transaction, namespace.id, event.author)
+        case "renamed":
+            namespace = await namespace_queries.namespace_of(transaction, event.user_id)
+            await namespace_queries.rename(transaction, namespace.id, event.name)
+            if event.username != namespace.full_path and not await paths.rename_namespace(
+                transaction, namespace.id, namespace.full_path, event.username
+            ):
+                raise Conflict("routes_pkey")
+
+
+async def _create_personal(transaction: Transaction, event: UserEvent) -> None:
+    namespace_id = await namespace_queries.create(
+        transaction,
+        "user",
+        [],
+        owner_id=event.user_id,
+        name=event.name,
+        path=event.username,
+        full_path=event.username,
+        visibility="public",
+    )
+    if not await path_queries.take(transaction, event.username, namespace_id=namespace_id):
+        raise Conflict("routes_pkey")

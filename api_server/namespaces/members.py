@@ -1,20 +1,140 @@
-"""What adding, changing and removing a member means, each in the caller's transaction."""
+"""Members of groups and projects: who may be one with which role (decision D1), and how they are added and changed."""
 
 import datetime
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Literal, Protocol, TypedDict
+
+import attrs
 
 from api_server.accounts import member_roles, user_queries
-from api_server.namespaces import membership_queries
-from api_server.namespaces.members import ending, queries, rules
-from api_server.namespaces.members.queries import Member
-from api_server.namespaces.members.sources import Source
+from api_server.namespaces import member_endings, member_queries
+from api_server.namespaces.member_queries import Member
+from api_server.namespaces.resources import Group, Project
 from api_server.state import audit_trail
-from api_server.state.audit_trail import Author
+from api_server.state.audit_trail import Author, Entity
 from api_server.state.database import Transaction
 from api_server.web.access import Role
 from api_server.web.errors import ApiError, bad_request, conflict, forbidden, invalid, record_not_found
 from api_server.web.params import Unset
+
+SourceKind = Literal["group", "project"]
+
+_GRANTABLE: dict[SourceKind, frozenset[Role]] = {
+    "group": frozenset(Role) - {Role.NO_ACCESS},
+    "project": frozenset(Role) - {Role.NO_ACCESS, Role.MINIMAL_ACCESS},
+}
+
+
+def manager(kind: SourceKind) -> Role:
+    """The least role that manages the members there."""
+    return Role.OWNER if kind == "group" else Role.MAINTAINER
+
+
+def may_touch(role: int, *levels: int) -> bool:
+    """Whether a manager with `role` may grant, change or take away these levels: nobody below Owner touches Owner."""
+    return role >= Role.OWNER or Role.OWNER not in levels
+
+
+def membership_problems(
+    kind: SourceKind,
+    level: Role,
+    *,
+    inherited: int | None = None,
+    inherited_from: str | None = None,
+    expires_at: datetime.date | None = None,
+    today: datetime.date,
+) -> dict[str, list[str]]:
+    """What is wrong with a membership of `level`, by field, in GitLab's words; {} where nothing is.
+
+    `inherited` is the role that the user has from the group named `inherited_from` above.
+    """
+    found: dict[str, list[str]] = {}
+    if level not in _GRANTABLE[kind]:
+        found["access_level"] = ["is not included in the list"]
+    elif inherited is not None and level < inherited:
+        text = f"should be greater than or equal to {Role(inherited).title} inherited membership from group"
+        found["access_level"] = [f"{text} {inherited_from}"]
+    if expires_at is not None and expires_at < today:
+        found["expires_at"] = ["cannot be a date in the past"]
+    return found
+
+
+def sentence(problems: Mapping[str, Sequence[str]]) -> str:
+    """`{"expires_at": ["is x"], "access_level": ["is y"]}` as `Expires at is x and Access level is y`."""
+    parts = [
+        f"{field.replace('_', ' ').capitalize()} {text}"
+        for field, texts in problems.items()
+        for text in texts
+    ]
+    return ", ".join([*parts[:-2], " and ".join(parts[-2:])])
+
+
+class Places(TypedDict):
+    """As lists of members take it."""
+
+    project_id: int | None
+    namespace_ids: list[int]
+
+
+class Place(TypedDict):
+    """As statements take it: one of the two, the other one None."""
+
+    namespace_id: int | None
+    project_id: int | None
+
+
+@attrs.frozen(kw_only=True)
+class Source:
+    """A group or project with members; `role` is the caller's, 50 for administrators."""
+
+    kind: SourceKind
+    id: int
+    entity: Entity
+    role: int
+    #: Ids of the namespaces whose members have their role here too: for a group the last one is its own.
+    lineage: list[int]
+
+    @property
+    def place(self) -> Place:
+        return {
+            "namespace_id": self.id if self.kind == "group" else None,
+            "project_id": self.id if self.kind == "project" else None,
+        }
+
+    @property
+    def direct(self) -> Places:
+        """Where its direct members are."""
+        return {
+            "project_id": self.place["project_id"],
+            "namespace_ids": self.lineage[-1:] if self.kind == "group" else [],
+        }
+
+    @property
+    def everywhere(self) -> Places:
+        """Where its direct and its inherited members are."""
+        return {"project_id": self.place["project_id"], "namespace_ids": self.lineage}
+
+    @property
+    def above(self) -> list[int]:
+        """Ids of the namespaces from which roles are inherited."""
+        return self.lineage[:-1] if self.kind == "group" else self.lineage
+
+    def require_manager(self) -> None:
+        """Raises 403 for callers who do not manage the members here."""
+        if self.role < manager(self.kind):
+            raise forbidden()
+
+
+def source_of(found: Group | Project) -> Source:
+    """What the route has found, as what members belong to."""
+    return Source(
+        kind="group" if isinstance(found, Group) else "project",
+        id=found.id,
+        entity=found.entity,
+        role=found.role,
+        lineage=found.lineage,
+    )
+
 
 #: Users that one request may add.
 MOST_USERS = 100
@@ -67,12 +187,12 @@ async def admit(
     member_role_id: int | None = None,
 ) -> int:
     """As `add`, of bots too."""
-    if not rules.may_touch(source.role, level):
+    if not may_touch(source.role, level):
         raise forbidden()
     await _check(transaction, source, user.id, level, expires_at)
     await member_roles.check(transaction, member_role_id, level)
-    await ending.remove_expired(transaction, user_id=user.id, **source.place)
-    member_id = await membership_queries.add(
+    await member_endings.remove_expired(transaction, user_id=user.id, **source.place)
+    member_id = await member_queries.add(
         transaction,
         user_id=user.id,
         access_level=level,
@@ -122,7 +242,7 @@ async def add_several(
             await add(transaction, source, user, level, author, expires_at=expires_at)
         except ApiError as refused:
             message = refused.body["message"]
-            problems[user.username] = message if isinstance(message, str) else rules.sentence(message)
+            problems[user.username] = message if isinstance(message, str) else sentence(message)
     return problems
 
 
@@ -137,7 +257,7 @@ async def update(
     """The id of the changed membership, which ends when it would have where `expires_at` is UNSET.
     Raises 400, 403, 404."""
     member = await _locked(transaction, source, user_id)
-    if not rules.may_touch(source.role, member.access_level, level):
+    if not may_touch(source.role, member.access_level, level):
         raise forbidden()
     ends = member.expires_at if isinstance(expires_at, Unset) else expires_at
     await _check(transaction, source, user_id, level, ends)
@@ -145,8 +265,8 @@ async def update(
         await _keep_an_owner(transaction, source, member)
     if (level, ends) == (member.access_level, member.expires_at):
         return member.id
-    await queries.update(transaction, member.id, level, ends)
-    await ending.withdraw_unfounded(transaction, user_id, author)
+    await member_queries.update(transaction, member.id, level, ends)
+    await member_endings.withdraw_unfounded(transaction, user_id, author)
     await audit_trail.record(
         transaction,
         "member_updated",
@@ -177,21 +297,23 @@ async def remove(
     if user_id != author.id:
         source.require_manager()
     member = await _locked(transaction, source, user_id)
-    if user_id != author.id and not rules.may_touch(source.role, member.access_level):
+    if user_id != author.id and not may_touch(source.role, member.access_level):
         raise forbidden()
     await _keep_an_owner(transaction, source, member)
-    await queries.remove(transaction, member.id)
-    await ending.record_end(transaction, source.entity, member, author, ending.DESTROYED)
+    await member_queries.remove(transaction, member.id)
+    await member_endings.record_end(transaction, source.entity, member, author, member_endings.DESTROYED)
     if source.kind == "group" and not leaves_below:
-        await ending.end_below(transaction, source.id, user_id, author)
-    await ending.withdraw_invitations(transaction, user_id, author, **source.place, below=not leaves_below)
+        await member_endings.end_below(transaction, source.id, user_id, author)
+    await member_endings.withdraw_invitations(
+        transaction, user_id, author, **source.place, below=not leaves_below
+    )
 
 
 async def _check(
     transaction: Transaction, source: Source, user_id: int, level: Role, expires_at: datetime.date | None
 ) -> None:
-    above = await queries.find_inherited(transaction, user_id, source.above)
-    if found := rules.problems(
+    above = await member_queries.find_inherited(transaction, user_id, source.above)
+    if found := membership_problems(
         source.kind,
         level,
         inherited=above.access_level if above else None,
@@ -206,8 +328,8 @@ async def _locked(transaction: Transaction, source: Source, user_id: int) -> Mem
     """The direct membership; of a group only one request at a time changes who is in it. Raises 404, and 403 for that
     of a bot, which ends with its tokens."""
     if source.kind == "group":
-        await queries.lock_group(transaction, source.id)
-    member = await queries.find_member(transaction, user_id, **source.place)
+        await member_queries.lock_group(transaction, source.id)
+    member = await member_queries.find_member(transaction, user_id, **source.place)
     if member is None:
         raise record_not_found()
     if member.bot:
@@ -220,9 +342,9 @@ async def _keep_an_owner(transaction: Transaction, source: Source, member: Membe
     if member.access_level < Role.OWNER:
         return
     if source.kind == "group":
-        if not await queries.has_other_owner(transaction, source.lineage, member.id):
+        if not await member_queries.has_other_owner(transaction, source.lineage, member.id):
             raise forbidden("The last owner of a group stays its owner")
-    elif await queries.owns_namespace(transaction, source.lineage[-1], member.user_id):
+    elif await member_queries.owns_namespace(transaction, source.lineage[-1], member.user_id):
         raise forbidden("The owner of a personal project stays its owner")
 
 
