@@ -1,5 +1,5 @@
 """Prints docs/compatibility.md, out of the routes, what docs/compatibility.toml says of each, and the list of CI
-keywords in api_server/ci/config/reference.py; and what became of public clients' tests:
+keywords in api_server/ci/config/keywords.py; and what became of public clients' tests:
 
 python -m scripts.compatibility >docs/compatibility.md
 """
@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 
 from api_server.api import ROUTES
-from api_server.ci.config.reference import reference
+from api_server.ci.config.keywords import reference
 from api_server.namespaces.projects.access import ProjectAccess
 from api_server.web.access import Place, Role
 from api_server.web.params import public_name
@@ -39,8 +39,8 @@ _OPENED = {None: "who sees it", "repository": "who reads the repository", "build
 HEAD = """# Beside GitLab
 
 This page compares each endpoint with GitLab 17. `python -m scripts.compatibility` generates it from the routes, from
-`docs/compatibility.toml`, which describes the differences, and from the list of CI keywords in
-`api_server/ci/config/reference.py`. `tests/scripts/test_compatibility.py` checks it.
+`docs/compatibility.toml`, which describes the differences, and from the list of CI keywords.
+`tests/scripts/test_compatibility.py` checks it.
 
 For all endpoints:
 
@@ -54,9 +54,9 @@ For all endpoints:
 - Texts and lists have [bounds](security.md#bounds).
 - "Who" says who may call: the minimum role in the project or group, or another condition, and the tier that has it.
 """
-_KEYWORDS = """A file with an unsupported keyword is refused: `<keyword> is not supported by this service`. A keyword that
-GitLab's own reference does not have is an unknown key. [Pipelines, jobs and runners](ci.md#the-configuration-language)
-describes the differences in how YAML is read."""
+_KEYWORDS = """A file with an unsupported keyword is refused: `<keyword> is not supported by this service`. A keyword
+that GitLab's own reference does not have is an unknown key. How YAML is read differs in a few points:
+[Pipelines, jobs and runners](ci.md#the-configuration-language) has them."""
 
 #: In the order in which they are shown.
 SUITES = (

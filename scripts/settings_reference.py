@@ -11,7 +11,7 @@ import attrs
 
 from api_server.settings import Settings as ApiSettings
 from common.client_settings import ClientSettings
-from common.setting_forms import has_to_be
+from common.settings import has_to_be
 from storage_edge.settings import Settings as EdgeSettings
 
 HEAD = """# Settings
@@ -20,8 +20,8 @@ HEAD = """# Settings
 `tests/scripts/test_settings_reference.py` checks it.
 
 Each setting can be given in three ways. Example: the API server's `send_timeout` is `send_timeout` in the section
-`[api_server]` of the TOML file that `FORGELET_SETTINGS` names. The variable `FORGELET_API_SEND_TIMEOUT` overrides the file,
-and the flag `--send-timeout` overrides both. For the storage edge, the section is `[edge]` and the variable
+`[api_server]` of the TOML file that `FORGELET_SETTINGS` names. The variable `FORGELET_API_SEND_TIMEOUT` overrides the
+file, and the flag `--send-timeout` overrides both. For the storage edge, the section is `[edge]` and the variable
 `FORGELET_EDGE_SEND_TIMEOUT`. Operators' commands (`forgelet`) read the same file and variables as the API server.
 
 - A list is an array in the file, `a,b` in a variable, and a repeated flag. A boolean is `true` or `false` in the file;

@@ -13,8 +13,7 @@ import attrs
 
 from api_server.status_checks.dispatcher import CONNECTIONS_OF_ONE
 from api_server.status_checks.tasks import DISPATCHER
-from common.background import BACKGROUND
-from common.shutdown import SHUTDOWN
+from common.lifecycle import BACKGROUND, SHUTDOWN
 from scripts.bench.harness.runs import OURS, Bench, Row, Sample, Sides
 from scripts.bench.scene.service import in_process
 from tests.support.forge import Forge, Person

@@ -1,8 +1,8 @@
-"""The supervisor: begins workers, begins those again that end, and replaces all one after the other on SIGHUP.
+"""The supervisor of processes that serve as one: begins them, and those again that end, and replaces all on SIGHUP.
 
 Each worker has a listening socket of its own on the one port (SO_REUSEPORT), of which the supervisor keeps a hold: who
 has connected to a worker that dies is answered by its successor. A successor of one that lives listens on the same
-socket, and its predecessor is told to end when it is ready.
+socket, and its predecessor is told to end when it is ready. This module imports none of the service.
 """
 
 import asyncio
@@ -13,18 +13,76 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import structlog
 
-from common import logs
-from common.workers import figures, windows
-from common.workers.figures import Figures
-from common.workers.line import OTHERS, message
-from common.workers.place import VARIABLE
-from common.workers.worker import FIGURES_SECONDS, Worker
+from common import logs, workers
+from common.workers import ASKED, FIGURES, OTHERS, READY, WANTED, WORKER_VARIABLE, Figures, message, received
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+#: Seconds in which a successor has to be ready; migrations are made by the first of all.
+READY_SECONDS = 120.0
+#: Seconds in which a worker says what it has counted; otherwise what it said last has to do.
+FIGURES_SECONDS = 1.0
+
+
+class Worker:
+    """One process."""
+
+    def __init__(self, process: asyncio.subprocess.Process, line: Streams, section: int) -> None:
+        self.process = process
+        self.section = section
+        self.began = time.monotonic()
+        #: Held as long as the worker is: its end is the worker's.
+        self._reader, self.writer = line
+        self.ready: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.ended = asyncio.ensure_future(process.wait())
+        #: What it has counted when it last said so.
+        self.figures: Figures = {}
+        self._said = asyncio.Event()
+
+    async def listen(self, asked: Callable[["Worker"], None]) -> None:
+        """Until it ends. `asked` is called when it wants what others have counted."""
+        with contextlib.suppress(asyncio.IncompleteReadError, OSError):
+            while True:
+                letter, content = await received(self._reader)
+                if letter == READY and not self.ready.done():
+                    self.ready.set_result(True)
+                elif letter in (FIGURES, ASKED):
+                    self.figures = json.loads(content)
+                    self._said.set()
+                if letter == ASKED:
+                    asked(self)
+        if not self.ready.done():
+            self.ready.set_result(False)
+
+    async def say_figures(self) -> None:
+        """Has it say what it has counted, where it does so in time."""
+        self._said.clear()
+        self.writer.write(message(WANTED))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FIGURES_SECONDS):
+                await self._said.wait()
+
+    @property
+    def serves(self) -> bool:
+        """Whether it has been ready."""
+        return self.ready.done() and self.ready.result()
+
+    async def is_ready(self) -> bool:
+        """Waits until it is; False where it ends, or takes too long."""
+        either: set[asyncio.Future[Any]] = {self.ready, self.ended}
+        await asyncio.wait(either, timeout=READY_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        return self.serves and not self.ended.done()
+
+    def signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(number)
+
 
 log = structlog.get_logger(__name__)
 
@@ -60,7 +118,7 @@ class Slot:
 
 
 class Supervisor:
-    """Of the workers of one plan (`supervising.become_supervisor`)."""
+    """Of the workers of one plan (`serving.become_supervisor`)."""
 
     def __init__(self, plan: dict[str, Any]) -> None:
         self._plan = plan
@@ -68,7 +126,7 @@ class Supervisor:
         self._all: set[Worker] = set()
         #: Twice as many as workers: one that is replaced and its successor count side by side.
         self._sections = 2 * plan["workers"]
-        self._memory = windows.make(self._sections)
+        self._memory = workers.make_shared_memory(self._sections)
         self._watches: set[asyncio.Task[None]] = set()
         #: What those have counted that have ended.
         self._ended: Figures = {}
@@ -129,7 +187,7 @@ class Supervisor:
         with theirs:
             process = await asyncio.create_subprocess_exec(
                 *self._plan["command"],
-                env=os.environ | {VARIABLE: json.dumps(told)},
+                env=os.environ | {WORKER_VARIABLE: json.dumps(told)},
                 pass_fds=descriptors,
                 stdin=asyncio.subprocess.DEVNULL,
             )
@@ -153,7 +211,7 @@ class Supervisor:
         await asyncio.wait({listening}, timeout=FIGURES_SECONDS)  # its last words
         listening.cancel()
         worker.writer.close()
-        self._ended = figures.added([self._ended, figures.counted(worker.figures)])
+        self._ended = workers.sum_figures([self._ended, workers.without_gauges(worker.figures)])
         self._all.discard(worker)
         if self._stop.is_set() or slot.worker is not worker:
             return
