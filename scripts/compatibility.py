@@ -20,7 +20,7 @@ from api_server.web.access import Place, Role
 from api_server.web.params import public_name
 from api_server.web.routes import Route
 from common.mistakes import Mistake
-from scripts.clients import expected
+from scripts.clients import outcomes
 
 _CHECKOUT = Path(__file__).resolve().parents[1]
 WRITTEN = _CHECKOUT / "docs/compatibility.toml"
@@ -147,7 +147,7 @@ def document() -> str:
         _table("What", "For example", rows=rows),
         "## Tests of public clients",
         _CLIENTS,
-        expected.section(SUITES),
+        outcomes.section(SUITES),
     ]
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
