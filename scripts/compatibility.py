@@ -36,7 +36,7 @@ _WHO = {
     "administrator": "administrators",
 }
 _OPENED = {None: "who sees it", "repository": "who reads the repository", "builds": "who sees pipelines"}
-HEAD = """# Beside GitLab
+HEAD = """# Compared with GitLab
 
 This page compares each endpoint with GitLab 17. `python -m scripts.compatibility` generates it from the routes, from
 `docs/compatibility.toml`, which describes the differences, and from the list of CI keywords.
@@ -73,10 +73,10 @@ SUITES = (
     "isomorphic-git",
     "git-lfs",
 )
-_CLIENTS = """`scripts/clients/run SUITE [FOLDER]` runs the tests that a client's authors run against a real GitLab, as
-they are, against a forgelet of its own; or a program of `scripts/clients/programs/`, which makes the calls that a
-client's users make. It ends with status 1 where anything is not as it is written down here, out of
-`scripts/clients/expected/`, which names each call that works. Files are named below the folder of the tests."""
+_CLIENTS = """`scripts/clients/run SUITE [FOLDER]` runs the unchanged tests of a client, written for a real GitLab,
+against a forgelet of its own. Or it runs a program of `scripts/clients/programs/` with the calls that a client's users
+make. It exits with status 1 if a result differs from this page. `scripts/clients/expected/` has the results and names
+each call that works. File names are relative to the folder of the tests."""
 
 
 def shown(route: Route) -> str:
@@ -135,11 +135,11 @@ def document() -> str:
     parts = [HEAD, "## Endpoints"]
     for heading, lines in said["endpoints"].items():
         rows = [f"| `{name}` | {_who(found[name])} | {line} |" for name, line in lines.items()]
-        parts += [f"### {heading}", _table("Endpoint", "Who", "Beside GitLab", rows=rows)]
-    parts += ["## CI keywords", _KEYWORDS, _table("Keyword", "Beside GitLab", rows=_keywords())]
+        parts += [f"### {heading}", _table("Endpoint", "Who", "Compared with GitLab", rows=rows)]
+    parts += ["## CI keywords", _KEYWORDS, _table("Keyword", "Compared with GitLab", rows=_keywords())]
     parts += ["## Ignored parameters", _table("Endpoint", "Parameters", rows=_ignored(found))]
     rows = [f"| {what} | {line} |" for what, line in said["git"].items()]
-    parts += ["## git", _table("What", "Beside GitLab", rows=rows)]
+    parts += ["## git", _table("What", "Compared with GitLab", rows=rows)]
     rows = [f"| {what} | `{path}` |" for what, path in said["absent"].items()]
     parts += [
         "## Not here",
