@@ -19,8 +19,8 @@ from api_server.git.errors import RepositoryError
 from api_server.git.received_push import RefUpdate
 from api_server.git.ref_names import BRANCHES
 from api_server.git.repositories import REPOSITORIES, Repositories
-from api_server.namespaces.projects.events import DEFAULT_BRANCH_LISTENERS
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.projects import DEFAULT_BRANCH_LISTENERS
+from api_server.namespaces.resources import Project
 from api_server.state import audit_trail
 from api_server.state.audit_trail import Author
 from api_server.state.database import Shown, Transaction

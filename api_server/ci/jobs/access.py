@@ -9,7 +9,7 @@ from attrs import field
 from api_server.ci.jobs import queries
 from api_server.ci.jobs.queries import Job
 from api_server.ci.pipelines.states import STATUSES, Status
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.resources import Project
 from api_server.state import audit_trail
 from api_server.state.database import Transaction
 from api_server.state.listing import Listing, Page

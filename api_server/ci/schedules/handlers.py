@@ -15,8 +15,8 @@ from api_server.ci.schedules.queries import Schedule, StoredVariable
 from api_server.git.errors import AmbiguousNameError
 from api_server.git.ref_names import BRANCHES, TAGS, short_name
 from api_server.git.repositories import repositories
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.web import context
 from api_server.web.access import Role
 from api_server.web.answers import json_text, json_value, no_content

@@ -10,10 +10,8 @@ from aiohttp import web
 from api_server.ci.variables import queries, variables
 from api_server.ci.variables.queries import StoredVariable
 from api_server.ci.variables.variables import Values
-from api_server.namespaces.groups.access import group
-from api_server.namespaces.groups.group import Group
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import group, project
+from api_server.namespaces.resources import Group, Project
 from api_server.state.audit_trail import INSTANCE, Entity
 from api_server.state.database import Executor
 from api_server.state.listing import Listed
