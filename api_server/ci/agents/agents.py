@@ -64,7 +64,7 @@ def grants_in(text: str) -> list[dict[str, Any]]:
 def _configuration(entry: dict[str, Any]) -> dict[str, Any]:
     kept = {key: entry[key] for key in _KEPT if entry.get(key) is not None}
     if "environments" in kept:
-        kept["environments"] = [str(one) for one in _list(kept["environments"])]
+        kept["environments"] = [str(name) for name in _list(kept["environments"])]
     if "protected_branches_only" in kept:
         # whatever is not plainly `false` protects
         kept["protected_branches_only"] = kept["protected_branches_only"] is not False

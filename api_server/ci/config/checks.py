@@ -90,7 +90,7 @@ _NAMES = {
 
 def of_type(*types: type) -> Check:
     """Return a check for exactly one of the types: `True` is no integer."""
-    wanted = "should be " + " or ".join(_NAMES[one] for one in types)
+    wanted = "should be " + " or ".join(_NAMES[kind] for kind in types)
 
     def check(at: str, value: Any) -> Iterator[str]:
         if type(value) not in types:

@@ -219,7 +219,7 @@ class Reader:
             raise ConfigError(f"Local file `{path}`: {error}") from None
         if not found:
             self._warn(f"No file matches `{path}`", origin)
-        return [_checked(one) for one in found]
+        return [_checked(found_path) for found_path in found]
 
     def _remote(self, entry: Entry, origin: _IncludeSource) -> Iterator[tuple[Included, str]]:
         (location,) = entry.locations
@@ -249,10 +249,12 @@ class Reader:
     def _file(self, found: Included, content: str, origin: _IncludeSource) -> dict[str, Any]:
         chain = (*origin.chain, found)
         if any(
-            one.location == found.location and one.source is found.source and one.type == found.type
-            for one in origin.chain
+            included.location == found.location
+            and included.source is found.source
+            and included.type == found.type
+            for included in origin.chain
         ):
-            names = " -> ".join(one.location for one in chain)
+            names = " -> ".join(included.location for included in chain)
             raise ConfigError(f"{found.type.capitalize()} file `{found.location}` includes itself: {names}")
         if len(origin.chain) >= MAX_NESTING:
             raise ConfigError(f"Includes are nested deeper than {MAX_NESTING} levels")
@@ -265,7 +267,7 @@ class Reader:
             return self._read(content, _IncludeSource(found.source, chain))
         except ConfigError as error:
             named = f"`{found.location}`: "
-            raise ConfigError(*(one if "`" in one else named + one for one in error.errors)) from None
+            raise ConfigError(*(text if "`" in text else named + text for text in error.errors)) from None
 
 
 def _checked(path: str) -> str:
@@ -279,7 +281,7 @@ def _text_of(repository: Repository | None, path: str, what: str) -> str:
     try:
         text = repository.read(path) if repository is not None else None
     except ConfigError as error:
-        raise ConfigError(*(f"{what} `{path}`: {one}" for one in error.errors)) from None
+        raise ConfigError(*(f"{what} `{path}`: {sentence}" for sentence in error.errors)) from None
     if text is None:
         raise ConfigError(f"{what} `{path}` does not exist!")
     return _not_empty(text, f"{what} `{path}`")

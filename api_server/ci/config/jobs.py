@@ -79,7 +79,9 @@ def _rows(name: str, matrix: list[dict[str, Any]]) -> list[dict[str, str]]:
     for block in matrix:
         if len(block) > MAX_NAME:  # and so would be each job's name
             raise ConfigError(_name_too_long(name))
-        axes = [[str(one) for one in (axis if isinstance(axis, list) else [axis])] for axis in block.values()]
+        axes = [
+            [str(item) for item in (axis if isinstance(axis, list) else [axis])] for axis in block.values()
+        ]
         combinations = itertools.islice(itertools.product(*axes), MAX_PARALLEL + 1)
         rows += [dict(zip(block, combination, strict=True)) for combination in combinations]
         if len(rows) > MAX_PARALLEL:
@@ -127,7 +129,7 @@ def _needs(item: str | Hash) -> list[Need]:
         return [Need(job=item)]
     need = _given(item)
     parallel = need.pop("parallel", None)
-    return [Need(**need | {"job": one.name}) for one in instances(need["job"], parallel)]
+    return [Need(**need | {"job": instance.name}) for instance in instances(need["job"], parallel)]
 
 
 def build_job(
@@ -168,9 +170,9 @@ def _with_execution(planned: PlannedJob, job: Hash, context: Context) -> Planned
         timeout=checks.parse_duration(job["timeout"]) if job.get("timeout") is not None else None,
         coverage=_coverage(job.get("coverage")),
         artifacts=_artifacts(job.get("artifacts")),
-        cache=tuple(_cache(one, context) for one in flatten(job.get("cache")) or () if one),
+        cache=tuple(_cache(cache, context) for cache in flatten(job.get("cache")) or () if cache),
         image=Image(**_image(job["image"])) if job.get("image") else None,
-        services=tuple(_service(one) for one in flatten(job.get("services") or []) or ()),
+        services=tuple(_service(service) for service in flatten(job.get("services") or []) or ()),
         release=_release(job.get("release")),
     )
 
@@ -229,7 +231,7 @@ def _cache(value: Hash, context: Context) -> Cache:
 def _files_key(key: Hash, context: Context) -> str:
     """Return a key that changes exactly when one of the files does; `default` as long as none of them exists."""
     ids = [context.repository.blob_id(path.lstrip("/")) for path in key["files"]]
-    digest = hashlib.sha256("\0".join(one or "" for one in ids).encode()).hexdigest()[:40]
+    digest = hashlib.sha256("\0".join(blob_id or "" for blob_id in ids).encode()).hexdigest()[:40]
     if not any(ids):
         digest = "default"
     return f"{key['prefix']}-{digest}" if key.get("prefix") else digest
@@ -311,7 +313,7 @@ def _included(value: Any, known: Known) -> Any:
     if "local" in value:
         return expand(value["local"], known)
     return {
-        key: [expand(one, known) for one in inner] if isinstance(inner, list) else expand(inner, known)
+        key: [expand(item, known) for item in inner] if isinstance(inner, list) else expand(inner, known)
         for key, inner in _given(value).items()
     }
 
@@ -327,7 +329,7 @@ def errors_of_needs(jobs: Hashes, stages: tuple[str, ...]) -> list[str]:
     index_of = {stage: index for index, stage in enumerate(stages)}
     stage_of: dict[str, int] = {}
     for name, job in jobs.items():
-        for instance in (name, *(one.name for one in instances(name, job.get("parallel")))):
+        for instance in (name, *(other.name for other in instances(name, job.get("parallel")))):
             stage_of[instance] = index_of[job["stage"]]
         if len(stage_of) > MAX_INSTANCES:
             raise ConfigError(f"The number of jobs, with all that `parallel` makes, exceeds {MAX_INSTANCES}")
@@ -347,7 +349,7 @@ def _errors_of_job(name: str, job: Mapping[str, Any], stage_of: Mapping[str, int
     if len(needs or ()) > MAX_NEEDS:
         return [_too_many_needs(name)]
     named = [need.job for need in needs or ()]
-    if doubled := sorted({one for one in named if named.count(one) > 1}):
+    if doubled := sorted({need_name for need_name in named if named.count(need_name) > 1}):
         errors.append(f"{name} has the following needs duplicated: {', '.join(doubled)}.")
     for need in needs or ():
         errors += _errors_of_target(
@@ -355,7 +357,9 @@ def _errors_of_job(name: str, job: Mapping[str, Any], stage_of: Mapping[str, int
         )
     for target in job.get("dependencies") or ():
         errors += _errors_of_target(name, "dependency", target, stage_of, last=stage_of[name])
-    if needs and (missing := [one for one in job.get("dependencies") or () if one not in named]):
+    if needs and (
+        missing := [dependency for dependency in job.get("dependencies") or () if dependency not in named]
+    ):
         errors.append(f"jobs:{name} dependencies the {', '.join(missing)} should be part of needs")
     return errors
 

@@ -37,7 +37,7 @@ def scope_of_list(value: Any) -> list[str] | None:
     if value is None:
         return None
     given = value if isinstance(value, list) else [value]
-    if not all(isinstance(one, str) and one in STATUSES for one in given):
+    if not all(isinstance(status, str) and status in STATUSES for status in given):
         raise ValueError("scope does not have a valid value")
     return list(dict.fromkeys(given))
 

@@ -224,9 +224,9 @@ async def play_job(request: web.Request, wanted: PlayJob, found: Project) -> web
     await check_may_change(request, found, job.ref, tag=job.tag)
     check_not_archived(request, job.created_at)
     check_may_give(found, wanted.job_variables_attributes)
-    check_keys(one.key for one in wanted.job_variables_attributes)
+    check_keys(variable.key for variable in wanted.job_variables_attributes)
     vault = context.vault(request)
-    variables = {one.key: vault.encrypt(one.value) for one in wanted.job_variables_attributes}
+    variables = {variable.key: vault.encrypt(variable.value) for variable in wanted.job_variables_attributes}
     async with context.database(request).transaction() as transaction:
         played = await transitions.play_job(transaction, job.id, caller(request).user_id, variables)
     if played is None:

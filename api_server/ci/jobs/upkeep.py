@@ -157,7 +157,11 @@ async def delete_all_but_the_newest(
         database, project_id, after=after, until=until, most=batch
     ):
         after = found[-1].id
-        chosen = [one.id for one in found if not one.newest or not _ref_exists(repository, one)]
+        chosen = [
+            candidate.id
+            for candidate in found
+            if not candidate.newest or not _ref_exists(repository, candidate)
+        ]
         if chosen:
             async with database.transaction() as transaction:
                 await delete_objects(transaction, await artifact_queries.delete_chosen(transaction, chosen))

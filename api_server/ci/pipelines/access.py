@@ -129,9 +129,13 @@ def check_may_begin_with(subject: Subject, source: str, variables: Sequence[Vari
     """
     if source in _JUDGED_BEFORE:
         return
-    given = variables if source not in _TRIGGERED else [one for one in variables if one.key != PAYLOAD]
+    given = (
+        variables
+        if source not in _TRIGGERED
+        else [variable for variable in variables if variable.key != PAYLOAD]
+    )
     if given and not subject.takes_variables:
         raise ConfigError(REFUSAL)
-    for one in variables:
-        for name, texts in problems(Values(key=one.key, value="")).items():
+    for variable in variables:
+        for name, texts in problems(Values(key=variable.key, value="")).items():
             raise ConfigError(*(f"Variables {name} {text}" for text in texts))

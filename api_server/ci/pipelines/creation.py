@@ -5,7 +5,7 @@ A pipeline that was asked for earlier is made with the rights that its user has 
 
 import datetime
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import attrs
@@ -299,13 +299,9 @@ class Maker:
             stored = await variables.applicable(self.database, wanted.project_id, protected=protected)
         except variables.TooManyBytes as problem:
             raise ConfigError(f"Variables are too large: {problem}") from None
-        return await aside(len(stored) > _AT_ONCE, self._opened, stored)
-
-    def _opened(self, stored: Iterable[variables.SealedVariable]) -> list[Variable]:
-        return [
-            Variable(one.key, self.vault.decrypt(one.value), masked=one.masked, file=one.file, raw=one.raw)
-            for one in stored
-        ]
+        return await aside(
+            len(stored) > _AT_ONCE, lambda: [variable.opened(self.vault) for variable in stored]
+        )
 
     async def _is_protected(self, wanted: Wanted) -> bool:
         """Return whether the ref is protected; of a merge request both branches have to be."""
@@ -341,7 +337,9 @@ class Maker:
                 )
                 if plan is not None:
                     await self._check_activity(transaction, wanted)
-                    sealed = {one.key: self.vault.encrypt(one.value) for one in wanted.variables}
+                    sealed = {
+                        variable.key: self.vault.encrypt(variable.value) for variable in wanted.variables
+                    }
                     await creation_queries.create_variables(
                         transaction, pipeline_id, wanted.variables, sealed
                     )

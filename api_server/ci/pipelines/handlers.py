@@ -145,7 +145,8 @@ async def create_pipeline(request: web.Request, wanted: CreatePipeline, found: P
             source="api",
             user_id=caller(request).user_id,
             variables=tuple(
-                Variable(one.key, one.value, file=one.variable_type == "file") for one in wanted.variables
+                Variable(variable.key, variable.value, file=variable.variable_type == "file")
+                for variable in wanted.variables
             ),
         )
     )

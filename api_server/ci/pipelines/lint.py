@@ -79,7 +79,7 @@ def _judge(text: str, context: Context, lint_request: LintRequest) -> dict[str, 
     return _verdict(errors) | {
         "warnings": list(read.warnings),
         "merged_yaml": yaml.dump(read.merged, Dumper=CSafeDumper, sort_keys=False, allow_unicode=True),
-        "includes": [_included(one, context) for one in read.includes],
+        "includes": [_included(included, context) for included in read.includes],
         **({"jobs": [_job(job) for job in plan.jobs]} if lint_request.shows_jobs else {}),
     }
 

@@ -67,7 +67,9 @@ async def react_to_push(
     """Queue a pipeline for the first `most` (0: all) branches and tags that moved, with the options of the push."""
     if project.builds_access_level == "disabled":
         return
-    moved = [one for one in updates if one.kind != "delete" and one.ref.startswith((BRANCHES, TAGS))]
+    moved = [
+        update for update in updates if update.kind != "delete" and update.ref.startswith((BRANCHES, TAGS))
+    ]
     if most and len(moved) > most:
         log.info("a push makes its first pipelines only", project_id=project.id, refs=len(moved), made=most)
     for update in moved[: most or None]:

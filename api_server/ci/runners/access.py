@@ -62,7 +62,11 @@ async def _find_as_caller(request: web.Request, runner_id: int) -> RunnerOfUser:
     runner = await queries.find_runner(context.database(request), runner_id, user_id)
     if runner is None:
         raise not_found("Runner")
-    names = (f"user:{user_id}", f"runner:{runner.id}", *(f"project:{one}" for one in runner.project_ids))
+    names = (
+        f"user:{user_id}",
+        f"runner:{runner.id}",
+        *(f"project:{project_id}" for project_id in runner.project_ids),
+    )
     read = functools.partial(queries.find_runner, runner_id=runner_id, user_id=user_id)
     grounds.rely_on(request, Ground(names, runner, read))
     return runner

@@ -358,7 +358,7 @@ async def given_variables(
             project_id=job.project_id,
             protected=job.protected,
             environment=job.environment,
-            earlier=[one.id for one in earlier],
+            earlier=[job.id for job in earlier],
         )
     )
 

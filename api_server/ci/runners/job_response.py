@@ -58,7 +58,7 @@ def variable_shapes(
 ) -> list[Shape]:
     """Return `variables`: `predefined`, then the file's, then `given` (project, pipeline, play), which are strongest;
     expanded."""
-    return [one.for_runner() for one in expand_all(overlay(predefined, job.variables, given))]
+    return [variable.for_runner() for variable in expand_all(overlay(predefined, job.variables, given))]
 
 
 def dependency_shape(job_id: int, name: str, token: str, filename: str, size: int) -> Shape:
@@ -213,7 +213,8 @@ class JobResponse:
         variables = self.variables()
         default = self.job.default_depth
         depth = next(
-            (_depth(one["value"], default) for one in variables if one["key"] == "GIT_DEPTH"), default
+            (_depth(variable["value"], default) for variable in variables if variable["key"] == "GIT_DEPTH"),
+            default,
         )
         return {
             "id": self.job.id,
@@ -232,9 +233,9 @@ class JobResponse:
             **plan_shape(self.planned, timeout=self.seconds, protected=self.job.protected),
             "credentials": [],
             "dependencies": [
-                dependency_shape(one.id, one.name, self.token, one.filename, one.size)
-                for one in self.earlier
-                if one.filename is not None and one.size is not None
+                dependency_shape(job.id, job.name, self.token, job.filename, job.size)
+                for job in self.earlier
+                if job.filename is not None and job.size is not None
             ],
             "features": {
                 "trace_sections": True,

@@ -243,7 +243,7 @@ def _opened(
     if not administers(request, found, schedule):
         return entity
     vault = context.vault(request)
-    opened = [one | {"value": vault.decrypt(base64.b64decode(one["value"]))} for one in sealed]
+    opened = [variable | {"value": vault.decrypt(base64.b64decode(variable["value"]))} for variable in sealed]
     return entity | {"variables": opened}
 
 

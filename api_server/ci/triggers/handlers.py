@@ -70,7 +70,7 @@ async def list_triggers(request: web.Request, wanted: ListTriggers, found: Proje
     """Whole tokens for their owners only."""
     page = wanted_page(wanted, queries.LISTING)
     listed = await queries.list_triggers(context.database(request), page, found.id)
-    shown = [_opened(request, one) for one in orjson.loads(listed.body)]
+    shown = [_opened(request, entity) for entity in orjson.loads(listed.body)]
     return await paginated(request, page, attrs.evolve(listed, body=orjson.dumps(shown).decode()))
 
 

@@ -60,7 +60,7 @@ async def _answer(
 
 def _page_with_values(request: web.Request, listed: Listed) -> Listed:
     """Return a page of variables with their values decrypted."""
-    shown = [_with_value(context.vault(request), one) for one in orjson.loads(listed.body)]
+    shown = [_with_value(context.vault(request), entity) for entity in orjson.loads(listed.body)]
     return attrs.evolve(listed, body=orjson.dumps(shown).decode())
 
 

@@ -4,10 +4,12 @@ from typing import Any
 
 import attrs
 
+from api_server.ci.config.variables import Variable
 from api_server.state.audit_trail import INSTANCE, Entity
 from api_server.state.database import Executor, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
 from api_server.state.quotas import Quota
+from api_server.state.secrets import Vault
 from api_server.state.statements import Query
 
 _ENTITIES = read_sql(__package__)
@@ -150,6 +152,17 @@ class SealedVariable:
     file: bool
     raw: bool
     masked: bool
+
+    def opened(self, vault: Vault) -> Variable:
+        """Return the variable with its value decrypted."""
+        return Variable(
+            self.key,
+            vault.decrypt(self.value),
+            public=False,
+            masked=self.masked,
+            file=self.file,
+            raw=self.raw,
+        )
 
 
 #: Most bytes of a job's encrypted values.
