@@ -32,7 +32,7 @@ from api_server.web.errors import bad_request
 #: What GitLab keeps of a grant.
 _KEPT = ("default_namespace", "environments", "protected_branches_only")
 MAX_GRANTS = 500
-#: Of the file, which tells of more than grants.
+#: Bounds of the file, which contains more than grants.
 MAX_BYTES = 128 * 1024
 MAX_NODES = 25_000
 
@@ -66,7 +66,7 @@ def _configuration(entry: dict[str, Any]) -> dict[str, Any]:
     if "environments" in kept:
         kept["environments"] = [str(name) for name in _list(kept["environments"])]
     if "protected_branches_only" in kept:
-        # whatever is not plainly `false` protects
+        # anything but `false` protects
         kept["protected_branches_only"] = kept["protected_branches_only"] is not False
     return kept
 
@@ -84,7 +84,7 @@ def setup(app: web.Application) -> None:
 
     async def replace_grants(project_id: int) -> None:
         async with app[DATABASE].transaction() as transaction:
-            # read while nobody else can: what is written last was read last
+            # read under the lock, so that what is written last was read last
             agents = await queries.lock_agents(transaction, project_id)
             branch = await queries.default_branch(transaction, project_id)
             names = [agent.name for agent in agents]

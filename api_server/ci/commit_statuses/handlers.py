@@ -27,7 +27,7 @@ from api_server.web.params import AtMostBytes
 from api_server.web.routes import Routes, caller
 
 routes = Routes()
-#: One that is said need not be there.
+#: A ref that is sent need not exist.
 Ref = Annotated[str, AtMostBytes(MAX_NAME_BYTES)]
 
 

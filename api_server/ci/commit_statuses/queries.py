@@ -11,7 +11,7 @@ from api_server.state.statements import Query
 
 _STATUS = read_sql(__package__)["commit_status"]
 
-#: Of rows called pipelines: those that a commit's statuses are in or may join.
+#: A condition on rows `pipelines`: those that a commit's statuses are in or may join.
 _OF_COMMIT = """
     pipelines.project_id = %(project_id)s AND pipelines.sha = %(sha)s AND pipelines.source <> 'parent_pipeline'
     AND (%(pipeline_id)s::bigint IS NULL OR pipelines.id = %(pipeline_id)s)
@@ -46,7 +46,7 @@ class Joined:
     id: int
     ref: str
     tag: bool
-    #: The branch or tag by whose protection it is judged who may say something.
+    #: The branch or tag whose protection decides who may set a status.
     judged_by: str
 
 
@@ -128,7 +128,7 @@ async def retire(transaction: Transaction, status_id: int) -> None:
     await transaction.run(RETIRE, id=status_id)
 
 
-#: Behind all stages that a file can have.
+#: Sorts behind all stages that a file can have.
 ADD = Query(
     """
     INSERT INTO jobs (project_id, pipeline_id, kind, name, stage, stage_index, when_run, allow_failure, protected, plan,

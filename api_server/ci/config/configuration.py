@@ -121,7 +121,7 @@ def inherits(job: Mapping[str, Any], what: str, names: Iterable[str]) -> set[str
 
 
 DEFAULT_STAGES = ("build", "test", "deploy")
-#: Characters of stages that each sentence about a job of another one tells.
+#: Characters of the list of stages in the sentence about an unknown stage.
 MAX_STAGES_QUOTED = 1000
 
 

@@ -9,7 +9,7 @@ from api_server.ci.config.errors import ConfigError
 from api_server.ci.config.patterns import PathSet
 from api_server.ci.config.variables import Variable, expand_all, overlay, values
 
-#: Refs that one configuration may have compared, each of which is work for git.
+#: Refs that one configuration may compare with; each costs git work.
 MAX_COMPARED = 20
 
 
@@ -74,7 +74,7 @@ class Context:
     the variables of instance, group, project and of whoever started the pipeline: stronger than the file's.
     """
 
-    #: The project whose allowances the planning uses.
+    #: The project whose allowances planning uses.
     project_id: int = 0
     predefined: tuple[Variable, ...] = ()
     given: tuple[Variable, ...] = ()

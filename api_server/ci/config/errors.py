@@ -6,7 +6,7 @@ import itertools
 MAX_CHARACTERS = 32 * 1024 * 1024
 
 
-#: Sentences about what is wrong with one configuration, and characters of each.
+#: How many sentences about one configuration are kept, and how many characters of each.
 MAX_ERRORS = 100
 MAX_ERROR = 10_000
 

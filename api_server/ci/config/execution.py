@@ -24,7 +24,7 @@ from api_server.ci.config.checks import (
 )
 
 WEEK = 604_800
-#: Nearly a thousand years: what ends before the year 9999, the last one that dates have.
+#: Nearly a thousand years, so that what is kept ends before the year 9999, the last one that dates have.
 LONGEST_KEPT = 52_000 * WEEK
 MONTH = 2_592_000
 MAX_SERVICES = 100
@@ -217,5 +217,5 @@ DEFAULT: dict[str, Check] = {
     ),
     "timeout": duration(at_most=MONTH),
 }
-#: Of GitLab's keywords those that there are not here, neither in `default:` nor in jobs.
+#: Keywords of GitLab's that are not supported here, neither in `default:` nor in jobs.
 BEYOND_DEFAULT = ("id_tokens", "identity")

@@ -80,7 +80,7 @@ MAX_TOTAL_BYTES = 4 * 1024 * 1024
 MAX_LISTED = 10
 MAX_WARNINGS = 100
 _ENDINGS = (".yml", ".yaml")
-#: The web, as far as it has files to be listed.
+#: The repository of files of the web: it has no files to list.
 _NOWHERE = Repository()
 
 
@@ -103,7 +103,7 @@ class Included:
     type: str
     location: str
     context: Repository
-    #: Where it is, but for those of the web.
+    #: The repository that has it; None for files of the web.
     source: Repository | None = None
     #: For `file`: project and ref as they were written.
     extra: dict[str, str] = field(factory=dict)
@@ -113,9 +113,9 @@ class Included:
 class _IncludeSource:
     """Where a text comes from: this decides what `local` means in it, and with whose rights its includes are read."""
 
-    #: None: the web, where no project is. What is included there is read as anybody may, and knows no variables.
+    #: None: the web. What is included from there is read with the rights of anybody, and knows no variables.
     repository: Repository | None
-    #: What led here, outermost first.
+    #: The includes that led here, outermost first.
     chain: tuple[Included, ...] = ()
 
 
@@ -131,7 +131,7 @@ class Reader:
     #: Files of the web that have not been fetched yet.
     _wanted: dict[str, None] = field(factory=dict)
     _variables: dict[bool, dict[str, str]] = field(factory=dict)
-    #: Of the repositories of other projects, by id: each has its paths listed once.
+    #: Contexts of the repositories of other projects by id: the paths of each are listed once.
     _contexts: dict[int, Context] = field(factory=dict)
 
     def read(self, text: str) -> dict[str, Any]:

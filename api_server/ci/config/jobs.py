@@ -318,7 +318,7 @@ def _included(value: Any, known: Known) -> Any:
     }
 
 
-#: Jobs of a file, and all instances of parallel ones, whichever its rules then leave.
+#: Jobs of a file with all instances of parallel ones, before rules are applied.
 MAX_INSTANCES = 50_000
 
 Hashes = Mapping[str, Mapping[str, Any]]

@@ -390,7 +390,7 @@ DIFFERS = {
     "variables:description": "checked; there is no page that shows it",
     "variables:options": "checked; there is no page that shows them",
 }
-#: Carried out before anything is checked.
+#: Keywords that are carried out before anything is checked.
 _STRUCTURE = ("extends", "!reference", "include", "default")
 
 

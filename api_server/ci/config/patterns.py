@@ -21,7 +21,7 @@ MAX_GLOB = 1000
 MAX_BRACES = 100
 MAX_ALTERNATIVES = 256
 _MAX_TOGETHER = 2000
-#: Characters of all expressions that are kept because their patterns are asked for again.
+#: Characters of all expressions that are cached.
 _CACHE_CHARACTERS = 4 * 1024 * 1024
 #: Bytes of paths that one configuration may have compared with its globs, all in all (seconds of work).
 MAX_SCANNED = 500_000_000

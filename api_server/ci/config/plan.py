@@ -126,7 +126,8 @@ class Trigger:
     include: tuple[Any, ...] = ()
     #: The bridge waits for the other pipeline and takes over what became of it (`strategy: depend`).
     depend: bool = False
-    #: And so does this one, which also takes over that it waits for somebody or was skipped (`strategy: mirror`).
+    #: As `depend`, and the bridge also takes over that the pipeline waits for somebody or was skipped
+    #: (`strategy: mirror`).
     mirror: bool = False
     forward_yaml_variables: bool = True
     forward_pipeline_variables: bool = False

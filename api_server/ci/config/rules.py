@@ -26,7 +26,7 @@ from api_server.ci.config.variables import expand_known
 
 MAX_LENGTH = 10_000
 MAX_PARENTHESES = 50
-#: Bytes that all expressions take that are kept, and that a parsed one takes for each of its characters.
+#: Bytes of all cached expressions, and bytes that a parsed one takes for each of its characters.
 CACHE_MEMORY = 32 * 1024 * 1024
 MEMORY_OF_A_CHARACTER = 200
 
@@ -40,7 +40,7 @@ class _Pattern:
     text: str
 
 
-#: What an operand or an operator gives.
+#: The value of an operand or an operator.
 Value = str | bool | _Pattern | None
 Operand = Callable[[Values], Value]
 Condition = Callable[[Values], bool]

@@ -130,12 +130,12 @@ MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 100
 MAX_DIRECTIVES = 100
 
-#: Behind any of YAML's line breaks.
+#: A directive follows one of YAML's line breaks.
 _DIRECTIVE = re.compile("(?:^|[\n\r\x85\u2028\u2029])%TAG")
 _PREFIX = "tag:yaml.org,2002:"
 _MERGE = "<<"
 _PLAIN, _TEXT = "plain", _PREFIX + "str"
-#: Ruby makes no objects of a file that it does not trust.
+#: Tags that Ruby refuses in a file that it does not trust.
 _REFUSED = re.compile(r"!ruby/(?!sym(bol)?$|string$)|tag:yaml.org,2002:set$")
 
 

@@ -21,7 +21,7 @@ from api_server.web.pagination import Paginated, wanted_page
 from api_server.web.params import Name
 from api_server.web.routes import caller
 
-#: What the converters make sense of.
+#: The values that the converters accept, for the description of the API.
 _STATUSES = {"takes": list[Status] | None}
 
 

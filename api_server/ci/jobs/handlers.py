@@ -109,7 +109,7 @@ async def send_log(request: web.Request, job_id: int) -> web.StreamResponse:
     return response
 
 
-#: Of endpoint 1, by user.
+#: Limits requests to endpoint 1, by user.
 JOBS_LIMIT = web.AppKey("jobs_limit", RateLimiter)
 
 

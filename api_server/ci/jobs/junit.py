@@ -38,7 +38,7 @@ class Suite:
     name: str
     seconds: float = 0.0
     error: str | None = None
-    #: Status -> what tells a case from others -> the case that came last.
+    #: Status -> key of the case -> the last case with this key.
     cases: dict[Status, dict[tuple[str | None, ...], Case]] = attrs.field(factory=dict)
 
     def add(self, case: Case) -> None:
@@ -147,7 +147,7 @@ MAX_TOKEN = 256 * 1024
 MAX_ATTRIBUTE = 4096
 MAX_TEXT = 64 * 1024
 CUT = "\n[...]"
-#: Failures, say, of one case, of which there is usually one.
+#: Verdicts (failures, say) that are kept of one case, which usually has one.
 MAX_VERDICTS = 100
 _NUMBER = re.compile(r"\s*[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
 #: What an element within a case says of it, the first of these that is there; without one it is a success.
@@ -302,7 +302,7 @@ _PIECE = 64 * 1024
 _GZIP = b"\x1f\x8b"
 _WITH_GZIP_HEADER = 16 + zlib.MAX_WBITS
 
-#: What goes wrong with data that is packed.
+#: The errors that gzip raises.
 UNPACKING_ERRORS = (zlib.error, EOFError)
 
 

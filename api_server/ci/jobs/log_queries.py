@@ -13,15 +13,15 @@ class Log:
     #: Bytes received, and their CRC-32 before masking.
     size: int
     checksum: int
-    #: So many of its last bytes may be the beginning of a secret: readers do not get them yet.
+    #: How many of its last bytes may be the beginning of a secret: readers do not get them yet.
     held_size: int
     #: The runner has been asked once to send all of it again.
     doubted: bool
-    #: The job is over, nothing is added.
+    #: The job is over; nothing is added any more.
     closed: bool
-    #: Of the whole log, once it has been moved to the object store.
+    #: The object that holds the whole log, once it has been moved to the object store.
     object_key: str | None
-    #: That it is read has been written down a moment ago.
+    #: Somebody has read it a moment ago.
     watched: bool
 
 

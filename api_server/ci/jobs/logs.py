@@ -38,7 +38,7 @@ MAX_SECRETS = 128 * 1024
 #: Bytes that are compared at most to find out what the end of a piece is the beginning of; what has not been compared
 #: by then is held back as well.
 _MAX_COMPARED = 4 * 1024 * 1024
-#: So many bytes decide first, nearly always alone.
+#: Bytes that are compared first; they nearly always decide.
 _HEAD = 16
 _MASK = b"x"
 #: Patterns of bytes that no UTF-8 has, so that they overlap no secret. With few patterns the library would compare
@@ -200,10 +200,10 @@ def logs_of(app: App) -> Logs:
 _COVERAGE_BYTES = 16 * 2**20
 _COVERAGE_WINDOW = 2**18
 _LINE_BYTES = 4096
-#: Of the processor's time, for one log.
+#: Seconds of the processor's time for one log.
 _COVERAGE_SECONDS = 0.5
 _FIGURE = re.compile(rb"\d+(?:\.\d+)?")
-#: What has more digits is no figure.
+#: A longer number is no figure.
 _FIGURE_BYTES = 32
 
 

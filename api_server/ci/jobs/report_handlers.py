@@ -33,9 +33,9 @@ _READ_AT_A_TIME, _EACH, _PATIENCE = 2, 1, 30
 #: Bytes of answers that are kept so that the same reports need not be read again.
 _KEPT = 32 * 2**20
 _MOST_FILES = 10_000
-#: Where every case has this many elements, all of them are read.
+#: Elements that are read for each case that may be read.
 _ELEMENTS_OF_A_CASE = 10
-#: What `parallel` and people put behind the name of jobs that belong together: `1/3`, `[a, b]`.
+#: The numbering behind the names of jobs that belong together, by `parallel` or by people: `1/3`, `[a, b]`.
 _NUMBERING = re2.compile(r"([\s:]+(\[.*\]|\d+[\s:/\\]+\d+)){1,3}\s*\z")
 
 

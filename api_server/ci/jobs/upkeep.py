@@ -32,9 +32,9 @@ log = structlog.get_logger(__name__)
 
 #: Seconds between two looks.
 LOOK_EVERY_SECONDS = 15
-#: Without a look for so long, nobody has listened.
+#: If nobody has looked for so long, nobody has listened.
 LISTENING_GAP = datetime.timedelta(seconds=3 * LOOK_EVERY_SECONDS)
-#: Runners end jobs at their time-out themselves; after this long it is done for them.
+#: Runners end jobs at their time-out themselves; so much later the service does.
 TIMEOUT_GRACE = datetime.timedelta(seconds=60)
 #: Jobs that are taken back in one look.
 _TAKEN_BACK_AT_A_TIME = 200

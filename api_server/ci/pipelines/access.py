@@ -97,7 +97,7 @@ def check_not_archived(request: web.Request, created_at: datetime.datetime) -> N
         raise forbidden()
 
 
-#: What the service makes of a request that fires a trigger, itself.
+#: A variable that the service adds itself: the request that fired a trigger.
 PAYLOAD = "TRIGGER_PAYLOAD"
 REFUSAL = "Insufficient permissions to set pipeline variables"
 _TRIGGERED = frozenset({"trigger", "pipeline"})

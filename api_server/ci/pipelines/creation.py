@@ -63,16 +63,16 @@ class Wanted:
     #: Stronger than the file's own variables.
     variables: tuple[Variable, ...] = ()
     origin: str | None = None
-    #: A skipped pipeline will do.
+    #: Whether to make a skipped pipeline.
     skip: bool = False
-    #: The bridge that starts it, and the pipeline that everything began with.
+    #: The bridge that starts it, and the first pipeline of its hierarchy.
     source_job_id: int | None = None
     hierarchy_id: int | None = None
-    #: What it is made for, as child pipelines of such a one are too.
+    #: The merge request that it, or its parent pipeline, is made for.
     merge_request: MergeRequest | None = None
-    #: Whose moment has come.
+    #: The schedule that is due.
     schedule_id: int | None = None
-    #: In the place of the file, for child pipelines.
+    #: The text that replaces the file, for child pipelines.
     configuration: str | None = None
 
     @property

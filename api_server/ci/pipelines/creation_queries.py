@@ -71,7 +71,7 @@ COLUMNS = frozenset(
         "schedule_id",
     }
 )
-#: What a pipeline has in these columns where nothing else is said.
+#: Defaults of these columns.
 _USUAL = {
     "name": None,
     "before_sha": NO_COMMIT,
@@ -86,7 +86,7 @@ _USUAL = {
     "auto_cancel_on_new_commit": "conservative",
     "auto_cancel_on_job_failure": "none",
 }
-#: Statuses in which a job will take up a runner by itself.
+#: Statuses of jobs that occupy a runner, or will without further action.
 ACTIVE = ["created", "waiting_for_resource", "preparing", "scheduled", "pending", "running", "canceling"]
 
 
@@ -109,7 +109,7 @@ class Subject:
     username: str | None
     user_name: str | None
     email: str | None
-    #: The user may do what she might; False without one.
+    #: Whether the user is active; False without one.
     active: bool
     admin: bool
     ci_pipeline_variables_minimum_override_role: OverrideRole
@@ -121,7 +121,7 @@ class Subject:
         return may_give_variables(self.ci_pipeline_variables_minimum_override_role, self.role)
 
 
-#: Open merge requests of one branch that its jobs are told of.
+#: How many open merge requests of a branch its jobs are told.
 MAX_OPEN_MERGE_REQUESTS = 4
 
 SUBJECT = Query(

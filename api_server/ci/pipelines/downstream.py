@@ -15,7 +15,7 @@ from api_server.state.database import Database, Transaction
 from api_server.web.access import Role
 
 _FAILS = {"event": "drop", "failure_reason": "downstream_pipeline_failed"}
-#: Status of the downstream pipeline -> what happens to a bridge that runs and waits for it; in others it runs on.
+#: Status of the downstream pipeline -> event of a bridge that runs and waits for it; with others it goes on waiting.
 _TAKEN_OVER: dict[str, dict[str, Any]] = {
     "success": {"event": "success"},
     "failed": _FAILS,

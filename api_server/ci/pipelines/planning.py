@@ -71,7 +71,7 @@ class Limits:
 LIMITS = web.AppKey("pipeline_limits", Limits)
 
 
-#: Seconds that one file may take, and from when on they are too many for one configuration.
+#: Seconds that one file may take, and that all files of one configuration may take.
 FILE_SECONDS = 10
 ALL_SECONDS = 30
 #: Requests of one process at a time, those for one project, and the seconds that others wait for their turn.

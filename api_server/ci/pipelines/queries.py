@@ -14,8 +14,8 @@ from api_server.state.statements import Query, Statement
 
 ENTITIES = read_sql(__package__)
 
-#: What a list can be narrowed by. Conditions that are not wanted are left out of the statement rather than switched off
-#: in it, because the planner then knows how many rows pass and takes the index of those that are wanted.
+#: Filters of a list. Conditions that are not needed are left out of the statement rather than switched off
+#: in it, because the planner then knows how many rows pass and chooses a fitting index.
 _CONDITIONS = {
     "statuses": "pipelines.status = ANY (%(statuses)s::text[])",
     "status": "pipelines.status = %(status)s",  # one of them is a place in an index in the list's order
@@ -33,7 +33,7 @@ _CONDITIONS = {
 FILTERS = tuple(name for name in _CONDITIONS if name not in ("statuses", "status"))
 #: Child pipelines are listed only where they are asked for (decision D11).
 _NO_CHILDREN = "pipelines.source <> 'parent_pipeline'"
-#: One step through the index for each ref, and not one for each pipeline.
+#: One index look-up for each ref, and not one for each pipeline.
 _REFS = """
     WITH RECURSIVE refs AS (
         (SELECT pipelines.ref FROM pipelines
@@ -157,7 +157,7 @@ class Pipeline:
     created_at: datetime.datetime
 
 
-#: Of a project that is removed the pipelines go later, in steps.
+#: The pipelines of a removed project are deleted later, in steps.
 FIND_PIPELINE = Statement(
     """
     SELECT pipelines.id, pipelines.user_id, coalesce(pipelines.source_branch, pipelines.ref) AS ref, pipelines.tag,

@@ -16,9 +16,9 @@ from api_server.git.errors import GitLimitError, NotFoundError, RepositoryMissin
 from api_server.git.ref_names import NO_COMMIT
 from api_server.git.repositories import Repositories, Repository
 
-#: Where the configuration is when a project does not say.
+#: The path of the configuration unless the project sets another.
 DEFAULT_PATH = ".gitlab-ci.yml"
-#: No more of a commit or a change are compared with patterns.
+#: How many paths of a commit or a change are compared with patterns.
 MOST_PATHS = 200_000
 
 

@@ -49,11 +49,11 @@ Event = Literal[
 
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
 EVENTS: Final[tuple[Event, ...]] = get_args(Event)
-#: Nothing happens to these any more by itself.
+#: A job in these statuses has finished.
 COMPLETE: Final[frozenset[Status]] = frozenset({"success", "failed", "canceled", "skipped"})
 #: In a runner's hands: the job's token is valid.
 EXECUTING: Final[frozenset[Status]] = frozenset({"running", "canceling"})
-#: A finished job of these may be run once more.
+#: Finished jobs that may be retried.
 RETRYABLE: Final[frozenset[Status]] = frozenset({"success", "failed", "canceled", "canceling"})
 
 _WAITING: Final[tuple[Status, ...]] = ("waiting_for_resource", "preparing", "waiting_for_callback")
@@ -63,7 +63,7 @@ def _to(status: Status, *sources: Status) -> dict[Status, Status]:
     return dict.fromkeys(sources, status)
 
 
-#: Event -> status before -> status after. What is not here does not happen.
+#: Event -> status before -> status after. No other transition is possible.
 TRANSITIONS: Final[dict[Event, dict[Status, Status]]] = {
     "enqueue": _to("pending", "created", "skipped", "manual", "scheduled"),
     # the same for jobs with a `resource_group`, and for jobs that something has to be prepared for
@@ -76,7 +76,7 @@ TRANSITIONS: Final[dict[Event, dict[Status, Status]]] = {
     "unschedule": _to("manual", "scheduled"),
     "enqueue_scheduled": _to("pending", "scheduled"),
     "run": _to("running", "pending"),
-    # of a runner that never said a word
+    # a job whose runner was never heard of
     "take_back": _to("pending", "running"),
     "success": _to("success", "created", *_WAITING, "pending", "running") | _to("canceled", "canceling"),
     "drop": _to("failed", "created", *_WAITING, "pending", "running", "manual", "scheduled")
@@ -105,10 +105,10 @@ class StatusPart(Protocol):
 
 _IGNORED = "ignored"
 _WARNING = "warning"
-#: What does not keep the others from having their common status.
+#: Kinds that do not affect the common status of the others.
 _NEUTRAL = frozenset({_WARNING, _IGNORED})
 
-#: Tried in this order: a status, and those that the parts are confined to for it.
+#: Tried in this order: a status, and the kinds that all parts have to be of.
 _ONLY: tuple[tuple[Status, frozenset[str]], ...] = (
     ("skipped", frozenset({"skipped", _IGNORED})),
     ("success", frozenset({"success", "skipped"}) | _NEUTRAL),
@@ -117,7 +117,7 @@ _ONLY: tuple[tuple[Status, frozenset[str]], ...] = (
     ("canceled", frozenset({"canceled", "success", "skipped"}) | _NEUTRAL),
     ("pending", frozenset({"pending", "created", "skipped"}) | _NEUTRAL),
 )
-#: Then in this order: a status, and those of which one is enough for it.
+#: Then tried in this order: a status, and the kinds of which one part is enough.
 _ANY: tuple[tuple[Status, frozenset[str]], ...] = (
     ("canceling", frozenset({"canceling"})),
     ("running", frozenset({"running", "pending"})),
@@ -170,7 +170,7 @@ def _status_of_kinds(kinds: set[str]) -> Status | None:
     return "failed"
 
 
-#: `when` -> the statuses of what came before with which the job runs; with the others it is skipped.
+#: `when` -> statuses of the earlier jobs with which the job runs; with others it is skipped.
 _RUNS_AFTER: Mapping[str, frozenset[Status]] = {
     "on_success": frozenset({"success", "skipped"}),
     "on_failure": frozenset({"failed"}),
@@ -186,7 +186,7 @@ class OrderedJob:
 
     id: int
     project_id: int
-    #: `external`: what another system says, and nobody here moves.
+    #: `external`: reported by another system; this service does not move it.
     kind: Literal["build", "bridge", "external"]
     status: Status
     name: str

@@ -17,7 +17,7 @@ from api_server.web.errors import forbidden, invalid, not_found
 RunnerType = Literal["instance_type", "group_type", "project_type"]
 AccessLevel = Literal["not_protected", "ref_protected"]
 
-#: Registration tokens are told apart from a runner's own by it.
+#: Registration tokens begin with it, runners' own tokens do not.
 REGISTRATION_TOKEN = "flrr-"
 
 

@@ -29,7 +29,7 @@ from api_server.web.routes import Routes, caller
 #: What PostgreSQL's `integer` holds.
 _MAX_INTEGER = 2**31 - 1
 _IN_INTEGER = {"least": -_MAX_INTEGER, "greatest": _MAX_INTEGER}
-#: As long as GitLab's documentation says.
+#: The bound that GitLab's documentation states.
 MaintenanceNote = Annotated[str, AtMost(1024)]
 RunnerStatus = Literal["online", "offline", "stale", "never_contacted", "active", "paused"]
 

@@ -19,10 +19,10 @@ from api_server.ci.variables.queries import APPLICABLE, SealedVariable, checked,
 from api_server.state.database import Database, Executor, Transaction
 from api_server.state.statements import Statement
 
-#: How many jobs are locked in vain, at most, before there is another look. Eight times as many then.
+#: How many jobs are tried in the first look; each further look tries eight times as many.
 FIRST_DEPTH = 8
 
-#: In the words of the index `jobs_waiting`, which no other index knows: that one is walked, whatever statistics say.
+#: The condition of the index `jobs_waiting`, word for word, so that this index is used whatever statistics say.
 _WAITS = "jobs.kind || ' ' || jobs.status = 'build pending'"
 
 
@@ -34,7 +34,7 @@ class Choice:
     looked_at: int
 
 
-#: What jobs want of a runner, each once: a step from one to the next in the index.
+#: The distinct requirements of jobs; one index look-up each.
 _KINDS = f"""
         (
             SELECT tags_digest(jobs.tag_list) AS digest, jobs.tag_list, jobs.protected FROM jobs WHERE {_WAITS}
@@ -48,7 +48,7 @@ _KINDS = f"""
         ) next
     """
 
-#: Whether a runner has what jobs of a kind want.
+#: Whether a runner meets the requirements of a kind of jobs.
 _FITS = """(kinds.tag_list <@ runner.tag_list OR %(star_is_any)s::boolean AND '*' = ANY (runner.tag_list))
             AND (kinds.tag_list <> '{}' OR runner.run_untagged)
             AND (kinds.protected OR runner.access_level <> 'ref_protected')"""
@@ -394,12 +394,12 @@ class HeldJob:
     project_id: int
     status: str
     token_digest: bytes | None
-    #: This is the first that is heard of its runner.
+    #: Its runner has not been heard of since it got the job.
     unacknowledged: bool
     erased_at: datetime.datetime | None
-    #: What its log must not show; encrypted.
+    #: The encrypted secrets that its log must not show.
     masked_values: bytes | None
-    #: Of its log; 0 without one.
+    #: Bytes of its log; 0 without one.
     size: int
     checksum: int
     #: The last bytes of the log, encrypted, where they may be the beginning of a secret.

@@ -181,7 +181,7 @@ def cache_shapes(job: PlannedJob, *, protected: bool) -> list[Shape]:
     ]
 
 
-#: git's number for all of it, and its greatest.
+#: git's depth for all of the history, which is also its greatest.
 INFINITE_DEPTH = 2**31 - 1
 
 
@@ -197,9 +197,9 @@ class JobResponse:
     project: predefined.Project
     user: predefined.User | None
     merge_request: predefined.MergeRequest | None
-    #: From the job's branch.
+    #: Those from the job's branch.
     open_merge_requests: str
-    #: Jobs whose results it gets.
+    #: Earlier jobs whose results this job gets.
     earlier: Sequence[EarlierJob]
     #: What earlier jobs reported, and what was given to the pipeline and to the job, weakest first.
     given: Sequence[Variable]
@@ -264,7 +264,7 @@ class JobResponse:
             "sha": self.job.sha,
             "before_sha": self.job.before_sha,
             "ref_type": "tag" if self.job.tag else "branch",
-            # by the first one the commit is fetched even when its branch has moved on or is gone
+            # the first one fetches the commit even when its branch has moved on or is gone
             "refspecs": [f"+{self.job.sha}:refs/pipelines/{self.job.pipeline_id}", *self._branch_or_tag()],
             "depth": depth,
         }

@@ -18,17 +18,17 @@ from common.lifecycle import BackgroundTasks
 CHANNEL = "jobs_pending"
 LISTENER = "listening for jobs"
 CALLER = "calling runners"
-#: Seconds until a lost connection is made again, at most.
+#: Most seconds until a lost connection is opened again.
 RECONNECT_AFTER = 1.0
-#: Runners that are called at a time, where those before have got jobs.
+#: Runners that are called at a time, after those before have got jobs.
 CALLED_AT_A_TIME = 3
 #: Seconds after which others are called where one got nothing: another process may be about to take the job. Then
 #: twice as long, and so on.
 FIRST_PAUSE, LONGEST_PAUSE = 0.005, 1.0
-#: The last notices, for those who asked before one came and begin to wait after it.
+#: How many notices are remembered for runners that asked before a notice came and wait after it.
 REMEMBERED = 1_000
 
-#: Which of some runners, the first so many of them, may take what waits in projects; of None: in all.
+#: Returns the first so many of these runners that may take a pending job of these projects (None: of any project).
 Able = Callable[[Sequence[int], frozenset[int | None], int], Awaitable[list[int]]]
 
 
@@ -37,7 +37,7 @@ class WaitingRunner:
 
     def __init__(self, runner_id: int) -> None:
         self.runner_id = runner_id
-        #: True: it is called. False: it is sent home.
+        #: True: it is called. False: it is sent away.
         self.turn = asyncio.get_running_loop().create_future()
         #: While it is called: whether it has got a job.
         self.outcome: asyncio.Future[bool] | None = None

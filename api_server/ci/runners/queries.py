@@ -337,7 +337,7 @@ class Machine:
     ip_address: str | None
 
 
-#: Told at each poll; written down once in this many seconds, or when something else than the moment has changed.
+#: Contacts come with each poll; they are stored once in so many seconds, or when the machine has changed.
 CONTACT_EVERY = 40
 
 NOTE_CONTACT = Statement(f"""

@@ -29,7 +29,7 @@ from api_server.zip_files.members import ZIP_FILES, ZipFiles, with_indices
 
 _FIELD_BYTES = 1024
 _FIELDS = 20
-#: What a body has at most besides the file.
+#: Most bytes of a body besides the file.
 _FORM_BYTES = 64 * 1024
 
 

@@ -163,7 +163,7 @@ RAILS_TIME_ZONES = {
 }
 
 
-#: Fields that croniter would fill with a number of its own choice.
+#: Fields that croniter would fill with random numbers.
 _CHOSEN_BY_CHANCE = re.compile(r"(?<![a-z])[rh](?![a-z])", re.IGNORECASE)
 _FIELDS = 5
 _HOURS = 1

@@ -25,7 +25,7 @@ from api_server.state.queue import QUEUE, enqueue
 from api_server.web.context import DATABASE, App
 from api_server.web.errors import invalid
 
-#: What the trail tells of.
+#: Fields whose changes the audit trail records.
 _AUDITED = ("owner_id", "description", "ref", "cron", "cron_timezone", "active")
 
 
@@ -115,7 +115,7 @@ async def _record(
 log = structlog.get_logger(__name__)
 
 RUN = "run_pipeline_schedule"
-#: Schedules that are taken in one transaction.
+#: Schedules that are queued in one transaction.
 BATCH = 100
 
 

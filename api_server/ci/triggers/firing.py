@@ -22,7 +22,7 @@ from api_server.web.errors import ApiError
 from api_server.web.grounds import Ground, rely_on
 from api_server.web.request_data import merged
 
-#: What opens something is not in the payload.
+#: Credentials are left out of the payload.
 _HIDDEN = frozenset({"token", "private_token", "job_token"})
 
 

@@ -33,7 +33,7 @@ routes = Routes()
 
 MAINTAINER = project(Role.MAINTAINER, opens="builds")
 CHANGE = project(Role.MAINTAINER, opens="builds", changes=True)
-#: Of a token, what Maintainers are shown who do not own it.
+#: Characters of a token that Maintainers see who do not own it.
 SHOWN_CHARACTERS = 4
 _SEED_BYTES = 32
 

@@ -63,7 +63,7 @@ def problems(values: Values) -> dict[str, list[str]]:
     return found
 
 
-#: Type of the owner -> how events about its variables begin.
+#: Type of the owner -> prefix of the events about its variables.
 _EVENTS = {"Project": "ci_variable", "Group": "ci_group_variable", INSTANCE.type: "ci_instance_variable"}
 #: Type of the owner -> what its variables are called where there are too many.
 _KINDS = {
@@ -71,7 +71,7 @@ _KINDS = {
     "Group": "group ci variables",
     INSTANCE.type: "ci instance level variables",
 }
-#: What the trail tells of; it never holds a value.
+#: Fields whose changes the audit trail records; it never holds a value.
 _AUDITED = ("variable_type", "protected", "masked", "raw", "environment_scope", "description")
 
 
