@@ -19,7 +19,7 @@ from api_server.ci.agents import agents
 from api_server.ci.jobs import report_handlers
 from api_server.ci.jobs import upkeep as job_upkeep
 from api_server.ci.jobs.handlers import JOBS_LIMIT
-from api_server.ci.pipelines import tasks as pipeline_tasks
+from api_server.ci.pipelines import tasks
 from api_server.ci.runners import job_handlers, uploads
 from api_server.ci.schedules import schedules
 from api_server.code import housekeeping, reading, refs
@@ -226,7 +226,7 @@ def _add_tasks(app: web.Application) -> None:
     projects.setup(app)
     first_commit.setup(app)
     housekeeping.setup(app)
-    pipeline_tasks.setup(app)
+    tasks.setup(app)
     schedules.setup(app)
     agents.setup(app)
     member_endings.setup(app)
