@@ -14,8 +14,7 @@ import psycopg2
 
 from api_server.status_checks.dispatcher import CONNECTIONS_OF_ONE
 from api_server.status_checks.tasks import DISPATCHER
-from common.background import BACKGROUND
-from common.shutdown import SHUTDOWN
+from common.lifecycle import BACKGROUND, SHUTDOWN
 from scripts.bench.measuring import small_server, statements
 from scripts.bench.runs import OURS, Bench, Measure, Row, Sample, Sides
 from scripts.bench.service import (
