@@ -11,7 +11,7 @@ from api_server.namespaces.groups.access import group
 from api_server.namespaces.groups.group import Group
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
-from api_server.state.audit_event_type import EntityType
+from api_server.state.audit_event_types import EntityType
 from api_server.state.audit_trail import Entity
 from api_server.web import context
 from api_server.web.access import ADMINISTRATOR, Role

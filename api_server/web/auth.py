@@ -7,8 +7,7 @@ from typing import Any, Literal, get_args
 import attrs
 from aiohttp import web
 
-from api_server.state.database import Executor
-from api_server.state.lookup_cache import LookupCache
+from api_server.state.database import Executor, LookupCache
 from api_server.state.secrets import JOB_TOKEN, digest
 from api_server.web import auth_queries, context
 from api_server.web.auth_queries import ActingUser, RunningJob, TokenRow

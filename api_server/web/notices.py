@@ -2,7 +2,7 @@
 that was remembered before counts any more.
 
 Triggers send the notices (migration 0231), so that it does not matter who writes. While nobody listens (a broken
-connection, a listener that is to be started again) what is remembered is as old as `counts.REMEMBERED_FOR` at
+connection, a listener that is to be started again) what is remembered is as old as `database.REMEMBERED_FOR` at
 most.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 
 from aiohttp import web
 
-from api_server.state.listening import listening_connection
+from api_server.state.driver import listening_connection
 from api_server.web.context import DATABASE, SETTINGS
 from common.background import BACKGROUND
 

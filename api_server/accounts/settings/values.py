@@ -9,8 +9,7 @@ from aiohttp import web
 from api_server.accounts.settings import queries
 from api_server.accounts.settings.queries import Stored
 from api_server.settings import Settings
-from api_server.state.database import Executor
-from api_server.state.lookup_cache import LookupCache
+from api_server.state.database import Executor, LookupCache
 from api_server.state.secrets import Vault
 from api_server.web.context import DATABASE, SETTINGS, VAULT, App
 from api_server.web.throttle import REQUESTS, SECONDS

@@ -8,8 +8,7 @@ from aiohttp import web
 from api_server.namespaces import redirects
 from api_server.namespaces.groups import queries
 from api_server.namespaces.groups.group import Group
-from api_server.state.database import Executor
-from api_server.state.lookup_cache import LookupCache
+from api_server.state.database import Executor, LookupCache
 from api_server.web import context
 from api_server.web.access import Place, Role
 from api_server.web.errors import forbidden, not_found

@@ -6,8 +6,7 @@ import attrs
 
 from api_server.namespaces.groups.group import Group
 from api_server.state.database import Executor, Transaction
-from api_server.state.listing import Listed, Listing, Page, one, read_sql
-from api_server.state.searching import Search
+from api_server.state.listing import Listed, Listing, Page, Search, one, read_sql
 from api_server.state.statements import Query, Statement
 from api_server.web.access import Role
 

@@ -8,8 +8,7 @@ from api_server.namespaces.groups.queries import ENTITIES as NAMESPACES
 from api_server.namespaces.projects.list_queries import ENTITIES as PROJECTS
 from api_server.state.database import Executor, Transaction
 from api_server.state.errors import NotFound
-from api_server.state.listing import Listed, Listing, Page
-from api_server.state.quotas import Quota
+from api_server.state.listing import Listed, Listing, Page, Quota
 
 #: What an allow-list names.
 Kind = Literal["project", "group"]

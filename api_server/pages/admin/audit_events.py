@@ -18,7 +18,7 @@ from api_server.pages.admin.acting import Refused, attempted
 from api_server.pages.admin.lists import EMPTY_IS_ALL, Filters
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Form, Visitor
-from api_server.state.audit_event_type import EntityType
+from api_server.state.audit_event_types import EntityType
 from api_server.state.database import Database
 from api_server.state.listing import Page
 from api_server.state.objects import OBJECTS

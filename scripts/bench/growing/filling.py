@@ -12,9 +12,8 @@ from typing import Any
 
 import psycopg2
 
-from api_server.state import secret_key
 from api_server.state.migrate import known_migrations, make_older_schema
-from api_server.state.secrets import STATIC_OBJECT_TOKEN, digest
+from api_server.state.secrets import KEY_FILE, STATIC_OBJECT_TOKEN, digest, open_vault
 from forgelet.local import cluster_folders
 from forgelet.local.embedded_postgres import SUPERUSER, Cluster
 from scripts.bench.scene import many_rows
@@ -114,9 +113,9 @@ def _without_indexes(cursor: Any) -> list[str]:
 def _owner(data: Path) -> dict[str, bytes]:
     """The secrets of whom all of it belongs to, under a new key."""
     data.mkdir(mode=0o700)
-    (data / secret_key.NAME).write_text(secrets.token_hex(32))
+    (data / KEY_FILE).write_text(secrets.token_hex(32))
     seed = secrets.token_bytes(20)
-    token = secret_key.open_vault(data).derived_token(STATIC_OBJECT_TOKEN, seed)
+    token = open_vault(data).derived_token(STATIC_OBJECT_TOKEN, seed)
     return {"seed": seed, "digest": digest(token)}
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import attrs
 import pytest
 
-from api_server.state import lookup_cache
-from api_server.state.listening import listening_connection
+from api_server.state import database
+from api_server.state.driver import listening_connection
 from api_server.web.context import SETTINGS
 from api_server.web.notices import CHANNEL
 from tests.support.forge import Forge, running_forge
@@ -25,7 +25,7 @@ LONG = 300.0
 
 @pytest.fixture
 def long_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookup_cache, "REMEMBERED_FOR", LONG)
+    monkeypatch.setattr(database, "REMEMBERED_FOR", LONG)
 
 
 @pytest.fixture(scope="module")

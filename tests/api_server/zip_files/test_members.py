@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api_server.state.objects import Objects, open_objects
+from api_server.state.object_store import open_objects
+from api_server.state.objects import Objects
 from api_server.zip_files import directory, members
 from api_server.zip_files.directory import DamagedError, Limits, Member, TooMuchError, entries
 from api_server.zip_files.members import Folder, Names, ZipFiles, with_indices
