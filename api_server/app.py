@@ -71,13 +71,13 @@ from api_server.static_objects.archive_builds import ARCHIVES
 from api_server.static_objects.limits import LIMITS, Limits
 from api_server.status_checks import tasks as status_check_tasks
 from api_server.testing import joining as testing
-from api_server.web import cors, notices, route_index
+from api_server.web import context, route_index
+from api_server.web.answers import entity_tags
 from api_server.web.auth import TOKENS
-from api_server.web.conditional import entity_tags
 from api_server.web.context import CLOCK, DATABASE, SETTINGS, VAULT
 from api_server.web.errors import api_errors, plain_errors
 from api_server.web.rate_limit import RateLimiter
-from api_server.web.request_body import HELD, HeldBodies, bounded_bodies
+from api_server.web.request_data import HELD, HeldBodies, bounded_bodies
 from api_server.web.request_log import REQUESTS, request_log
 from api_server.web.throttle import THROTTLE, Throttle
 from common import operations
@@ -116,7 +116,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
     app.cleanup_ctx.extend(
         [
             _database,
-            notices.heeded,
+            context.hear_of_changed_rights,
             _edges,
             outgoing,
             _administrator,
@@ -205,7 +205,7 @@ def _api() -> web.Application:
     api = web.Application(middlewares=[api_errors, entity_tags])
     for routes in ROUTES:
         routes.register(api)
-    cors.setup(api)
+    route_index.allow_other_sites(api)
     route_index.setup(api)
     return api
 

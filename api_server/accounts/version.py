@@ -5,10 +5,9 @@ from importlib import metadata
 from aiohttp import web
 
 from api_server.web import context
-from api_server.web.access import SIGNED_IN
 from api_server.web.answers import json_value
 from api_server.web.auth import READ_USER_SCOPES
-from api_server.web.routes import Routes
+from api_server.web.routes import SIGNED_IN, Routes
 
 routes = Routes()
 

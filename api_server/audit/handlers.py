@@ -14,12 +14,10 @@ from api_server.namespaces.projects.project import Project
 from api_server.state.audit_event_types import EntityType
 from api_server.state.audit_trail import Entity
 from api_server.web import context
-from api_server.web.access import ADMINISTRATOR, Role
 from api_server.web.answers import json_text
 from api_server.web.errors import bad_parameters
 from api_server.web.pagination import Paginated, paginated, wanted_page
-from api_server.web.routes import Routes, caller
-from api_server.web.tiers import Feature
+from api_server.web.routes import ADMINISTRATOR, Feature, Role, Routes, caller
 
 routes = Routes()
 

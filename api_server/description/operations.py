@@ -12,9 +12,8 @@ from api_server.description.resources import tag_of
 from api_server.description.responses import responses_of
 from api_server.description.values import Schema
 from api_server.settings import Offering
-from api_server.web.access import Place, Role
 from api_server.web.params import public_name
-from api_server.web.routes import Route
+from api_server.web.routes import Place, Role, Route
 
 #: How the text of an endpoint of the document begins: `Endpoint 7. A log that ...`
 _ENDPOINT = re.compile(r"Endpoint (\d+)[.:;]\s*")

@@ -6,10 +6,9 @@ from api_server.description.names import is_list
 from api_server.description.parameters import fields_of
 from api_server.description.schemas.answers import Answer, answers
 from api_server.description.values import Schema
-from api_server.web.access import Place
+from api_server.web.errors import REASONS
 from api_server.web.pagination import Paginated
-from api_server.web.reasons import REASONS
-from api_server.web.routes import Route
+from api_server.web.routes import Place, Route
 
 _SUCCESSES = {
     200: "Done.",

@@ -28,9 +28,9 @@ from api_server.state import audit_trail
 from api_server.state.audit_trail import SYSTEM, Author, Entity
 from api_server.state.database import Transaction
 from api_server.state.secrets import INVITATION_TOKEN, Vault, digest
-from api_server.web.access import Role
 from api_server.web.errors import ApiError, forbidden, invalid
 from api_server.web.params import Unset
+from api_server.web.routes import Role
 
 _SEED_BYTES = 20
 

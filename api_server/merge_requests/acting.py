@@ -14,10 +14,9 @@ from api_server.merge_requests import queries
 from api_server.namespaces.projects.project import Project
 from api_server.namespaces.projects.queries import find_project
 from api_server.state.database import Database
-from api_server.web.access import Role
 from api_server.web.context import DATABASE, App
 from api_server.web.grounds import GROUNDS, Ground, Grounds
-from api_server.web.routes import caller
+from api_server.web.routes import Role, caller
 
 
 @attrs.frozen(kw_only=True)

@@ -22,9 +22,9 @@ from api_server.namespaces.projects.project import Project
 from api_server.namespaces.projects.queries import lock_project
 from api_server.state import audit_trail
 from api_server.state.database import Transaction
-from api_server.web.authorship import author
 from api_server.web.context import App
 from api_server.web.errors import conflict, invalid
+from api_server.web.routes import author
 
 MAX_TITLE = 255
 MAX_DESCRIPTION = 1_048_576

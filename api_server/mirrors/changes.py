@@ -20,9 +20,9 @@ from api_server.state import audit_trail
 from api_server.state.database import Transaction
 from api_server.state.errors import Conflict
 from api_server.web import context
-from api_server.web.authorship import author
-from api_server.web.conditional import require_unmodified
+from api_server.web.answers import require_unmodified
 from api_server.web.errors import invalid
+from api_server.web.routes import author
 
 #: Enabled mirrors that a project may have.
 MAX_ENABLED = 10

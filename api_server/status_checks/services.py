@@ -17,10 +17,9 @@ from api_server.status_checks import delivery_queries, service_queries
 from api_server.status_checks.service_audit import ServiceAudit
 from api_server.status_checks.service_queries import ProtectedBranch, Service
 from api_server.web import context
-from api_server.web.authorship import author
-from api_server.web.conditional import require_unmodified
+from api_server.web.answers import require_unmodified
 from api_server.web.errors import invalid, record_not_found
-from api_server.web.routes import caller
+from api_server.web.routes import author, caller
 
 MAX_NAME = 255
 MAX_URL = 2048

@@ -3,7 +3,7 @@
 Values are described as clients had better send them. That more is taken is said once, in words, at the top of the
 description: numbers and truths as text, numbers for texts, lists by commas, and what is empty or null counts as not
 sent. GitLab's clients need that. Here the same is said in JSON Schema, for a program that takes a description to the
-letter; `api_server/web/params.py` and `scalars.py` are what it has to agree with.
+letter; `api_server/web/params.py` is what it has to agree with.
 """
 
 from collections.abc import Iterator

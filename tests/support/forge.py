@@ -21,8 +21,8 @@ from api_server.app import create_app, endpoint, served
 from api_server.settings import Settings
 from api_server.state import secrets
 from api_server.state.database import Database
-from api_server.web.access import Role
 from api_server.web.context import DATABASE
+from api_server.web.routes import Role
 from common.serving import serving
 from tests.support import answered, costs
 from tests.support.ports import free_port

@@ -6,14 +6,12 @@ from aiohttp import web
 from api_server.accounts.emails import changes, queries
 from api_server.accounts.users.lookup import existing_user
 from api_server.web import context
-from api_server.web.access import ADMINISTRATOR, SIGNED_IN
 from api_server.web.answers import json_text, no_content
 from api_server.web.auth import READ_USER_SCOPES
-from api_server.web.authorship import author
 from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import Name
-from api_server.web.routes import Routes, caller
+from api_server.web.routes import ADMINISTRATOR, SIGNED_IN, Routes, author, caller
 
 routes = Routes()
 

@@ -2,8 +2,8 @@
 
 from api_server.accounts.member_roles import queries
 from api_server.state.database import Transaction
-from api_server.web.access import Role
 from api_server.web.errors import invalid
+from api_server.web.routes import Role
 
 
 async def check(transaction: Transaction, member_role_id: int | None, level: Role) -> None:

@@ -8,12 +8,10 @@ from aiohttp import web
 from api_server.accounts.settings import changes, queries, unsupported, values
 from api_server.state.database import Executor
 from api_server.web import context
-from api_server.web.access import ADMINISTRATOR
 from api_server.web.answers import json_value
-from api_server.web.authorship import author
 from api_server.web.errors import invalid
 from api_server.web.params import UNSET, CommaList, Unset
-from api_server.web.routes import Routes
+from api_server.web.routes import ADMINISTRATOR, Routes, author
 
 routes = Routes()
 

@@ -6,9 +6,8 @@ from api_server.ci.jobs import queries
 from api_server.ci.jobs.queries import Job
 from api_server.namespaces.projects.project import Project
 from api_server.web import context
-from api_server.web.access import Role
 from api_server.web.errors import forbidden, not_found, record_not_found
-from api_server.web.routes import caller
+from api_server.web.routes import Role, caller
 
 
 async def find_job_or_bridge(request: web.Request, project: Project, job_id: int) -> Job:

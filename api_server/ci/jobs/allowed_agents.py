@@ -13,10 +13,8 @@ from api_server.ci.jobs.queries import CallingJob
 from api_server.ci.pipelines.job_queries import plan_of
 from api_server.state.database import Executor
 from api_server.web import context
-from api_server.web.access import JOB, Role
 from api_server.web.answers import json_value
-from api_server.web.routes import Routes
-from api_server.web.tiers import Feature
+from api_server.web.routes import JOB, Feature, Role, Routes
 
 routes = Routes()
 

@@ -24,13 +24,11 @@ from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
 from api_server.state import audit_trail
 from api_server.web import context
-from api_server.web.access import JOB, Role
 from api_server.web.answers import json_text
-from api_server.web.authorship import author
 from api_server.web.errors import bad_request, forbidden, record_not_found, too_many_requests
 from api_server.web.pagination import paginated
 from api_server.web.rate_limit import RateLimiter
-from api_server.web.routes import Routes, caller
+from api_server.web.routes import JOB, Role, Routes, author, caller
 
 routes = Routes()
 

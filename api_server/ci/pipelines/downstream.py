@@ -14,7 +14,7 @@ from api_server.ci.pipelines.states import COMPLETE, TRANSITIONS, Status
 from api_server.ci.pipelines.wanted import NotMade, Wanted
 from api_server.git.ref_names import NO_COMMIT
 from api_server.state.database import Database, Transaction
-from api_server.web.access import Role
+from api_server.web.routes import Role
 
 _FAILS = {"event": "drop", "failure_reason": "downstream_pipeline_failed"}
 #: Status of the downstream pipeline -> what happens to a bridge that runs and waits for it; in others it runs on.

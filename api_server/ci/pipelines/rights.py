@@ -9,8 +9,8 @@ from api_server.ci.pipelines.wanted import NotMade, Wanted
 from api_server.namespaces.projects import queries as projects
 from api_server.namespaces.projects.project import Project
 from api_server.state.database import Executor, Transaction
-from api_server.web.access import Role
 from api_server.web.grounds import share
+from api_server.web.routes import Role
 
 INSUFFICIENT = "Insufficient permissions to create a new pipeline"
 

@@ -8,10 +8,9 @@ from api_server.ci.runners import queries
 from api_server.ci.runners.queries import CallingRunner, Runner, RunnerOfUser
 from api_server.state.secrets import digest
 from api_server.web import context, grounds
-from api_server.web.access import Role
 from api_server.web.errors import forbidden, not_found
 from api_server.web.grounds import Ground
-from api_server.web.routes import caller
+from api_server.web.routes import Role, caller
 
 
 async def runner_of_token(request: web.Request, token: str | None) -> CallingRunner:

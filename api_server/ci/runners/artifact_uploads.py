@@ -12,11 +12,10 @@ from api_server.ci.runners.job_token import OneJob, job_of_token, job_token, pro
 from api_server.ci.runners.multipart import too_large
 from api_server.state.secrets import digest
 from api_server.web import context
-from api_server.web.access import ANYONE
 from api_server.web.answers import json_value
 from api_server.web.auth import acknowledge_job
 from api_server.web.errors import forbidden
-from api_server.web.routes import Routes
+from api_server.web.routes import ANYONE, Routes
 
 routes = Routes()
 

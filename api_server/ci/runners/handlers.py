@@ -21,14 +21,12 @@ from api_server.namespaces.groups.group import Group
 from api_server.namespaces.projects.access import find_project, project
 from api_server.namespaces.projects.project import Project
 from api_server.web import context
-from api_server.web.access import ADMINISTRATOR, SIGNED_IN, Role
 from api_server.web.answers import json_text, json_value, no_content
 from api_server.web.auth import CREATE_RUNNER_SCOPES, MANAGE_RUNNER_SCOPES, READ_RUNNER_SCOPES
-from api_server.web.authorship import author
 from api_server.web.errors import forbidden
 from api_server.web.pagination import paginated, wanted_page
 from api_server.web.params import UNSET
-from api_server.web.routes import Routes, caller
+from api_server.web.routes import ADMINISTRATOR, SIGNED_IN, Role, Routes, author, caller
 
 routes = Routes()
 

@@ -15,11 +15,10 @@ from api_server.ci.runners.hand_out import HandOut
 from api_server.ci.runners.pending_jobs import PendingJobs
 from api_server.ci.runners.queries import CallingRunner
 from api_server.web import context
-from api_server.web.access import ANYONE
 from api_server.web.answers import has_left, json_value
 from api_server.web.context import DATABASE, SETTINGS
 from api_server.web.params import Name
-from api_server.web.routes import Routes
+from api_server.web.routes import ANYONE, Routes
 from common.background import BACKGROUND
 from common.shutdown import SHUTDOWN
 

@@ -9,10 +9,9 @@ from api_server.ci.jobs.logs.storage import CHUNK, End, logs_of
 from api_server.ci.pipelines import transitions
 from api_server.ci.runners.job_token import OneJob, job_token, protocol_headers, running_job
 from api_server.ci.runners.job_token_queries import HeldJob
-from api_server.web import context, request_body
-from api_server.web.access import ANYONE
+from api_server.web import context, request_data
 from api_server.web.errors import ApiError
-from api_server.web.routes import Routes
+from api_server.web.routes import ANYONE, Routes
 
 routes = Routes()
 
@@ -58,7 +57,7 @@ def _start(request: web.Request) -> int:
 async def _pieces(request: web.Request) -> AsyncIterator[bytes]:
     """The body in pieces of at most CHUNK bytes, each stored as soon as it is there."""
     piece = bytearray()
-    async for data in request_body.pieces(request):
+    async for data in request_data.pieces(request):
         piece += data
         while len(piece) >= CHUNK:
             yield bytes(piece[:CHUNK])

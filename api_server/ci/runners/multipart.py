@@ -9,7 +9,7 @@ import attrs
 from aiohttp import hdrs, web
 
 from api_server.state.objects import Objects
-from api_server.web import request_body, request_data
+from api_server.web import request_data
 from api_server.web.errors import ApiError, bad_parameters, bad_request
 
 _FIELD_BYTES = 1024
@@ -38,11 +38,11 @@ async def receive(
     if request.content_type != "multipart/form-data":
         raise bad_parameters("file is missing")
     grow(max(0, (request.content_length or 0) - _FORM_BYTES))
-    request_body.refuse_encoded_parts(request)
+    request_data.refuse_encoded_parts(request)
     fields: dict[str, str] = {}
     stored: dict[str, Any] = {}
     try:
-        parts = _Parts(request_body.pieces(request), request.headers[hdrs.CONTENT_TYPE])
+        parts = _Parts(request_data.pieces(request), request.headers[hdrs.CONTENT_TYPE])
         while part := await parts.next():
             name, filename = part
             if name == "file" and not stored:

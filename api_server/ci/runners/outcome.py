@@ -13,8 +13,7 @@ from api_server.ci.runners.failure_reasons import failure_reason
 from api_server.ci.runners.job_token import OneJob, protocol_headers, running_job
 from api_server.ci.runners.job_token_queries import HeldJob
 from api_server.web import context
-from api_server.web.access import ANYONE
-from api_server.web.routes import Routes
+from api_server.web.routes import ANYONE, Routes
 
 routes = Routes()
 #: Windows has exit codes beyond what a job's row holds; none of them is one that a file can allow.

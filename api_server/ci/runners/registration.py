@@ -17,11 +17,9 @@ from api_server.state import audit_trail
 from api_server.state.audit_trail import INSTANCE, Author, Entity
 from api_server.state.secrets import digest
 from api_server.web import context
-from api_server.web.access import ADMINISTRATOR, ANYONE, Role
 from api_server.web.answers import json_value, no_content
-from api_server.web.authorship import author
 from api_server.web.errors import forbidden, not_found
-from api_server.web.routes import Routes
+from api_server.web.routes import ADMINISTRATOR, ANYONE, Role, Routes, author
 
 routes = Routes()
 

@@ -13,10 +13,9 @@ from api_server.git.ref_names import BRANCHES, TAGS, short_name
 from api_server.git.repositories import repositories
 from api_server.namespaces.projects.project import Project
 from api_server.web import context
-from api_server.web.access import Role
 from api_server.web.errors import forbidden, invalid, not_found
 from api_server.web.grounds import Ground, rely_on
-from api_server.web.routes import caller
+from api_server.web.routes import Role, caller
 
 
 async def find_schedule(request: web.Request, project: Project, schedule_id: int) -> Schedule:

@@ -13,10 +13,9 @@ from api_server.ci.schedules.queries import StoredVariable
 from api_server.namespaces.projects.project import Project
 from api_server.web import context
 from api_server.web.answers import json_value
-from api_server.web.authorship import author
 from api_server.web.errors import not_found
 from api_server.web.params import Name
-from api_server.web.routes import Routes
+from api_server.web.routes import Routes, author
 
 routes = Routes()
 

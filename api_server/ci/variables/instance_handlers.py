@@ -9,12 +9,10 @@ from api_server.ci.variables.handlers import VariableType
 from api_server.ci.variables.rules import Values
 from api_server.state.audit_trail import INSTANCE
 from api_server.web import context
-from api_server.web.access import ADMINISTRATOR
 from api_server.web.answers import no_content
-from api_server.web.authorship import author
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import UNSET, Unset
-from api_server.web.routes import Routes
+from api_server.web.routes import ADMINISTRATOR, Routes, author
 
 routes = Routes()
 

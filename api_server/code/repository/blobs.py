@@ -13,9 +13,7 @@ from aiohttp import hdrs, web
 from api_server.git import files
 from api_server.git.files import IN_MEMORY_BYTES, Entry
 from api_server.git.repositories import Repository
-from api_server.web.conditional import matches, not_modified
-from api_server.web.ranges import wanted_part
-from api_server.web.sending import cut, send_part
+from api_server.web.answers import cut_to, matches_etag, not_modified, send_part, wanted_part
 from common.chunks import rejoined
 
 Place = AbstractAsyncContextManager[None]
@@ -36,7 +34,7 @@ async def send(
 
     `headers` have the entity tag; `place` is held while a large file flows. Raises 416.
     """
-    if matches(request, headers[hdrs.ETAG]):
+    if matches_etag(request, headers[hdrs.ETAG]):
         return not_modified(headers)
     size = entry.size or 0
     part = wanted_part(request, size, headers[hdrs.ETAG])
@@ -50,7 +48,7 @@ async def send(
     async with place, files.stream(repository, entry) as chunks:
         first = await _first(chunks)
         told |= describe(first[:_DESCRIBED_BYTES]) if describe else {}
-        return await send_part(request, cut(rejoined(first, chunks), part), part, told)
+        return await send_part(request, cut_to(rejoined(first, chunks), part), part, told)
 
 
 async def _first(chunks: AsyncIterator[bytes]) -> bytes:
@@ -74,7 +72,7 @@ async def send_json(
 
     A large file is read twice, the digest coming first, so that it need not be in memory.
     """
-    if matches(request, headers[hdrs.ETAG]):
+    if matches_etag(request, headers[hdrs.ETAG]):
         return not_modified(headers)
     size = entry.size or 0
     length = len(_json(values, _EMPTY_DIGEST)) + 4 * -(-size // 3)

@@ -16,9 +16,8 @@ from api_server.namespaces.groups.group import Group
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
 from api_server.web import context
-from api_server.web.access import SIGNED_IN, Role
 from api_server.web.pagination import paginated, wanted_page
-from api_server.web.routes import Routes, caller
+from api_server.web.routes import SIGNED_IN, Role, Routes, caller
 
 routes = Routes()
 

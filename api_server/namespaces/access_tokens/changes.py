@@ -22,9 +22,9 @@ from api_server.state import audit_trail
 from api_server.state.audit_trail import Author
 from api_server.state.database import Transaction
 from api_server.state.errors import NotFound
-from api_server.web.access import Role
 from api_server.web.context import SETTINGS, App
 from api_server.web.errors import bad_request
+from api_server.web.routes import Role
 
 #: How long a token lives when nothing else is wanted.
 LIFETIME = datetime.timedelta(days=365)

@@ -10,10 +10,9 @@ from api_server.namespaces.groups import queries
 from api_server.namespaces.groups.group import Group
 from api_server.state.database import Executor, LookupCache
 from api_server.web import context
-from api_server.web.access import Place, Role
 from api_server.web.errors import forbidden, not_found
 from api_server.web.grounds import Ground, rely_on
-from api_server.web.routes import caller
+from api_server.web.routes import Place, Role, caller
 
 GROUPS: web.AppKey[LookupCache[Group]] = web.AppKey("groups", LookupCache)
 

@@ -13,13 +13,11 @@ from api_server.namespaces.members.sources import Places, Source, source_of
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
 from api_server.web import context
-from api_server.web.access import Role
 from api_server.web.answers import json_text, json_value, no_content
-from api_server.web.authorship import author
 from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import UNSET, CommaList, Name, Unset
-from api_server.web.routes import Routes, caller
+from api_server.web.routes import Role, Routes, author, caller
 
 routes = Routes()
 

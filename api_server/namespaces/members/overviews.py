@@ -12,11 +12,10 @@ from api_server.namespaces.members.sources import source_of
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
 from api_server.web import context
-from api_server.web.access import ADMINISTRATOR
 from api_server.web.auth import READ_USER_SCOPES
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import CommaList
-from api_server.web.routes import Routes, caller
+from api_server.web.routes import ADMINISTRATOR, Routes, caller
 
 routes = Routes()
 

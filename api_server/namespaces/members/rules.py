@@ -4,7 +4,7 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from api_server.web.access import Role
+from api_server.web.routes import Role
 
 SourceKind = Literal["group", "project"]
 

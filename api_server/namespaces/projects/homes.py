@@ -4,9 +4,9 @@ from api_server.namespaces import membership_queries, redirects, visibility
 from api_server.namespaces.projects import queries
 from api_server.namespaces.projects.queries import Namespace
 from api_server.state.database import Executor, Transaction
-from api_server.web.access import Role
 from api_server.web.auth import Caller
 from api_server.web.errors import ApiError, invalid, not_found
+from api_server.web.routes import Role
 
 #: From which role on projects are made, by a group's `project_creation_level`; by nobody at the others.
 _CREATORS = {

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from api_server.namespaces.groups.queries import ENTITIES as NAMESPACES
 from api_server.state.database import Executor
 from api_server.state.listing import Listed, Listing, Page, Search, read_sql
-from api_server.web.access import Role
+from api_server.web.routes import Role
 
 ENTITIES = read_sql("api_server.namespaces.projects", known=NAMESPACES)
 PROJECT = ENTITIES["project"]

@@ -5,7 +5,7 @@ from typing import Literal
 import attrs
 
 from api_server.state.audit_trail import Entity
-from api_server.web.access import Role
+from api_server.web.routes import Role
 
 #: What of a project can be closed to callers who see the project.
 Feature = Literal["repository", "builds"]

@@ -14,7 +14,7 @@ from api_server.pages.admin.acting import Refused, attempted
 from api_server.pages.admin.lists import EMPTY_IS_ALL
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Form, Visitor
-from api_server.web.access import ADMINISTRATOR
+from api_server.web.routes import ADMINISTRATOR
 
 pages = Pages()
 

@@ -15,7 +15,7 @@ from api_server.git.ref_names import NO_COMMIT
 from api_server.git.repositories import REPOSITORIES
 from api_server.git.server_refs import set_internal_ref
 from api_server.state.database import Transaction
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.api_server.code.raw_push import commands, pack_of, send_push
 from tests.support.deviations import Deviations
 from tests.support.forge import Forge, Person

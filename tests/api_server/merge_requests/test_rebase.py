@@ -10,7 +10,7 @@ from pygit2 import GIT_OBJECT_COMMIT
 from api_server.git import commit_text, rebasing
 from api_server.git.repositories import REPOSITORIES, Repository
 from api_server.merge_requests.merging import queries, rebase
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.support.ci import eventually
 from tests.support.forge import Forge, Person
 from tests.support.merge_requests import commit, head_of, open_merge_request

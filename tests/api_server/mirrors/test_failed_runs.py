@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from api_server.mirrors import runs
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.api_server.mirrors.repositories import MAIN, BareRepository
 from tests.api_server.mirrors.service import Mirrored, failures, mails, text_of, with_credentials
 from tests.api_server.mirrors.targets import Http

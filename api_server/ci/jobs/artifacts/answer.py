@@ -12,11 +12,9 @@ from api_server.ci.jobs.artifacts.queries import Artifact
 from api_server.namespaces.projects.project import Project
 from api_server.state.objects import OBJECTS
 from api_server.web import context
-from api_server.web.access import Role
-from api_server.web.answers import attachment
-from api_server.web.conditional import matches, not_modified
+from api_server.web.answers import STORED_HEADERS, attachment, matches_etag, not_modified, send_stored
 from api_server.web.errors import forbidden, not_found
-from api_server.web.stored_objects import SAFETY, send_stored
+from api_server.web.routes import Role
 from api_server.zip_files.directory import DamagedError
 from api_server.zip_files.members import ZIP_FILES
 
@@ -74,13 +72,13 @@ async def send_member(request: web.Request, artifact: Artifact, path: str) -> we
             raise not_found("File")
         name = path.rpartition("/")[2]
         etag = f'"{hashlib.sha256(artifact.sha256 + path.encode()).hexdigest()}"'
-        headers = SAFETY | {
+        headers = STORED_HEADERS | {
             hdrs.CONTENT_TYPE: media_type(name),
             hdrs.CONTENT_DISPOSITION: attachment(name),
             hdrs.CONTENT_LENGTH: str(member.size),
             hdrs.ETAG: etag,
         }
-        if matches(request, etag):
+        if matches_etag(request, etag):
             return not_modified(headers)
         async with aclosing(files.unpack(key, artifact.size, member)) as pieces:
             return await _send(request, await anext(pieces, b""), pieces, headers)

@@ -11,11 +11,9 @@ from api_server.ci.jobs.queries import Job
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
 from api_server.web import context
-from api_server.web.access import Role
-from api_server.web.conditional import matches, not_modified
+from api_server.web.answers import matches_etag, not_modified, wanted_part
 from api_server.web.errors import ApiError, forbidden
-from api_server.web.ranges import wanted_part
-from api_server.web.routes import Routes
+from api_server.web.routes import Role, Routes
 from common.chunks import rejoined
 
 routes = Routes()
@@ -58,7 +56,7 @@ async def send_log(request: web.Request, job_id: int) -> web.StreamResponse:
         hdrs.CACHE_CONTROL: "private, no-cache",
         "X-Content-Type-Options": "nosniff",
     }
-    if matches(request, etag):
+    if matches_etag(request, etag):
         return not_modified(headers)
     part = wanted_part(request, size, etag)
     left = part.end - part.start if request.method != "HEAD" else 0

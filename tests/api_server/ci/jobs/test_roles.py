@@ -5,7 +5,7 @@ import pytest
 from api_server.ci.jobs import handlers as jobs
 from api_server.ci.jobs.artifacts import handlers as artifacts
 from api_server.ci.jobs.logs import handlers as logs
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.support.ci import MANUAL_JOB, bring, ci_project, give_log
 from tests.support.deviations import Deviations
 from tests.support.forge import Client
