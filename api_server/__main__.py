@@ -8,7 +8,7 @@ import uvloop
 
 from api_server.accounts.users import root
 from api_server.app import create_app, endpoint, served
-from api_server.git.version import check_git
+from api_server.git.processes import check_git
 from api_server.settings import Settings
 from api_server.state import secrets
 from api_server.state.migrate import check_notices, migrate, unsuitable_database

@@ -32,8 +32,8 @@ from api_server.code.lfs import handlers as lfs
 from api_server.code.quotas import QUOTAS, Quotas
 from api_server.code.repository import first_commit, found_file
 from api_server.description import handlers as description
-from api_server.git.child_limits import ChildLimits, set_limits
 from api_server.git.repositories import REPOSITORIES, Repositories
+from api_server.git.spawning import ChildLimits, set_limits
 from api_server.invitations import tasks as invitation_tasks
 from api_server.merge_requests import pipeline_making, push_options, pushes
 from api_server.merge_requests.events import MERGE_REQUEST_LISTENERS

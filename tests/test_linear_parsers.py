@@ -13,7 +13,7 @@ from api_server.ci.config.yaml_text import load
 from api_server.ci.jobs.logs import masking
 from api_server.ci.jobs.reports import reading
 from api_server.ci.runners import dotenv
-from api_server.git.remote import redaction
+from api_server.git.remote import access
 from api_server.outbound.mail import letters
 from api_server.pages import named
 from api_server.pages.ci import log_text
@@ -41,7 +41,7 @@ PARSERS: list[tuple[str, Callable[[str], Any], Callable[[int], str]]] = [
     ("a logged path without names", logs.redact, lambda n: "?" * n + " "),
     ("a logged path of values", logs.redact, lambda n: "?value[" * (n // 7) + " "),
     ("a logged URL", logs.redact, lambda n: "://" + "a:" * (n // 2)),
-    ("credentials in URLs", redaction.sanitize, lambda n: "https://a" * (n // 9)),
+    ("credentials in URLs", access.sanitize, lambda n: "https://a" * (n // 9)),
     ("Cache-Control of commas", lambda text: fields.directives([text]), lambda n: "," * n),
     ("Cache-Control of spaces", lambda text: fields.directives([text]), lambda n: " " * n),
     ("Cache-Control of quotes", lambda text: fields.directives([text]), lambda n: 'a="' * (n // 3)),

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from api_server.code.branches.protection import Protection, protection_of
 from api_server.code.repository.committing import acting_person
-from api_server.git.commit_text import Person
+from api_server.git.commits import Person
 from api_server.git.repositories import REPOSITORIES, Repository
 from api_server.merge_requests import queries
 from api_server.namespaces.projects.project import Project

@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 import attrs
 from aiohttp import web
 
-from api_server.git.remote.redaction import MASK
+from api_server.git.remote.access import MASK
 from api_server.git.remote.ssh_keys import InvalidHostKeysError
 from api_server.mirrors import configuration, queries, run_queries
 from api_server.mirrors.configuration import Configuration, Wishes

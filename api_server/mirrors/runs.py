@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import attrs
 import structlog
 
-from api_server.git.remote.secret_files import remove_leftovers
+from api_server.git.remote.access import remove_leftovers
 from api_server.git.remote.ssh_keys import HostKey, InvalidHostKeysError, parse_host_keys
 from api_server.git.repositories import REPOSITORIES
 from api_server.mirrors import notices, queries, run_queries, schedule

@@ -10,16 +10,23 @@ import attrs
 from aiohttp.abc import AbstractResolver
 
 from api_server.expressions import Allowance, TooCostly, allowed
-from api_server.git.remote.access import Remote
-from api_server.git.remote.connection import Connection, connect
-from api_server.git.remote.errors import (
+from api_server.git.remote.access import (
     AuthenticationFailedError,
     HostKeyRefusedError,
+    Remote,
     RemoteError,
     RemoteTimeoutError,
 )
-from api_server.git.remote.pushing import Change, Push, PushReport, Result
-from api_server.git.remote.source import descents_that_hold, read_source
+from api_server.git.remote.connection import (
+    Change,
+    Connection,
+    Push,
+    PushReport,
+    Result,
+    connect,
+    descents_that_hold,
+    read_source,
+)
 from api_server.mirrors.plan import (
     REPORTED_REFS,
     Plan,

@@ -1,4 +1,7 @@
-"""The interface of the object store, which keeps bytes too many for the database by key (decision D10)."""
+"""The interface of the object store, which keeps bytes too many for the database by key (decision D10).
+
+Whatever goes wrong with the store is `Unavailable`, that there is no such object FileNotFoundError.
+"""
 
 import abc
 import asyncio

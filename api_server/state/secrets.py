@@ -1,4 +1,7 @@
-"""Secrets: tokens known by their digests, values sealed under the service's key, and that key in its file."""
+"""Secrets: tokens known by their digests, values sealed under the service's key, and that key in its file.
+
+Whatever does not fit together is refused before anything is sealed: what one key has sealed no other opens.
+"""
 
 import base64
 import hashlib

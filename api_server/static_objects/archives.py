@@ -13,10 +13,10 @@ from aiohttp import hdrs, web
 
 from api_server.code.reading import counted_for
 from api_server.git import references
-from api_server.git.archives import Archive
 from api_server.git.errors import NotFoundError
 from api_server.git.references import Resolved
 from api_server.git.repositories import repositories
+from api_server.git.trees import Archive
 from api_server.namespaces.projects.project import Project
 from api_server.static_objects.archive_builds import ARCHIVES, Asker
 from api_server.static_objects.archive_files import TooLargeError

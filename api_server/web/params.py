@@ -1,4 +1,19 @@
-"""Parameters, parsed once: an attrs class filled strictly from what was sent, with values as GitLab takes them."""
+"""Parameters, parsed once: an attrs class filled strictly from what was sent, with values as GitLab takes them.
+
+Dates are whole ones that Ruby's `DateTime.parse` takes. Parts of dates, years of two digits, unknown names of zones and
+any other text, which Ruby completes or passes over, are refused.
+
+A parameter class is a keyword-only attrs class; its annotations say what is accepted: `int` (64 bits), `float`,
+`bool`, `str`, `Name`, `Url` and `Description` (texts of a bounded length), `datetime.date`, `datetime.datetime`, an
+Enum or Literal, `list[...]`, `dict[str, str]`, `dict[str, Any]` (whatever that holds), another attrs class,
+`CommaList[...]`. A field without a default is required; `X | None` accepts null; `X | Unset` with default `UNSET` tells
+"not sent" from null. A converter of a field of `Any` says what it makes sense of by `metadata={"takes": ...}`, for the
+API's description. The texts of refusals are GitLab's.
+
+cattrs fills the classes and collects what is wrong with their fields. What a single value may be, and that an empty one
+counts as not sent, is said here, since its own conversions take nearly everything (`"false"` would be true). A list
+ends with its first bad item, and has at most `MAX_ITEMS`: reading parameters costs little, whoever sends them.
+"""
 
 import datetime
 import enum

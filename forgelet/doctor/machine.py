@@ -16,8 +16,8 @@ from pathlib import Path
 
 import attrs
 
-from api_server.git.version import OLDEST as OLDEST_GIT
-from api_server.git.version import check_git
+from api_server.git.processes import OLDEST as OLDEST_GIT
+from api_server.git.processes import check_git
 from api_server.state import secrets
 from common.mistakes import Mistake
 from common.setting_forms import secret_in

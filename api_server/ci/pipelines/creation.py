@@ -27,7 +27,7 @@ from api_server.ci.pipelines.wanted import NotMade, Wanted
 from api_server.ci.variables import queries as variables
 from api_server.code.branches.protection import protection_of
 from api_server.code.tags.protection import tag_protection_of
-from api_server.git import server_refs
+from api_server.git import ref_moves
 from api_server.git.errors import AmbiguousNameError, RepositoryError
 from api_server.git.references import Resolved
 from api_server.git.repositories import REPOSITORIES, Repositories
@@ -212,7 +212,7 @@ class Maker:
         errors: tuple[str, ...] = (),
     ) -> int:
         protected = await self._is_protected(wanted)
-        await server_refs.keep_commit(read.repository, read.sha)
+        await ref_moves.keep_commit(read.repository, read.sha)
         try:
             async with self.database.transaction() as transaction:
                 await self._join_hierarchy(transaction, wanted)

@@ -10,9 +10,9 @@ from typing import Any
 import orjson
 from aiohttp import hdrs, web
 
-from api_server.git import files
-from api_server.git.files import IN_MEMORY_BYTES, Entry
+from api_server.git import trees
 from api_server.git.repositories import Repository
+from api_server.git.trees import IN_MEMORY_BYTES, Entry
 from api_server.web.answers import cut_to, matches_etag, not_modified, send_part, wanted_part
 from common.chunks import rejoined
 
@@ -42,10 +42,10 @@ async def send(
     if request.method == "HEAD" and describe is None:
         return web.StreamResponse(status=part.status, headers=told)
     if size <= IN_MEMORY_BYTES:
-        data = await asyncio.to_thread(files.read, repository, entry)
+        data = await asyncio.to_thread(trees.read_blob, repository, entry)
         told |= describe(data[:_DESCRIBED_BYTES]) if describe else {}
         return web.Response(status=part.status, body=data[part.start : part.end], headers=told)
-    async with place, files.stream(repository, entry) as chunks:
+    async with place, trees.stream_blob(repository, entry) as chunks:
         first = await _first(chunks)
         told |= describe(first[:_DESCRIBED_BYTES]) if describe else {}
         return await send_part(request, cut_to(rejoined(first, chunks), part), part, told)
@@ -80,7 +80,7 @@ async def send_json(
     if request.method == "HEAD":
         return web.StreamResponse(headers=told)
     if size <= IN_MEMORY_BYTES:
-        data = await asyncio.to_thread(files.read, repository, entry)
+        data = await asyncio.to_thread(trees.read_blob, repository, entry)
         content = base64.b64encode(data).decode()
         return web.Response(body=_json(values, hashlib.sha256(data).hexdigest(), content), headers=told)
     async with place:
@@ -88,7 +88,7 @@ async def send_json(
         response = web.StreamResponse(headers=told)
         await response.prepare(request)
         await response.write(before)
-        async with files.stream(repository, entry) as chunks:
+        async with trees.stream_blob(repository, entry) as chunks:
             async for piece in _base64(chunks):
                 await response.write(piece)
         await response.write_eof(_AFTER)
@@ -106,7 +106,7 @@ def _json(values: Mapping[str, Any], digest: str, content: str = "") -> bytes:
 
 async def _digest(repository: Repository, entry: Entry) -> str:
     digest = hashlib.sha256()
-    async with files.stream(repository, entry) as chunks:
+    async with trees.stream_blob(repository, entry) as chunks:
         async for chunk in chunks:
             digest.update(chunk)
     return digest.hexdigest()

@@ -14,8 +14,7 @@ from aiohttp.payload import Payload
 from multidict import CIMultiDict
 
 from api_server.git.lfs_pointers import Pointer
-from api_server.git.remote.access import SILENCE_SECONDS, Remote
-from api_server.git.remote.redaction import sanitize
+from api_server.git.remote.access import SILENCE_SECONDS, Remote, sanitize
 from api_server.mirrors.lfs.answers import (
     Action,
     BatchAnswer,

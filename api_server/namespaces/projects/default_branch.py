@@ -4,7 +4,7 @@ from contextlib import suppress
 
 from aiohttp import web
 
-from api_server.git import references, server_refs
+from api_server.git import ref_moves, references
 from api_server.git.errors import NotFoundError, RepositoryMissingError
 from api_server.git.ref_names import is_branch_name
 from api_server.git.repositories import REPOSITORIES, Repositories
@@ -46,7 +46,7 @@ async def follow(app: App, project_id: int) -> None:
     async with app[DATABASE].transaction() as transaction:
         project = await queries.lock_project(transaction, project_id)
         with suppress(NotFoundError, RepositoryMissingError):  # the branch has been deleted since
-            await server_refs.set_default_branch(app[REPOSITORIES].open(project_id), project.default_branch)
+            await ref_moves.set_default_branch(app[REPOSITORIES].open(project_id), project.default_branch)
         await edges.changed(transaction, edges.project_key(project_id))
         for listener in app[DEFAULT_BRANCH_LISTENERS]:
             await listener(transaction, project_id)
