@@ -51,10 +51,8 @@ from api_server.namespaces.projects.access import PROJECTS
 from api_server.namespaces.projects.events import CREATION_LISTENERS, DEFAULT_BRANCH_LISTENERS
 from api_server.operations import metrics, readiness, samples, watch
 from api_server.operations import tasks as operators_tasks
-from api_server.outbound import edges
-from api_server.outbound.mail import delivery as mail
-from api_server.outbound.mail import rates as mail_rates
-from api_server.outbound.outgoing import OUTGOING_POLICY, outgoing
+from api_server.outbound import edges, mail
+from api_server.outbound.client import OUTGOING_POLICY, outgoing_session
 from api_server.pages import site
 from api_server.releases import removed_tags
 from api_server.settings import Settings
@@ -118,7 +116,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
             _database,
             context.hear_of_changed_rights,
             _edges,
-            outgoing,
+            outgoing_session,
             _administrator,
             _leftovers,
             testing.snapshots,
@@ -241,8 +239,8 @@ def _add_tasks(app: web.Application) -> None:
     member_tasks.setup(app)
     access_token_tasks.setup(app)
     audit_tasks.setup(app)
-    mail.setup(app)
-    mail_rates.setup(app)
+    mail.setup_delivery(app)
+    mail.setup_rates(app)
     confirmation.setup(app)
     resets.setup(app)
     invitation_tasks.setup(app)

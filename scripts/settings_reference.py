@@ -16,8 +16,8 @@ from storage_edge.settings import Settings as EdgeSettings
 
 HEAD = """# Settings
 
-Made by `python -m scripts.settings_reference` out of `api_server/settings.py`, `api_server/ci_settings.py`,
-`api_server/repository_settings.py`, `storage_edge/settings.py` and `common/client_settings.py`;
+Made by `python -m scripts.settings_reference` out of `api_server/settings.py`, `api_server/settings.py`,
+`api_server/settings.py`, `storage_edge/settings.py` and `common/client_settings.py`;
 `tests/scripts/test_settings_reference.py` holds it to that.
 
 A setting `send_timeout` of the API server is `send_timeout` in the section `[api_server]` of the TOML file that

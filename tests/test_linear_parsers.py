@@ -14,7 +14,7 @@ from api_server.ci.jobs.logs import masking
 from api_server.ci.jobs.reports import reading
 from api_server.ci.runners import dotenv
 from api_server.git.remote import access
-from api_server.outbound.mail import letters
+from api_server.outbound import mail
 from api_server.pages import named
 from api_server.pages.ci import log_text
 from api_server.web import request_data
@@ -62,7 +62,7 @@ PARSERS: list[tuple[str, Callable[[str], Any], Callable[[int], str]]] = [
     ("logs of sections", _rendered, lambda n: "section_start:1:a\r\x1b[0K" * (n // 22)),
     ("logs of ends of sections", _rendered, lambda n: "section_end:1:a\r\x1b[0K" * (n // 20)),
     ("static paths", static_paths.parse, lambda n: "/a/-/raw/" + "-/raw/" * (n // 6)),
-    ("addresses", letters.is_address, lambda n: "a." * (n // 2) + "@"),
+    ("addresses", mail.is_address, lambda n: "a." * (n // 2) + "@"),
     ("forms", request_data.fields_of, lambda n: "a=" + "%41" * (n // 3)),
     ("forms that are no text", request_data.fields_of, lambda n: "a=" + "%ff" * (n // 3)),
     ("names of fields", request_data.fields_of, lambda n: "a" + "[b]" * (n // 3) + "=1"),

@@ -22,7 +22,7 @@ from api_server.namespaces.members import changes as members
 from api_server.namespaces.members import ending, rules
 from api_server.namespaces.members.changes import Person
 from api_server.namespaces.members.sources import Source
-from api_server.outbound.mail import rates
+from api_server.outbound import mail
 from api_server.settings import Settings
 from api_server.state import audit_trail
 from api_server.state.audit_trail import SYSTEM, Author, Entity
@@ -83,7 +83,7 @@ async def invite(
         if problem := await _ask(transaction, offer, email, author, means):
             problems[email] = problem
     sent = len(unknown) - len(problems.keys() & set(unknown))
-    if await rates.by_user(transaction, means.settings, author.id, sent):
+    if await mail.wait_for_user(transaction, means.settings, author.id, sent):
         raise RefusedAsAWhole(TOO_MANY_LETTERS, "too_many_invites_error")
     return problems
 
@@ -128,7 +128,7 @@ async def _ask(
     )
     if invitation_id is None:
         return TAKEN
-    if await rates.to_address(transaction, means.settings, email):
+    if await mail.wait_for_address(transaction, means.settings, email):
         await queries.delete(transaction, invitation_id)
         return TOO_MANY_TO_ADDRESS
     await mails.queue_invitation(transaction, invitation_id)

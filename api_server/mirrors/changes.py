@@ -13,9 +13,9 @@ from api_server.mirrors.queries import Mirror
 from api_server.mirrors.urls import is_same_repository
 from api_server.namespaces.projects.project import Project
 from api_server.namespaces.projects.queries import lock_project
-from api_server.outbound import checks
+from api_server.outbound import policy as checks
+from api_server.outbound.client import OUTGOING_POLICY, RESOLVER
 from api_server.outbound.destinations import MIRROR_SCHEMES
-from api_server.outbound.outgoing import OUTGOING_POLICY, RESOLVER
 from api_server.state import audit_trail
 from api_server.state.database import Transaction
 from api_server.state.errors import Conflict

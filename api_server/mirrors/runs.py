@@ -18,7 +18,7 @@ from api_server.mirrors.plan import Selection, all_branches, branches_matching, 
 from api_server.mirrors.queries import Mirror
 from api_server.mirrors.run_queries import Ending
 from api_server.mirrors.transport import Outcome, Target, update_target
-from api_server.outbound.outgoing import OUTGOING_POLICY, RESOLVER
+from api_server.outbound.client import OUTGOING_POLICY, RESOLVER
 from api_server.state.errors import Unavailable
 from api_server.state.secrets import Vault
 from api_server.web.context import DATABASE, VAULT, App

@@ -36,9 +36,8 @@ from api_server.mirrors.plan import (
     stages,
 )
 from api_server.mirrors.urls import netloc
-from api_server.outbound.checks import check_url
 from api_server.outbound.destinations import MIRROR_SCHEMES, BlockedError
-from api_server.outbound.policy import Policy
+from api_server.outbound.policy import Policy, check_url
 
 #: Refs of a push after one of which the target took nothing; GitLab never pushes more at a time.
 SMALL_PUSH = 10

@@ -8,9 +8,9 @@ from aiohttp import web
 
 from api_server.code.branches.changes import EndOfProtection
 from api_server.namespaces.projects.project import Project
-from api_server.outbound import checks
+from api_server.outbound import policy as checks
+from api_server.outbound.client import OUTGOING_POLICY, RESOLVER
 from api_server.outbound.destinations import HTTP_SCHEMES
-from api_server.outbound.outgoing import OUTGOING_POLICY, RESOLVER
 from api_server.state.database import Transaction
 from api_server.state.errors import Conflict
 from api_server.status_checks import delivery_queries, service_queries

@@ -10,7 +10,7 @@ from yarl import URL
 
 from api_server.accounts.settings import values
 from api_server.outbound.destinations import written_url
-from api_server.outbound.edge_api import EdgeApi, EdgeRefuses
+from api_server.outbound.edges import EdgeApi, EdgeRefuses
 from api_server.settings import Settings
 from api_server.state import secrets
 from api_server.state.database import Database

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 import aiosmtplib
 
-from api_server.outbound.mail.delivery import SmtpServer, open_outbox
+from api_server.outbound.mail import SmtpServer, open_outbox
 from api_server.state import secrets
 from api_server.state.errors import Unavailable
 from api_server.state.object_store import open_objects

@@ -4,8 +4,8 @@ from api_server.accounts import address_queries as addresses
 from api_server.accounts.emails import confirmation, queries
 from api_server.accounts.emails.queries import Email
 from api_server.accounts.users.queries import User
-from api_server.outbound.mail import rates
-from api_server.outbound.mail.letters import is_address
+from api_server.outbound import mail
+from api_server.outbound.mail import is_address
 from api_server.settings import Settings
 from api_server.state import audit_trail
 from api_server.state.audit_trail import Author
@@ -23,8 +23,8 @@ async def add(
         raise invalid({"email": ["has already been taken"]})
     added = await queries.add(transaction, user.id, email, confirmed=confirmed)
     if not confirmed:
-        wait = await rates.to_address(transaction, settings, email)
-        if wait := max(wait, await rates.by_user(transaction, settings, author.id)):
+        wait = await mail.wait_for_address(transaction, settings, email)
+        if wait := max(wait, await mail.wait_for_user(transaction, settings, author.id)):
             raise too_many_requests(wait)
         await confirmation.queue_mail(transaction, added.id)
     await audit_trail.record(

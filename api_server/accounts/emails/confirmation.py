@@ -6,8 +6,7 @@ from aiohttp import web
 
 from api_server.accounts.emails import queries
 from api_server.accounts.emails.queries import Email
-from api_server.outbound.mail.delivery import ATTEMPTS, send
-from api_server.outbound.mail.letters import Letter
+from api_server.outbound.mail import ATTEMPTS, Letter, send
 from api_server.state.database import Transaction
 from api_server.state.queue import QUEUE, enqueue
 from api_server.state.secrets import CONFIRMATION_TOKEN, Vault

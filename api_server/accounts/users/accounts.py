@@ -14,7 +14,7 @@ from api_server.accounts.settings.values import MAX_INTEGER
 from api_server.accounts.users import bots, queries
 from api_server.accounts.users.lookup import existing_user
 from api_server.accounts.users.queries import User
-from api_server.outbound.mail.letters import is_address
+from api_server.outbound.mail import is_address
 from api_server.state import audit_trail, secrets
 from api_server.state.audit_trail import Author
 from api_server.state.database import Transaction

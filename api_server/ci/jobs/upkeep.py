@@ -16,7 +16,7 @@ from api_server.state.database import Database
 from api_server.state.objects import OBJECTS
 from api_server.state.queue import QUEUE
 from api_server.web.context import DATABASE, SETTINGS
-from api_server.zip_files.members import with_indices
+from api_server.zip_files import with_indices
 
 _EXPIRED_AT_A_TIME = 200
 

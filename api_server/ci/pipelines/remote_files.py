@@ -10,9 +10,9 @@ from aiohttp import hdrs, web
 from api_server.ci.config.context import RemoteFile
 from api_server.ci.config.includes import MAX_TOTAL_BYTES
 from api_server.ci.config.yaml_text import MAX_BYTES
-from api_server.outbound.checks import check_url
+from api_server.outbound.client import OUTGOING_POLICY, OUTGOING_SESSION, RESOLVER
 from api_server.outbound.destinations import HTTP_SCHEMES, BlockedError, written_url
-from api_server.outbound.outgoing import OUTGOING_POLICY, OUTGOING_SESSION, RESOLVER
+from api_server.outbound.policy import check_url
 from api_server.web.context import App
 from common.concurrency import ConcurrencyLimiter, TooBusy
 

@@ -20,8 +20,7 @@ from api_server.web import context
 from api_server.web.context import SETTINGS
 from api_server.web.errors import bad_request, forbidden
 from api_server.web.params import structure
-from api_server.zip_files.directory import Limits, TooMuchError
-from api_server.zip_files.members import ZIP_FILES, ZipFiles, with_indices
+from api_server.zip_files import ZIP_FILES, Limits, TooMuchError, ZipFiles, with_indices
 
 Format = Literal["zip", "gzip", "raw"]
 FILE_TYPES = frozenset({"archive", "metadata", *REPORTS})

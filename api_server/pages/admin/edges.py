@@ -7,8 +7,7 @@ import aiohttp
 import attrs
 from aiohttp import web
 
-from api_server.outbound.edge_api import EdgeApi, EdgeRefuses
-from api_server.outbound.edges import EDGES
+from api_server.outbound.edges import EDGES, EdgeApi, EdgeRefuses
 from api_server.pages import page
 from api_server.pages.admin.acting import Refused, attempted
 from api_server.pages.admin.lists import EMPTY_IS_ALL

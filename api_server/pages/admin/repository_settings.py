@@ -8,9 +8,8 @@ import attrs
 from aiohttp import web
 
 from api_server.accounts.settings import changes, values
-from api_server.outbound.client import create_session
+from api_server.outbound.client import OUTGOING_POLICY, RESOLVER, TIMEOUT, USER_AGENT, create_session
 from api_server.outbound.destinations import HTTP_SCHEMES, parse_destination
-from api_server.outbound.outgoing import OUTGOING_POLICY, RESOLVER, TIMEOUT, USER_AGENT
 from api_server.outbound.policy import AllowList, Policy
 from api_server.pages import page
 from api_server.pages.admin import edges, storage_objects

@@ -88,7 +88,7 @@ async def test_an_address_that_is_no_longer_allowed_is_not_called(
     working: Forge, http_target: Http, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A.4: checked again before each run."""
-    from api_server.outbound.outgoing import OUTGOING_POLICY
+    from api_server.outbound.client import OUTGOING_POLICY
     from api_server.outbound.policy import Policy
 
     mirrored = await Mirrored.create(working, with_credentials(http_target[1]))

@@ -15,8 +15,7 @@ from api_server.web import context
 from api_server.web.answers import STORED_HEADERS, attachment, matches_etag, not_modified, send_stored
 from api_server.web.errors import forbidden, not_found
 from api_server.web.routes import Role
-from api_server.zip_files.directory import DamagedError
-from api_server.zip_files.members import ZIP_FILES
+from api_server.zip_files import ZIP_FILES, DamagedError
 
 _CODED = {"gzip": "application/gzip", "bzip2": "application/x-bzip2", "xz": "application/x-xz"}
 _TYPES = {"zip": "application/zip", "gzip": "application/gzip", "raw": "application/octet-stream"}
