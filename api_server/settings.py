@@ -8,7 +8,7 @@ from typed_settings import option, secret
 
 from common.client_settings import ClientSettings
 from common.logs import LogFormat, LogLevel
-from common.setting_forms import (
+from common.settings import (
     count,
     file_of,
     host,

@@ -23,7 +23,7 @@ from api_server.git.spawning import (
     priority_turn,
     spawn,
 )
-from common.ending import end, ended
+from common.concurrency import end, ended
 from common.logs import redact
 from common.mistakes import Mistake
 

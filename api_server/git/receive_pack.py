@@ -33,8 +33,8 @@ from api_server.git.received_push import (
 from api_server.git.ref_moves import make_way
 from api_server.git.ref_names import MAX_NAME_BYTES, is_hidden
 from api_server.git.smart_http import DEFAULTS, HOOKS, WRITING, Bounds, answer
-from common.chunks import rejoined
-from common.ending import end
+from common.concurrency import end
+from common.http_fields import rejoined
 
 _PIECE = 4096
 

@@ -22,7 +22,7 @@ from api_server.outbound.client import OUTGOING_POLICY, RESOLVER
 from api_server.state.errors import Unavailable
 from api_server.state.secrets import Vault
 from api_server.web.context import DATABASE, VAULT, App
-from common.ending import end
+from common.concurrency import end
 
 log = structlog.get_logger(__name__)
 

@@ -31,7 +31,7 @@ from api_server.state.database import Transaction
 from api_server.state.failures import FAILURES, reason_of
 from api_server.state.queue import QUEUE, enqueue
 from api_server.web.context import CLOCK, DATABASE, SETTINGS
-from common.background import Passing
+from common.lifecycle import Passing
 
 #: The longest address that mail can be sent to (RFC 5321, 4.5.3.1.3).
 LONGEST_ADDRESS = 254

@@ -16,8 +16,8 @@ from urllib.parse import unquote, urlsplit
 from api_server.state import disk
 from api_server.state.errors import Unavailable
 from api_server.state.objects import LISTED_TOGETHER, Listed, Objects, OpenedObject, store_failures
-from common.ending import ended
-from common.object_stores import require_obstore
+from common.concurrency import ended
+from common.mistakes import require_obstore
 
 #: Bytes that are read at a time.
 _PIECE = 256 * 1024

@@ -17,9 +17,9 @@ import structlog
 from aiohttp import web
 
 from api_server.state.errors import Unavailable
+from common.lifecycle import Degraded
+from common.logs import ThrottledLog
 from common.measures import Tally
-from common.operations import Degraded
-from common.throttled_log import ThrottledLog
 
 STORE_ERRORS = Tally("forgelet_object_store_errors", "Requests to the object store that failed.")
 

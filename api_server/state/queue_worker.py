@@ -25,9 +25,9 @@ from api_server.state.database import Clock
 from api_server.state.driver import Connection, Result, listening_connection
 from api_server.state.errors import Conflict, ConnectionLost, Unavailable
 from api_server.state.failures import TASK_FAILURES, Failures, reason_of
-from common.background import Passing
-from common.gate import Gate
-from common.throttled_log import ThrottledLog
+from common.concurrency import Gate
+from common.lifecycle import Passing
+from common.logs import ThrottledLog
 
 often = ThrottledLog(structlog.get_logger(__name__))
 

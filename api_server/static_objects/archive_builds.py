@@ -16,8 +16,7 @@ from api_server.state.errors import Unavailable
 from api_server.state.queue import QUEUE
 from api_server.static_objects.archive_files import ArchiveFiles, Bounds, GrowingFile, TooLargeError
 from api_server.web.context import SETTINGS
-from common.concurrency import ConcurrencyLimiter, TooBusy
-from common.ending import ended
+from common.concurrency import ConcurrencyLimiter, TooBusy, ended
 
 #: How often a waiter looks whether her client is still there, in seconds.
 _LOOKS_EVERY = 0.5

@@ -24,10 +24,8 @@ from api_server.status_checks import dispatch_queries, service_queries, services
 from api_server.status_checks.attempts import TIMEOUT, Message, Outcome, send
 from api_server.status_checks.dispatch_queries import Due, Landed
 from api_server.status_checks.retry_schedule import retry_after, wait_after
-from common.background import BackgroundTasks
-from common.ending import end
-from common.gate import Gate
-from common.shutdown import Shutdown
+from common.concurrency import Gate, end
+from common.lifecycle import BackgroundTasks, Shutdown
 
 log = structlog.get_logger(__name__)
 

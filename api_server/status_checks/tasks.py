@@ -13,8 +13,7 @@ from api_server.state.queue import QUEUE
 from api_server.status_checks import delivery_queries, results, services
 from api_server.status_checks.dispatcher import Dispatcher
 from api_server.web.context import DATABASE, SETTINGS, VAULT
-from common.background import BACKGROUND
-from common.shutdown import SHUTDOWN
+from common.lifecycle import BACKGROUND, SHUTDOWN
 
 DISPATCHER = web.AppKey("dispatcher", Dispatcher)
 #: Numbers from [0, 1) for the jitter of retries; tests choose them.

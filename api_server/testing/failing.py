@@ -19,7 +19,7 @@ from api_server.web import auth
 from api_server.web.auth import Anonymous, Caller
 from api_server.web.errors import REASONS, ApiError, BodyRefused
 from api_server.web.request_data import pieces
-from common.connection import BodyTooSlow
+from common.connections import BodyTooSlow
 
 _MET = web.RequestKey("failure_met", Failure)
 

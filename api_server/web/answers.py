@@ -15,9 +15,8 @@ from aiohttp.typedefs import Handler
 
 from api_server.state.objects import Objects
 from api_server.web.errors import REASONS, ApiError
-from common import conditions, ranges
-from common.chunks import rejoined
-from common.conditions import CONTENT_FIELDS, has_tag
+from common import http_fields
+from common.http_fields import CONTENT_FIELDS, has_tag, rejoined
 
 _UNQUOTABLE = re.compile(r'["\\\x00-\x1f\x7f]')
 
@@ -114,8 +113,8 @@ class Part:
             hdrs.CONTENT_LENGTH: str(self.end - self.start),
         }
         if self.status == 206:
-            headers[hdrs.CONTENT_RANGE] = ranges.content_range(
-                ranges.Span(self.start, self.end - 1), self.size
+            headers[hdrs.CONTENT_RANGE] = http_fields.content_range(
+                http_fields.Span(self.start, self.end - 1), self.size
             )
         return headers
 
@@ -124,12 +123,12 @@ def wanted_part(request: web.Request, size: int, etag: str | None = None) -> Par
     """What of `size` bytes to send: the whole, too, where several parts are asked for or `If-Range` names another
     `etag` (the quoted, strong tag). Raises 416 where the range begins behind the end."""
     whole = Part(0, size, size)
-    if request.method != "GET" or not conditions.range_applies(request.headers.get(hdrs.IF_RANGE), etag):
+    if request.method != "GET" or not http_fields.range_applies(request.headers.get(hdrs.IF_RANGE), etag):
         return whole
     try:
-        spans = ranges.wanted(request.headers.get(hdrs.RANGE), size)
-    except ranges.UnsatisfiableError:
-        headers = {hdrs.CONTENT_RANGE: ranges.content_range(None, size)}
+        spans = http_fields.requested_ranges(request.headers.get(hdrs.RANGE), size)
+    except http_fields.UnsatisfiableError:
+        headers = {hdrs.CONTENT_RANGE: http_fields.content_range(None, size)}
         raise web.HTTPRequestRangeNotSatisfiable(text=f"416: {REASONS[416]}", headers=headers) from None
     return Part(spans[0].first, spans[0].last + 1, size) if spans and len(spans) == 1 else whole
 

@@ -16,7 +16,7 @@ from api_server.state.database import Clock, Database
 from api_server.state.driver import listening_connection
 from api_server.state.secrets import Vault
 from api_server.web.grounds import held_by
-from common.background import BACKGROUND
+from common.lifecycle import BACKGROUND
 
 _READS = frozenset({"GET", "HEAD"})
 #: The application, or what a request within it sees of it (`request.config_dict`).

@@ -12,8 +12,8 @@ from aiohttp.typedefs import Handler
 from api_server.state.errors import LockNotAvailable, NotFound, TooLong, Unavailable
 from api_server.web.throttle import TooOften
 from common.concurrency import ShareTaken, TooBusy
-from common.connection import BodyTooSlow
-from common.throttled_log import ThrottledLog
+from common.connections import BodyTooSlow
+from common.logs import ThrottledLog
 
 #: GitLab's words, which are those of RFC 2616.
 REASONS: Mapping[int, str] = {

@@ -22,7 +22,7 @@ from yarl import URL
 from api_server.web import context
 from api_server.web.errors import ApiError, BodyRefused, bad_parameters
 from common.client_address import one_client
-from common.connection import ask_for_body
+from common.connections import ask_for_body
 
 #: The `wbits` of zlib by Content-Encoding (RFC 9110 section 8.4.1).
 _CODINGS = {"gzip": 31, "x-gzip": 31, "deflate": 15}

@@ -14,7 +14,7 @@ from api_server.git import trees
 from api_server.git.repositories import Repository
 from api_server.git.trees import IN_MEMORY_BYTES, Entry
 from api_server.web.answers import cut_to, matches_etag, not_modified, send_part, wanted_part
-from common.chunks import rejoined
+from common.http_fields import rejoined
 
 Place = AbstractAsyncContextManager[None]
 #: What the first bytes of a file add to the head of the answer.

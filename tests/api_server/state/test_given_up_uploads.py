@@ -9,7 +9,7 @@ import pytest
 
 from api_server.state.object_store import open_objects
 from api_server.state.objects import CHUNK
-from common.ending import end
+from common.concurrency import end
 from tests.support.s3 import serving_bucket
 
 

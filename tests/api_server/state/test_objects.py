@@ -12,7 +12,7 @@ import pytest
 from api_server.state.errors import Unavailable
 from api_server.state.object_store import is_unfinished, open_objects
 from api_server.state.objects import Objects
-from common.ending import end
+from common.concurrency import end
 from common.operations import Degraded
 from tests.support.ports import free_port
 from tests.support.s3 import FAILURES, Bucket, at, serving_bucket

@@ -14,7 +14,7 @@ from api_server.web import context
 from api_server.web.answers import matches_etag, not_modified, wanted_part
 from api_server.web.errors import ApiError, forbidden
 from api_server.web.routes import Role, Routes
-from common.chunks import rejoined
+from common.http_fields import rejoined
 
 routes = Routes()
 
