@@ -74,10 +74,9 @@ from api_server.web.answers import entity_tags
 from api_server.web.auth import TOKENS
 from api_server.web.context import CLOCK, DATABASE, SETTINGS, VAULT
 from api_server.web.errors import api_errors, plain_errors
-from api_server.web.rate_limit import RateLimiter
+from api_server.web.rate_limits import THROTTLE, RateLimiter, Throttle
 from api_server.web.request_data import HELD, HeldBodies, bounded_bodies
 from api_server.web.request_log import REQUESTS, request_log
-from api_server.web.throttle import THROTTLE, Throttle
 from common import operations
 from common.client_address import behind_proxies, networks
 from common.connections import Connections

@@ -22,8 +22,8 @@ from api_server.web.errors import (
     unauthorized,
 )
 from api_server.web.grounds import Ground, rely_on
+from api_server.web.rate_limits import Rate
 from api_server.web.request_data import in_url, merged, with_credentials
-from api_server.web.throttle import Rate
 
 READ_SCOPES = ("api", "read_api")
 #: Of what a token that reads nothing but users may read too.

@@ -10,7 +10,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from api_server.state.errors import LockNotAvailable, NotFound, TooLong, Unavailable
-from api_server.web.throttle import TooOften
+from api_server.web.rate_limits import TooOften
 from common.concurrency import ShareTaken, TooBusy
 from common.connections import BodyTooSlow
 from common.logs import ThrottledLog

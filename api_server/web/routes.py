@@ -24,8 +24,8 @@ from api_server.web import auth, context, grounds, unsupported
 from api_server.web.auth import Caller
 from api_server.web.errors import ApiError, forbidden, insufficient_scope, unauthorized
 from api_server.web.params import public_name, structure
+from api_server.web.rate_limits import THROTTLE
 from api_server.web.request_data import in_url, limit_body, merged
-from api_server.web.throttle import THROTTLE
 
 
 class Role(enum.IntEnum):

@@ -27,7 +27,7 @@ from api_server.web import context
 from api_server.web.answers import json_text
 from api_server.web.errors import bad_request, forbidden, record_not_found, too_many_requests
 from api_server.web.pagination import paginated
-from api_server.web.rate_limit import RateLimiter
+from api_server.web.rate_limits import RateLimiter
 from api_server.web.routes import JOB, Role, Routes, author, caller
 
 routes = Routes()

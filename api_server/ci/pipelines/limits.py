@@ -5,7 +5,7 @@ from cachetools import TTLCache
 
 from api_server.expressions import Allowance
 from api_server.settings import Settings
-from api_server.web.rate_limit import WINDOW, RateLimiter
+from api_server.web.rate_limits import WINDOW, RateLimiter
 from common.concurrency import ConcurrencyLimiter
 
 #: Files that are planned at a time, those of one project, and the seconds that others wait for their turn.
