@@ -1,26 +1,19 @@
 """Everything below /api/v4: the routes of each resource, in the order in which their paths are tried."""
 
-from api_server.accounts.emails.handlers import routes as emails
-from api_server.accounts.member_roles.handlers import routes as member_roles
-from api_server.accounts.settings.handlers import routes as settings_routes
-from api_server.accounts.tokens.handlers import routes as tokens
-from api_server.accounts.users.handlers import routes as users
-from api_server.accounts.version import routes as version
+from api_server.accounts.instance_handlers import routes as settings_routes
+from api_server.accounts.instance_handlers import version_routes as version
+from api_server.accounts.member_role_handlers import routes as member_roles
+from api_server.accounts.token_handlers import routes as tokens
+from api_server.accounts.user_handlers import routes as users
 from api_server.audit.handlers import routes as audit
 from api_server.ci.agents.handlers import routes as agents
 from api_server.ci.commit_statuses.handlers import routes as commit_statuses
-from api_server.ci.jobs.allowed_agents import routes as allowed_agents
-from api_server.ci.jobs.artifacts.handlers import routes as artifacts
+from api_server.ci.jobs.artifact_handlers import routes as artifacts
 from api_server.ci.jobs.handlers import routes as jobs
-from api_server.ci.jobs.logs.handlers import routes as logs
-from api_server.ci.jobs.reports.handlers import routes as reports
+from api_server.ci.jobs.report_handlers import routes as reports
 from api_server.ci.pipelines.handlers import routes as pipelines
-from api_server.ci.runners.artifact_uploads import routes as artifact_uploads
 from api_server.ci.runners.handlers import routes as runners
-from api_server.ci.runners.job_requests import routes as job_requests
-from api_server.ci.runners.log_appends import routes as log_appends
-from api_server.ci.runners.outcome import routes as outcomes
-from api_server.ci.runners.registration import routes as runner_registration
+from api_server.ci.runners.job_handlers import routes as runner_jobs
 from api_server.ci.schedules.handlers import routes as schedules
 from api_server.ci.schedules.variable_handlers import routes as schedule_variables
 from api_server.ci.triggers.handlers import routes as triggers
@@ -47,12 +40,12 @@ from api_server.merge_requests.people.handlers import routes as merge_request_pe
 from api_server.merge_requests.pipelines import routes as merge_request_pipelines
 from api_server.merge_requests.versions.handlers import routes as merge_request_versions
 from api_server.mirrors.handlers import routes as remote_mirrors
-from api_server.namespaces.access_tokens.handlers import routes as access_tokens
-from api_server.namespaces.groups.handlers import routes as groups
-from api_server.namespaces.job_token_scope.handlers import routes as job_token_scope
-from api_server.namespaces.members.handlers import routes as members
-from api_server.namespaces.members.overviews import routes as member_overviews
-from api_server.namespaces.projects.handlers import routes as projects
+from api_server.namespaces.access_token_handlers import routes as access_tokens
+from api_server.namespaces.group_handlers import routes as groups
+from api_server.namespaces.job_token_scope_handlers import routes as job_token_scope
+from api_server.namespaces.member_handlers import overview_routes as member_overviews
+from api_server.namespaces.member_handlers import routes as members
+from api_server.namespaces.project_handlers import routes as projects
 from api_server.releases.handlers import routes as releases
 from api_server.releases.link_handlers import routes as release_links
 from api_server.static_objects.archive_handlers import routes as archives
@@ -62,7 +55,6 @@ from api_server.status_checks.service_handlers import routes as status_checks
 
 ROUTES = [
     users,
-    emails,
     tokens,
     groups,
     projects,
@@ -105,16 +97,10 @@ ROUTES = [
     instance_variables,
     agents,
     artifacts,
-    logs,
     reports,
     jobs,
-    allowed_agents,
-    runner_registration,
     runners,
-    job_requests,
-    log_appends,
-    outcomes,
-    artifact_uploads,
+    runner_jobs,
     remote_mirrors,
     releases,
     release_links,

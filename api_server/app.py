@@ -10,20 +10,16 @@ from aiohttp import web
 from cachetools import LRUCache
 from prometheus_client import CollectorRegistry
 
-from api_server.accounts.emails import confirmation
-from api_server.accounts.passwords import resets
-from api_server.accounts.settings import values as instance_settings
-from api_server.accounts.settings.outbound_policy import outbound_policy
-from api_server.accounts.users import root
-from api_server.accounts.users.accounts import USER_LISTENERS
+from api_server.accounts import emails, instance_settings, passwords, users
+from api_server.accounts.instance_settings import outbound_policy
+from api_server.accounts.users import USER_LISTENERS
 from api_server.api import ROUTES
 from api_server.audit import tasks as audit_tasks
 from api_server.ci.agents import tasks as agent_tasks
-from api_server.ci.jobs import upkeep as job_upkeep
+from api_server.ci.jobs import report_handlers, upkeep
 from api_server.ci.jobs.handlers import JOBS_LIMIT
-from api_server.ci.jobs.reports import reading as report_reading
-from api_server.ci.pipelines import tasks as pipeline_tasks
-from api_server.ci.runners import artifact_storing, job_requests
+from api_server.ci.pipelines import tasks
+from api_server.ci.runners import job_handlers, uploads
 from api_server.ci.schedules import runs as schedule_runs
 from api_server.code import housekeeping, reading, refs
 from api_server.code.branches.changes import END_OF_PROTECTION_LISTENERS
@@ -42,13 +38,9 @@ from api_server.merge_requests.notes import system_notes
 from api_server.merge_requests.versions import recording as versions
 from api_server.merge_requests.versions import sizes as version_sizes
 from api_server.mirrors import tasks as mirror_tasks
-from api_server.namespaces import personal, removal
-from api_server.namespaces.access_tokens import tasks as access_token_tasks
-from api_server.namespaces.groups.access import GROUPS
-from api_server.namespaces.members import tasks as member_tasks
-from api_server.namespaces.projects import default_branch
-from api_server.namespaces.projects.access import PROJECTS
-from api_server.namespaces.projects.events import CREATION_LISTENERS, DEFAULT_BRANCH_LISTENERS
+from api_server.namespaces import access_tokens, groups, member_endings, projects, removal
+from api_server.namespaces.access import GROUPS, PROJECTS
+from api_server.namespaces.projects import CREATION_LISTENERS, DEFAULT_BRANCH_LISTENERS
 from api_server.operations import metrics, readiness, samples, watch
 from api_server.operations import tasks as operators_tasks
 from api_server.outbound import edges, mail
@@ -132,9 +124,9 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
     git_http.setup(app)
     lfs.setup(app)
     static_objects.setup(app)
-    job_requests.setup(app)
-    artifact_storing.setup(app)
-    report_reading.setup(app)
+    job_handlers.setup(app)
+    uploads.setup(app)
+    report_handlers.setup(app)
     site.setup_named(app)
     route_index.setup_with_spare_slashes(app, API)
     _add_tasks(app)
@@ -226,20 +218,20 @@ def _add_tasks(app: web.Application) -> None:
     queue.add_periodic("settle_pushes", "* * * * *", settle_pushes)
     edges.setup(app, app[SETTINGS])
     queue.add(removal.REMOVE_DATA, remove_project_data, attempts=5)
-    personal.setup(app)
-    default_branch.setup(app)
+    groups.setup(app)
+    projects.setup(app)
     first_commit.setup(app)
     housekeeping.setup(app)
-    pipeline_tasks.setup(app)
+    tasks.setup(app)
     schedule_runs.setup(app)
     agent_tasks.setup(app)
-    member_tasks.setup(app)
-    access_token_tasks.setup(app)
+    member_endings.setup(app)
+    access_tokens.setup(app)
     audit_tasks.setup(app)
     mail.setup_delivery(app)
     mail.setup_rates(app)
-    confirmation.setup(app)
-    resets.setup(app)
+    emails.setup(app)
+    passwords.setup(app)
     invitation_tasks.setup(app)
     pushes.setup(app)
     push_options.setup(app)
@@ -252,7 +244,7 @@ def _add_tasks(app: web.Application) -> None:
     status_check_tasks.setup(app)
     mirror_tasks.setup(app)
     removed_tags.setup(app)
-    job_upkeep.setup(app)
+    upkeep.setup(app)
     operators_tasks.setup(app)
     samples.setup(app)
 
@@ -295,7 +287,7 @@ async def _edges(app: web.Application) -> AsyncIterator[None]:
 
 
 async def _administrator(app: web.Application) -> AsyncIterator[None]:
-    await root.ensure_administrator(app, app[SETTINGS].root_token)
+    await users.ensure_administrator(app, app[SETTINGS].root_token)
     yield
 
 

@@ -6,10 +6,9 @@ from typing import Any
 import structlog
 from aiohttp import web
 
-from api_server.ci.pipelines import actions, rights
-from api_server.ci.pipelines.creation import maker
-from api_server.ci.pipelines.merge_request_queries import MergeRequest, find_merge_request
-from api_server.ci.pipelines.wanted import NotMade, Wanted
+from api_server.ci.pipelines import creation, transitions
+from api_server.ci.pipelines.creation import NotMade, Wanted, maker
+from api_server.ci.pipelines.creation_queries import MergeRequest, find_merge_request
 from api_server.merge_requests.changes import head_ref
 from api_server.merge_requests.events import MERGE_REQUEST_LISTENERS, MergeRequestEvent
 from api_server.state.database import Transaction
@@ -57,13 +56,13 @@ async def make_pipeline(app: App, merge_request_id: int, head_sha: str, user_id:
         return
     wanted = wanted_for(found, user_id, origin)
     try:
-        pipeline_id = await rights.make(maker(app), wanted)
+        pipeline_id = await creation.make_with_rights(maker(app), wanted)
     except NotMade as refused:
         reason = "; ".join(refused.errors)
         log.info("no pipeline for a merge request", merge_request_id=found.id, reason=reason)
     else:
         now = await find_merge_request(app[DATABASE], merge_request_id)
-        await actions.cancel_superseded(app[DATABASE], pipeline_id, None if now is None else now.head_sha)
+        await transitions.cancel_superseded(app[DATABASE], pipeline_id, None if now is None else now.head_sha)
 
 
 def wanted_for(found: MergeRequest, user_id: int, origin: str | None = None) -> Wanted:

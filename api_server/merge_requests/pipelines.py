@@ -5,16 +5,15 @@ from aiohttp import web
 
 from api_server.ci.pipelines import queries as pipelines
 from api_server.ci.pipelines.access import may_change
-from api_server.ci.pipelines.creation import maker
-from api_server.ci.pipelines.merge_request_queries import find_merge_request
-from api_server.ci.pipelines.rights import not_allowed_on
+from api_server.ci.pipelines.creation import maker, not_allowed_on
+from api_server.ci.pipelines.creation_queries import find_merge_request
 from api_server.git.repositories import repositories
 from api_server.merge_requests import queries
 from api_server.merge_requests.contents import ListContents, shas_of
 from api_server.merge_requests.handlers import ONE, MergeRequestId
 from api_server.merge_requests.pipeline_making import wanted_for
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.state.errors import NotFound
 from api_server.web import context
 from api_server.web.answers import json_text

@@ -8,7 +8,7 @@ from aiohttp import web
 from api_server.ci.commit_statuses import changes, queries
 from api_server.ci.commit_statuses.changes import Said, State, Subject
 from api_server.ci.pipelines.access import archived_before, check_may_change, short_ref
-from api_server.ci.pipelines.limits import LIMITS
+from api_server.ci.pipelines.planning import LIMITS
 from api_server.code.branches.protection import protection_for
 from api_server.code.reading import reading
 from api_server.code.repository.access import opened
@@ -16,8 +16,8 @@ from api_server.code.repository.finding import commit_named
 from api_server.git import commits, ref_moves
 from api_server.git.ref_names import MAX_NAME_BYTES
 from api_server.git.repositories import Repository
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.web import context
 from api_server.web.answers import json_text
 from api_server.web.errors import not_found

@@ -5,7 +5,7 @@ from typing import Literal
 import attrs
 from aiohttp import web
 
-from api_server.ci.runners import handlers as runner_routes
+from api_server.ci.runners import handlers
 from api_server.pages.admin import list_queries, lists
 from api_server.pages.admin.acting import act
 from api_server.pages.admin.lists import EMPTY_IS_ALL, Filters
@@ -38,6 +38,6 @@ async def list_runners(request: web.Request, who: Visitor, wanted: ListRunners) 
     return lists.answer(request, who, "runners.html", wanted, listed)
 
 
-act(pages, "/admin/runners/{id}/pause", runner_routes.update_runner, "The runner gets no more jobs.")
-act(pages, "/admin/runners/{id}/resume", runner_routes.update_runner, "The runner gets jobs again.")
-act(pages, "/admin/runners/{id}/remove", runner_routes.delete_runner, "The runner is removed.")
+act(pages, "/admin/runners/{id}/pause", handlers.update_runner, "The runner gets no more jobs.")
+act(pages, "/admin/runners/{id}/resume", handlers.update_runner, "The runner gets jobs again.")
+act(pages, "/admin/runners/{id}/remove", handlers.delete_runner, "The runner is removed.")

@@ -3,12 +3,12 @@
 import attrs
 from aiohttp import web
 
+from api_server.ci.jobs import artifact_handlers
 from api_server.ci.jobs.access import find_job
-from api_server.ci.jobs.artifacts import handlers as api
-from api_server.ci.jobs.artifacts.answer import archive_of, check_may_read
+from api_server.ci.jobs.artifact_handlers import archive_of, check_may_read
 from api_server.code.reading import counted_for
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.pages import page
 from api_server.pages.ci.jobs import OneJob
 from api_server.pages.routes import Pages
@@ -59,11 +59,13 @@ async def browse(request: web.Request, who: Visitor, wanted: Place, found: Proje
 @pages.get(f"{_ONE}/download", access=project(opens="builds"))
 async def download(request: web.Request, wanted: OneJob, found: Project) -> web.StreamResponse:
     """The archive."""
-    return await ask(request, api.download, id=str(found.id), job_id=wanted.id)
+    return await ask(request, artifact_handlers.download, id=str(found.id), job_id=wanted.id)
 
 
 @pages.get(f"{_ONE}/file/{{path:.+}}", access=project(opens="builds"))
 @pages.get(f"{_ONE}/raw/{{path:.+}}", access=project(opens="builds"))
 async def download_file(request: web.Request, wanted: Place, found: Project) -> web.StreamResponse:
     """One file of the archive."""
-    return await ask(request, api.download_file, id=str(found.id), job_id=wanted.id, path=wanted.path)
+    return await ask(
+        request, artifact_handlers.download_file, id=str(found.id), job_id=wanted.id, path=wanted.path
+    )

@@ -4,10 +4,9 @@ import attrs
 import orjson
 from aiohttp import web
 
-from api_server.ci.jobs import handlers as api
-from api_server.ci.jobs.artifacts import handlers as artifacts
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.ci.jobs import artifact_handlers, handlers
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.pages import page
 from api_server.pages.ci.jobs import OneJob, job_page
 from api_server.pages.routes import Pages
@@ -33,25 +32,25 @@ class PlayJob(OneJob):
 
 @pages.post("/{project}/-/jobs/{id}/cancel", access=DEVELOPER)
 async def cancel(request: web.Request, who: Visitor, wanted: CancelJob, found: Project) -> web.Response:
-    await ask(request, api.cancel_job, id=str(found.id), job_id=wanted.id, force=wanted.force)
+    await ask(request, handlers.cancel_job, id=str(found.id), job_id=wanted.id, force=wanted.force)
     return _to(request, who, found, wanted.id, "The job is canceled, as soon as its runner hears of it.")
 
 
 @pages.post("/{project}/-/jobs/{id}/retry", access=DEVELOPER)
 async def retry(request: web.Request, who: Visitor, wanted: OneJob, found: Project) -> web.Response:
-    answer = await ask(request, api.retry_job, id=str(found.id), job_id=wanted.id)
+    answer = await ask(request, handlers.retry_job, id=str(found.id), job_id=wanted.id)
     return _to(request, who, found, _id(answer), "This is the new attempt.")
 
 
 @pages.post("/{project}/-/jobs/{id}/erase", access=DEVELOPER)
 async def erase(request: web.Request, who: Visitor, wanted: OneJob, found: Project) -> web.Response:
-    await ask(request, api.erase_job, id=str(found.id), job_id=wanted.id)
+    await ask(request, handlers.erase_job, id=str(found.id), job_id=wanted.id)
     return _to(request, who, found, wanted.id, "The log and the artifacts are erased.")
 
 
 @pages.post("/{project}/-/jobs/{id}/artifacts/keep", access=DEVELOPER)
 async def keep(request: web.Request, who: Visitor, wanted: OneJob, found: Project) -> web.Response:
-    await ask(request, artifacts.keep, id=str(found.id), job_id=wanted.id)
+    await ask(request, artifact_handlers.keep, id=str(found.id), job_id=wanted.id)
     return _to(request, who, found, wanted.id, "The artifacts do not expire any more.")
 
 
@@ -61,7 +60,7 @@ async def play(request: web.Request, who: Visitor, wanted: PlayJob, found: Proje
     try:
         given = _variables(wanted.variables)
         answer = await ask(
-            request, api.play_job, id=str(found.id), job_id=wanted.id, job_variables_attributes=given
+            request, handlers.play_job, id=str(found.id), job_id=wanted.id, job_variables_attributes=given
         )
     except (ApiError, ValueError) as problem:
         told = reason_of(problem) if isinstance(problem, ApiError) else str(problem)

@@ -8,15 +8,15 @@ import attrs
 import orjson
 from aiohttp import hdrs, web
 
+from api_server.ci.jobs import handlers
 from api_server.ci.jobs import queries as jobs
 from api_server.ci.jobs.access import find_job, find_job_or_bridge
-from api_server.ci.jobs.logs import handlers as logs
-from api_server.ci.jobs.logs.handlers import may_read_log
+from api_server.ci.jobs.handlers import may_read_log
 from api_server.ci.jobs.queries import Job
 from api_server.ci.pipelines.access import archived_before
 from api_server.ci.pipelines.states import COMPLETE, STATUSES
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.pages import page
 from api_server.pages.ci import actions, log_reading, queries, words
 from api_server.pages.ci.log_reading import LogPart
@@ -164,7 +164,7 @@ async def follow_log(request: web.Request, wanted: FollowedLog, found: Project) 
 @pages.get("/{project}/-/jobs/{id}/raw", access=project(opens="builds"))
 async def show_raw_log(request: web.Request, wanted: OneJob, found: Project) -> web.StreamResponse:
     """All of it, as text."""
-    return await ask(request, logs.show_log, id=str(found.id), job_id=wanted.id)
+    return await ask(request, handlers.show_log, id=str(found.id), job_id=wanted.id)
 
 
 async def _sight(request: web.Request, found: Project, job: Job) -> Sight:

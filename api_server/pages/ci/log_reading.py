@@ -5,8 +5,8 @@ import asyncio
 import attrs
 from aiohttp import web
 
-from api_server.ci.jobs.logs.handlers import watched_log
-from api_server.ci.jobs.logs.storage import Logs, logs_of
+from api_server.ci.jobs.handlers import watched_log
+from api_server.ci.jobs.logs import Logs, logs_of
 from api_server.pages.ci.log_text import Rendered, State, render
 
 #: Bytes and lines that are shown at once; a browser has some hundred bytes of its own for each line.

@@ -1,0 +1,246 @@
+"""`/projects/:id/jobs/:job_id/artifacts`: people and tools download, keep and delete artifacts."""
+
+import hashlib
+import mimetypes
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+
+import attrs
+from aiohttp import hdrs, web
+
+from api_server.ci.jobs import artifact_queries, unsupported, upkeep
+from api_server.ci.jobs.access import OneJob, find_job
+from api_server.ci.jobs.artifact_queries import Artifact
+from api_server.ci.jobs.queries import show_job
+from api_server.ci.pipelines.access import (
+    archived_before,
+    check_may_change,
+    check_not_archived,
+    short_ref,
+)
+from api_server.ci.pipelines.transitions import delete_objects
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
+from api_server.state import audit_trail
+from api_server.state.objects import OBJECTS
+from api_server.web import context
+from api_server.web.answers import (
+    STORED_HEADERS,
+    attachment,
+    json_text,
+    json_value,
+    matches_etag,
+    no_content,
+    not_modified,
+    send_stored,
+)
+from api_server.web.errors import forbidden, not_found, record_not_found
+from api_server.web.routes import Role, Routes, author
+from api_server.zip_files import ZIP_FILES, DamagedError
+
+_CODED = {"gzip": "application/gzip", "bzip2": "application/x-bzip2", "xz": "application/x-xz"}
+_TYPES = {"zip": "application/zip", "gzip": "application/gzip", "raw": "application/octet-stream"}
+
+_LEAST_ROLE = {"all": Role.NO_ACCESS, "developer": Role.DEVELOPER, "maintainer": Role.MAINTAINER}
+
+
+async def archive_of(request: web.Request, job_id: int) -> Artifact:
+    """Raises 404 where the job has no archive, or none any more."""
+    archive = await artifact_queries.find_artifact(context.database(request), job_id)
+    if archive is None:
+        raise not_found("Artifacts")
+    return archive
+
+
+def check_may_read(project: Project, archive: Artifact) -> None:
+    """Raises 403 for whom `artifacts:access` of the job's file leaves out; `none` is for nobody's eyes."""
+    least = _LEAST_ROLE.get(archive.access)
+    if least is None or project.role < least:
+        raise forbidden()
+
+
+async def send_artifact(request: web.Request, artifact: Artifact) -> web.StreamResponse:
+    """The whole file, or the part of it that `Range` asks for."""
+    headers = {
+        "Content-Type": _TYPES[artifact.file_format],
+        "Content-Disposition": attachment(artifact.filename),
+    }
+    digest = artifact.sha256.hex()
+    try:
+        return await send_stored(
+            request, request.config_dict[OBJECTS], artifact.object_key, artifact.size, digest, headers
+        )
+    except FileNotFoundError:  # deleted since the row was read
+        raise not_found("Artifacts") from None
+
+
+def media_type(name: str) -> str:
+    """The type of a file by the end of its name, as Workhorse tells it: of `a.tar.gz` that of gzip, not that of tar."""
+    media, coding = mimetypes.guess_type(f"/{name}")  # with a slash no name is taken for a URL
+    if coding is not None:
+        return _CODED.get(coding, "application/octet-stream")
+    return media or "application/octet-stream"
+
+
+async def send_member(request: web.Request, artifact: Artifact, path: str) -> web.StreamResponse:
+    """One file of a zip archive, unpacked as it is sent. Raises 404 where there is none at `path`, and where it is
+    encrypted or packed in a way that is not known, or the archive is damaged."""
+    files, key = request.config_dict[ZIP_FILES], artifact.object_key
+    try:
+        member = await files.find(key, path)
+        if member is None:
+            raise not_found("File")
+        name = path.rpartition("/")[2]
+        etag = f'"{hashlib.sha256(artifact.sha256 + path.encode()).hexdigest()}"'
+        headers = STORED_HEADERS | {
+            hdrs.CONTENT_TYPE: media_type(name),
+            hdrs.CONTENT_DISPOSITION: attachment(name),
+            hdrs.CONTENT_LENGTH: str(member.size),
+            hdrs.ETAG: etag,
+        }
+        if matches_etag(request, etag):
+            return not_modified(headers)
+        async with aclosing(files.unpack(key, artifact.size, member)) as pieces:
+            return await _send_pieces(request, await anext(pieces, b""), pieces, headers)
+    except (FileNotFoundError, DamagedError):  # deleted a moment ago, or broken from its first byte on
+        raise not_found("File") from None
+
+
+async def _send_pieces(
+    request: web.Request, first: bytes, rest: AsyncIterator[bytes], headers: Mapping[str, str]
+) -> web.StreamResponse:
+    response = web.StreamResponse(headers=headers)
+    await response.prepare(request)
+    if request.method != "HEAD":
+        await response.write(first)
+        try:
+            async for piece in rest:
+                await response.write(piece)
+        except DamagedError:  # the client must not take this for the whole
+            raise ConnectionResetError from None
+    await response.write_eof()
+    return response
+
+
+routes = Routes()
+
+
+@attrs.frozen(kw_only=True)
+class OneFile(OneJob):
+    path: str
+
+
+@attrs.frozen(kw_only=True)
+class ArtifactsOfRef:
+    id: str
+    ref: str
+    job: str
+
+
+@attrs.frozen(kw_only=True)
+class FileOfRef(ArtifactsOfRef):
+    path: str
+
+
+@routes.get(
+    "/projects/{id}/jobs/artifacts/{ref:.+}/download",
+    access=project(opens="builds"),
+    takes_job_token=True,
+    ignores=unsupported.OfArtifactsByRef,
+)
+async def download_of_ref(request: web.Request, wanted: ArtifactsOfRef, found: Project) -> web.StreamResponse:
+    """The archive of a job (by name) of the last successful pipeline of a branch or tag."""
+    archive = await _archive_of_ref(request, found, wanted)
+    return await send_artifact(request, archive)
+
+
+@routes.get(
+    "/projects/{id}/jobs/artifacts/{ref:.+}/raw/{path:(?s:.+)}",
+    access=project(opens="builds"),
+    takes_job_token=True,
+    ignores=unsupported.OfArtifactsByRef,
+)
+async def download_file_of_ref(request: web.Request, wanted: FileOfRef, found: Project) -> web.StreamResponse:
+    """One file of that archive."""
+    archive = await _archive_of_ref(request, found, wanted)
+    return await send_member(request, archive, wanted.path)
+
+
+@routes.get("/projects/{id}/jobs/{job_id}/artifacts", access=project(opens="builds"), takes_job_token=True)
+async def download(request: web.Request, wanted: OneJob, found: Project) -> web.StreamResponse:
+    """The archive."""
+    job = await find_job(request, found, wanted.job_id)
+    archive = await archive_of(request, job.id)
+    check_may_read(found, archive)
+    return await send_artifact(request, archive)
+
+
+@routes.get(
+    "/projects/{id}/jobs/{job_id}/artifacts/{path:(?s:.+)}",
+    access=project(opens="builds"),
+    takes_job_token=True,
+)
+async def download_file(request: web.Request, wanted: OneFile, found: Project) -> web.StreamResponse:
+    """One file of the archive."""
+    job = await find_job(request, found, wanted.job_id)
+    archive = await archive_of(request, job.id)
+    check_may_read(found, archive)
+    return await send_member(request, archive, wanted.path)
+
+
+@routes.post("/projects/{id}/jobs/{job_id}/artifacts/keep", access=project(Role.DEVELOPER, opens="builds"))
+async def keep(request: web.Request, wanted: OneJob, found: Project) -> web.Response:
+    """The artifacts do not expire any more."""
+    job = await find_job(request, found, wanted.job_id)
+    await check_may_change(request, found, job.ref, tag=job.tag)
+    check_not_archived(request, job.created_at)
+    async with context.database(request).transaction() as transaction:
+        if not await artifact_queries.keep(transaction, job.id):
+            raise record_not_found()
+    return json_text(await show_job(context.database(request), job.id, archived_before(request)))
+
+
+@routes.delete("/projects/{id}/jobs/{job_id}/artifacts", access=project(Role.MAINTAINER, opens="builds"))
+async def delete(request: web.Request, wanted: OneJob, found: Project) -> web.Response:
+    """The artifacts, not the log."""
+    job = await find_job(request, found, wanted.job_id)
+    await check_may_change(request, found, job.ref, tag=job.tag)
+    async with context.database(request).transaction() as transaction:
+        keys = await artifact_queries.delete_artifacts(transaction, job.id)
+        await delete_objects(transaction, keys)
+        await audit_trail.record(
+            transaction,
+            "job_artifacts_deleted",
+            author=author(request),
+            entity=found.entity,
+            target_id=job.id,
+            target_details=job.name,
+            message=f"Deleted the artifacts of job {job.id}",
+            artifacts=len(keys),
+        )
+    return no_content()
+
+
+@routes.delete("/projects/{id}/artifacts", access=project(Role.MAINTAINER, opens="builds", changes=True))
+async def delete_of_project(request: web.Request, found: Project) -> web.Response:
+    """Soon all artifacts but the newest of each branch and tag are gone."""
+    async with context.database(request).transaction() as transaction:
+        await upkeep.request_artifact_deletion(transaction, found.id)
+        await audit_trail.record(
+            transaction,
+            "project_artifacts_deleted",
+            author=author(request),
+            entity=found.entity,
+            message="Deleted the artifacts of the project",
+        )
+    return json_value({"message": "202 Accepted"}, status=202)
+
+
+async def _archive_of_ref(request: web.Request, found: Project, wanted: ArtifactsOfRef) -> Artifact:
+    """Raises 400 for the name of a branch and a tag, 404, 403 where it is not for everybody."""
+    ref, tag = short_ref(request, found, wanted.ref)
+    archive = await artifact_queries.archive_of_ref(
+        context.database(request), found.id, ref, tag=tag, name=wanted.job
+    )
+    check_may_read(found, archive)
+    return archive

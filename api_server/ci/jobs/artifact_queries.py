@@ -1,0 +1,289 @@
+"""Statements about artifacts, and about the reports among them."""
+
+import datetime
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from api_server.ci.pipelines.states import COMPLETE
+from api_server.state.database import Executor, Transaction
+from api_server.state.statements import Query, Statement
+
+ADD_ARTIFACT = """
+    WITH job AS (
+        UPDATE jobs SET
+            contacted_at = %(now)s,
+            artifacts_expire_at = CASE WHEN %(file_type)s = 'archive' THEN %(expire_at)s::timestamptz
+                ELSE coalesce(artifacts_expire_at, %(expire_at)s) END
+        WHERE id = %(job_id)s AND status IN ('running', 'canceling') AND erased_at IS NULL
+        RETURNING id, project_id
+    )
+    INSERT INTO job_artifacts (project_id, job_id, file_type, file_format, filename, size, object_key, sha256,
+        expire_at, created_at)
+    SELECT job.project_id, job.id, %(file_type)s, %(file_format)s, %(filename)s, %(size)s, %(object_key)s, %(sha256)s,
+        %(expire_at)s, %(now)s
+    FROM job
+"""
+
+
+async def add_artifact(
+    transaction: Transaction, job_id: int, *, expire_at: datetime.datetime | None, **values: Any
+) -> bool:
+    """False where the job does not run. Raises Conflict on `job_artifacts_type` where it has one of the type."""
+    return await transaction.run(ADD_ARTIFACT, job_id=job_id, expire_at=expire_at, **values) > 0
+
+
+KEPT_BYTES = Statement("""
+    SELECT coalesce(sum(job_artifacts.size), 0)::bigint FROM job_artifacts
+    WHERE job_artifacts.project_id = %(project_id)s
+""")
+HOLD_SIZES = """
+    SELECT pg_advisory_xact_lock(hashtextextended('artifacts:' || %(project_id)s, 20))
+"""
+
+
+async def kept_bytes(database: Executor, project_id: int) -> int:
+    """Of all artifacts of a project."""
+    return int(await database.value(KEPT_BYTES, project_id=project_id))
+
+
+async def kept_bytes_for_certain(transaction: Transaction, project_id: int) -> int:
+    """Likewise, with those that this transaction has added and others were adding; nobody else is told so until it
+    ends."""
+    await transaction.run(HOLD_SIZES, project_id=project_id)
+    return await kept_bytes(transaction, project_id)
+
+
+@attrs.frozen
+class Artifact:
+    """A file in the object store, and how it is sent."""
+
+    file_format: str
+    filename: str
+    size: int
+    object_key: str
+    sha256: bytes
+    #: Who may download it: a word of `artifacts:access`.
+    access: str
+
+
+#: Of rows called archive and jobs.
+_COLUMNS = """
+    archive.file_format, archive.filename, archive.size, archive.object_key, archive.sha256,
+    coalesce(jobs.plan #>> '{artifacts,access}',
+        CASE WHEN jobs.plan #>> '{artifacts,public}' = 'false' THEN 'developer' ELSE 'all' END) AS access
+"""
+#: Of a row called archive.
+HAS_NOT_EXPIRED = "(archive.expire_at IS NULL OR archive.expire_at > %(now)s)"
+
+FIND_ARTIFACT = Query(
+    f"""
+    SELECT {_COLUMNS} FROM job_artifacts archive JOIN jobs ON jobs.id = archive.job_id
+    WHERE archive.job_id = %(job_id)s AND archive.file_type = %(file_type)s AND {HAS_NOT_EXPIRED}
+    """,
+    Artifact,
+)
+
+
+async def find_artifact(database: Executor, job_id: int, file_type: str = "archive") -> Artifact | None:
+    """The job's artifact of that type, unless it has expired."""
+    return await database.row(FIND_ARTIFACT, job_id=job_id, file_type=file_type)
+
+
+ARCHIVE_OF_REF = Query(
+    f"""
+    SELECT {_COLUMNS} FROM pipelines JOIN jobs ON jobs.pipeline_id = pipelines.id
+    JOIN projects ON projects.id = pipelines.project_id
+    JOIN job_artifacts archive ON archive.job_id = jobs.id AND archive.file_type = 'archive' AND {HAS_NOT_EXPIRED}
+    WHERE pipelines.project_id = %(project_id)s AND pipelines.ref = %(ref)s AND pipelines.tag = %(tag)s
+        AND pipelines.status = 'success' AND jobs.name = %(name)s AND jobs.status = 'success' AND NOT jobs.retried
+    ORDER BY pipelines.id DESC LIMIT 1
+    """,
+    Artifact,
+)
+
+
+async def archive_of_ref(database: Executor, project_id: int, ref: str, *, tag: bool, name: str) -> Artifact:
+    """The archive of the job of that name in the last successful pipeline of a branch or tag where it has one. Raises
+    NotFound."""
+    return await database.one(ARCHIVE_OF_REF, project_id=project_id, ref=ref, tag=tag, name=name)
+
+
+SET_REPORT_VARIABLES = """
+    WITH old AS (DELETE FROM job_report_variables WHERE job_id = %(job_id)s AND key <> ALL (%(keys)s))
+    INSERT INTO job_report_variables (job_id, key, value)
+    SELECT %(job_id)s, key, value FROM unnest(%(keys)s::text[], %(values)s::bytea[]) AS given(key, value)
+    ON CONFLICT (job_id, key) DO UPDATE SET value = excluded.value
+"""
+
+
+async def set_report_variables(transaction: Transaction, job_id: int, variables: Mapping[str, bytes]) -> None:
+    """What the job reports as variables for later jobs, encrypted."""
+    await transaction.run(
+        SET_REPORT_VARIABLES, job_id=job_id, keys=list(variables), values=list(variables.values())
+    )
+
+
+#: The job before its artifacts, as an upload locks them.
+DELETE_ARTIFACTS = """
+    WITH held AS (
+        SELECT jobs.id FROM jobs WHERE jobs.id = %(job_id)s FOR NO KEY UPDATE
+    ), deleted AS (
+        DELETE FROM job_artifacts WHERE job_id IN (SELECT held.id FROM held) RETURNING object_key
+    ), job AS (
+        UPDATE jobs SET artifacts_expire_at = NULL WHERE id = %(job_id)s
+    )
+    SELECT coalesce(array_agg(deleted.object_key), '{}') FROM deleted
+"""
+
+
+async def delete_artifacts(transaction: Transaction, job_id: int) -> list[str]:
+    """Forgets the job's artifacts, not its log: the keys of their bytes."""
+    return list(await transaction.value(DELETE_ARTIFACTS, job_id=job_id))
+
+
+KEEP = f"""
+    WITH held AS (
+        SELECT jobs.id FROM jobs WHERE jobs.id = %(job_id)s FOR NO KEY UPDATE
+    ), kept AS (
+        UPDATE job_artifacts archive SET expire_at = NULL
+        WHERE archive.job_id IN (SELECT held.id FROM held) AND {HAS_NOT_EXPIRED}
+        RETURNING archive.job_id
+    )
+    UPDATE jobs SET artifacts_expire_at = NULL FROM kept WHERE jobs.id = kept.job_id
+"""
+
+
+async def keep(transaction: Transaction, job_id: int) -> bool:
+    """The job's artifacts do not expire any more; False where it has none."""
+    return await transaction.run(KEEP, job_id=job_id) > 0
+
+
+@attrs.frozen
+class Expired:
+    object_key: str
+
+
+DELETE_EXPIRED = Query(
+    """
+    DELETE FROM job_artifacts WHERE id IN (
+        SELECT job_artifacts.id FROM job_artifacts WHERE job_artifacts.expire_at < %(now)s
+        ORDER BY job_artifacts.expire_at LIMIT %(most)s FOR UPDATE SKIP LOCKED)
+    RETURNING object_key
+    """,
+    Expired,
+)
+
+
+async def delete_expired(transaction: Transaction, most: int) -> list[str]:
+    """Forgets up to `most` artifacts whose time is over: the keys of their bytes."""
+    return [artifact.object_key for artifact in await transaction.rows(DELETE_EXPIRED, most=most)]
+
+
+@attrs.frozen
+class Candidate:
+    """An artifact of a project that may go, with its pipeline's ref: a short name, unless it is none of a branch or
+    tag."""
+
+    id: int
+    ref: str
+    tag: bool
+    #: Its pipeline is the last of the ref that succeeded, or not older than the last that ended; or a child of one.
+    newest: bool
+
+
+#: The refs of a batch once each, so that what is newest of one is looked for once.
+CANDIDATES = Query(
+    """
+    WITH batch AS MATERIALIZED (
+        SELECT job_artifacts.id, job_artifacts.job_id FROM job_artifacts
+        WHERE job_artifacts.project_id = %(project_id)s AND job_artifacts.id > %(after)s
+            AND job_artifacts.created_at <= %(until)s::timestamptz
+        ORDER BY job_artifacts.id LIMIT %(most)s
+    ), found AS MATERIALIZED (
+        SELECT batch.id, pipelines.ref, pipelines.tag, pipelines.id AS pipeline_id,
+            coalesce(pipelines.hierarchy_id, pipelines.id) AS family
+        FROM batch JOIN jobs ON jobs.id = batch.job_id JOIN pipelines ON pipelines.id = jobs.pipeline_id
+    ), refs AS MATERIALIZED (
+        SELECT DISTINCT found.ref, found.tag FROM found
+    )
+    SELECT found.id, found.ref, found.tag,
+        found.pipeline_id >= coalesce(ended.id, 0) OR found.family IN (ended.family, succeeded.family) AS newest
+    FROM found JOIN refs USING (ref, tag)
+    LEFT JOIN LATERAL (
+        SELECT pipelines.id, coalesce(pipelines.hierarchy_id, pipelines.id) AS family FROM pipelines
+        WHERE pipelines.project_id = %(project_id)s AND pipelines.ref = refs.ref AND pipelines.tag = refs.tag
+            AND pipelines.source <> 'parent_pipeline' AND pipelines.status = ANY (%(ended)s)
+        ORDER BY pipelines.id DESC LIMIT 1
+    ) ended ON true
+    LEFT JOIN LATERAL (
+        SELECT coalesce(pipelines.hierarchy_id, pipelines.id) AS family FROM pipelines
+        WHERE pipelines.project_id = %(project_id)s AND pipelines.ref = refs.ref AND pipelines.tag = refs.tag
+            AND pipelines.source <> 'parent_pipeline' AND pipelines.status = 'success'
+        ORDER BY pipelines.id DESC LIMIT 1
+    ) succeeded ON true
+    ORDER BY found.id
+    """,
+    Candidate,
+)
+
+
+async def candidates(
+    database: Executor, project_id: int, *, after: int, until: datetime.datetime, most: int
+) -> list[Candidate]:
+    """The first `most` artifacts of a project behind the id `after` that were there at a moment."""
+    ended = ["manual", *sorted(COMPLETE)]
+    return await database.rows(
+        CANDIDATES, project_id=project_id, after=after, until=until, most=most, ended=ended
+    )
+
+
+DELETE_CHOSEN = """
+    WITH held AS (
+        SELECT jobs.id FROM jobs
+        WHERE jobs.id IN (SELECT job_artifacts.job_id FROM job_artifacts WHERE job_artifacts.id = ANY (%(ids)s))
+        ORDER BY jobs.id FOR NO KEY UPDATE
+    ), deleted AS (
+        DELETE FROM job_artifacts WHERE id = ANY (%(ids)s) AND job_id IN (SELECT held.id FROM held)
+        RETURNING job_id, object_key
+    ), jobs_without AS (
+        UPDATE jobs SET artifacts_expire_at = NULL WHERE id IN (SELECT deleted.job_id FROM deleted)
+    )
+    SELECT coalesce(array_agg(deleted.object_key), '{}') FROM deleted
+"""
+
+
+async def delete_chosen(transaction: Transaction, ids: Sequence[int]) -> list[str]:
+    """Forgets these artifacts: the keys of their bytes."""
+    return list(await transaction.value(DELETE_CHOSEN, ids=list(ids)))
+
+
+@attrs.frozen
+class StoredReport:
+    """A job's report of its tests in the object store."""
+
+    job_id: int
+    #: Of the job.
+    name: str
+    #: One of the jobs that `parallel` makes of one.
+    parallel: bool
+    object_key: str
+    size: int
+
+
+REPORTS = Query(
+    f"""
+    SELECT jobs.id AS job_id, jobs.name, coalesce((jobs.plan ->> 'node_total')::integer, 1) > 1 AS parallel,
+        archive.object_key, archive.size
+    FROM jobs JOIN job_artifacts archive ON archive.job_id = jobs.id AND archive.file_type = 'junit'
+    WHERE jobs.pipeline_id = %(pipeline_id)s AND jobs.kind = 'build' AND NOT jobs.retried AND {HAS_NOT_EXPIRED}
+    ORDER BY jobs.id
+    """,
+    StoredReport,
+)
+
+
+async def reports_of(database: Executor, pipeline_id: int) -> list[StoredReport]:
+    """Those of the builds that count."""
+    return await database.rows(REPORTS, pipeline_id=pipeline_id)

@@ -1,0 +1,345 @@
+"""What jobs report of their tests: JUnit's XML, read piece by piece as GitLab reads it, and how GitLab shows it. Pure.
+
+Documents come from jobs, so they are taken for hostile: they may declare nothing, neither entities nor attributes that
+each element then has, nothing outside is fetched, and depth, number of elements, bytes of a tag and of a case's texts
+have their bounds. Runners send each file as a member of one gzip stream, others the file itself: the first bytes tell.
+"""
+
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+from xml.parsers import expat
+
+import attrs
+
+Status = Literal["error", "failed", "success", "skipped"]
+#: In the order in which cases are shown.
+STATUSES: tuple[Status, ...] = ("error", "failed", "success", "skipped")
+
+
+@attrs.frozen(kw_only=True)
+class Case:
+    """`seconds` is how long it took; `output` what was wrong: a text, or the attributes of an element without one."""
+
+    status: Status
+    suite: str | None
+    name: str | None
+    classname: str | None
+    file: str | None
+    seconds: float
+    output: Any
+
+
+@attrs.define
+class Suite:
+    """The cases of the jobs of one name. One that could not be read has an `error`, and no case counts."""
+
+    name: str
+    seconds: float = 0.0
+    error: str | None = None
+    #: Status -> what tells a case from others -> the case that came last.
+    cases: dict[Status, dict[tuple[str | None, ...], Case]] = attrs.field(factory=dict)
+
+    def add(self, case: Case) -> None:
+        self.cases.setdefault(case.status, {})[case.suite, case.classname, case.name] = case
+        self.seconds += case.seconds
+
+    def take_in(self, other: "Suite") -> None:
+        """The cases of a further job."""
+        for status, cases in other.cases.items():
+            self.cases.setdefault(status, {}).update(cases)
+        self.seconds += other.seconds
+        self.error = other.error or self.error
+
+    def count(self, status: Status) -> int:
+        return 0 if self.error is not None else len(self.cases.get(status, ()))
+
+
+@attrs.frozen
+class JobSuite:
+    """What one job has reported."""
+
+    job_id: int
+    suite: Suite
+
+
+def report(jobs: Sequence[JobSuite]) -> dict[str, Any]:
+    """The report with all cases, as `GET .../test_report` answers it."""
+    suites: dict[str, Suite] = {}
+    for job in jobs:
+        suites.setdefault(job.suite.name, Suite(job.suite.name)).take_in(job.suite)
+    shown = [
+        _counted([suite]) | {"suite_error": suite.error, "test_cases": _cases(suite)}
+        for suite in suites.values()
+    ]
+    total = _counted(list(suites.values()))
+    del total["name"]
+    return total | {"test_suites": shown}
+
+
+def summary(jobs: Sequence[JobSuite]) -> dict[str, Any]:
+    """The counts alone, as `GET .../test_report_summary` answers them."""
+    by_name: dict[str, list[JobSuite]] = {}
+    for job in jobs:
+        by_name.setdefault(job.suite.name, []).append(job)
+    total = _counted([job.suite for job in jobs])
+    names = ("total_time", "total_count", "success_count", "failed_count", "skipped_count", "error_count")
+    return {
+        "total": {name.removeprefix("total_").removesuffix("_count"): total[name] for name in names}
+        | {"suite_error": _first_error(jobs)},
+        "test_suites": [
+            _counted([job.suite for job in of_name])
+            | {"build_ids": [job.job_id for job in of_name], "suite_error": _first_error(of_name)}
+            for of_name in by_name.values()
+        ],
+    }
+
+
+def _first_error(jobs: Sequence[JobSuite]) -> str | None:
+    return next((job.suite.error for job in jobs if job.suite.error is not None), None)
+
+
+def _counted(suites: Sequence[Suite]) -> dict[str, Any]:
+    """What suites taken together are; the name is the first one's."""
+    counts: Mapping[Status, int] = {
+        status: sum(suite.count(status) for suite in suites) for status in STATUSES
+    }
+    return {
+        "name": suites[0].name if suites else None,
+        "total_time": sum(suite.seconds for suite in suites),
+        "total_count": sum(counts.values()),
+        "success_count": counts["success"],
+        "failed_count": counts["failed"],
+        "skipped_count": counts["skipped"],
+        "error_count": counts["error"],
+    }
+
+
+def _cases(suite: Suite) -> list[dict[str, Any]]:
+    """The worst first, and of those the slowest."""
+    if suite.error is not None:
+        return []
+    return [
+        _case(case)
+        for status in STATUSES
+        for case in sorted(suite.cases.get(status, {}).values(), key=lambda case: -case.seconds)
+    ]
+
+
+def _case(case: Case) -> dict[str, Any]:
+    return {
+        "status": case.status,
+        "name": case.name or "(No name)",
+        "classname": case.classname,
+        "file": case.file,
+        "execution_time": case.seconds,
+        "system_output": case.output,
+        "stack_trace": None,
+        "recent_failures": None,
+    }
+
+
+MAX_DEPTH = 100
+#: Bytes of one tag or comment: expat begins with it anew for each piece that comes, until it is whole.
+MAX_TOKEN = 256 * 1024
+#: Characters of what is shown of a case: of an attribute, and of a text; more is cut off.
+MAX_ATTRIBUTE = 4096
+MAX_TEXT = 64 * 1024
+CUT = "\n[...]"
+#: Failures, say, of one case, of which there is usually one.
+MAX_VERDICTS = 100
+_NUMBER = re.compile(r"\s*[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
+#: What an element within a case says of it, the first of these that is there; without one it is a success.
+_VERDICTS: dict[str, Status] = {"failure": "failed", "error": "error", "skipped": "skipped"}
+
+
+class BrokenReport(Exception):
+    """A report that cannot be read; the text is for people."""
+
+
+@attrs.define
+class Room:
+    """How many test cases, and elements of any kind, may still be read."""
+
+    cases: int
+    elements: int
+
+
+class TooManyCases(BrokenReport):
+    """More than there is room for."""
+
+
+@attrs.define
+class _Element:
+    """An element that has begun. Only those that matter have their texts kept."""
+
+    name: str
+    attributes: dict[str, str]
+    #: May hold test cases: `testsuites` on top, `testsuite` below it or each other.
+    holds_cases: bool = False
+    is_case: bool = False
+    verdicts: dict[str, list[Any]] | None = None
+    texts: list[str] | None = None
+    #: Characters that it may still have.
+    left: int = MAX_TEXT
+
+
+def read_junit(pieces: Iterable[bytes], suite: Suite, room: Room) -> None:
+    """Adds the cases of one document to the suite, and takes the room for them. Raises `BrokenReport`."""
+    _Reader(suite, room).read(pieces)
+
+
+class _Reader:
+    def __init__(self, suite: Suite, room: Room) -> None:
+        self._suite = suite
+        self._room = room
+        self._open: list[_Element] = []
+        self._parser = expat.ParserCreate()
+        self._parser.buffer_text = True
+        self._parser.StartElementHandler = self._begin
+        self._parser.EndElementHandler = self._end
+        self._parser.CharacterDataHandler = self._text
+        self._parser.StartDoctypeDeclHandler = _refuse_declarations
+
+    def read(self, pieces: Iterable[bytes]) -> None:
+        size = 0
+        try:
+            for piece in pieces:
+                size += len(piece)
+                self._parser.Parse(piece, False)
+                if size - self._parser.CurrentByteIndex > MAX_TOKEN + len(piece):
+                    raise BrokenReport(f"JUnit data parsing failed: a tag is longer than {MAX_TOKEN} bytes")
+            if size:
+                self._parser.Parse(b"", True)
+        except expat.ExpatError as problem:
+            raise BrokenReport(f"JUnit XML parsing failed: {problem}") from None
+        except (ValueError, LookupError) as problem:  # an encoding that nobody knows
+            raise BrokenReport(f"JUnit data parsing failed: {problem}") from None
+
+    def _begin(self, name: str, attributes: dict[str, str]) -> None:
+        if len(self._open) >= MAX_DEPTH:
+            raise BrokenReport(f"JUnit data parsing failed: elements are more than {MAX_DEPTH} deep")
+        self._room.elements -= 1
+        if self._room.elements < 0:
+            raise BrokenReport("JUnit data parsing failed: there are too many elements")
+        above = self._open[-1] if self._open else None
+        element = _Element(name, attributes)
+        if above is None:
+            element.holds_cases = name in ("testsuites", "testsuite")
+        elif above.holds_cases:
+            element.holds_cases = name == "testsuite"
+            element.is_case = name == "testcase"
+            element.verdicts = {} if element.is_case else None
+        elif above.is_case and name in _VERDICTS:
+            element.texts = []
+        self._open.append(element)
+
+    def _text(self, text: str) -> None:
+        if not self._open or (texts := self._open[-1].texts) is None:
+            return
+        left = self._open[-1].left
+        if left >= 0:
+            texts.append(text if len(text) <= left else text[:left] + CUT)
+        self._open[-1].left -= len(text)
+
+    def _end(self, _name: str) -> None:
+        element = self._open.pop()
+        if element.is_case:
+            self._add(element)
+        elif element.texts is not None and (verdicts := self._open[-1].verdicts) is not None:
+            said = verdicts.setdefault(element.name, [])
+            if len(said) < MAX_VERDICTS:
+                said.append(_said("".join(element.texts), element.attributes))
+
+    def _add(self, element: _Element) -> None:
+        self._room.cases -= 1
+        if self._room.cases < 0:
+            raise TooManyCases
+        verdicts = element.verdicts or {}
+        verdict = next((name for name in _VERDICTS if name in verdicts), None)
+        given = _cut(element.attributes)
+        said = [] if verdict is None else verdicts[verdict]
+        self._suite.add(
+            Case(
+                status="success" if verdict is None else _VERDICTS[verdict],
+                suite=_cut(self._open[-1].attributes).get("name"),
+                name=given.get("name"),
+                classname=given.get("classname"),
+                file=given.get("file"),
+                seconds=_seconds(given.get("time", "")),
+                output=said[0] if len(said) == 1 else said or None,
+            )
+        )
+
+
+def _said(text: str, attributes: dict[str, str]) -> Any:
+    """An element's text; without one its attributes; None of one that has neither, or only a `type`."""
+    if text.strip():
+        return text
+    return _cut(attributes) if attributes.keys() - {"type"} else None
+
+
+def _cut(attributes: dict[str, str]) -> dict[str, str]:
+    """The attributes, what is too long cut off."""
+    return {
+        name[:MAX_ATTRIBUTE]: value if len(value) <= MAX_ATTRIBUTE else value[:MAX_ATTRIBUTE] + CUT
+        for name, value in attributes.items()
+    }
+
+
+def _seconds(text: str) -> float:
+    """The number that a text begins with."""
+    found = _NUMBER.match(text)
+    return float(found[0]) if found and abs(float(found[0])) < 1e12 else 0.0
+
+
+def _refuse_declarations(*_: object) -> None:
+    raise BrokenReport("JUnit XML parsing failed: a DOCTYPE is not allowed")
+
+
+_PIECE = 64 * 1024
+_GZIP = b"\x1f\x8b"
+_WITH_GZIP_HEADER = 16 + zlib.MAX_WBITS
+
+#: What goes wrong with data that is packed.
+UNPACKING_ERRORS = (zlib.error, EOFError)
+
+
+def report_files(data: bytes, take: Callable[[int], None]) -> Iterator[Iterator[bytes]]:
+    """Each file as its pieces, to be read before the next. `take` is told of each piece's size, and may raise. Raises
+    one of `BROKEN`."""
+    found = _gzip(data) if data.startswith(_GZIP) else iter([_raw(data)])
+    for pieces in found:
+        yield _taken(pieces, take)
+
+
+def _taken(pieces: Iterator[bytes], take: Callable[[int], None]) -> Iterator[bytes]:
+    for piece in pieces:
+        take(len(piece))
+        yield piece
+
+
+def _raw(data: bytes) -> Iterator[bytes]:
+    for start in range(0, len(data), _PIECE):
+        yield data[start : start + _PIECE]
+
+
+def _gzip(data: bytes) -> Iterator[Iterator[bytes]]:
+    position = 0
+
+    def member() -> Iterator[bytes]:
+        nonlocal position
+        unpacker = zlib.decompressobj(_WITH_GZIP_HEADER)
+        while not unpacker.eof:
+            packed = data[position : position + _PIECE]
+            if not packed:
+                raise EOFError("the stream ends in the middle of a file")
+            position += len(packed)
+            while packed and not unpacker.eof:
+                yield unpacker.decompress(packed, _PIECE)
+                packed = unpacker.unconsumed_tail
+        position -= len(unpacker.unused_data)
+
+    while position < len(data) and data[position] != 0:  # zeros fill up
+        yield member()

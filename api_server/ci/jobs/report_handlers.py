@@ -1,0 +1,168 @@
+"""`/projects/:id/pipelines/:pipeline_id/test_report` and `/test_report_summary` (supporting resources).
+
+Reports are read when somebody asks for them: their bytes from the object store, their cases in a thread.
+"""
+
+import asyncio
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+import orjson
+import re2
+from aiohttp import web
+from cachetools import LRUCache
+
+from api_server.ci.jobs import artifact_queries, junit
+from api_server.ci.jobs.artifact_queries import StoredReport
+from api_server.ci.jobs.junit import BrokenReport, JobSuite, Suite
+from api_server.ci.pipelines.access import find_pipeline
+from api_server.code.reading import counted_for
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
+from api_server.state.objects import OBJECTS
+from api_server.web import context
+from api_server.web.answers import json_text
+from api_server.web.context import database
+from api_server.web.routes import Routes
+from common.concurrency import ConcurrencyLimiter
+
+#: Pipelines whose reports are read at a time, and those of one caller; seconds that others wait.
+_READ_AT_A_TIME, _EACH, _PATIENCE = 2, 1, 30
+#: Bytes of answers that are kept so that the same reports need not be read again.
+_KEPT = 32 * 2**20
+_MOST_FILES = 10_000
+#: Where every case has this many elements, all of them are read.
+_ELEMENTS_OF_A_CASE = 10
+#: What `parallel` and people put behind the name of jobs that belong together: `1/3`, `[a, b]`.
+_NUMBERING = re2.compile(r"([\s:]+(\[.*\]|\d+[\s:/\\]+\d+)){1,3}\s*\z")
+
+
+@attrs.frozen
+class Readers:
+    """Turns at reading, and what has been read: answers by what they tell of, which never changes."""
+
+    places: ConcurrencyLimiter = attrs.field(
+        factory=lambda: ConcurrencyLimiter(_READ_AT_A_TIME, _EACH, patience=_PATIENCE)
+    )
+    kept: "LRUCache[object, str]" = attrs.field(factory=lambda: LRUCache(_KEPT, sys.getsizeof))
+
+
+READERS = web.AppKey("report_readers", Readers)
+
+
+def setup(app: web.Application) -> None:
+    app[READERS] = Readers()
+
+
+@attrs.define
+class _Room:
+    """What is left of the bounds for one pipeline."""
+
+    bytes: int
+    files: int
+    xml: junit.Room
+
+    def take(self, size: int) -> None:
+        self.bytes -= size
+        if self.bytes < 0:
+            raise BrokenReport("JUnit data parsing failed: the reports of the pipeline are too large")
+
+    def take_file(self) -> None:
+        self.files -= 1
+        if self.files < 0:
+            raise BrokenReport("JUnit data parsing failed: the reports of the pipeline are too many files")
+
+
+async def read_reports(
+    request: web.Request,
+    reports: Sequence[StoredReport],
+    shown: Callable[[Sequence[JobSuite]], dict[str, Any]],
+) -> str:
+    """What `shown` makes of the reports of a pipeline, as JSON. Raises `TooBusy`."""
+    readers, settings = request.config_dict[READERS], context.settings(request)
+    key = (shown, settings.test_cases_limit, settings.test_report_limit, *reports)
+    if (text := readers.kept.get(key)) is not None:
+        return text
+    async with readers.places.place(*counted_for(request)):
+        suites = await _suites(request, reports)
+        text = await asyncio.to_thread(lambda: orjson.dumps(shown(suites)).decode())
+    if readers.kept.getsizeof(text) <= _KEPT:
+        readers.kept[key] = text
+    return text
+
+
+async def _suites(request: web.Request, reports: Sequence[StoredReport]) -> Sequence[JobSuite]:
+    settings = context.settings(request)
+    most = settings.test_cases_limit
+    room = _Room(settings.test_report_limit, _MOST_FILES, junit.Room(most, _ELEMENTS_OF_A_CASE * most))
+    found = []
+    for stored in reports:
+        of_matrix = stored.parallel and stored.name.endswith("]")  # each is a suite of its own
+        suite = Suite(stored.name if of_matrix else suite_name(stored.name))
+        try:
+            data = await _bytes_of(request, stored, room)
+            await asyncio.to_thread(_read_report, data, suite, room, most)
+        except BrokenReport as problem:
+            suite.error = str(problem)
+        except FileNotFoundError:  # deleted a moment ago
+            continue
+        found.append(JobSuite(stored.job_id, suite))
+    return found
+
+
+async def _bytes_of(request: web.Request, stored: StoredReport, room: _Room) -> bytes:
+    """As it was uploaded; it takes no more room than it will unpacked."""
+    attrs.evolve(room).take(stored.size)
+    objects = request.config_dict[OBJECTS]
+    return b"".join([piece async for piece in objects.read(stored.object_key, 0, stored.size)])
+
+
+def _read_report(data: bytes, suite: Suite, room: _Room, most: int) -> None:
+    try:
+        for pieces in junit.report_files(data, room.take):
+            room.take_file()
+            junit.read_junit(pieces, suite, room.xml)
+    except junit.TooManyCases:
+        told = f"number of test cases exceeded the limit of {most}"
+        raise BrokenReport(f"JUnit data parsing failed: {told}") from None
+    except junit.UNPACKING_ERRORS as problem:
+        raise BrokenReport(f"JUnit data parsing failed: {problem}") from None
+
+
+def suite_name(job: str) -> str:
+    """The name of a job without what tells it from others that belong together."""
+    return str(_NUMBERING.sub("", job)).strip()
+
+
+routes = Routes()
+
+
+@attrs.frozen(kw_only=True)
+class ReportsOfPipeline:
+    id: str
+    pipeline_id: int
+
+
+@routes.get("/projects/{id}/pipelines/{pipeline_id}/test_report", access=project(opens="builds"))
+async def show_report(request: web.Request, wanted: ReportsOfPipeline, found: Project) -> web.Response:
+    """All test cases of the pipeline's jobs."""
+    return await _answer(request, wanted, found, junit.report)
+
+
+@routes.get("/projects/{id}/pipelines/{pipeline_id}/test_report_summary", access=project(opens="builds"))
+async def show_summary(request: web.Request, wanted: ReportsOfPipeline, found: Project) -> web.Response:
+    """How many there are."""
+    return await _answer(request, wanted, found, junit.summary)
+
+
+async def _answer(
+    request: web.Request,
+    wanted: ReportsOfPipeline,
+    found: Project,
+    shown: Callable[[Sequence[JobSuite]], dict[str, Any]],
+) -> web.Response:
+    pipeline = await find_pipeline(request, found, wanted.pipeline_id)
+    reports = await artifact_queries.reports_of(database(request), pipeline.id)
+    return json_text(await read_reports(request, reports, shown))

@@ -1,0 +1,267 @@
+"""Files of the disk tier: of bodies that arrive, and of those that have arrived, which are named by their digests."""
+
+import asyncio
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, Protocol
+
+import attrs
+import structlog
+
+from common.logs import ThrottledLog
+from storage_edge.storage.bodies import FileBody, identity
+
+#: Seconds for which a process waits for another that holds the directory's lock.
+PATIENCE: Final = 1.0
+
+
+class Arrived(Protocol):
+    """A body that has arrived."""
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 in hexadecimal; making it takes time."""
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether it takes no room on disk yet."""
+
+    def move_to(self, path: Path, directory: Path) -> None:
+        """Gives it its place in one step: whoever sees `path` sees all of it. `directory` is where a file may be made
+        until then. Raises OSError.
+        """
+
+
+class DirectoryLock:
+    """A lock of all processes on a directory, for the thread of the disk tier; it needs no file."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._depth = 0
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Holds it, also when it is held already. Raises OSError; TimeoutError when another keeps it for long."""
+        if self._depth:
+            yield
+            return
+        descriptor = os.open(self._directory, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _lock(descriptor)
+            self._depth += 1
+            try:
+                yield
+            finally:
+                self._depth -= 1
+        finally:
+            os.close(descriptor)
+
+
+@attrs.define
+class ArrivingFile:
+    """A file for a body that arrives; it is made when `size` bytes, its length, are set aside for it."""
+
+    descriptor: int | None = None
+    path: Path | None = None
+    size: int = 0
+
+    def close(self) -> None:
+        """Lets the file go; what has not been moved elsewhere is deleted."""
+        descriptor, path = self.descriptor, self.path
+        self.descriptor, self.path, self.size = None, None, 0
+        if descriptor is not None:
+            os.close(descriptor)
+        if path is not None:
+            path.unlink(missing_ok=True)
+
+
+class Arrivals:
+    """This process's place below `directory`, which a lock on it says is in use; places whose owners have died are
+    removed. All of it is done under the lock of the data directory.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._own: Path | None = None
+        self._lock: int | None = None
+
+    def prepare(self) -> Path:
+        """The place, made if it is not there. Raises OSError."""
+        if self._own is not None and self._lock is not None:
+            with contextlib.suppress(OSError):
+                if os.path.samestat(self._own.stat(), os.fstat(self._lock)):
+                    return self._own
+        self.close()
+        self._directory.mkdir(parents=True, exist_ok=True)
+        own = Path(tempfile.mkdtemp(dir=self._directory))
+        self._own, self._lock = own, os.open(own, os.O_RDONLY | os.O_CLOEXEC)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        return own
+
+    def set_aside(self, file: ArrivingFile, size: int) -> None:
+        """Gives a file another length, and a place if it has none. Raises OSError."""
+        if file.descriptor is None:
+            descriptor, name = tempfile.mkstemp(dir=self.prepare())
+            file.descriptor, file.path = descriptor, Path(name)
+        os.ftruncate(file.descriptor, size)
+        file.size = size
+
+    def bytes_of_all(self) -> int:
+        """What is set aside for bodies that arrive, at whichever process."""
+        total = 0
+        for path in self._directory.glob("*/*"):
+            with contextlib.suppress(FileNotFoundError):  # it has arrived, or nobody wants it any more
+                total += path.stat().st_size
+        return total
+
+    def clear(self) -> None:
+        """Removes the places of processes that live no more. Raises OSError."""
+        for other in self._directory.iterdir():
+            if other != self._own and not is_in_use(other):
+                shutil.rmtree(other, ignore_errors=True)
+
+    def close(self) -> None:
+        """Gives the place up; what arrives still is lost."""
+        own, lock, self._own, self._lock = self._own, self._lock, None, None
+        if own is not None:
+            shutil.rmtree(own, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def remove_others(root: Path) -> None:
+    """Removes what other versions have left beside `root`, if they run no more: it has missed purges."""
+    for other in root.parent.glob("v[0-9]*"):
+        if other != root and not any(map(is_in_use, other.glob("incoming/*"))):
+            shutil.rmtree(other, ignore_errors=True)
+
+
+def is_in_use(place: Path) -> bool:
+    """Whether a living process has a place."""
+    try:
+        descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _lock(descriptor: int) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise TimeoutError("another process holds the directory's lock") from None
+            time.sleep(0.002)
+
+
+PIECE: Final = 256 * 1024
+
+
+async def read_digest(path: Path, bytes_per_second: int) -> str:
+    """SHA-256 of a file in hexadecimal; nothing when it cannot be read."""
+    found, offset = hashlib.sha256(), 0
+    while True:
+        piece = await asyncio.to_thread(_read, path, offset)
+        if piece is None:
+            return ""
+        if not piece:
+            return found.hexdigest()
+        found.update(piece)
+        offset += len(piece)
+        await asyncio.sleep(len(piece) / bytes_per_second)
+
+
+def _read(path: Path, offset: int) -> bytes | None:
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            return file.read(PIECE)
+    except OSError:
+        return None
+
+
+log = structlog.get_logger(__name__)
+
+
+class BodyFiles:
+    """Files below `directory`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        #: What was read and found to be right, by digest.
+        self._checked: dict[str, FileBody] = {}
+        #: Files that were not.
+        self.damaged = 0
+        self._said = ThrottledLog(log)
+
+    def parts(self) -> list[str]:
+        """How the first two letters of digests may be; each has a directory."""
+        return [f"{number:02x}" for number in range(256)]
+
+    def of_part(self, part: str) -> dict[str, Path]:
+        """The files that are there, by digest. Raises OSError."""
+        directory = self.directory / part
+        return {part + path.name: path for path in directory.iterdir()} if directory.is_dir() else {}
+
+    def path(self, digest: str) -> Path:
+        """Where the bytes with a digest are."""
+        return self.directory / digest[:2] / digest[2:]
+
+    def find(self, digest: str, size: int) -> FileBody | None:
+        """The bytes with a digest, if they are there. They are read when their file has changed since they were."""
+        path = self.path(digest)
+        try:
+            with path.open("rb") as file:
+                now = identity(os.fstat(file.fileno()))
+                known = self._checked.pop(digest, None)
+                if known is None or known.identity != now:
+                    if now[1] != size or hashlib.file_digest(file, "sha256").hexdigest() != digest:
+                        self.found_damaged(digest)
+                        return None
+                    known = FileBody(path, now)
+        except OSError:
+            return None
+        self._checked[digest] = known
+        return known
+
+    def place(self, arrived: Arrived, directory: Path) -> FileBody:
+        """Keeps a body that has arrived; see `Arrived.move_to`. Raises OSError."""
+        digest = arrived.digest
+        path = self.path(digest)
+        try:
+            arrived.move_to(path, directory)
+        except FileNotFoundError:  # the first of its part
+            path.parent.mkdir(parents=True, exist_ok=True)
+            arrived.move_to(path, directory)
+        body = self._checked[digest] = FileBody(path, identity(path.stat()))
+        return body
+
+    def found_damaged(self, digest: str) -> None:
+        """The file has other bytes than it should have."""
+        self._checked.pop(digest, None)
+        self.damaged += 1
+        self._said.warning("a file of the disk tier is damaged and counts as not stored", digest=digest)
+
+    def remove(self, digest: str) -> None:
+        """Deletes a file, if it is there. Raises OSError."""
+        self._checked.pop(digest, None)
+        self.path(digest).unlink(missing_ok=True)

@@ -1,0 +1,321 @@
+"""A body that arrives: one writer, and readers that follow it; small ones stay in memory."""
+
+import asyncio
+import bisect
+import hashlib
+import math
+import os
+from pathlib import Path
+from typing import Final, Protocol
+
+from common.concurrency import ended
+from storage_edge.storage import bodies
+from storage_edge.storage.bodies import BLOCK, FILE_BLOCK, BodyGoneError, FilePart, TruncatedBodyError
+from storage_edge.storage.files import ArrivingFile
+
+#: Pieces below so many bytes are put together: a piece is an object, however small it is.
+SMALL: Final = 16 * 1024
+
+
+class Gathered:
+    """All pieces that have come, readable by offset. Larger ones are neither copied nor moved, so that what comes by
+    little leaves no holes in memory that are too small for the next body.
+    """
+
+    def __init__(self) -> None:
+        #: Never changed, but for its last one: in a thread, take it before you look.
+        self.pieces: list[bytes] = []
+        self._ends: list[int] = []
+
+    def add(self, piece: bytes) -> None:
+        """More has come, at least one byte."""
+        if self.pieces and len(self.pieces[-1]) + len(piece) <= SMALL:
+            self.pieces[-1] += piece
+            self._ends[-1] += len(piece)
+        else:
+            self._ends.append((self._ends[-1] if self._ends else 0) + len(piece))
+            self.pieces.append(piece)
+
+    def read(self, offset: int, size: int) -> memoryview:
+        """At least one and at most `size` bytes of what has come, from `offset`, where there is one."""
+        number = bisect.bisect_right(self._ends, offset)
+        piece = self.pieces[number]
+        begin = offset - (self._ends[number] - len(piece))
+        return memoryview(piece)[begin : begin + size]
+
+    def whole(self) -> bytes:
+        """All of it, put together once."""
+        if len(self.pieces) != 1:
+            whole = b"".join(self.pieces)
+            self.pieces, self._ends = [whole], [len(whole)]
+        return self.pieces[0]
+
+
+#: A file for a body of unknown length is made longer by so many bytes at a time.
+STEP: Final = 4 * 1024 * 1024
+#: Bytes of a body that cannot be kept by which it may be ahead of its slowest reader.
+AHEAD: Final = 1024 * 1024
+
+
+class UnwantedError(Exception):
+    """Nobody reads a body: it cannot be kept, or nobody has read it for a while."""
+
+
+class Room(Protocol):
+    """Where a body finds room when it outgrows memory."""
+
+    @property
+    def displace(self) -> bool:
+        """Whether others may have to go for it, however large it is: it has been asked for before."""
+
+    async def set_aside(self, file: ArrivingFile, least: int, wanted: int) -> bool:
+        """Makes a file so long; False when there is no room for it."""
+
+    def failed(self, error: OSError) -> None:
+        """The file could not be written."""
+
+
+class Spool:
+    """A body that arrives: one writer, any number of readers that follow it.
+
+    It starts in memory and moves to a file when it outgrows `memory_limit` bytes. Where there is no room for one, or it
+    cannot be written any more, the body is passed on to those who read it by then, at the pace of the slowest, and is
+    not kept (`is_kept`).
+    """
+
+    def __init__(
+        self, room: Room, memory_limit: int, length: int | None, *, unread_seconds: float = math.inf
+    ) -> None:
+        """The body ends that nobody has read for `unread_seconds`."""
+        self.room = room
+        self._memory_limit = memory_limit
+        self._memory: Gathered | None = Gathered()
+        self._file = ArrivingFile()
+        #: Bytes that are passed on: what came since the `_kept` bytes in memory or file, from `_ahead_from` on.
+        self._ahead: bytearray | None = None
+        self._kept = self._ahead_from = 0
+        self._readers: set[SpoolReader] = set()
+        self._unread_seconds = unread_seconds
+        #: Until when the body may arrive without a reader, in seconds of the loop's clock.
+        self._unread_until = asyncio.get_running_loop().time() + unread_seconds
+        self._closed = False
+        self._digest = hashlib.sha256()
+        self._progress = asyncio.get_running_loop().create_future()
+        self._taken = asyncio.Event()
+        self.size = 0
+        self.finished = False
+        self.truncated = False
+        self.length = length
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether all that has arrived is there."""
+        return self._ahead is None
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the body has not outgrown memory so far."""
+        return self._memory is not None and self.is_kept
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of what has arrived, in hexadecimal; of what is in memory made now."""
+        digest = self._digest
+        if self._memory is not None and self._ahead is None:
+            digest = hashlib.sha256(self._memory.whole())
+        return digest.hexdigest()
+
+    async def write(self, chunk: bytes) -> None:
+        """Appends and wakes the readers; raises `UnwantedError`."""
+        if not self._readers and asyncio.get_running_loop().time() > self._unread_until:
+            raise UnwantedError
+        if self._ahead is None and not await self._keep(chunk):
+            if self._memory is not None:
+                self._digest.update(self._memory.whole())
+            self._ahead = bytearray()
+            self._kept = self._ahead_from = self.size
+        if self._ahead is not None:
+            await self._pass_on(self._ahead, chunk)
+        self.size += len(chunk)
+        self._wake()
+
+    async def _keep(self, chunk: bytes) -> bool:
+        end = self.size + len(chunk)
+        if self._memory is not None and end <= self._memory_limit:
+            self._memory.add(chunk)
+            return True
+        if end > self._file.size and not await self._has_room(end):
+            return False
+        try:
+            await ended(asyncio.get_running_loop().run_in_executor(None, self._write_file, chunk))
+        except OSError as error:
+            self.room.failed(error)
+            return False
+        finally:
+            if self._memory is not None:
+                self._file.close()  # nothing is in it
+        return True
+
+    async def _has_room(self, end: int) -> bool:
+        if self.length is None:
+            return await self.room.set_aside(self._file, end, end + STEP)
+        least = max(end, self.length)
+        return await self.room.set_aside(self._file, least, least)
+
+    def _write_file(self, chunk: bytes) -> None:
+        before, offset = [] if self._memory is None else self._memory.pieces, 0
+        for piece in before:
+            _write_all(self._descriptor, piece, offset)
+            offset += len(piece)
+        _write_all(self._descriptor, chunk, self.size)
+        for piece in before:
+            self._digest.update(piece)
+        self._memory = None
+        self._digest.update(chunk)
+
+    async def _pass_on(self, ahead: bytearray, chunk: bytes) -> None:
+        while True:
+            if self._readers:
+                gone = min(reader.position for reader in self._readers) - self._ahead_from
+                if gone > 0:
+                    del ahead[:gone]
+                    self._ahead_from += gone
+            if len(ahead) < AHEAD and (self._readers or self._ahead_from == self._kept):
+                break
+            if not self._readers:
+                raise UnwantedError
+            self._taken.clear()
+            await self._taken.wait()
+        ahead += chunk
+        self._digest.update(chunk)
+
+    def finish(self) -> None:
+        """The origin has sent all of it."""
+        self.length = self.size
+        self.finished = True
+        self._wake()
+
+    def data(self) -> bytes:
+        """All bytes of a finished spool that stayed in memory."""
+        assert self._memory is not None  # noqa: S101 - callers ask in_memory first
+        return self._memory.whole()
+
+    def move_to(self, path: Path, _directory: Path) -> None:
+        """See `Arrived.move_to`; of a finished body that is not in memory."""
+        assert self._file.path is not None  # noqa: S101 - callers ask in_memory first
+        os.ftruncate(self._descriptor, self.size)
+        self._file.path.replace(path)
+        self._file.path = None
+
+    def open(self) -> "SpoolReader":
+        """Starts a reading that follows the writer; raises `BodyGoneError` once it is closed or cut off, or its
+        beginning is not there any more.
+        """
+        is_gone = self._memory is None and self._file.descriptor is None
+        if self.truncated or is_gone or self._ahead_from > self._kept:
+            raise BodyGoneError
+        reader = SpoolReader(self)
+        self._readers.add(reader)
+        return reader
+
+    async def read(self, offset: int, size: int) -> bytes | memoryview:
+        """See `Reader.read`."""
+        if not await self._arrived(offset):
+            return b""
+        end = min(offset + min(size, BLOCK), self.size)
+        if self._ahead is not None and offset >= self._kept:
+            if offset < self._ahead_from:
+                raise TruncatedBodyError  # ranges that are asked for from the end to the beginning
+            return bytes(self._ahead[offset - self._ahead_from : end - self._ahead_from])
+        if self._ahead is not None:
+            end = min(end, self._kept)
+        memory = self._memory  # the thread that moves it to a file may do so meanwhile
+        if memory is not None:
+            return memory.read(offset, end - offset)
+        return bodies.piece(self._descriptor, end - offset, offset)
+
+    async def part(self, offset: int, size: int) -> FilePart | None:
+        """See `Reader.part`."""
+        if not await self._arrived(offset) or self._memory is not None:
+            return None
+        end = min(offset + min(size, FILE_BLOCK), self.size if self._ahead is None else self._kept)
+        return FilePart(self._descriptor, offset, end - offset) if offset < end else None
+
+    async def _arrived(self, offset: int) -> bool:
+        """Whether there is a byte at `offset`, which is waited for; raises `TruncatedBodyError` if it does not come."""
+        while offset >= self.size:
+            if self.finished:
+                return False
+            if self.truncated:
+                raise TruncatedBodyError
+            await asyncio.shield(self._progress)
+        return True
+
+    @property
+    def _descriptor(self) -> int:
+        descriptor = self._file.descriptor
+        assert descriptor is not None  # noqa: S101 - not in memory, so in the file
+        return descriptor
+
+    def release(self) -> None:
+        """The cache needs it no more; it is closed with its last reader.
+
+        One that is not finished will never be: every reader fails when it comes to the end of what there is.
+        """
+        self._closed = True
+        if not self.finished:
+            self.truncated = True
+            self._wake()
+        self._close_when_unused()
+
+    def taken(self, reader: "SpoolReader | None" = None) -> None:
+        """A reader has come further, or `reader` has gone."""
+        if reader in self._readers:
+            self._readers.discard(reader)
+            self._unread_until = asyncio.get_running_loop().time() + self._unread_seconds
+        self._taken.set()
+        self._close_when_unused()
+
+    def _close_when_unused(self) -> None:
+        """The file is let go of now, whoever still holds this object."""
+        if self._closed and not self._readers:
+            self._file.close()
+
+    def _wake(self) -> None:
+        progress, self._progress = self._progress, asyncio.get_running_loop().create_future()
+        progress.set_result(None)
+
+
+class SpoolReader:
+    """One reading of a spool; what is before `position` it has read."""
+
+    __slots__ = ("_spool", "position")
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool = spool
+        self.position = 0
+
+    async def read(self, offset: int, size: int) -> bytes | memoryview:
+        """Waits for bytes that have not arrived yet."""
+        self.position = offset
+        piece = await self._spool.read(offset, size)
+        self.position = offset + len(piece)
+        self._spool.taken()
+        return piece
+
+    async def part(self, offset: int, size: int) -> FilePart | None:
+        """Likewise, as they are in the file."""
+        self.position = offset
+        return await self._spool.part(offset, size)
+
+    def close(self) -> None:
+        """Lets the spool go when nobody else reads it."""
+        self._spool.taken(self)
+
+
+def _write_all(descriptor: int, data: bytes, offset: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(descriptor, view, offset)
+        view = view[written:]
+        offset += written

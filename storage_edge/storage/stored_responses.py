@@ -1,0 +1,149 @@
+"""A stored response: all that is needed to answer with it and to decide about it."""
+
+import functools
+import json
+from typing import Any
+
+import attrs
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from storage_edge.rules import coding, selection, storing
+from storage_edge.rules.freshness import Policy, Times
+from storage_edge.rules.selection import Selection
+from storage_edge.storage.bodies import Body, MemoryBody
+
+
+@attrs.define(eq=False)
+class Rendered:
+    """An answer from memory as it leaves, but for the id of its request, at the end of `head`. It is right from `since`
+    on, before `until` (seconds since 1970): then its Age is another, or it has become stale.
+    """
+
+    head: bytes
+    body: MemoryBody
+    status: str
+    since: float
+    until: float
+
+
+@attrs.frozen(eq=False)
+class StoredResponse:
+    """One response. Its `target` is the target URI: the origin and the canonical request target.
+
+    `headers` are all end-to-end fields of the origin, those for the edge alone included. A `private` one is
+    reused only after the origin has validated it for the user who asks. `epoch` is the ledger's when its
+    origin request began; `stale` is set by a soft purge.
+    """
+
+    target: str
+    status: int
+    reason: str
+    headers: CIMultiDictProxy[str]
+    times: Times
+    policy: Policy
+    selected: Selection
+    private: bool
+    epoch: int
+    body: Body
+    stale: bool = False
+    #: The last answer with it to those who take gzip (True), and who do not.
+    rendered: dict[bool, Rendered] = attrs.field(init=False, factory=dict, repr=False)
+    _compressed: "list[StoredResponse]" = attrs.field(init=False, factory=list, repr=False)
+
+    @functools.cached_property
+    def client_fields(self) -> CIMultiDict[str]:
+        """What clients get of `headers`, made once, when it is first asked for: not all of it is."""
+        return storing.for_clients(self.headers)
+
+    @functools.cached_property
+    def head(self) -> bytes:
+        """What a 200 from memory begins with, made once; Age and Cache-Status follow."""
+        return storing.head_of_200(self.client_fields, self.body.length or 0, self.times.received)
+
+    @functools.cached_property
+    def is_public_text(self) -> bool:
+        """Whether there may be a compressed representation of it as well."""
+        return not self.private and coding.is_text(self.status, self.headers)
+
+    @functools.cached_property
+    def varying(self) -> "StoredResponse":
+        """It, saying that there is another representation."""
+        return attrs.evolve(self, headers=CIMultiDictProxy(coding.varying(self.headers)))
+
+    def compressed(self, body: MemoryBody) -> "StoredResponse":
+        """The other representation, made once."""
+        if not self._compressed or self._compressed[0].body is not body:
+            headers = CIMultiDictProxy(coding.coded(self.headers))
+            self._compressed[:] = [attrs.evolve(self, headers=headers, body=body)]
+        return self._compressed[0]
+
+    @functools.cached_property
+    def surrogate_keys(self) -> frozenset[str]:
+        """The names under which it can be purged, made once: every purge looks at them."""
+        return storing.surrogate_keys(self.headers)
+
+    def is_same(self, other: "StoredResponse") -> bool:
+        """Whether both are one answer of the origin's, wherever its body is; others may be as old as it."""
+        mine = (self.status, self.times, self.selected, self.headers)
+        return mine == (other.status, other.times, other.selected, other.headers)
+
+    def may_be_displaced_by(self, status: int) -> bool:
+        """Whether a response with this status takes its place (see `storing.may_displace`)."""
+        return storing.may_displace(status, self.status, stored_is_private=self.private)
+
+    @property
+    def conditions(self) -> dict[str, str]:
+        """Request fields that ask the origin whether it is still right."""
+        return selection.conditions_for(self.headers)
+
+    def age(self, now: float) -> float:
+        """Current age in seconds; a soft purge makes it stale whatever its lifetime is."""
+        age = self.times.current_age(now)
+        return max(age, self.policy.lifetime) if self.stale else age
+
+    def to_json(self) -> str:
+        """What the disk tier's index keeps beside target, selection and body."""
+        return json.dumps(
+            {
+                "status": self.status,
+                "reason": self.reason,
+                "headers": list(self.headers.items()),
+                "times": attrs.asdict(self.times, recurse=False),
+                "policy": {
+                    **attrs.asdict(self.policy, recurse=False),
+                    "hidden_fields": sorted(self.policy.hidden_fields),
+                },
+                "private": self.private,
+            }
+        )
+
+    @classmethod
+    def from_json(
+        cls, text: str, *, target: str, selected: Selection, epoch: int, body: Body, stale: bool
+    ) -> "StoredResponse":
+        """The opposite of `to_json`."""
+        kept: dict[str, Any] = json.loads(text)
+        policy = {**kept["policy"], "hidden_fields": frozenset(kept["policy"]["hidden_fields"])}
+        return cls(
+            target=target,
+            status=kept["status"],
+            reason=kept["reason"],
+            headers=CIMultiDictProxy(CIMultiDict((name, value) for name, value in kept["headers"])),
+            times=Times(**kept["times"]),
+            policy=Policy(**policy),
+            selected=selected,
+            private=kept["private"],
+            epoch=epoch,
+            body=body,
+            stale=stale,
+        )
+
+
+def selection_key(selected: Selection) -> str:
+    """A selection as text, for the index."""
+    return json.dumps(selected) if selected else "[]"
+
+
+def selection_from_key(text: str) -> Selection:
+    """The opposite of `selection_key`."""
+    return tuple((name, value) for name, value in json.loads(text))
