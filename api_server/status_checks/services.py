@@ -8,7 +8,7 @@ from aiohttp import web
 
 from api_server.code.branches.changes import EndOfProtection
 from api_server.namespaces.resources import Project
-from api_server.outbound import policy as checks
+from api_server.outbound import policy
 from api_server.outbound.client import OUTGOING_POLICY, RESOLVER
 from api_server.outbound.destinations import HTTP_SCHEMES
 from api_server.state.database import Transaction
@@ -44,8 +44,8 @@ class Configuration:
 
 async def why_blocked(request: web.Request, url: str) -> str | None:
     """Why deliveries to `url` would be refused, or None. Not for inside a transaction."""
-    policy = await request.config_dict[OUTGOING_POLICY]()
-    return await checks.why_blocked(url, policy, request.config_dict[RESOLVER], schemes=HTTP_SCHEMES)
+    allowed = await request.config_dict[OUTGOING_POLICY]()
+    return await policy.why_blocked(url, allowed, request.config_dict[RESOLVER], schemes=HTTP_SCHEMES)
 
 
 async def create(
