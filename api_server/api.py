@@ -54,11 +54,8 @@ from api_server.namespaces.members.handlers import routes as members
 from api_server.namespaces.members.overviews import routes as member_overviews
 from api_server.namespaces.projects.handlers import routes as projects
 from api_server.releases.handlers import routes as releases
-from api_server.releases.link_handlers import routes as release_links
-from api_server.static_objects.archive_handlers import routes as archives
-from api_server.status_checks.delivery_handlers import routes as status_check_deliveries
-from api_server.status_checks.result_handlers import routes as merge_request_checks
-from api_server.status_checks.service_handlers import routes as status_checks
+from api_server.static_objects.handlers import routes as archives
+from api_server.status_checks.handlers import routes as status_checks
 
 ROUTES = [
     users,
@@ -94,8 +91,6 @@ ROUTES = [
     merge_request_versions,
     merge_requests_of_commits,
     status_checks,
-    merge_request_checks,
-    status_check_deliveries,
     pipelines,
     triggers,
     commit_statuses,
@@ -117,7 +112,6 @@ ROUTES = [
     artifact_uploads,
     remote_mirrors,
     releases,
-    release_links,
     version,
     description,
 ]

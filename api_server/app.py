@@ -17,7 +17,7 @@ from api_server.accounts.settings.outbound_policy import outbound_policy
 from api_server.accounts.users import root
 from api_server.accounts.users.accounts import USER_LISTENERS
 from api_server.api import ROUTES
-from api_server.audit import tasks as audit_tasks
+from api_server.audit import chain as audit_chain
 from api_server.ci.agents import tasks as agent_tasks
 from api_server.ci.jobs import upkeep as job_upkeep
 from api_server.ci.jobs.handlers import JOBS_LIMIT
@@ -34,14 +34,14 @@ from api_server.code.repository import first_commit, found_file
 from api_server.description import handlers as description
 from api_server.git.child_limits import ChildLimits, set_limits
 from api_server.git.repositories import REPOSITORIES, Repositories
-from api_server.invitations import tasks as invitation_tasks
+from api_server.invitations import changes as invitations
 from api_server.merge_requests import pipeline_making, push_options, pushes
 from api_server.merge_requests.events import MERGE_REQUEST_LISTENERS
 from api_server.merge_requests.merging import auto_merge, rebase
 from api_server.merge_requests.notes import system_notes
 from api_server.merge_requests.versions import recording as versions
 from api_server.merge_requests.versions import sizes as version_sizes
-from api_server.mirrors import tasks as mirror_tasks
+from api_server.mirrors import running as mirrors
 from api_server.namespaces import personal, removal
 from api_server.namespaces.access_tokens import tasks as access_token_tasks
 from api_server.namespaces.groups.access import GROUPS
@@ -56,7 +56,7 @@ from api_server.outbound.mail import delivery as mail
 from api_server.outbound.mail import rates as mail_rates
 from api_server.outbound.outgoing import OUTGOING_POLICY, outgoing
 from api_server.pages import site
-from api_server.releases import removed_tags
+from api_server.releases import changes as releases
 from api_server.settings import Settings
 from api_server.state import backups, database, sweep
 from api_server.state.database import Clock, system_clock
@@ -67,9 +67,9 @@ from api_server.state.queue import QUEUE, Queue
 from api_server.state.secret_key import open_vault
 from api_server.static_objects import archive_builds
 from api_server.static_objects import handlers as static_objects
+from api_server.static_objects.access import LIMITS, Limits
 from api_server.static_objects.archive_builds import ARCHIVES
-from api_server.static_objects.limits import LIMITS, Limits
-from api_server.status_checks import tasks as status_check_tasks
+from api_server.status_checks import dispatcher as status_checks
 from api_server.testing import joining as testing
 from api_server.web import cors, notices, route_index
 from api_server.web.auth import TOKENS
@@ -122,7 +122,7 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
             _administrator,
             _leftovers,
             testing.snapshots,
-            status_check_tasks.deliveries,
+            status_checks.deliveries,
             watch.watching,
             _worker,
         ]
@@ -240,12 +240,12 @@ def _add_tasks(app: web.Application) -> None:
     agent_tasks.setup(app)
     member_tasks.setup(app)
     access_token_tasks.setup(app)
-    audit_tasks.setup(app)
+    audit_chain.setup(app)
     mail.setup(app)
     mail_rates.setup(app)
     confirmation.setup(app)
     resets.setup(app)
-    invitation_tasks.setup(app)
+    invitations.setup(app)
     pushes.setup(app)
     push_options.setup(app)
     auto_merge.setup(app)
@@ -254,9 +254,9 @@ def _add_tasks(app: web.Application) -> None:
     version_sizes.setup(app)
     system_notes.setup(app)
     pipeline_making.setup(app)
-    status_check_tasks.setup(app)
-    mirror_tasks.setup(app)
-    removed_tags.setup(app)
+    status_checks.setup(app)
+    mirrors.setup(app)
+    releases.setup(app)
     job_upkeep.setup(app)
     operators_tasks.setup(app)
     samples.setup(app)

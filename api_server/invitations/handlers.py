@@ -7,7 +7,7 @@ import attrs
 from aiohttp import web
 
 from api_server.accounts.member_roles.handlers import CUSTOM_ROLES
-from api_server.invitations import changes, queries, recipients
+from api_server.invitations import changes, queries
 from api_server.invitations.changes import Means, Offer
 from api_server.namespaces.groups.access import group
 from api_server.namespaces.groups.group import Group
@@ -65,7 +65,7 @@ async def invite(request: web.Request, wanted: Invite, found: Project | Group) -
     """Endpoint 31: 201 whatever becomes of each recipient; what went wrong is in the body."""
     if wanted.member_role_id is not None:
         tiers.require(CUSTOM_ROLES, context.settings(request))
-    invited = recipients.read(wanted.email, wanted.user_id)
+    invited = changes.read_recipients(wanted.email, wanted.user_id)
     offer = Offer(
         source=source_of(found),
         level=wanted.access_level,

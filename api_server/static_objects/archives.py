@@ -18,10 +18,8 @@ from api_server.git.errors import NotFoundError
 from api_server.git.references import Resolved
 from api_server.git.repositories import repositories
 from api_server.namespaces.projects.project import Project
-from api_server.static_objects.archive_builds import ARCHIVES, Asker
-from api_server.static_objects.archive_files import TooLargeError
-from api_server.static_objects.freshness import kept
-from api_server.static_objects.raw import SAFETY
+from api_server.static_objects.archive_builds import ARCHIVES, Asker, TooLargeError
+from api_server.static_objects.raw import SAFETY, freshness
 from api_server.web.answers import attachment, has_left
 from api_server.web.conditional import matches, not_modified
 from api_server.web.errors import ApiError, not_found
@@ -83,7 +81,7 @@ async def _sent(
     archive = wanted.archive
     digest = hashlib.sha256(repr(("archive", _PACKING, archive)).encode()).hexdigest()
     tag = f'"{digest[:32]}"'
-    headers = SAFETY | kept(project, wanted.ref) | {hdrs.ETAG: tag}
+    headers = SAFETY | freshness(project, wanted.ref) | {hdrs.ETAG: tag}
     if matches(request, tag):
         return not_modified(headers)
     store = request.config_dict[ARCHIVES]

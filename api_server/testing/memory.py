@@ -6,7 +6,7 @@ from typing import Any
 
 from aiohttp import web
 
-from api_server.audit.tasks import HEAD_KEPT
+from api_server.audit.chain import HEAD_KEPT
 from api_server.ci.jobs.handlers import JOBS_LIMIT
 from api_server.ci.pipelines import limits as pipeline_limits
 from api_server.code.housekeeping import UNPACKED
@@ -16,9 +16,9 @@ from api_server.operations.figures import FIGURES
 from api_server.operations.watch import WATCH
 from api_server.pages import sign_in
 from api_server.pages.account import password, passwords
-from api_server.static_objects import limits as static_object_limits
+from api_server.static_objects import access
 from api_server.static_objects.archive_builds import ARCHIVES
-from api_server.status_checks.tasks import DISPATCHER
+from api_server.status_checks.dispatcher import DISPATCHER
 from api_server.web.context import DATABASE
 from api_server.web.throttle import THROTTLE
 
@@ -31,7 +31,7 @@ LIMITERS: Mapping[web.AppKey[Any], Forget] = {
         JOBS_LIMIT,
         THROTTLE,
         pipeline_limits.LIMITS,
-        static_object_limits.LIMITS,
+        access.LIMITS,
         sign_in.BY_ADDRESS,
         sign_in.BY_LOGIN,
         sign_in.UNKNOWN,

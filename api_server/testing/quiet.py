@@ -8,8 +8,7 @@ from aiohttp import web
 from api_server.ci.runners.job_requests import PENDING_JOBS
 from api_server.operations import watch
 from api_server.state.queue import QUEUE, StillAtWork
-from api_server.status_checks.dispatcher import DELIVERIES
-from api_server.status_checks.tasks import DISPATCHER
+from api_server.status_checks.dispatcher import DELIVERIES, DISPATCHER
 from api_server.testing.settling import settled
 from api_server.testing.steering import refused
 from api_server.testing.turnstile import TURNSTILE

@@ -5,8 +5,7 @@ import asyncio
 from aiohttp import web
 
 from api_server.state.queue import QUEUE
-from api_server.status_checks.dispatcher import DELIVERIES
-from api_server.status_checks.tasks import DISPATCHER
+from api_server.status_checks.dispatcher import DELIVERIES, DISPATCHER
 from api_server.testing import time_queries
 from api_server.web.context import DATABASE, SETTINGS
 

@@ -11,7 +11,7 @@ import attrs
 import orjson
 from aiohttp import web
 
-from api_server.audit import chain, heads, queries
+from api_server.audit import chain, queries
 from api_server.audit.handlers import INSTANCE_AUDIT_EVENTS
 from api_server.pages.admin import lists
 from api_server.pages.admin.acting import Refused, attempted
@@ -143,7 +143,7 @@ async def verify(request: web.Request, who: Visitor, form: Form) -> web.Response
 
 
 async def _verified(request: web.Request) -> str:
-    kept = await heads.kept(request.config_dict[OBJECTS])
+    kept = await chain.kept_heads(request.config_dict[OBJECTS])
     try:
         async with asyncio.timeout(_PATIENCE):
             verdict = await chain.verify(request.config_dict[DATABASE], kept)

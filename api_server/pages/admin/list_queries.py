@@ -7,7 +7,7 @@ from typing import Any, Literal
 import attrs
 
 from api_server.ci.runners.queries import ENTITIES as RUNNERS
-from api_server.mirrors.schedule import LOCK_PREFIX
+from api_server.mirrors.running import LOCK_PREFIX
 from api_server.state.database import Executor
 from api_server.state.listing import Listed, Listing, Page, read_sql
 from api_server.state.statements import Query

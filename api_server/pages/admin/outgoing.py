@@ -13,7 +13,7 @@ from api_server.pages.admin.acting import act
 from api_server.pages.admin.lists import EMPTY_IS_ALL, Filters
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Visitor
-from api_server.status_checks import delivery_handlers, delivery_queries, service_handlers
+from api_server.status_checks import delivery_queries, handlers
 from api_server.web import context
 from api_server.web.access import ADMINISTRATOR
 
@@ -70,12 +70,12 @@ async def show_delivery(request: web.Request, who: Visitor, wanted: OneDelivery)
 act(
     pages,
     "/admin/deliveries/{delivery_id}/redeliver",
-    delivery_handlers.redeliver,
+    handlers.redeliver,
     "The delivery is sent again.",
 )
 act(
     pages,
     "/admin/status_checks/{check_id}/resume",
-    service_handlers.update_service,
+    handlers.update_service,
     "The check is resumed: deliveries to it go out again.",
 )

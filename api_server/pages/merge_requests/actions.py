@@ -12,8 +12,7 @@ from api_server.pages import page
 from api_server.pages.merge_requests.merge_requests import OneMergeRequest
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Visitor
-from api_server.status_checks import delivery_handlers as deliveries
-from api_server.status_checks import result_handlers as checks
+from api_server.status_checks import handlers
 from api_server.web.access import Role
 from api_server.web.routes import Handler, ask
 
@@ -80,7 +79,7 @@ async def unapprove(
 async def retry_check(request: web.Request, who: Visitor, wanted: OneCheck, found: Project) -> web.Response:
     """The check is asked again."""
     sent = {"external_status_check_id": wanted.check_id}
-    return await _do(request, who, found, wanted, checks.retry, "The check is asked again.", **sent)
+    return await _do(request, who, found, wanted, handlers.retry, "The check is asked again.", **sent)
 
 
 @pages.post(f"{_ONE}/redeliver", access=project(Role.MAINTAINER, opens="repository"))
@@ -88,7 +87,7 @@ async def redeliver(request: web.Request, who: Visitor, wanted: OneDelivery, fou
     """The same message once more."""
     await ask(
         request,
-        deliveries.redeliver,
+        handlers.redeliver,
         id=str(found.id),
         check_id=wanted.check_id,
         delivery_id=wanted.delivery_id,

@@ -22,7 +22,7 @@ from api_server.pages.projects import differences
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Visitor
 from api_server.state.listing import Page
-from api_server.status_checks import result_handlers as checks
+from api_server.status_checks import handlers as checks
 from api_server.web import context
 from api_server.web.access import Role
 from api_server.web.errors import ApiError

@@ -10,7 +10,7 @@ from api_server.pages import page
 from api_server.pages.paging import pager
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Visitor
-from api_server.releases import entities, queries
+from api_server.releases import changes, queries
 from api_server.web import context
 from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, wanted_page
@@ -35,7 +35,7 @@ async def list_releases(
     """The newest first."""
     part = wanted_page(wanted, queries.LISTING, default_order="released_at")
     listed = await queries.list_releases(context.database(request), part, found.id, None, None)
-    shown = await entities.shown(request, found, orjson.loads(listed.body))
+    shown = await changes.release_entities(request, found, orjson.loads(listed.body))
     return page.answer(
         request,
         who,
@@ -53,5 +53,5 @@ async def show_release(
     row = await queries.show_release(context.database(request), found.id, wanted.tag)
     if row is None:
         raise not_found("Release")
-    (shown,) = await entities.shown(request, found, [row])
+    (shown,) = await changes.release_entities(request, found, [row])
     return page.answer(request, who, "projects/release.html", project=found, release=shown)

@@ -11,8 +11,7 @@ from typing import Any
 import aiohttp
 import attrs
 
-from api_server.status_checks.dispatcher import CONNECTIONS_OF_ONE
-from api_server.status_checks.tasks import DISPATCHER
+from api_server.status_checks.dispatcher import CONNECTIONS_OF_ONE, DISPATCHER
 from common.background import BACKGROUND
 from common.shutdown import SHUTDOWN
 from scripts.bench.harness.runs import OURS, Bench, Row, Sample, Sides

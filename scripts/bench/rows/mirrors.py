@@ -12,8 +12,8 @@ from urllib.parse import quote
 import attrs
 from aiohttp.resolver import ThreadedResolver
 
-from api_server.mirrors.plan import Selection, all_branches
-from api_server.mirrors.transport import Target, update_target
+from api_server.mirrors.configuration import all_branches
+from api_server.mirrors.pushing import Selection, Target, update_target
 from api_server.outbound.policy import Policy
 from scripts.bench.harness.runs import OURS, Bench, Row, Sample, Sides
 from tests.api_server.mirrors.repositories import BareRepository

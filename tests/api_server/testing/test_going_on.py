@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from api_server.state.queue import QUEUE, enqueue
-from api_server.status_checks.tasks import DISPATCHER
+from api_server.status_checks.dispatcher import DISPATCHER
 from api_server.testing.snapshots import SNAPSHOTS
 from api_server.testing.turnstile import TURNSTILE
 from api_server.web.context import DATABASE

@@ -11,7 +11,7 @@ import attrs
 import pytest
 from click.testing import Result
 
-from api_server.audit import heads
+from api_server.audit import chain
 from api_server.state import secret_key
 from api_server.state.backups import UNFINISHED_RESTORE
 from api_server.state.objects import OBJECTS, open_objects
@@ -98,7 +98,7 @@ async def scene(
                         " VALUES (%s, %s, %s, %s, now())",
                         (project["id"], len(content), f"{number:064}", key),
                     )
-            await heads.keep(forge.database, forge.server.app[OBJECTS])
+            await chain.keep_present_head(forge.database, forge.server.app[OBJECTS])
             yield Scene(forge, bucket, folder / "passphrase")
 
 

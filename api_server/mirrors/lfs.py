@@ -1,34 +1,140 @@
-"""Bringing LFS objects to the target of a mirror, by the LFS batch API with basic transfers."""
+"""LFS objects that go to a mirror's target, by the LFS batch API, before the refs that need them."""
 
 import asyncio
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
 import attrs
 import orjson
+import structlog
 from aiohttp.abc import AbstractResolver, AbstractStreamWriter
 from aiohttp.payload import Payload
 from multidict import CIMultiDict
 
-from api_server.git.lfs_pointers import Pointer
+from api_server.git.errors import GitError
+from api_server.git.lfs_pointers import Pointer, pointers_in
 from api_server.git.remote.access import SILENCE_SECONDS, Remote
 from api_server.git.remote.redaction import sanitize
-from api_server.mirrors.lfs.answers import (
-    Action,
-    BatchAnswer,
-    LfsError,
-    NoLfsError,
-    Wanted,
-    message_in,
-    read_answer,
-)
+from api_server.git.repositories import REPOSITORIES
+from api_server.mirrors import queries
+from api_server.mirrors.queries import Mirror
 from api_server.outbound.checks import check_url
 from api_server.outbound.client import PolicySource
 from api_server.outbound.destinations import HTTP_SCHEMES, BlockedError, parse_destination, written_url
-from api_server.state.objects import Objects
+from api_server.outbound.outgoing import OUTGOING_POLICY, OUTGOING_SESSION, RESOLVER
+from api_server.state.objects import OBJECTS, Objects
+from api_server.web.context import DATABASE, App
+
+
+class NoLfsError(Exception):
+    """The target does not speak LFS."""
+
+
+class LfsError(Exception):
+    """The target cannot be brought any objects now; the text is for the user."""
+
+
+@attrs.frozen
+class Action:
+    """A request that the target asks for: `header` is to be sent with it."""
+
+    href: str = attrs.field(repr=False)
+    header: Mapping[str, str] = attrs.field(repr=False)
+
+
+@attrs.frozen
+class Wanted:
+    """An object that the target wants to be brought, and perhaps to be told of afterwards (`verify`).
+
+    `authenticated`: the actions say how, and credentials of ours are not to be added.
+    """
+
+    oid: str
+    upload: Action
+    verify: Action | None
+    authenticated: bool
+
+
+@attrs.frozen
+class BatchAnswer:
+    """What is to become of the objects that were asked about: `refused` are reasons by oid; `there` needs nothing."""
+
+    there: frozenset[str]
+    wanted: tuple[Wanted, ...]
+    refused: Mapping[str, str]
+
+
+def read_answer(body: bytes, asked: Sequence[Pointer]) -> BatchAnswer:
+    """The batch answer in `body`, as far as it is about the objects in `asked`.
+
+    Raises `NoLfsError` for what is no such answer, and `LfsError` for one that cannot be followed.
+    """
+    try:
+        sent = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        raise NoLfsError from None
+    if not isinstance(sent, dict) or not isinstance(sent.get("objects"), list):
+        raise NoLfsError
+    if sent.get("transfer", "basic") != "basic" or sent.get("hash_algo", "sha256") != "sha256":
+        raise LfsError("The target wants LFS objects in a way that is not supported.")
+    answers = {answer.get("oid"): answer for answer in sent["objects"] if _is_named(answer)}
+    refused: dict[str, str] = {}
+    wanted: list[Wanted] = []
+    there: set[str] = set()
+    for pointer in asked:
+        match _read_object(pointer.oid, answers.get(pointer.oid)):
+            case str() as problem:
+                refused[pointer.oid] = problem
+            case Wanted() as want:
+                wanted.append(want)
+            case None:
+                there.add(pointer.oid)
+    return BatchAnswer(frozenset(there), tuple(wanted), refused)
+
+
+def message_in(body: bytes) -> str:
+    """The reason that an LFS error body gives; empty where it gives none."""
+    try:
+        sent = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return ""
+    message = sent.get("message") if isinstance(sent, dict) else None
+    return message if isinstance(message, str) else ""
+
+
+def _is_named(answer: Any) -> bool:
+    return isinstance(answer, dict) and isinstance(answer.get("oid"), str)
+
+
+def _read_object(oid: str, answer: Mapping[str, Any] | None) -> Wanted | str | None:
+    if answer is None:
+        return "the target said nothing about it"
+    if error := answer.get("error"):
+        message = error.get("message") if isinstance(error, dict) else None
+        return message if isinstance(message, str) and message else "the target refused it"
+    actions = answer.get("actions") or {}
+    if not isinstance(actions, dict):
+        return "the target's answer is not understood"
+    if "upload" not in actions:
+        return None
+    upload, verify = _action(actions["upload"]), _action(actions.get("verify"))
+    if upload is None or (verify is None and actions.get("verify")):
+        return "the target's answer is not understood"
+    return Wanted(oid, upload, verify, answer.get("authenticated") is True)
+
+
+def _action(sent: Any) -> Action | None:
+    if not isinstance(sent, dict) or not isinstance(sent.get("href"), str):
+        return None
+    header = sent.get("header") or {}
+    if not isinstance(header, dict) or not all(isinstance(value, str) for value in header.values()):
+        return None
+    return Action(sent["href"], header)
+
 
 MEDIA_TYPE = "application/vnd.git-lfs+json"
 #: Objects of one batch request, as git-lfs has it.
@@ -253,3 +359,78 @@ async def _beginning(response: aiohttp.ClientResponse) -> bytes:
         if len(body) > ANSWER_BYTES:
             raise LfsError("The target's answer is too large.")
     return bytes(body)
+
+
+log = structlog.get_logger(__name__)
+
+#: Problems that a text names.
+REPORTED_PROBLEMS = 10
+TOOK_TOO_LONG = "The LFS objects took too long; the next run goes on with them."
+NOT_SEARCHED = "The commits could not be searched for LFS pointers."
+
+
+@attrs.frozen
+class LfsTransfer:
+    """Brings the objects of one run of `mirror`, in at most `time_limit` seconds."""
+
+    app: App
+    mirror: Mirror
+    time_limit: float
+
+    async def __call__(self, remote: Remote, pushed: Collection[str], theirs: Collection[str]) -> str | None:
+        """Why objects did not get to `remote`, for the user; None where they did, or there was nothing to do.
+
+        `pushed` are the ids that its refs are about to get, `theirs` those that they have. Commits that it had before
+        are looked through once; what it did not get is remembered for the next run.
+        """
+        if not remote.url.startswith(tuple(f"{scheme}://" for scheme in HTTP_SCHEMES)):
+            return None
+        debt = await queries.lfs_debt(self.app[DATABASE], self.mirror)
+        if debt is None or (debt.lfs_followed and not debt.owes and not pushed):
+            return None
+        tips, known = (pushed, theirs) if debt.lfs_followed else ({*pushed, *theirs}, ())
+        new: set[str] | None = None
+        report = Report()
+        try:
+            async with asyncio.timeout(self.time_limit):
+                new = await self._pointers(tips, known)
+                if debt.lfs_followed and not debt.owes and not new:
+                    return None
+                await self._bring(remote, new, report)
+        except TimeoutError:
+            report.problems.append(TOOK_TOO_LONG)
+        except GitError:
+            log.exception("LFS pointers could not be searched for", mirror=self.mirror.id)
+            report.problems.append(NOT_SEARCHED)
+        await self._note(new, report)
+        return self._told(report)
+
+    async def _pointers(self, tips: Collection[str], known: Collection[str]) -> set[str]:
+        repository = self.app[REPOSITORIES].path(self.mirror.project_id)
+        return {pointer.oid for pointer in await pointers_in(repository, tips, known)}
+
+    async def _bring(self, remote: Remote, new: set[str], report: Report) -> None:
+        rows = await queries.owed_objects(self.app[DATABASE], self.mirror, new)
+        stored = [Stored(Pointer(row.oid, row.size), row.object_key) for row in rows]
+        app = self.app
+        target = LfsTarget(remote, app[OBJECTS], app[OUTGOING_SESSION], app[OUTGOING_POLICY], app[RESOLVER])
+        await target.bring(stored, report)
+
+    async def _note(self, new: set[str] | None, report: Report) -> None:
+        """Before the refs are pushed: the next run does not look at these commits again."""
+        async with self.app[DATABASE].transaction() as transaction:
+            if new is None:
+                await queries.look_through_all(transaction, self.mirror)
+            else:
+                await queries.note_lfs_objects(
+                    transaction, self.mirror, arrived=report.arrived, owed=new - report.arrived
+                )
+
+    def _told(self, report: Report) -> str | None:
+        if not report.problems:
+            return None
+        problems = report.problems[:REPORTED_PROBLEMS]
+        if (more := len(report.problems) - REPORTED_PROBLEMS) > 0:
+            problems.append(f"... and {more} more")
+        log.warning("LFS objects did not get to the target", mirror=self.mirror.id, problems=problems)
+        return "\n".join(problems)

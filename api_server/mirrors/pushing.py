@@ -1,7 +1,7 @@
-"""One mirror run without the database: check the target, compare the refs, push, say what happened."""
+"""One mirror run without the database: check the target, compare the refs, push, and say what happened."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -10,8 +10,9 @@ import attrs
 from aiohttp.abc import AbstractResolver
 
 from api_server.expressions import Allowance, TooCostly, allowed
+from api_server.git.ref_names import BRANCHES, TAGS
 from api_server.git.remote.access import Remote
-from api_server.git.remote.connection import Connection, connect
+from api_server.git.remote.connection import Connection, Refs, connect
 from api_server.git.remote.errors import (
     AuthenticationFailedError,
     HostKeyRefusedError,
@@ -20,18 +21,132 @@ from api_server.git.remote.errors import (
 )
 from api_server.git.remote.pushing import Change, Push, PushReport, Result
 from api_server.git.remote.source import descents_that_hold, read_source
-from api_server.mirrors.plan import (
-    REPORTED_REFS,
-    Plan,
-    Selection,
-    compare,
-    divergence_report,
-    stages,
-)
-from api_server.mirrors.urls import netloc
+from api_server.mirrors.configuration import BranchSelector, netloc
 from api_server.outbound.checks import check_url
 from api_server.outbound.destinations import MIRROR_SCHEMES, BlockedError
 from api_server.outbound.policy import Policy
+
+#: A text names no more refs than these.
+REPORTED_REFS = 100
+
+#: `(old, new)`: whether our repository has the commit `old`, and it is `new` or reachable from `new`.
+Descent = tuple[str, str]
+
+
+@attrs.frozen
+class Selection:
+    """What a mirror pushes."""
+
+    selects: BranchSelector
+    keep_divergent_refs: bool = False
+
+
+@attrs.frozen
+class Plan:
+    """Disjoint sets of refs, each sorted by name; `divergent` are left alone and reported."""
+
+    creates: tuple[Change, ...]
+    updates: tuple[Change, ...]
+    deletions: tuple[Change, ...]
+    divergent: tuple[str, ...]
+
+
+@attrs.frozen
+class Comparison:
+    """The refs that take part and are not the same on both sides, in three cases. Names are in order.
+
+    Branches outside the selection and what is a symbolic ref on either side do not take part; tags always do.
+    """
+
+    local: Refs
+    remote: Refs
+    only_local: list[str]
+    differing: list[str]
+    only_remote: list[str]
+    keep_divergent_refs: bool
+    default_commit: str | None
+
+    def open_questions(self) -> set[Descent]:
+        """What `plan` has to know about the descent of commits; `descents_that_hold` answers."""
+        if self.keep_divergent_refs:
+            return {self._step(name) for name in self.differing}
+        return {descent for name in self.only_remote if (descent := self._merge(name))}
+
+    def plan(self, descents: Collection[Descent]) -> Plan:
+        """The plan, given those of the open questions that hold.
+
+        Missing on the target: create. Different: update, but with `keep_divergent_refs` only forward. Only on
+        the target: delete if its commit is contained in the source's default branch, and never with
+        `keep_divergent_refs`.
+        """
+        keep = self.keep_divergent_refs
+        divergent = [name for name in self.differing if keep and self._step(name) not in descents]
+        kept = set(divergent)
+        merged = [name for name in self.only_remote if not keep and self._merge(name) in descents]
+        return Plan(
+            creates=self._changes(self.only_local),
+            updates=self._changes(name for name in self.differing if name not in kept),
+            deletions=self._changes(merged),
+            divergent=tuple(divergent),
+        )
+
+    def _changes(self, names: Iterable[str]) -> tuple[Change, ...]:
+        return tuple(Change(name, self.remote.ids.get(name), self.local.ids.get(name)) for name in names)
+
+    def _step(self, name: str) -> Descent:
+        """What has to hold for a ref to move forward only."""
+        return self.remote.commit(name), self.local.commit(name)
+
+    def _merge(self, name: str) -> Descent | None:
+        """What has to hold for a ref of the target to be deleted."""
+        return (self.remote.commit(name), self.default_commit) if self.default_commit else None
+
+
+def compare(local: Refs, remote: Refs, selection: Selection, default_branch: str | None) -> Comparison:
+    """Compare the source with the target, as far as `selection` says. `default_branch` is the source's, as a full ref
+    name, if it has one."""
+    symbolic = local.symbolic | remote.symbolic
+    ours = [name for name, sha in local.ids.items() if remote.ids.get(name) != sha]
+    theirs = [name for name in remote.ids if name not in local.ids]
+    ours, theirs = (
+        sorted(name for name in names if name not in symbolic and _takes_part(name, selection.selects))
+        for names in (ours, theirs)
+    )
+    return Comparison(
+        local,
+        remote,
+        only_local=[name for name in ours if name not in remote.ids],
+        differing=[name for name in ours if name in remote.ids],
+        only_remote=theirs,
+        keep_divergent_refs=selection.keep_divergent_refs,
+        default_commit=local.ids.get(default_branch or ""),
+    )
+
+
+def stages(plan: Plan, default_branch: str | None) -> list[tuple[Change, ...]]:
+    """What is pushed one after the other, the default branch in the first stage unless it is up to date.
+
+    Deletions go after the default branch, which contains what they take away, and before everything else, so
+    that a merged `x` has made room for a new `x/y`.
+    """
+    changes = (*plan.creates, *plan.updates)
+    first = tuple(change for change in changes if change.name == default_branch)
+    rest = tuple(change for change in changes if change.name != default_branch)
+    groups = (first, plan.deletions, rest) if plan.deletions else (first + rest,)
+    return [group for group in groups if group]
+
+
+def divergence_report(divergent: Sequence[str]) -> str:
+    """`last_error` of a run that left refs alone because they have diverged; names the first hundred."""
+    names = "\n".join(divergent[:REPORTED_REFS])
+    return f"Some refs have diverged and have not been updated on the remote:\n\n{names}"
+
+
+def _takes_part(name: str, selects: BranchSelector) -> bool:
+    if name.startswith(BRANCHES):
+        return selects(name.removeprefix(BRANCHES))
+    return name.startswith(TAGS)
+
 
 #: Refs of a push after one of which the target took nothing; GitLab never pushes more at a time.
 SMALL_PUSH = 10
