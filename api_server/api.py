@@ -35,17 +35,10 @@ from api_server.code.repository.pick_handlers import routes as picking
 from api_server.code.tags.handlers import routes as protected_tags
 from api_server.description.handlers import routes as description
 from api_server.invitations.handlers import routes as invitations
-from api_server.merge_requests.approvals.handlers import routes as merge_request_approvals
-from api_server.merge_requests.contents import routes as merge_request_contents
 from api_server.merge_requests.handlers import routes as merge_requests
-from api_server.merge_requests.lists.handlers import routes as merge_request_lists
-from api_server.merge_requests.merging.handlers import routes as merging
-from api_server.merge_requests.notes.discussion_handlers import routes as discussions
-from api_server.merge_requests.notes.handlers import routes as notes
-from api_server.merge_requests.of_commits import routes as merge_requests_of_commits
-from api_server.merge_requests.people.handlers import routes as merge_request_people
-from api_server.merge_requests.pipelines import routes as merge_request_pipelines
-from api_server.merge_requests.versions.handlers import routes as merge_request_versions
+from api_server.merge_requests.list_handlers import routes as merge_request_lists
+from api_server.merge_requests.note_handlers import routes as notes
+from api_server.merge_requests.version_handlers import routes as merge_request_versions
 from api_server.mirrors.handlers import routes as remote_mirrors
 from api_server.namespaces.access_tokens.handlers import routes as access_tokens
 from api_server.namespaces.groups.handlers import routes as groups
@@ -81,15 +74,8 @@ ROUTES = [
     audit,
     merge_request_lists,
     merge_requests,
-    merge_request_contents,
-    merge_request_pipelines,
-    merge_request_people,
-    merge_request_approvals,
-    merging,
     notes,
-    discussions,
     merge_request_versions,
-    merge_requests_of_commits,
     status_checks,
     pipelines,
     triggers,

@@ -35,12 +35,8 @@ from api_server.description import handlers as description
 from api_server.git.child_limits import ChildLimits, set_limits
 from api_server.git.repositories import REPOSITORIES, Repositories
 from api_server.invitations import changes as invitations
-from api_server.merge_requests import pipeline_making, push_options, pushes
-from api_server.merge_requests.events import MERGE_REQUEST_LISTENERS
-from api_server.merge_requests.merging import auto_merge, rebase
-from api_server.merge_requests.notes import system_notes
-from api_server.merge_requests.versions import recording as versions
-from api_server.merge_requests.versions import sizes as version_sizes
+from api_server.merge_requests import merging, push_options, pushes, system_notes, version_handlers
+from api_server.merge_requests.changes import MERGE_REQUEST_LISTENERS
 from api_server.mirrors import running as mirrors
 from api_server.namespaces import personal, removal
 from api_server.namespaces.access_tokens import tasks as access_token_tasks
@@ -248,12 +244,10 @@ def _add_tasks(app: web.Application) -> None:
     invitations.setup(app)
     pushes.setup(app)
     push_options.setup(app)
-    auto_merge.setup(app)
-    rebase.setup(app)
-    versions.setup(app)
-    version_sizes.setup(app)
+    merging.setup(app)
+    version_handlers.setup(app)
     system_notes.setup(app)
-    pipeline_making.setup(app)
+    pushes.setup_pipelines(app)
     status_checks.setup(app)
     mirrors.setup(app)
     releases.setup(app)

@@ -1,4 +1,10 @@
-"""The chain of the audit trail: verified, its heads kept outside the database, and its background work."""
+"""The chain of the audit trail: verified, its heads kept outside the database, and its background work.
+
+Each link of the chain is SHA-256 over the hash before it, the digest of its event's line, its position, the event's id
+and its created_at in milliseconds (big-endian, 64 bits each). Whoever can write to the database as its owner can cut or
+forge the whole chain. So its heads are kept elsewhere, in the log and in the object store, and a verification is handed
+them.
+"""
 
 import datetime
 import hashlib

@@ -1,4 +1,8 @@
-"""Statements about mirrors, the states of their runs, and the LFS objects that a target has not got yet."""
+"""Statements about mirrors, the states of their runs, and the LFS objects that a target has not got yet.
+
+Each event of a run is one statement, and goes where the table `remote_mirror_transitions` says: `none` → `started` →
+`finished` | `to_retry` | `failed`, from all of which a run begins again.
+"""
 
 import datetime
 from collections.abc import Collection, Sequence

@@ -1,4 +1,9 @@
-"""Building archives, each once however many wait for it, as files that all processes of one data directory share."""
+"""Building archives, each once however many wait for it, as files that all processes of one data directory share.
+
+Together the files take no more room than they may. Locks of the file system (flock) say who needs a file: whoever
+builds one holds it exclusively, whoever sends one shares it, and only what nobody holds is removed. Locks end with
+their process, so a crash leaves nothing that looks needed.
+"""
 
 import asyncio
 import fcntl

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import orjson
 
-from api_server.merge_requests.events import MergeRequestEvent
+from api_server.merge_requests.changes import MergeRequestEvent
 from api_server.state.database import Executor, Transaction
 from api_server.state.errors import NotFound
 from api_server.state.listing import Listed, Listing, Page, one, read_sql

@@ -1,4 +1,8 @@
-"""Sends what is queued: many receivers at a time, none of which can keep the others waiting; and the periodic tasks."""
+"""Sends what is queued: many receivers at a time, none of which can keep the others waiting; and the periodic tasks.
+
+A delivery is taken by moving its due time past the longest time that an attempt can take, and let go by recording the
+outcome. A worker that dies in between loses nothing: its deliveries become due again by themselves.
+"""
 
 import asyncio
 import collections
@@ -14,7 +18,7 @@ import structlog
 from aiohttp import web
 
 from api_server.code.branches.changes import END_OF_PROTECTION_LISTENERS
-from api_server.merge_requests.events import MERGE_REQUEST_LISTENERS
+from api_server.merge_requests.changes import MERGE_REQUEST_LISTENERS
 from api_server.outbound.outgoing import OUTGOING_SESSION
 from api_server.state import audit_trail
 from api_server.state.audit_trail import SYSTEM, Entity

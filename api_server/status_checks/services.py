@@ -9,7 +9,7 @@ from aiohttp import web
 
 from api_server.code.branches.changes import EndOfProtection
 from api_server.merge_requests.changes import check_head
-from api_server.merge_requests.merging.auto_merge import look_again
+from api_server.merge_requests.merging import look_again
 from api_server.merge_requests.queries import MergeRequest
 from api_server.namespaces.projects.project import Project
 from api_server.outbound import checks

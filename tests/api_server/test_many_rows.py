@@ -10,8 +10,8 @@ import pytest
 
 from api_server.accounts.users import queries as users
 from api_server.ci.runners import queries as runners
-from api_server.merge_requests.lists import queries as merge_requests
-from api_server.merge_requests.lists.parameters import ListOfAll, filters_of
+from api_server.merge_requests import list_queries
+from api_server.merge_requests.list_handlers import ListOfAll, filters_of
 from api_server.namespaces.groups import queries as groups
 from api_server.namespaces.members import queries as members
 from api_server.namespaces.projects import list_queries as projects
@@ -61,7 +61,7 @@ def readable(page: Page, scope: Any, *, of_group: bool = False) -> Read:
     """A list of merge requests."""
 
     def read(executor: Executor, her: int, group: int) -> Awaitable[Any]:
-        return merge_requests.list_readable(
+        return list_queries.list_readable(
             executor,
             page,
             viewer_id=her,

@@ -3,16 +3,15 @@
 import attrs
 from aiohttp import web
 
-from api_server.merge_requests.approvals import handlers as approvals
+from api_server.merge_requests import handlers
 from api_server.merge_requests.handlers import CHANGE
-from api_server.merge_requests.merging import handlers as merging
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
 from api_server.pages import page
 from api_server.pages.merge_requests.merge_requests import OneMergeRequest
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Visitor
-from api_server.status_checks import handlers
+from api_server.status_checks import handlers as status_checks
 from api_server.web.access import Role
 from api_server.web.routes import Handler, ask
 
@@ -49,7 +48,7 @@ async def merge(request: web.Request, who: Visitor, wanted: Merge, found: Projec
     """Now, or (`later`) when its pipeline has succeeded."""
     sent = {"should_remove_source_branch": wanted.remove_source_branch, "auto_merge": wanted.later}
     text = "It is merged when its pipeline has succeeded." if wanted.later else "It is merged."
-    return await _do(request, who, found, wanted, merging.merge_merge_request, text, sha=wanted.sha, **sent)
+    return await _do(request, who, found, wanted, handlers.merge_merge_request, text, sha=wanted.sha, **sent)
 
 
 @pages.post(f"{_ONE}/cancel_auto_merge", access=CHANGE)
@@ -57,14 +56,14 @@ async def cancel_auto_merge(
     request: web.Request, who: Visitor, wanted: OneMergeRequest, found: Project
 ) -> web.Response:
     return await _do(
-        request, who, found, wanted, merging.cancel_auto_merge, "It is not merged by itself any more."
+        request, who, found, wanted, handlers.cancel_auto_merge, "It is not merged by itself any more."
     )
 
 
 @pages.post(f"{_ONE}/approve", access=CHANGE)
 async def approve(request: web.Request, who: Visitor, wanted: OfHead, found: Project) -> web.Response:
     text = "You approve of it."
-    return await _do(request, who, found, wanted, approvals.approve_merge_request, text, sha=wanted.sha)
+    return await _do(request, who, found, wanted, handlers.approve_merge_request, text, sha=wanted.sha)
 
 
 @pages.post(f"{_ONE}/unapprove", access=CHANGE)
@@ -72,14 +71,14 @@ async def unapprove(
     request: web.Request, who: Visitor, wanted: OneMergeRequest, found: Project
 ) -> web.Response:
     text = "You do not approve of it any more."
-    return await _do(request, who, found, wanted, approvals.unapprove_merge_request, text)
+    return await _do(request, who, found, wanted, handlers.unapprove_merge_request, text)
 
 
 @pages.post(f"{_ONE}/retry_check", access=CHANGE)
 async def retry_check(request: web.Request, who: Visitor, wanted: OneCheck, found: Project) -> web.Response:
     """The check is asked again."""
     sent = {"external_status_check_id": wanted.check_id}
-    return await _do(request, who, found, wanted, handlers.retry, "The check is asked again.", **sent)
+    return await _do(request, who, found, wanted, status_checks.retry, "The check is asked again.", **sent)
 
 
 @pages.post(f"{_ONE}/redeliver", access=project(Role.MAINTAINER, opens="repository"))
@@ -87,7 +86,7 @@ async def redeliver(request: web.Request, who: Visitor, wanted: OneDelivery, fou
     """The same message once more."""
     await ask(
         request,
-        handlers.redeliver,
+        status_checks.redeliver,
         id=str(found.id),
         check_id=wanted.check_id,
         delivery_id=wanted.delivery_id,

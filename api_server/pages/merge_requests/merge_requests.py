@@ -7,12 +7,9 @@ import orjson
 from aiohttp import web
 
 from api_server.git.repositories import repositories
-from api_server.merge_requests import contents, handlers, pipelines
+from api_server.merge_requests import handlers, list_queries, note_handlers
 from api_server.merge_requests import queries as merge_requests
-from api_server.merge_requests.approvals import handlers as approvals
-from api_server.merge_requests.lists import queries as lists
-from api_server.merge_requests.lists.parameters import ListOfProject, filters_of
-from api_server.merge_requests.notes import handlers as notes
+from api_server.merge_requests.list_handlers import ListOfProject, filters_of
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
 from api_server.pages import page
@@ -51,9 +48,9 @@ async def list_merge_requests(
     request: web.Request, who: Visitor, wanted: ListOfMergeRequests, found: Project
 ) -> web.Response:
     """Newest first."""
-    part = wanted_page(wanted, lists.OF_PROJECT)
+    part = wanted_page(wanted, list_queries.OF_PROJECT)
     filters = filters_of(ListOfProject(id=str(found.id), state=wanted.state), who.user_id or 0)
-    listed = await lists.list_of_project(context.database(request), part, found.id, filters)
+    listed = await list_queries.list_of_project(context.database(request), part, found.id, filters)
     return page.answer(
         request,
         who,
@@ -84,14 +81,14 @@ async def show_merge_request(
         tab="merge_requests",
         mr=shown,
         obstacle=words.obstacle(shown["detailed_merge_status"]),
-        commits=await _read(request, contents.list_commits, **one, per_page=MOST),
+        commits=await _read(request, handlers.list_commits, **one, per_page=MOST),
         files=files,
         total=differing.total or 0,
-        approvals=await _read(request, approvals.show_approvals, **one),
+        approvals=await _read(request, handlers.show_approvals, **one),
         checks=await _if_open(request, checks.list_checks, **one),
         deliveries=await queries.deliveries(context.database(request), row.id, MOST) if looks_after else [],
-        pipelines=await _read(request, pipelines.list_pipelines, **one) if found.shows_pipelines else [],
-        notes=await _read(request, notes.list_notes, **one, sort="asc", per_page=MOST_NOTES),
+        pipelines=await _read(request, handlers.list_pipelines, **one) if found.shows_pipelines else [],
+        notes=await _read(request, note_handlers.list_notes, **one, sort="asc", per_page=MOST_NOTES),
         may_act=found.role >= Role.DEVELOPER and not found.archived,
         most=MOST,
         most_notes=MOST_NOTES,

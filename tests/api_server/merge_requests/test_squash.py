@@ -8,7 +8,7 @@ import pytest
 
 from api_server.git.errors import BranchMovedError
 from api_server.git.repositories import REPOSITORIES, Repository
-from api_server.merge_requests.merging import merge as merging
+from api_server.merge_requests import merging
 from api_server.state.database import Database
 from tests.support.forge import Forge, Person
 from tests.support.merge_requests import commit, head_of, open_merge_request

@@ -1,14 +1,23 @@
-"""What lists of merge requests can be asked for."""
+"""Lists of merge requests (supporting resource): of a project, of a group, of all that the caller can see."""
 
 import datetime
 from typing import Any, Literal
 
 import attrs
+from aiohttp import web
 
-from api_server.web import scalars
+from api_server.merge_requests import list_queries, unsupported
+from api_server.merge_requests.handlers import PATH
+from api_server.namespaces.groups.access import group
+from api_server.namespaces.groups.group import Group
+from api_server.namespaces.projects.access import project
+from api_server.namespaces.projects.project import Project
+from api_server.web import context, scalars
+from api_server.web.access import SIGNED_IN, Role
 from api_server.web.errors import bad_parameters
-from api_server.web.pagination import Paginated
+from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import CommaList
+from api_server.web.routes import Routes, caller
 
 Scope = Literal["created_by_me", "created-by-me", "assigned_to_me", "assigned-to-me", "reviews_for_me", "all"]
 
@@ -129,3 +138,47 @@ def _scope(scope: str, viewer_id: int) -> dict[str, Any]:
         "part_of_viewer": parts.get(scope),
         "part_of_id": viewer_id,
     }
+
+
+routes = Routes()
+
+
+@routes.get("/merge_requests", access=SIGNED_IN, ignores=unsupported.OfMergeRequestLists)
+async def list_merge_requests(request: web.Request, wanted: ListOfAll) -> web.Response:
+    """Newest first; those that match every filter, of all projects whose files the caller may read."""
+    return await _readable(request, wanted)
+
+
+@routes.get("/groups/{id}/merge_requests", access=group(), ignores=unsupported.OfMergeRequestLists)
+async def list_of_group(request: web.Request, wanted: ListOfGroup, found: Group) -> web.Response:
+    """Likewise, of the projects of a group and of the groups below it."""
+    return await _readable(request, wanted, found)
+
+
+async def _readable(
+    request: web.Request, wanted: ListOfAll | ListOfGroup, found: Group | None = None
+) -> web.Response:
+    page = wanted_page(wanted, list_queries.OF_ALL if found is None else list_queries.BELOW_GROUP)
+    who = caller(request)
+    listed = await list_queries.list_readable(
+        context.database(request),
+        page,
+        viewer_id=who.user_id,
+        # whoever has a role in a group has it in all of its projects
+        sees_all=who.admin or (found is not None and found.role >= Role.REPORTER),
+        non_archived=wanted.non_archived,
+        filters=filters_of(wanted, who.user_id),
+        group_id=None if found is None else found.id,
+    )
+    return await paginated(request, page, listed)
+
+
+@routes.get(
+    PATH, access=project(opens="repository"), takes_job_token=True, ignores=unsupported.OfMergeRequestLists
+)
+async def list_of_project(request: web.Request, wanted: ListOfProject, found: Project) -> web.Response:
+    """Newest first; those that match every filter."""
+    page = wanted_page(wanted, list_queries.OF_PROJECT)
+    filters = filters_of(wanted, caller(request).user_id)
+    listed = await list_queries.list_of_project(context.database(request), page, found.id, filters)
+    return await paginated(request, page, listed)

@@ -1,7 +1,6 @@
 """What the service notes by itself: new commits, other titles and targets, and whom a merge request is up to.
 
-As GitLab, of merging, closing and reopening it writes no note.
-"""
+As GitLab, of merging, closing and reopening it writes no note."""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from html import escape
@@ -12,11 +11,10 @@ from aiohttp import web
 
 from api_server.git.commits import SHORT_ID_DIGITS, commit_data, commits_between
 from api_server.git.repositories import REPOSITORIES, Repositories
-from api_server.merge_requests.events import MERGE_REQUEST_LISTENERS, MergeRequestEvent
-from api_server.merge_requests.notes import change_queries
-from api_server.merge_requests.notes.change_queries import NewNote, Noted
-from api_server.merge_requests.notes.conversation import new_discussion_id
-from api_server.merge_requests.titles import DRAFT, without_draft
+from api_server.merge_requests import note_queries
+from api_server.merge_requests.changes import DRAFT, MERGE_REQUEST_LISTENERS, MergeRequestEvent, without_draft
+from api_server.merge_requests.note_queries import NewNote, Noted
+from api_server.merge_requests.notes import new_discussion_id
 from api_server.state.database import Transaction
 from api_server.web.context import SETTINGS
 
@@ -29,7 +27,7 @@ def setup(app: web.Application) -> None:
     async def listener(transaction: Transaction, event: MergeRequestEvent) -> None:
         if event.action != "update":
             return
-        about = await change_queries.noted(transaction, event.merge_request_id)
+        about = await note_queries.noted(transaction, event.merge_request_id)
         room = app[SETTINGS].notes_limit - about.notes
         bodies = [body async for body in _bodies(app[REPOSITORIES], about, event)]
         for body in bodies[: max(0, room)]:
@@ -40,7 +38,7 @@ def setup(app: web.Application) -> None:
                 body=body,
                 system=True,
             )
-            await change_queries.insert(transaction, new)
+            await note_queries.insert(transaction, new)
 
     app[MERGE_REQUEST_LISTENERS].append(listener)
 
