@@ -13,15 +13,19 @@ from api_server.settings import Settings
 from api_server.state import secret_key
 from api_server.state.migrate import check_notices, migrate, unsuitable_database
 from common import logs, settings
-from common.background import BACKGROUND
-from common.collecting import freeze_start
-from common.loop_watch import LOOP_WATCH
-from common.mistakes import usable_folder, writable
-from common.object_stores import check_object_store
-from common.reloading import Reload, ignore_hangups, reader, reloading
+from common.lifecycle import (
+    BACKGROUND,
+    LAST_SECONDS,
+    Reload,
+    end_for_certain,
+    ignore_hangups,
+    reader,
+    reloading,
+)
+from common.loop_watch import LOOP_WATCH, freeze_start
+from common.mistakes import check_object_store, usable_folder, writable
 from common.serving import allow_files, bound, stopping, working
-from common.shutdown import LAST_SECONDS, end_for_certain
-from common.workers.place import place
+from common.workers import worker_address
 
 SECTION, PREFIX = "api_server", "FORGELET_API_"
 
@@ -30,9 +34,9 @@ def serve(chosen: Settings) -> None:
     """Runs until SIGINT or SIGTERM. Raises `Mistake` where it cannot work."""
     with writable("The log"):
         logs.configure(chosen.log_format, chosen.log_level, file=chosen.log_file)
-    worker = place()
+    worker = worker_address()
     if chosen.workers > 1 and worker is None:
-        from common.workers.supervising import become_supervisor
+        from common.serving import become_supervisor
 
         become_supervisor(chosen)
     if worker is not None and worker.number:
@@ -44,7 +48,7 @@ def serve(chosen: Settings) -> None:
 
 async def _serve(chosen: Settings) -> None:
     where = endpoint(chosen)
-    if worker := place():
+    if worker := worker_address():
         where = attrs.evolve(where, descriptor=worker.public, late=worker.late)
     allow_files(where.connections)
     async with bound(where) as ports:  # a second process on the port touches nothing

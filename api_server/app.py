@@ -77,12 +77,10 @@ from api_server.web.request_body import HELD, HeldBodies, bounded_bodies
 from api_server.web.request_log import REQUESTS, request_log
 from api_server.web.throttle import THROTTLE, Throttle
 from common import operations
-from common.background import BACKGROUND, BackgroundTasks
 from common.client_address import behind_proxies, networks
 from common.connections import Connections
-from common.listening import Endpoint
-from common.serving import Serving
-from common.shutdown import SHUTDOWN, Shutdown
+from common.lifecycle import BACKGROUND, SHUTDOWN, BackgroundTasks, Shutdown
+from common.serving import Endpoint, Serving
 
 #: The prefix of the API's paths.
 API = "/api/v4"

@@ -6,7 +6,7 @@ import typed_settings
 from typed_settings import option
 
 from api_server.repository_settings import RepositorySettings
-from common.setting_forms import count, size, whole_seconds
+from common.settings import count, size, whole_seconds
 
 
 @typed_settings.settings(frozen=True, kw_only=True)

@@ -6,13 +6,7 @@ import typed_settings
 from typed_settings import option
 
 from common.client_settings import ClientSettings
-from common.setting_forms import (
-    count,
-    number,
-    size,
-    timeout,
-    whole_seconds,
-)
+from common.settings import count, number, size, timeout, whole_seconds
 
 
 @typed_settings.settings(frozen=True, kw_only=True)

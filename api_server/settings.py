@@ -8,18 +8,7 @@ from typed_settings import option, secret
 
 from api_server.ci_settings import CiSettings
 from common.logs import LogFormat, LogLevel
-from common.setting_forms import (
-    count,
-    file_of,
-    host,
-    matching,
-    port,
-    size,
-    timeout,
-    token,
-    url,
-    whole_seconds,
-)
+from common.settings import count, file_of, host, matching, port, size, timeout, token, url, whole_seconds
 
 Tier = Literal["free", "premium", "ultimate"]
 UnsupportedParameters = Literal["ignore", "refuse"]

@@ -5,14 +5,7 @@ from typing import ClassVar
 import typed_settings
 from typed_settings import option
 
-from common.setting_forms import (
-    count,
-    network,
-    number,
-    other_than,
-    port,
-    timeout,
-)
+from common.settings import count, network, number, other_than, port, timeout
 
 
 @typed_settings.settings(frozen=True, kw_only=True)

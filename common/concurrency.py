@@ -1,15 +1,57 @@
-"""How much may go on at once: places that are held while work lasts, in all and for each of those who ask."""
+"""How much may go on at once and how often, and how tasks are ended."""
 
 import asyncio
+import contextlib
+import math
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator
 from contextlib import asynccontextmanager
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import attrs
+import cachetools
+
+T = TypeVar("T")
+
+_PATIENCE = 1.0
+
+
+async def end(*tasks: "asyncio.Task[Any]") -> None:
+    """Cancels the tasks, again and again until all have ended; what they return or raise is of no interest.
+
+    One cancellation is not enough: asyncio.wait_for of Python 3.11, which the database driver uses, loses one that
+    comes together with the answer that is waited for.
+    """
+    pending: Iterable[asyncio.Task[Any]] = tasks
+    while pending:
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=_PATIENCE)
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def ended(work: "asyncio.Future[T]") -> T:
+    """The result of `work`. Who is cancelled meanwhile, however often, is so only after its end.
+
+    For a thread, which cannot be cancelled and works on with what the caller would let go of (files, and their
+    numbers), and for what has to be let go of to the end.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    while not work.done():
+        try:
+            await asyncio.wait([work])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    try:
+        if cancelled is None:
+            return work.result()
+        work.exception()
+        raise cancelled
+    finally:
+        del work, cancelled  # an error holds this frame, which must not hold the error
+
 
 P = ParamSpec("P")
-T = TypeVar("T")
 
 
 async def aside(large: bool, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -109,3 +151,81 @@ class ConcurrencyLimiter:
                 self._waiting.remove(waiting)
                 self._hold(waiting.keys)
                 waiting.admitted.set_result(None)
+
+
+class Gate:
+    """Open, until somebody closes it."""
+
+    def __init__(self) -> None:
+        self._open = asyncio.Event()
+        self._open.set()
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._inside = 0
+
+    @contextlib.asynccontextmanager
+    async def passing(self) -> AsyncIterator[None]:
+        """Is inside for the length of the block, which begins when the gate is open."""
+        await self._open.wait()
+        self._inside += 1
+        self._empty.clear()
+        try:
+            yield
+        finally:
+            self._inside -= 1
+            if not self._inside:
+                self._empty.set()
+
+    @contextlib.contextmanager
+    def closed(self) -> Iterator[None]:
+        """Nobody comes in for the length of the block; one block at a time."""
+        self._open.clear()
+        try:
+            yield
+        finally:
+            self._open.set()
+
+    async def empty(self) -> None:
+        """Waits until nobody is inside."""
+        await self._empty.wait()
+
+
+#: Clients of which it is remembered what they have done; of others, the longest unseen, it is forgotten.
+REMEMBERED = 65_536
+
+
+class Rates:
+    """A bucket for each client, which holds `burst` and refills at `rate` a second (generic cell rate algorithm: it is
+    one number). Nothing is limited before `limit` says what.
+    """
+
+    def __init__(self) -> None:
+        self._interval = self._tolerance = 0.0
+        #: When each client's bucket will be full again.
+        self._full_at: cachetools.LRUCache[str, float] = cachetools.LRUCache(REMEMBERED)
+
+    def limit(self, rate: float, burst: int) -> None:
+        """From now on; a rate of 0 limits nothing."""
+        self._interval = 1 / rate if rate else 0.0
+        self._tolerance = self._interval * (max(burst, 1) - 1)
+
+    def forget(self) -> None:
+        """Nobody has done anything yet."""
+        self._full_at.clear()
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is limited."""
+        return self._interval > 0
+
+    def wait(self, client: str, now: float) -> int:
+        """0 where the client may, which counts; otherwise whole seconds until it may, at least one. `now` is seconds
+        that never go back."""
+        if not self._interval:
+            return 0
+        full_at = max(self._full_at.get(client, now), now)
+        early = full_at - now - self._tolerance
+        if early > 1e-9:
+            return max(1, math.ceil(early))
+        self._full_at[client] = full_at + self._interval
+        return 0

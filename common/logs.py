@@ -1,25 +1,33 @@
 """Structured logs on standard error, one event a line, with everything secret taken out.
 
-The line of a request goes a shorter way than others: `access_lines.py`.
+The line of a request is the dearest part of a small request, and most of a file that is served from memory. So it goes
+a shorter way than others (`AccessLines`): it is put together from a beginning that is always the same, and looked
+through for secrets once, as a whole; and all that the event loop has answered in one turn are written behind the
+answers, together.
 """
 
+import asyncio
+import collections
 import datetime
 import functools
 import json
 import logging
 import os
 import re
+import select
 import sys
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TextIO
 
 import attrs
+import cachetools
 import orjson
 import structlog
-from structlog.typing import EventDict, Processor, WrappedLogger
+from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
 #: Lines for programs, or for people; `auto`: for people where they go to a terminal.
 LogFormat = Literal["auto", "console", "json"]
@@ -200,7 +208,7 @@ def configure(
     logging.getLogger("aiohttp.server").addFilter(OwnFaults())
 
 
-def way() -> Way | None:
+def current_way() -> Way | None:
     """What `configure` has set; None before that, and where a test has put something else in its place."""
     is_ours = _ways and structlog.get_config()["processors"] is _ways[0].processors
     return _ways[0] if is_ours else None
@@ -299,3 +307,161 @@ def _redact_value(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_redact_value(item) for item in value]
     return value
+
+
+#: What a field holds.
+FieldValue = str | int | float | None
+
+#: With one of these a text stands in quotes where people read it.
+_ODD = re.compile(r"[ ='\"]")
+#: Nanoseconds since 1970.
+_now = time.time_ns
+#: In the place of the moment, in the beginning of a line.
+_MOMENT_HERE = "\N{REPLACEMENT CHARACTER}"
+
+
+class AccessLines:
+    """Writes a line `request` at INFO for each request, with the fields that it is called with, as the logger `name`
+    would. Secrets are taken out of texts; the names of fields, which are the program's own, are not looked at."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._log = structlog.get_logger(name)
+        self._event = {"timestamp": _MOMENT_HERE, "level": "info", "logger": name, "event": "request"}
+        self._after_moment = orjson.dumps(self._event).decode().partition(_MOMENT_HERE)[2].removesuffix("}")
+        self._second = (0, "")
+        #: When a request was answered, and its fields.
+        self._waiting: collections.deque[tuple[int, Mapping[str, FieldValue]]] = collections.deque()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def __call__(self, fields: Mapping[str, FieldValue]) -> None:
+        """Written at the event loop's next turn; at once where none runs. `fields` are not to be changed."""
+        if current_way() is None:  # a test listens
+            self._log.info("request", **_redacted_fields(fields))
+        elif logging.root.level <= logging.INFO:
+            self._waiting.append((_now(), fields))
+            self._see_to_it()
+
+    def _see_to_it(self) -> None:
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self._write()
+            return
+        if len(self._waiting) == 1 or loop is not self._loop:  # which may have ended before it came to them
+            self._loop = loop
+            loop.call_soon(self._write)
+
+    def _write(self) -> None:
+        way = current_way()
+        if way is not None:
+            for piece in _joined_lines(self._lines(way.console)):
+                way.lines.msg(piece)
+
+    def _lines(self, console: Console | None) -> Iterator[bytes]:
+        while self._waiting:
+            when, fields = self._waiting.popleft()
+            moment = self._moment(when)
+            if console is None:
+                yield f'{{"timestamp":"{moment}Z{self._after_moment}{_fields_as_json(fields)}'.encode()
+            else:
+                yield self._for_people(moment, fields, console).encode(errors="replace")
+
+    def _moment(self, when: int) -> str:
+        """Without the zone."""
+        second, nanoseconds = divmod(when, 1_000_000_000)
+        known, text = self._second
+        if second != known:
+            text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+            self._second = second, text
+        return f"{text}.{nanoseconds // 1000:06}"
+
+    def _for_people(self, moment: str, fields: Mapping[str, FieldValue], console: Console) -> str:
+        style = console.styles
+        head = console.head(self._name, dict(self._event)).replace(_MOMENT_HERE, f"{moment}Z", 1)
+        return head + "".join(
+            f" {style.kv_key}{name}{style.reset}={style.kv_value}{_value_for_people(value)}{style.reset}"
+            for name, value in sorted(_redacted_fields(fields).items())
+        )
+
+
+def _joined_lines(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Lines put together, as many as a pipe takes without those of other processes in between."""
+    together: list[bytes] = []
+    size = 0
+    for line in lines:
+        size += len(line) + 1
+        if together and size > select.PIPE_BUF:
+            yield b"\n".join(together)
+            together, size = [], len(line) + 1
+        together.append(line)
+    if together:
+        yield b"\n".join(together)
+
+
+def _fields_as_json(fields: Mapping[str, FieldValue]) -> str:
+    """What follows the beginning of a line."""
+    try:
+        text = orjson.dumps(fields).decode()
+    except (TypeError, ValueError):  # half a character, or a number of more than 64 bits
+        text = json_bytes(_redacted_fields(fields)).decode()
+    else:
+        if may_hold_secret(text):  # nothing that tells of one looks different in JSON
+            text = json_bytes(_redacted_fields(fields)).decode()
+    return f",{text[1:]}" if fields else "}"
+
+
+def _redacted_fields(fields: Mapping[str, FieldValue]) -> dict[str, FieldValue]:
+    return {name: redact(value) if isinstance(value, str) else value for name, value in fields.items()}
+
+
+def _value_for_people(value: FieldValue) -> str:
+    if isinstance(value, str) and value.isprintable() and _ODD.search(value) is None:
+        return value
+    return repr(value)
+
+
+#: Things of which it is remembered when they were spoken of last.
+_REMEMBERED = 1024
+
+
+@attrs.define
+class _Said:
+    at: float
+    left_out: int = 0
+
+
+class ThrottledLog:
+    """Writes to `log`, at most one line about one thing in `seconds`; the next says how many were left out.
+
+    `clock` gives seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        log: FilteringBoundLogger,
+        seconds: float = 1.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._log = log
+        self._seconds = seconds
+        self._clock = clock
+        self._said: cachetools.LRUCache[Hashable, _Said] = cachetools.LRUCache(_REMEMBERED)
+
+    def warning(self, event: str, about: Hashable = None, **fields: Any) -> None:
+        """Something that we depend on does not work."""
+        self._write(self._log.warning, event, about, fields)
+
+    def error(self, event: str, about: Hashable = None, **fields: Any) -> None:
+        """Something of ours does not work; `exc_info=True` adds the traceback."""
+        self._write(self._log.error, event, about, fields)
+
+    def _write(self, write: Callable[..., Any], event: str, about: Hashable, fields: dict[str, Any]) -> None:
+        now, said = self._clock(), self._said.get((event, about))
+        if said is not None and now - said.at < self._seconds:
+            said.left_out += 1
+            return
+        if said is not None and said.left_out:
+            fields["left_out"] = said.left_out
+        self._said[event, about] = _Said(now)
+        write(event, **fields)

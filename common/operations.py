@@ -14,26 +14,12 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from common import workers
 from common.client_address import NEAR, client_of, is_in, networks
 from common.client_settings import ClientSettings
+from common.lifecycle import SHUTDOWN, Check, Degraded, Failed
 from common.loop_watch import LOOP_WATCH, LoopWatch
-from common.shutdown import SHUTDOWN
-from common.workers import figures
-from common.workers.figures import Figures
-from common.workers.line import line
-
-#: A check returns None, or what operators want to know of a part that works; it raises otherwise.
-Check = Callable[[], Awaitable[str | None]]
-
-
-class Degraded(Exception):
-    """Raised by a check whose part works worse than it should, so that the process still serves: one sentence that
-    operators read in `/-/readiness`. Nothing secret belongs into it."""
-
-
-class Failed(Exception):
-    """Raised by a check whose part does not work: one sentence that operators read in `/-/readiness`."""
-
+from common.workers import Figures, supervisor_line
 
 LIVENESS = "/-/liveness"
 #: The routes that are asked again and again.
@@ -88,8 +74,8 @@ def setup(
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     app[LOOP_WATCH] = LoopWatch(registry)
-    all_summed = figures.SUMMED.union(summed)
-    app[COUNTED] = lambda: figures.taken(registry.collect(), all_summed)
+    all_summed = workers.SUMMED.union(summed)
+    app[COUNTED] = lambda: workers.addable_figures(registry.collect(), all_summed)
     ready = web.get("/-/readiness", _for_operators(settings, readiness))
     counted = web.get("/-/metrics", _for_operators(settings, metrics))
     app[_ROUTES] = (ready, counted)
@@ -100,13 +86,13 @@ def setup(
 
 async def _metrics(registry: CollectorRegistry, summed: Collection[str]) -> bytes:
     """Of this process, or of all workers. Raises TimeoutError."""
-    supervisor = line()
+    supervisor = supervisor_line()
     if supervisor is None:
         return await asyncio.to_thread(generate_latest, registry)
     own = await asyncio.to_thread(lambda: list(registry.collect()))
-    mine = figures.taken(own, summed)
+    mine = workers.addable_figures(own, summed)
     others = await supervisor.others(mine)
-    return await asyncio.to_thread(lambda: generate_latest(_Added(own, figures.added([mine, *others]))))
+    return await asyncio.to_thread(lambda: generate_latest(_Added(own, workers.sum_figures([mine, *others]))))
 
 
 class _Added(Collector):

@@ -1,5 +1,5 @@
 """Prints docs/compatibility.md, out of the routes, what docs/compatibility.toml says of each, and the list of CI
-keywords in api_server/ci/config/reference.py; and what became of public clients' tests:
+keywords in api_server/ci/config/keywords.py; and what became of public clients' tests:
 
 python -m scripts.compatibility >docs/compatibility.md
 """
@@ -14,13 +14,13 @@ from typing import Any
 import attrs
 
 from api_server.api import ROUTES
-from api_server.ci.config.reference import reference
+from api_server.ci.config.keywords import reference
 from api_server.namespaces.projects.access import ProjectAccess
 from api_server.web.access import Place, Role
 from api_server.web.params import public_name
 from api_server.web.routes import Route
 from common.mistakes import Mistake
-from scripts.clients import expected
+from scripts.clients import outcomes
 
 _CHECKOUT = Path(__file__).resolve().parents[1]
 WRITTEN = _CHECKOUT / "docs/compatibility.toml"
@@ -39,7 +39,7 @@ _OPENED = {None: "who sees it", "repository": "who reads the repository", "build
 HEAD = """# Beside GitLab
 
 Made by `python -m scripts.compatibility` out of the routes and of `docs/compatibility.toml`, which says of each what is
-different for those who know GitLab 17, and of the list of CI keywords in `api_server/ci/config/reference.py`;
+different for those who know GitLab 17, and of the list of CI keywords in `api_server/ci/config/keywords.py`;
 `tests/scripts/test_compatibility.py` holds it to that.
 
 Of all endpoints:
@@ -147,7 +147,7 @@ def document() -> str:
         _table("What", "For example", rows=rows),
         "## Tests of public clients",
         _CLIENTS,
-        expected.section(SUITES),
+        outcomes.section(SUITES),
     ]
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 

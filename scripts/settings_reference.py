@@ -11,7 +11,7 @@ import attrs
 
 from api_server.settings import Settings as ApiSettings
 from common.client_settings import ClientSettings
-from common.setting_forms import has_to_be
+from common.settings import has_to_be
 from storage_edge.settings import Settings as EdgeSettings
 
 HEAD = """# Settings

@@ -10,16 +10,20 @@ import uvloop
 from aiohttp import web
 
 from common import logs
-from common.background import BACKGROUND
-from common.collecting import freeze_start
-from common.loop_watch import LOOP_WATCH
-from common.mistakes import Mistake, usable_folder, writable
-from common.object_stores import check_object_store, require_obstore
-from common.reloading import Reload, ignore_hangups, reader, reloading
+from common.lifecycle import (
+    BACKGROUND,
+    LAST_SECONDS,
+    Reload,
+    end_for_certain,
+    ignore_hangups,
+    reader,
+    reloading,
+)
+from common.loop_watch import LOOP_WATCH, freeze_start
+from common.mistakes import Mistake, check_object_store, require_obstore, usable_folder, writable
 from common.serving import allow_files, bound, stopping
 from common.settings import command
-from common.shutdown import LAST_SECONDS, end_for_certain
-from common.workers.place import place
+from common.workers import worker_address
 from storage_edge.app import create_app
 from storage_edge.cache.origin_tls import origin_context
 from storage_edge.client.handlers import CONNECTIONS
@@ -37,7 +41,7 @@ def run(settings: Settings) -> None:
     """Runs until SIGTERM or SIGINT. Raises `Mistake` where it cannot work."""
     with writable("The log"):
         logs.configure(settings.log_format, settings.log_level, file=settings.log_file)
-    if settings.workers > 1 and place() is None:
+    if settings.workers > 1 and worker_address() is None:
         _become_supervisor(settings)
     ignore_hangups()
     certificate = Certificate(settings)
@@ -54,14 +58,14 @@ def _become_supervisor(settings: Settings) -> NoReturn:
     for name in ("reuse_port", "testing"):
         if getattr(settings, name):
             raise Mistake(f"{name} and workers contradict each other")
-    from common.workers.supervising import become_supervisor
+    from common.serving import become_supervisor
 
     become_supervisor(settings)
 
 
 async def _serve(app: web.Application, settings: Settings, certificate: Certificate) -> None:
     serve = served(app, settings, certificate.context)
-    if worker := place():
+    if worker := worker_address():
         where = attrs.evolve(serve.endpoint, descriptor=worker.public, late=worker.late)
         serve = attrs.evolve(serve, endpoint=where)
     read = reader(Settings, section=SECTION, env_prefix=PREFIX)

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from common import operations
-from common.background import BACKGROUND, BackgroundTasks, Work
-from common.rates import Rates
-from common.shutdown import SHUTDOWN, Shutdown
+from common.concurrency import Rates
+from common.lifecycle import BACKGROUND, SHUTDOWN, BackgroundTasks, Check, Shutdown, Work
 from storage_edge.cache.cache import Cache
 from storage_edge.cache.origin import Origin
 from storage_edge.client import controls, handlers, operators, watched
@@ -100,7 +99,7 @@ def _let_be_steered(app: web.Application, clock: Callable[[], float]) -> None:
         controls.setup(app, clock)
 
 
-def _checks(app: web.Application) -> dict[str, operations.Check]:
+def _checks(app: web.Application) -> dict[str, Check]:
     """Readiness of the parts that there will be when the application has started."""
 
     async def origin_answers() -> None:

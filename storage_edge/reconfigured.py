@@ -3,7 +3,7 @@
 from aiohttp import web
 
 from common.client_address import networks
-from common.reloading import Change
+from common.lifecycle import Change
 from storage_edge.cache.origin_tls import origin_context
 from storage_edge.client import handlers, operators
 from storage_edge.settings import Settings

@@ -9,19 +9,7 @@ from yarl import URL
 
 from common.client_settings import ClientSettings
 from common.logs import LogFormat, LogLevel
-from common.setting_forms import (
-    count,
-    file_of,
-    host,
-    matching,
-    needs,
-    number,
-    port,
-    size,
-    timeout,
-    token,
-    url,
-)
+from common.settings import count, file_of, host, matching, needs, number, port, size, timeout, token, url
 from common.static_paths import EXTERNAL_STORAGE_TOKEN_HEADER, STATIC_OBJECT_TOKEN_HEADER
 
 OriginFlavour = Literal["service", "gitlab"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from api_server.ci.config import durations, expressions, names, patterns, variables
+from api_server.ci.config import checks, patterns, predefined, rules, variables
 from api_server.ci.config.errors import Budget, ConfigError
 from api_server.ci.config.yaml_text import load
 from api_server.ci.jobs.logs import masking
@@ -19,7 +19,7 @@ from api_server.pages import named
 from api_server.pages.ci import log_text
 from api_server.web import request_data
 from api_server.web.errors import ApiError
-from common import conditions, http_dates, logs, ranges, static_paths
+from common import http_fields, logs, static_paths
 from common.client_address import networks, way_of
 from storage_edge.rules import fields, selection, targeted
 
@@ -51,9 +51,9 @@ PARSERS: list[tuple[str, Callable[[str], Any], Callable[[int], str]]] = [
         lambda text: selection.normalised("accept-encoding", text),
         lambda n: " \t" * (n // 2) + "x",
     ),
-    ("entity tags", lambda text: conditions.has_tag([text], '"x"'), lambda n: '"a' * (n // 2)),
-    ("Range", lambda text: ranges.wanted(text, 100), lambda n: "bytes=" + "1" * n),
-    ("dates", lambda text: http_dates.parse(text, 0.0), lambda n: "Sun," + " " * n),
+    ("entity tags", lambda text: http_fields.has_tag([text], '"x"'), lambda n: '"a' * (n // 2)),
+    ("Range", lambda text: http_fields.requested_ranges(text, 100), lambda n: "bytes=" + "1" * n),
+    ("dates", lambda text: http_fields.parse_date(text, 0.0), lambda n: "Sun," + " " * n),
     ("logs of colours", _rendered, lambda n: "a\x1b[31m" * (n // 6)),
     ("logs of half sequences", _rendered, lambda n: "\x1b[;" * (n // 3)),
     ("logs of half titles", _rendered, lambda n: "\x1b]" * (n // 2)),
@@ -97,8 +97,8 @@ PARSERS: list[tuple[str, Callable[[str], Any], Callable[[int], str]]] = [
         lambda n: "".join(f"%TAG !{number}! x\r" for number in range(n // 2)) + "---\ra: 1",
     ),
     ("nested YAML", lambda text: load(text, Budget()), lambda n: "a: " + "[" * n),
-    ("durations", durations.parse, lambda n: "1d" + "," * n + "!"),
-    ("conditions of rules", expressions.parse, lambda n: "$a =~ /" + "a" * (n // 2)),
+    ("durations", checks.parse_duration, lambda n: "1d" + "," * n + "!"),
+    ("conditions of rules", rules.parse_condition, lambda n: "$a =~ /" + "a" * (n // 2)),
     ("regular expressions", patterns.parse_delimited, lambda n: "/" + r"\pL" * (n // 3) + "/"),
     ("path patterns", patterns.compile_glob, lambda n: "**/" * (n // 3)),
     ("path patterns of braces", patterns.compile_glob, lambda n: "{a}" * (n // 3)),
@@ -106,7 +106,7 @@ PARSERS: list[tuple[str, Callable[[str], Any], Callable[[int], str]]] = [
     ("refs of `only`", patterns.check_ref, lambda n: "/" + "/@" * (n // 2)),
     ("numbers of jobs", reading.suite_name, lambda n: " 1 1" * (n // 4) + "x"),
     ("lists of jobs", reading.suite_name, lambda n: ": [" * (n // 3)),
-    ("environment names", names.environment_slug, lambda n: "-" * n + "a"),
+    ("environment names", predefined.environment_slug, lambda n: "-" * n + "a"),
     ("variables", lambda text: variables.expand(text, {}), lambda n: "${" * (n // 2)),
 ]
 

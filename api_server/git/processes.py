@@ -16,7 +16,7 @@ from api_server.git.errors import GitTimeoutError, OutputTooLargeError, git_erro
 from api_server.git.isolation import environment
 from api_server.git.priority import LONG_SECONDS, give_way, turn
 from api_server.git.spawning import Process, spawn
-from common.ending import end, ended
+from common.concurrency import end, ended
 from common.logs import redact
 
 CHUNK_BYTES = 128 * 1024

@@ -28,8 +28,8 @@ from api_server.git.received_push import (
 )
 from api_server.git.ref_locks import make_way
 from api_server.git.smart_http import DEFAULTS, HOOKS, WRITING, Bounds, answer
-from common.chunks import rejoined
-from common.ending import end
+from common.concurrency import end
+from common.http_fields import rejoined
 
 #: `async with judge(push, arrived) as verdict:` lasts until git has moved what it moves. `arrived` is the folder of the
 #: push's new objects, if it has brought any.

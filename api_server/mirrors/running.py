@@ -39,7 +39,7 @@ from api_server.state.queue import QUEUE, enqueue
 from api_server.state.secrets import Vault
 from api_server.web.context import DATABASE, VAULT, App
 from api_server.web.errors import invalid
-from common.ending import end
+from common.concurrency import end
 
 #: The queued task that makes one run.
 TASK = "run_remote_mirror"

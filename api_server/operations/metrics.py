@@ -19,7 +19,7 @@ from api_server.operations.figures import FIGURES, Figures
 from api_server.state import driver, store_failures
 from api_server.state.errors import Unavailable
 from api_server.web.context import DATABASE
-from common.throttled_log import ThrottledLog
+from common.logs import ThrottledLog
 
 #: Gauges that are added up where there are several workers; all others tell the same in each.
 SUMMED = frozenset(

@@ -17,8 +17,7 @@ from api_server.state.errors import Unavailable
 from api_server.state.objects import OBJECTS
 from api_server.state.secret_key import UnusableKey, open_vault
 from api_server.web.context import DATABASE, SETTINGS, VAULT
-from common.background import BACKGROUND
-from common.operations import Check, Degraded
+from common.lifecycle import BACKGROUND, Check, Degraded
 
 
 def checks(app: web.Application) -> dict[str, Check]:

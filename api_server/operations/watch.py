@@ -19,8 +19,7 @@ from api_server.state.errors import LockNotAvailable, Unavailable
 from api_server.state.objects import OBJECTS
 from api_server.web.context import DATABASE, SETTINGS
 from api_server.web.request_log import REQUESTS, SLOW_SECONDS
-from common.background import BACKGROUND
-from common.operations import Degraded
+from common.lifecycle import BACKGROUND, Degraded
 
 log = structlog.get_logger(__name__)
 

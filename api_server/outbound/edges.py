@@ -28,8 +28,8 @@ from api_server.settings import Settings
 from api_server.state.database import Database, Transaction
 from api_server.state.errors import LockNotAvailable, Unavailable
 from api_server.state.queue import QUEUE, enqueue
-from common.operations import Degraded
-from common.throttled_log import ThrottledLog
+from common.lifecycle import Degraded
+from common.logs import ThrottledLog
 
 log = ThrottledLog(structlog.get_logger(__name__))
 

@@ -18,7 +18,7 @@ from api_server.web.errors import (
     told_to_come_later,
 )
 from common.concurrency import ShareTaken, TooBusy
-from common.connection import BodyTooSlow
+from common.connections import BodyTooSlow
 
 #: Titles and texts by status; a reason that a rule gives stands in the place of the text.
 _WORDS: Mapping[int, tuple[str, str]] = {

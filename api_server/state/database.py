@@ -18,7 +18,7 @@ from api_server.state.driver import Connection, Result
 from api_server.state.errors import ConnectionLost, NotFound, OutcomeUnknown, Unavailable
 from api_server.state.replicas import Replicas, replicas_at
 from api_server.state.statements import Query, RowT, has_written, instances
-from common.ending import ended
+from common.concurrency import ended
 
 #: Gives the present moment, in UTC; tests move it.
 Clock = Callable[[], datetime.datetime]
@@ -91,6 +91,10 @@ class Executor(abc.ABC):
         """The first column of the first row, or nothing."""
         result = await self._execute(statement, parameters)
         return result.rows[0][0] if result.rows else None
+
+    async def column(self, statement: str, **parameters: Any) -> list[Any]:
+        """The first column of all rows."""
+        return [row[0] for row in (await self._execute(statement, parameters)).rows]
 
     async def run(self, statement: str, **parameters: Any) -> int:
         """How many rows a statement has touched whose rows nobody wants to see."""

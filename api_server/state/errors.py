@@ -1,6 +1,6 @@
 """What the database and the object store raise, whatever driver is below them."""
 
-from common.background import Passing
+from common.lifecycle import Passing
 
 
 class Unavailable(Passing):

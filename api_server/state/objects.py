@@ -19,9 +19,9 @@ from aiohttp import web
 
 from api_server.state.errors import Unavailable
 from api_server.state.store_failures import store_failures
-from common.object_stores import require_obstore
-from common.operations import Degraded
-from common.throttled_log import ThrottledLog
+from common.lifecycle import Degraded
+from common.logs import ThrottledLog
+from common.mistakes import require_obstore
 
 log = ThrottledLog(structlog.get_logger(__name__))
 

@@ -16,7 +16,7 @@ from api_server.state import disk
 from api_server.state.errors import Unavailable
 from api_server.state.objects import LISTED_TOGETHER, Listed, Objects, OpenedObject
 from api_server.state.store_failures import store_failures
-from common.ending import ended
+from common.concurrency import ended
 
 #: Bytes that are read at a time.
 _PIECE = 256 * 1024

@@ -15,8 +15,7 @@ from aiohttp import web
 
 from api_server.state.database import Clock, Transaction, system_clock
 from api_server.state.failures import Failures
-from common.background import BackgroundTasks
-from common.shutdown import Shutdown
+from common.lifecycle import BackgroundTasks, Shutdown
 
 log = structlog.get_logger(__name__)
 #: It names each task at each start, and each run twice.

@@ -18,8 +18,8 @@ from api_server.state.connections import Connections
 from api_server.state.driver import Connection, Result
 from api_server.state.errors import Conflict, ConnectionLost, Unavailable
 from api_server.state.listening import listening_connection
-from common.gate import Gate
-from common.throttled_log import ThrottledLog
+from common.concurrency import Gate
+from common.logs import ThrottledLog
 
 often = ThrottledLog(structlog.get_logger(__name__))
 

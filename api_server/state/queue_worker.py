@@ -18,8 +18,8 @@ from api_server.state.database import Clock
 from api_server.state.errors import Unavailable
 from api_server.state.failures import TASK_FAILURES, Failures, reason_of
 from api_server.state.queue_connector import QueueConnector
-from common.background import Passing
-from common.gate import Gate
+from common.concurrency import Gate
+from common.lifecycle import Passing
 
 log = structlog.get_logger(__name__)
 logging.getLogger("procrastinate.worker.worker").addFilter(

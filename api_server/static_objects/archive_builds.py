@@ -25,8 +25,7 @@ from api_server.state.disk import leaves_free
 from api_server.state.errors import Unavailable
 from api_server.state.queue import QUEUE
 from api_server.web.context import SETTINGS
-from common.concurrency import ConcurrencyLimiter, TooBusy
-from common.ending import ended
+from common.concurrency import ConcurrencyLimiter, TooBusy, ended
 
 log = structlog.get_logger(__name__)
 

@@ -15,7 +15,7 @@ import attrs
 
 from api_server.outbound.checks import UNRESOLVABLE
 from api_server.outbound.destinations import BlockedError, written_url
-from common import http_dates
+from common import http_fields
 
 _SECOND = datetime.timedelta(seconds=1)
 _MINUTE = 60 * _SECOND
@@ -47,7 +47,7 @@ def retry_after(header: str | None, now: datetime.datetime) -> datetime.timedelt
     text = (header or "").strip()
     if text.isascii() and text.isdecimal():
         return min(int(text[:10]) * _SECOND, LONGEST_RETRY_AFTER)
-    moment = http_dates.parse(text, now.timestamp())
+    moment = http_fields.parse_date(text, now.timestamp())
     return None if moment is None else max(0.0, moment - now.timestamp()) * _SECOND
 
 

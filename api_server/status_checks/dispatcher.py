@@ -30,10 +30,8 @@ from api_server.status_checks import delivery_queries, queries, services
 from api_server.status_checks.attempts import TIMEOUT, Message, Outcome, retry_after, send, wait_after
 from api_server.status_checks.delivery_queries import DeliveryResult, Due
 from api_server.web.context import DATABASE, SETTINGS, VAULT
-from common.background import BACKGROUND, BackgroundTasks
-from common.ending import end
-from common.gate import Gate
-from common.shutdown import SHUTDOWN, Shutdown
+from common.concurrency import Gate, end
+from common.lifecycle import BACKGROUND, SHUTDOWN, BackgroundTasks, Shutdown
 
 log = structlog.get_logger(__name__)
 

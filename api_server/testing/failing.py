@@ -20,7 +20,7 @@ from api_server.web.auth import Anonymous, Caller
 from api_server.web.errors import ApiError, BodyRefused
 from api_server.web.reasons import REASONS
 from api_server.web.request_body import pieces
-from common.connection import BodyTooSlow
+from common.connections import BodyTooSlow
 
 _MET = web.RequestKey("failure_met", Failure)
 

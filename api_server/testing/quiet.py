@@ -12,7 +12,7 @@ from api_server.status_checks.dispatcher import DELIVERIES, DISPATCHER
 from api_server.testing.settling import settled
 from api_server.testing.steering import refused
 from api_server.testing.turnstile import TURNSTILE
-from common.background import BACKGROUND
+from common.lifecycle import BACKGROUND
 
 #: Seconds that requests get to come to their end before they are cut off, and that tasks do, for which nobody waits.
 BEFORE_CUT, TASKS_BEFORE_CUT = 0.25, 0.01

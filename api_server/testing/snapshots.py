@@ -26,7 +26,7 @@ from api_server.testing.steering import refused
 from api_server.testing.tables import Tables
 from api_server.testing.trees import Tree
 from api_server.web.context import CLOCK, SETTINGS
-from common.ending import end, ended
+from common.concurrency import end, ended
 from common.mistakes import Mistake
 
 log = structlog.get_logger(__name__)

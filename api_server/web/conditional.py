@@ -9,7 +9,7 @@ from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler
 
 from api_server.web.errors import ApiError
-from common.conditions import CONTENT_FIELDS, has_tag
+from common.http_fields import CONTENT_FIELDS, has_tag
 
 
 @web.middleware

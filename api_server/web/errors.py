@@ -13,8 +13,8 @@ from api_server.state.errors import LockNotAvailable, NotFound, TooLong, Unavail
 from api_server.web.reasons import REASONS, reword
 from api_server.web.throttle import TooOften
 from common.concurrency import ShareTaken, TooBusy
-from common.connection import BodyTooSlow
-from common.throttled_log import ThrottledLog
+from common.connections import BodyTooSlow
+from common.logs import ThrottledLog
 
 log = structlog.get_logger(__name__)
 often = ThrottledLog(log)

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from api_server.state.listening import listening_connection
 from api_server.web.context import DATABASE, SETTINGS
-from common.background import BACKGROUND
+from common.lifecycle import BACKGROUND
 
 CHANNEL = "rights_changed"
 LISTENER = "listening for changed rights"

@@ -4,7 +4,7 @@ import attrs
 from aiohttp import hdrs, web
 
 from api_server.web.reasons import REASONS
-from common import conditions, ranges
+from common import http_fields
 
 
 @attrs.frozen
@@ -26,8 +26,8 @@ class Part:
             hdrs.CONTENT_LENGTH: str(self.end - self.start),
         }
         if self.status == 206:
-            headers[hdrs.CONTENT_RANGE] = ranges.content_range(
-                ranges.Span(self.start, self.end - 1), self.size
+            headers[hdrs.CONTENT_RANGE] = http_fields.content_range(
+                http_fields.Span(self.start, self.end - 1), self.size
             )
         return headers
 
@@ -36,11 +36,11 @@ def wanted_part(request: web.Request, size: int, etag: str | None = None) -> Par
     """What of `size` bytes to send: the whole, too, where several parts are asked for or `If-Range` names another
     `etag` (the quoted, strong tag). Raises 416 where the range begins behind the end."""
     whole = Part(0, size, size)
-    if request.method != "GET" or not conditions.range_applies(request.headers.get(hdrs.IF_RANGE), etag):
+    if request.method != "GET" or not http_fields.range_applies(request.headers.get(hdrs.IF_RANGE), etag):
         return whole
     try:
-        spans = ranges.wanted(request.headers.get(hdrs.RANGE), size)
-    except ranges.UnsatisfiableError:
-        headers = {hdrs.CONTENT_RANGE: ranges.content_range(None, size)}
+        spans = http_fields.requested_ranges(request.headers.get(hdrs.RANGE), size)
+    except http_fields.UnsatisfiableError:
+        headers = {hdrs.CONTENT_RANGE: http_fields.content_range(None, size)}
         raise web.HTTPRequestRangeNotSatisfiable(text=f"416: {REASONS[416]}", headers=headers) from None
     return Part(spans[0].first, spans[0].last + 1, size) if spans and len(spans) == 1 else whole

@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable
 
 from cachetools import TTLCache
 
-from common.workers.windows import shared_windows
+from common.workers import shared_windows
 
 WINDOW = 60.0
 

@@ -13,7 +13,7 @@ from aiohttp.typedefs import Handler
 
 from api_server.web.errors import BodyRefused
 from common.client_address import one_client
-from common.connection import ask_for_body
+from common.connections import ask_for_body
 
 #: The `wbits` of zlib by Content-Encoding (RFC 9110 section 8.4.1).
 _CODINGS = {"gzip": 31, "x-gzip": 31, "deflate": 15}

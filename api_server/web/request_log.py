@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from api_server.web.routes import CALLER
 from common import logs, operations
-from common.access_lines import AccessLines, Value
+from common.logs import AccessLines, FieldValue
 from common.measures import Durations
 
 _SENT_ID = re.compile(r"[\w.-]{8,64}", re.ASCII)
@@ -74,7 +74,7 @@ def _labels(request: web.Request, status: int) -> tuple[str, str, str]:
 def _tell(request: web.Request, request_id: str, status: int, took: float) -> None:
     """Who asked stands in the line, and with whose rights where these are another user's (`Sudo`); nothing where no
     route needed it."""
-    fields: dict[str, Value] = {
+    fields: dict[str, FieldValue] = {
         "method": request.method,
         "path": request.path_qs,
         "status": status,

@@ -9,7 +9,7 @@ from api_server.state.objects import Objects
 from api_server.web.conditional import matches, not_modified
 from api_server.web.ranges import wanted_part
 from api_server.web.sending import send_part
-from common.chunks import rejoined
+from common.http_fields import rejoined
 
 #: Others made these bytes: nothing in them may run in a browser.
 SAFETY = {

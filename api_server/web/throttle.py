@@ -9,7 +9,7 @@ import attrs
 from aiohttp import web
 from cachetools import LRUCache
 
-from common.workers.windows import shared_windows
+from common.workers import shared_windows
 
 #: What holds where it is only switched on, as in GitLab.
 REQUESTS = 7_200

@@ -41,7 +41,7 @@ def show(instance: Instance, *, changed: bool) -> None:
 def _rows(
     process: str, sources: "Sources[Any]", settings: Any, ours: frozenset[str]
 ) -> Iterator[dict[str, Any]]:
-    from common.setting_forms import secret_in
+    from common.settings import secret_in
 
     _, labels = sources.given()
     files = {secret_in(field): field.name for field in sources.fields.values() if secret_in(field)}

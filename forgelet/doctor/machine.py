@@ -20,8 +20,7 @@ from api_server.git.version import OLDEST as OLDEST_GIT
 from api_server.git.version import check_git
 from api_server.state import secret_key
 from common.mistakes import Mistake
-from common.setting_forms import secret_in
-from common.settings import SETTINGS_FILE_VARIABLE
+from common.settings import SETTINGS_FILE_VARIABLE, secret_in
 from forgelet.doctor.findings import Finding, failed, of_mistake, ok, warning
 from forgelet.doctor.patient import Patient, in_thread
 

@@ -13,8 +13,7 @@ from api_server.outbound.mail.delivery import SmtpServer, open_outbox
 from api_server.state import secret_key
 from api_server.state.errors import Unavailable
 from api_server.state.objects import Objects, open_objects
-from common.mistakes import Mistake
-from common.object_stores import check_object_store, require_obstore
+from common.mistakes import Mistake, check_object_store, require_obstore
 from forgelet.doctor.findings import Finding, failed, of_mistake, ok
 from forgelet.doctor.patient import REQUEST_SECONDS, Patient, in_thread
 

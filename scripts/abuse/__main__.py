@@ -6,13 +6,12 @@ from collections.abc import Mapping
 
 import click
 
-from scripts.abuse import growing
+from scripts.abuse import scenario
 from scripts.abuse.attacks import ATTACKS
-from scripts.abuse.course import felt_in_quiet, made
-from scripts.abuse.ground import prepared
+from scripts.abuse.environment import running_environment
 from scripts.abuse.inputs import INPUTS
-from scripts.abuse.report import HEADING
 from scripts.abuse.repositories import Sizes
+from scripts.abuse.scenario import ATTACK_HEADING, measure_quiet, run_attack
 
 
 @click.command()
@@ -41,10 +40,10 @@ def abuse(attacks: tuple[str, ...], seconds: int, *, compares: bool) -> None:
 def _grow(names: tuple[str, ...]) -> bool:
     """Whether an aim was missed."""
     growths = []
-    with prepared(click.echo, Sizes(large=2**20)) as ground:
-        click.echo(f"\n{growing.HEADING}")
+    with running_environment(click.echo, Sizes(large=2**20)) as ground:
+        click.echo(f"\n{scenario.INPUT_HEADING}")
         for name in names or INPUTS:
-            growth = growing.grown(name, ground)
+            growth = scenario.measure_growth(name, ground)
             click.echo(growth)
             growths.append(growth)
     longest = max(growths, key=lambda growth: growth.step)
@@ -54,15 +53,16 @@ def _grow(names: tuple[str, ...]) -> bool:
 
 def _attack(attacks: tuple[str, ...], seconds: int) -> bool:
     """Whether an aim was missed."""
-    with prepared(click.echo, Sizes()) as ground:
-        quiet = felt_in_quiet(ground, seconds)
+    with running_environment(click.echo, Sizes()) as ground:
+        quiet = measure_quiet(ground, seconds)
         before = ground.held()
         click.echo(
-            f"\nQuiet: {quiet.percentile_99 * 1000:.0f} ms for 99 % of {len(quiet.seconds)} answers.\n\n{HEADING}"
+            f"\nQuiet: {quiet.percentile_99 * 1000:.0f} ms for 99 % of {len(quiet.seconds)} answers.\n"
         )
+        click.echo(ATTACK_HEADING)
         outcomes = []
         for name in attacks or ATTACKS:
-            outcomes.append(made(name, ground, seconds, quiet, before))
+            outcomes.append(run_attack(name, ground, seconds, quiet, before))
             click.echo(outcomes[-1])
     longest = max(outcomes, key=lambda outcome: outcome.step)
     click.echo(f"\nLongest step of an event loop: {longest.step * 1000:.0f} ms in {longest.name}.")

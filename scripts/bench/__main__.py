@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from scripts.bench import registry
-from scripts.bench.harness import measuring, report, runs
-from scripts.bench.harness.runs import FULL, TINY, Bench, Run, Size, with_rounds
+from scripts.bench import measuring, report, runs
+from scripts.bench.rows import ALL_ROWS, GROUPS
+from scripts.bench.runs import FULL, TINY, Bench, Run, Size, with_rounds
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -44,20 +44,20 @@ def bench(
     chosen = _chosen(names)
     if listed:
         for name in chosen:
-            title, row = registry.all_rows()[name]
-            click.echo(report.described(title, row))
+            title, row = ALL_ROWS[name]
+            click.echo(report.row_description(title, row))
         return
     try:
-        old = runs.read(compare) if compare else None
+        old = runs.read_run(compare) if compare else None
         size = TINY if tiny else with_rounds(FULL, rounds)
-        run = runs.read(kept) if kept else _measured(chosen, size)
+        run = runs.read_run(kept) if kept else _measured(chosen, size)
         if kept:
             run = _only(run, chosen) if names else run
-            click.echo(report.text(run))
+            click.echo(report.run_text(run))
         if keep:
-            runs.write(run, keep)
+            runs.write_run(run, keep)
         if writes_page:
-            report.write(run)
+            report.write_page(run)
     except ValueError as problem:
         raise click.ClickException(str(problem)) from None
     if old is not None:
@@ -65,27 +65,22 @@ def bench(
 
 
 def _chosen(names: tuple[str, ...]) -> list[str]:
-    rows = registry.all_rows()
-    groups = {
-        module: [name for name, (of, _) in rows.items() if of == title]
-        for module, title in registry.GROUPS.items()
-    }
-    unknown = [name for name in names if name not in rows and name not in groups]
+    groups = {group: [row.name for row in rows] for group, (_, rows) in GROUPS.items()}
+    unknown = [name for name in names if name not in ALL_ROWS and name not in groups]
     if unknown:
         raise click.ClickException(f"There is no row {', '.join(unknown)}; --list says which there are.")
     wanted = {row for name in names for row in groups.get(name, [name])}
-    return [name for name in rows if not names or name in wanted]
+    return [name for name in ALL_ROWS if not names or name in wanted]
 
 
 def _measured(names: list[str], size: Size) -> Run:
     found = []
-    described = measuring.described()
-    rows = registry.all_rows()
+    described = measuring.describe_machine()
     with Bench(size) as running:
         for name in names:
-            title, row = rows[name]
-            found.append(runs.measured(row, title, running))
-            click.echo(report.line(found[-1]))
+            title, row = ALL_ROWS[name]
+            found.append(runs.measure_row(row, title, running))
+            click.echo(report.row_text(found[-1]))
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     return Run(today, described, size.rounds, found)
 

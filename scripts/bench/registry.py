@@ -2,7 +2,7 @@
 
 import importlib
 
-from scripts.bench.harness.runs import Row
+from scripts.bench.runs import Row
 
 #: Modules of `rows/`, in the order in which the table shows them, with their titles.
 GROUPS = {

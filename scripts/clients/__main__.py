@@ -9,7 +9,8 @@ import click
 
 from common.mistakes import Command, Mistake
 from forgelet.testing import starting
-from scripts.clients import expected, report
+from scripts.clients import outcomes as expected
+from scripts.clients import outcomes as report
 from scripts.clients.suites import SUITES
 
 

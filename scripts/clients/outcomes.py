@@ -1,8 +1,10 @@
-"""What became of the tests of a suite, read from what its test runner reports."""
+"""The outcome of a suite's tests, read from what its test runner reports, and compared with what was written down."""
 
 import json
 import re
-from collections.abc import Iterator
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 from xml.etree import ElementTree
@@ -132,3 +134,123 @@ def from_playbook(printed: str, said: str, *, changes_nothing: bool) -> list[Out
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())[:200]
+
+
+FOLDER = Path(__file__).with_name("expected")
+
+
+@attrs.frozen
+class Reason:
+    """Why tests fail. Where `may_pass`, they do so by chance only."""
+
+    why: str
+    tests: list[str]
+    may_pass: bool = False
+
+
+@attrs.frozen
+class Expected:
+    """`client` has its version; `passed` and `skipped` are numbers of tests by file. Of a program of ours, `calls` are
+    those that work, by their area."""
+
+    client: str
+    tests: str
+    passed: dict[str, int]
+    skipped: dict[str, int]
+    reasons: list[Reason]
+    calls: dict[str, list[str]] = attrs.field(factory=dict)
+
+    @property
+    def failing(self) -> dict[str, Reason]:
+        """By name of the test."""
+        return {test: reason for reason in self.reasons for test in reason.tests}
+
+
+def read(suite: str) -> Expected:
+    with (FOLDER / f"{suite}.toml").open("rb") as file:
+        said: dict[str, Any] = tomllib.load(file)
+    reasons = [Reason(**one) for one in said.pop("failing", [])]
+    passed = {area: len(calls) for area, calls in said.get("calls", {}).items()}
+    return Expected(**{"passed": passed, "skipped": {}} | said, reasons=reasons)
+
+
+def section(suites: Iterable[str]) -> str:
+    """The part of docs/compatibility.md about `suites`."""
+    return "\n\n".join(part for suite in suites for part in _parts(read(suite)))
+
+
+def _parts(written: Expected) -> list[str]:
+    failed = [test.partition("::")[0] for test in written.failing]
+    files = sorted({*written.passed, *written.skipped, *failed})
+    rows = [
+        f"| {file} | {written.passed.get(file, 0)} | {failed.count(file)} | {written.skipped.get(file, 0)} |"
+        for file in files
+    ]
+    passed, skipped = sum(written.passed.values()), sum(written.skipped.values())
+    rows.append(f"| all | {passed} | {len(failed)} | {skipped} |")
+    reasons = sorted(written.reasons, key=lambda reason: -len(reason.tests))
+    file, what = ("Area", "calls") if written.calls else ("File", "tests")
+    parts = [
+        f"### {written.client}",
+        written.tests,
+        "\n".join([f"| {file} | Passed | Failed | Skipped |", "|---|---|---|---|", *rows]),
+    ]
+    if reasons:
+        table = [f"| {reason.why} | {len(reason.tests)} |" for reason in reasons]
+        parts.append("\n".join([f"| Why {what} fail | How many |", "|---|---|", *table]))
+    return parts
+
+
+_RESULTS: tuple[Result, ...] = ("passed", "failed", "skipped")
+
+
+def table(outcomes: Sequence[Outcome]) -> str:
+    """How many tests of each file passed, failed, and were skipped."""
+    counts = Counter((outcome.file, outcome.result) for outcome in outcomes)
+    files = sorted({outcome.file for outcome in outcomes})
+    width = max((len(file) for file in files), default=4)
+    lines = [f"{'file':<{width}}" + "".join(f"{result:>9}" for result in _RESULTS)]
+    lines += [
+        f"{file:<{width}}" + "".join(f"{counts[file, result]:>9}" for result in _RESULTS) for file in files
+    ]
+    totals = Counter(outcome.result for outcome in outcomes)
+    return "\n".join([*lines, f"{'all':<{width}}" + "".join(f"{totals[result]:>9}" for result in _RESULTS)])
+
+
+def changes(outcomes: Sequence[Outcome], written: Expected) -> list[str]:
+    """A line for each test that fails and is not known to, or is known to and does not, and for each file of which
+    more or fewer tests pass or are skipped than was written down; of a program of ours, for each call that is new or
+    gone."""
+    others = _changed_calls if written.calls else _changed_files
+    return [*_changed_tests(outcomes, written), *others(outcomes, written)]
+
+
+def _changed_tests(outcomes: Sequence[Outcome], written: Expected) -> Iterator[str]:
+    failing = written.failing
+    results = {outcome.name: outcome for outcome in outcomes}
+    for name, outcome in results.items():
+        if outcome.result == "failed" and name not in failing:
+            yield f"FAILS: {name}: {outcome.message}"
+    for name, reason in failing.items():
+        if name not in results:
+            yield f"GONE: {name}"
+        elif results[name].result != "failed" and not reason.may_pass:
+            yield f"{results[name].result.upper()}, though {reason.why}: {name}"
+
+
+def _changed_files(outcomes: Sequence[Outcome], written: Expected) -> Iterator[str]:
+    known = written.failing
+    now = Counter((one.file, one.result) for one in outcomes if one.name not in known)
+    numbers: dict[Result, dict[str, int]] = {"passed": written.passed, "skipped": written.skipped}
+    for result, then in numbers.items():
+        for file in sorted({file for file, kind in now if kind == result} | set(then)):
+            if now[file, result] != then.get(file, 0):
+                yield f"{file}: {now[file, result]} {result}, not {then.get(file, 0)}"
+
+
+def _changed_calls(outcomes: Sequence[Outcome], written: Expected) -> Iterator[str]:
+    made = {outcome.name: outcome.result for outcome in outcomes}
+    calls = [f"{area}::{call}" for area, calls in written.calls.items() for call in calls]
+    yield from (f"GONE: {call}" for call in calls if call not in made)
+    known = {*calls, *written.failing}
+    yield from (f"NEW: {name}" for name, result in made.items() if result == "passed" and name not in known)

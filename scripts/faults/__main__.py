@@ -12,13 +12,12 @@ from random import Random
 import attrs
 import click
 
-from scripts.faults import scenario, soak
-from scripts.faults.environment import Ground, prepared
+from scripts.faults import scenario
+from scripts.faults.environment import Environment, running_environment
 from scripts.faults.faults import FAULTS, hindrance
 from scripts.faults.faults import shape as shape_for
-from scripts.faults.machine import ALONE, FLEET, WITH_S3, Shape
-from scripts.faults.report import Report
-from scripts.faults.scenario import Load
+from scripts.faults.scenario import Load, Report
+from scripts.faults.surroundings import ALONE, FLEET, WITH_S3, Shape
 
 #: What is killed again and again, and what has to succeed before the next kill.
 KILLS = ("kill-tree", "kill-edge")
@@ -99,7 +98,7 @@ async def _main(wanted: Wanted) -> bool:
 
 
 async def _on_a_ground(wanted: Wanted, names: list[str], seconds: float, shape: Shape) -> bool:
-    async with prepared(click.echo, shape) as ground:
+    async with running_environment(click.echo, shape) as ground:
         load = Load(ground, leisure=LEISURE if wanted.kills else 1.0)
         await load.prepare()
         try:
@@ -113,20 +112,20 @@ async def _on_a_ground(wanted: Wanted, names: list[str], seconds: float, shape: 
         return report.failed
 
 
-async def _made(wanted: Wanted, ground: Ground, load: Load, names: list[str], seconds: float) -> Report:
+async def _made(wanted: Wanted, ground: Environment, load: Load, names: list[str], seconds: float) -> Report:
     if wanted.soak:
-        await soak.soaked(ground, load, wanted.soak * 60, click.echo)
+        await scenario.soak(ground, load, wanted.soak * 60, click.echo)
         return Report(ground.ledger, [])
     if wanted.kills:
         kills = wanted.random.sample(KILLS * wanted.kills, 2 * wanted.kills)
-        made = await scenario.run(ground, load, kills, wanted.random, click.echo, pulse=QUICK_PULSE)
+        made = await scenario.run_faults(ground, load, kills, wanted.random, click.echo, pulse=QUICK_PULSE)
         return Report(ground.ledger, made)
     for name in list(names):
         if why := hindrance(name, ground):
             click.echo(f"Skipped: {name}: {why}.")
             names.remove(name)
     chosen = _by_chance(names, seconds, wanted.random)
-    return Report(ground.ledger, await scenario.run(ground, load, chosen, wanted.random, click.echo))
+    return Report(ground.ledger, await scenario.run_faults(ground, load, chosen, wanted.random, click.echo))
 
 
 def _by_chance(names: list[str], seconds: float, random: Random) -> Iterator[str]:

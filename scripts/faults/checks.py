@@ -7,10 +7,11 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from scripts.abuse.watching import descendants
-from scripts.faults.environment import OWNER, Ground
-from scripts.faults.load import Worker, repositories
-from scripts.faults.load.repositories import mirror_of
+from scripts.faults import repository_load
+from scripts.faults.client import Worker
+from scripts.faults.environment import OWNER, Environment
+from scripts.faults.repository_load import mirror_of
+from scripts.harness.processes import descendants
 from tests.support.git_client import Git
 
 #: Locks that nobody holds are looked for every minute.
@@ -18,7 +19,7 @@ SETTLE_SECONDS = 75.0
 REPLICA_READS = "forgelet_database_replica_reads_total"
 
 
-async def check(ground: Ground, workers: Sequence[Worker], tell: Callable[[str], None]) -> None:
+async def check(ground: Environment, workers: Sequence[Worker], tell: Callable[[str], None]) -> None:
     """Looks at all invariants; what does not hold is a finding of the ledger. The ledger gets what is there of each
     kind, so that it can tell what is lost and what was done twice."""
     tell("Looking at what is there ...")
@@ -35,9 +36,9 @@ async def check(ground: Ground, workers: Sequence[Worker], tell: Callable[[str],
     await _nothing_is_left(ground)
 
 
-async def _branches_can_be_written(ground: Ground) -> None:
+async def _branches_can_be_written(ground: Environment) -> None:
     """Each branch by one push of all of them; and by a commit through the API, where that is where faults hit."""
-    for project in (repositories.WRITES_PROJECT, repositories.MERGE_PROJECT):
+    for project in (repository_load.WRITES_PROJECT, repository_load.MERGE_PROJECT):
         clone = await mirror_of(ground.folder / "scratch" / f"all-of-{project}", ground.git_url(project))
         lines = (await clone("for-each-ref", "--format=%(refname) %(objectname)", "refs/heads")).splitlines()
         pushed = []
@@ -55,7 +56,7 @@ async def _branches_can_be_written(ground: Ground) -> None:
             await _commit(ground, project, name)
 
 
-async def _commit(ground: Ground, project: str, branch: str) -> None:
+async def _commit(ground: Environment, project: str, branch: str) -> None:
     actions = [{"action": "create", "file_path": f"last/{branch}.txt", "content": branch}]
     commit = {"branch": branch, "commit_message": "last", "actions": actions}
     where = f"/projects/{OWNER}%2F{project}/repository/commits"
@@ -64,7 +65,7 @@ async def _commit(ground: Ground, project: str, branch: str) -> None:
         ground.ledger.find(f"{project}: no commit to {branch} when all is over")
 
 
-async def _audit_is_sound(ground: Ground) -> None:
+async def _audit_is_sound(ground: Environment) -> None:
     command = [sys.executable, "-P", "-m", "forgelet", "audit", "verify"]
     done = await asyncio.to_thread(
         subprocess.run, command, env=ground.api.environment, capture_output=True, text=True, check=False
@@ -73,7 +74,7 @@ async def _audit_is_sound(ground: Ground) -> None:
         ground.ledger.find(f"audit verify: {done.stdout.strip()} {done.stderr.strip()}")
 
 
-async def _replica_is_in_step(ground: Ground) -> None:
+async def _replica_is_in_step(ground: Environment) -> None:
     """Where there is one: it has what the primary has, and the API servers read from it."""
     replication = ground.databases.replication
     if replication.standby is None:
@@ -85,17 +86,17 @@ async def _replica_is_in_step(ground: Ground) -> None:
             ground.ledger.find(f"{api.name}: the replica has answered nothing since it started")
 
 
-async def _answers_by_replica(ground: Ground, url: str) -> bool:
+async def _answers_by_replica(ground: Environment, url: str) -> bool:
     """Whether this API server shows what it reads from the replica."""
     http, headers = ground.owner.http, {"PRIVATE-TOKEN": ground.owner.token}
-    async with http.get(f"{url}/api/v4{repositories.APP}/variables", headers=headers) as shown:
+    async with http.get(f"{url}/api/v4{repository_load.APP}/variables", headers=headers) as shown:
         await shown.read()
     async with http.get(f"{url}/-/metrics") as metrics:
         lines = (await metrics.text()).splitlines()
     return any(line.startswith(REPLICA_READS) and float(line.split()[-1]) > 0 for line in lines)
 
 
-async def _repositories_are_sound(ground: Ground) -> None:
+async def _repositories_are_sound(ground: Environment) -> None:
     for head in sorted(ground.data.part("api").rglob("HEAD")):
         if not (head.parent / "objects").is_dir():
             continue
@@ -104,7 +105,7 @@ async def _repositories_are_sound(ground: Ground) -> None:
             ground.ledger.find(f"git fsck of {head.parent.name}: {ran.output[-300:]}")
 
 
-async def _nothing_is_left(ground: Ground) -> None:
+async def _nothing_is_left(ground: Environment) -> None:
     """Locks that no git holds, processes that no server knows, descriptors of what is no more."""
     deadline = asyncio.get_running_loop().time() + SETTLE_SECONDS
     while left := [*_locks(ground), *_strays(ground), *_held_files(ground)]:
@@ -115,14 +116,14 @@ async def _nothing_is_left(ground: Ground) -> None:
         ground.ledger.find(f"left behind: {what}")
 
 
-def _locks(ground: Ground) -> list[str]:
+def _locks(ground: Environment) -> list[str]:
     folder = ground.data.part("api")
     return sorted(
         f"lock {lock.relative_to(folder)}" for lock in folder.rglob("*.lock") if "objects" not in lock.parts
     )
 
 
-def _held_files(ground: Ground) -> list[str]:
+def _held_files(ground: Environment) -> list[str]:
     """Files that a server holds open though they have gone."""
     found = []
     for kept in (*ground.apis, *ground.edges):
@@ -134,7 +135,7 @@ def _held_files(ground: Ground) -> list[str]:
     return found
 
 
-def _strays(ground: Ground) -> list[str]:
+def _strays(ground: Environment) -> list[str]:
     """Processes that work in the folders of the service, or were started by one that has gone."""
     known = {pid for kept in ground.kept if kept.pid for pid in (kept.pid, *descendants(kept.pid))}
     mark = str(ground.folder).encode()

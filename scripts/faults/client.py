@@ -1,11 +1,11 @@
-"""HTTP as the load speaks it, and the account of every answer: what must not be said during a fault is a finding."""
+"""HTTP as the load speaks it, and the account of every answer: one that may not be given is a finding."""
 
 import asyncio
 import itertools
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection
-from typing import Any, Literal
+from collections.abc import Collection, Mapping
+from typing import Any, Literal, Protocol
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -179,3 +179,28 @@ class Client:
 
 def _named(method: str, url: str) -> str:
     return f"{method} {urlsplit(url).path}"
+
+
+#: After which what a killed server had in hand is done by another.
+TAKEN_SECONDS = 60.0
+#: By kind, how often each identity is there.
+Present = Mapping[str, "Counter[str]"]
+
+
+class Worker(Protocol):
+    @property
+    def rest(self) -> float:
+        """Seconds between two things that it does."""
+
+    @property
+    def pulse(self) -> tuple[str, ...]:
+        """Kinds of which each fault has to be followed by a success."""
+
+    async def prepare(self) -> None:
+        """Before the first fault."""
+
+    async def once(self) -> None:
+        """Does its next thing; never raises for what a fault can do to it."""
+
+    async def present(self) -> Present:
+        """After the last fault, when nobody else works any more."""

@@ -18,10 +18,9 @@ from forgelet.local import cluster_folders
 from forgelet.local.data_directory import DataDirectory
 from forgelet.local.embedded_postgres import DATABASE, ROLE, SUPERUSER, Cluster
 from forgelet.local.processes import Account
-from scripts.faults import machine
-from scripts.faults.machine import Shape
-from scripts.faults.outside import Proxy
-from scripts.faults.processes import Kept, KeptPostgres, KeptProgram, until
+from scripts.faults import surroundings
+from scripts.faults.surroundings import Proxy, Shape
+from scripts.harness.processes import KeptPostgres, KeptProcess, KeptProgram, wait_until
 from tests.support import pgbouncer, standbys
 from tests.support.ports import free_port
 
@@ -45,7 +44,7 @@ class Server:
     folder: Path
     sockets: Path
     password: str
-    kept: Kept
+    kept: KeptProcess
 
     def url(self, database: str = DATABASE, role: str = ROLE) -> str:
         return standbys.url_of(self.sockets, self.password, database, role)
@@ -131,7 +130,7 @@ class Databases:
     settings: Mapping[str, str]
 
     @property
-    def postgres(self) -> Kept:
+    def postgres(self) -> KeptProcess:
         """The primary."""
         return self.replication.primary.kept
 
@@ -141,7 +140,7 @@ class Databases:
         return self.replication.primary.folder
 
     @property
-    def kept(self) -> Sequence[Kept]:
+    def kept(self) -> Sequence[KeptProcess]:
         return [*(one.kept for one in self.replication.servers), *([self.pooler.kept] if self.pooler else [])]
 
     async def fail_over(self) -> None:
@@ -193,7 +192,7 @@ async def running_databases(data: DataDirectory, shape: Shape) -> AsyncIterator[
 
 def _disk(data: DataDirectory, name: str, stack: contextlib.AsyncExitStack) -> Path:
     folder = cluster_folders.made(data.path / name)
-    stack.enter_context(machine.mounted(folder, machine.POSTGRES_SIZE, like=folder))
+    stack.enter_context(surroundings.mounted(folder, surroundings.POSTGRES_SIZE, like=folder))
     return folder
 
 
@@ -203,7 +202,7 @@ async def _primary(data: DataDirectory, stack: contextlib.AsyncExitStack) -> Ser
     thread = stack.enter_context(ThreadPoolExecutor(max_workers=1))
     postgres = KeptPostgres(data.part("logs"), cluster, thread)
     await stack.enter_async_context(postgres)
-    if not await until(lambda: postgres.pid, READY_SECONDS):
+    if not await wait_until(lambda: postgres.pid, READY_SECONDS):
         raise RuntimeError(f"PostgreSQL did not start: {postgres.newest_log().read_text()}")
     _bounded(cluster)
     (sockets,) = parse_qs(urlsplit(cluster.url()).query)["host"]

@@ -14,14 +14,24 @@ import attrs
 
 from forgelet.local.api_client import Api, answers
 from forgelet.local.data_directory import DataDirectory
-from scripts.abuse.ground import CHECKOUT, new_user
-from scripts.faults import machine
+from scripts.abuse.environment import CHECKOUT, new_user
+from scripts.faults import surroundings
 from scripts.faults.client import TIMEOUT, Client, Ledger
 from scripts.faults.databases import Databases, running_databases
-from scripts.faults.machine import ALONE, NAME, NameServer, Shape, name_server
-from scripts.faults.outside import Outside, Proxy, balanced, object_store, running_outside
-from scripts.faults.outside import settings as object_store_settings
-from scripts.faults.processes import Kept, KeptProgram
+from scripts.faults.surroundings import (
+    ALONE,
+    NAME,
+    NameServer,
+    Outside,
+    Proxy,
+    Shape,
+    balanced,
+    name_server,
+    object_store,
+    object_store_settings,
+    running_outside,
+)
+from scripts.harness.processes import KeptProcess, KeptProgram
 from tests.support.ports import free_port
 
 #: After which a job whose runner never came back goes to another; a minute is long to wait for at the end of a run.
@@ -47,7 +57,7 @@ class Ports:
         return f"http://127.0.0.1:{self.balancer}"
 
 
-def of(
+def programs_of(
     data: DataDirectory, shape: Shape, ports: Ports, databases: Databases
 ) -> tuple[list[KeptProgram], list[KeptProgram]]:
     """The servers and the edges, none of which has been started."""
@@ -60,7 +70,7 @@ def of(
         "EDGE_URLS": ",".join(f"http://127.0.0.1:{port}" for port in ports.edges),
         "EDGE_PURGE_TOKEN_FILE": purging,
         "ALLOW_LOCAL_REQUESTS": "true",
-        "DISK_RESERVE": str(machine.RESERVE),
+        "DISK_RESERVE": str(surroundings.RESERVE),
         # The load is one user's, from one address, and nobody's patience is tried.
         **dict.fromkeys(("PIPELINE_RATE_LIMIT", "JOBS_RATE_LIMIT", "RAW_RATE_LIMIT", "VARIABLES_LIMIT"), "0"),
         "RUNNER_POLL_TIMEOUT": "2",
@@ -70,8 +80,8 @@ def of(
         "ORIGIN": ports.url,
         "STORAGE_TOKEN_FILE": data.file_with_secret("edge-storage-token"),
         "PURGE_TOKEN_FILE": purging,
-        "DISK_BYTES": str(machine.EDGE_BYTES),
-        "MEMORY_OBJECT_BYTES": str(machine.EDGE_MEMORY_OBJECT_BYTES),
+        "DISK_BYTES": str(surroundings.EDGE_BYTES),
+        "MEMORY_OBJECT_BYTES": str(surroundings.EDGE_MEMORY_OBJECT_BYTES),
     }
     servers = [
         _program(data, name, "api_server", "API", port, api)
@@ -107,7 +117,7 @@ OWNER = "alice"
 
 
 @attrs.frozen
-class Ground:
+class Environment:
     """What faults break and the load asks. `owner` has all projects; `stranger` at the edge is nobody."""
 
     folder: Path
@@ -149,7 +159,7 @@ class Ground:
         return self.strangers[0]
 
     @property
-    def kept(self) -> tuple[Kept, ...]:
+    def kept(self) -> tuple[KeptProcess, ...]:
         return *self.apis, *self.edges, *self.databases.kept
 
     async def serve(self) -> bool:
@@ -172,7 +182,9 @@ async def _are_ready(urls: Sequence[str]) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def prepared(tell: Callable[[str], None], shape: Shape = ALONE) -> AsyncIterator[Ground]:
+async def running_environment(
+    tell: Callable[[str], None], shape: Shape = ALONE
+) -> AsyncIterator[Environment]:
     """Starts everything, with a user and her token; ends all of it."""
     async with contextlib.AsyncExitStack() as stack:
         data = stack.enter_context(_folders(shape))
@@ -187,7 +199,7 @@ async def prepared(tell: Callable[[str], None], shape: Shape = ALONE) -> AsyncIt
         tell(f"Starting {shape} ...")
         databases = await stack.enter_async_context(running_databases(data, shape))
         ports = Ports.free(shape)
-        apis, edges = of(data, shape, ports, databases)
+        apis, edges = programs_of(data, shape, ports, databases)
         for api in apis:
             if names is not None:
                 api.command = names.command(data.path.parent, api.command)
@@ -198,7 +210,7 @@ async def prepared(tell: Callable[[str], None], shape: Shape = ALONE) -> AsyncIt
         await stack.enter_async_context(Proxy(ports.balancer, balanced(ports.apis)))
         base = f"{ports.url}/api/v4"
         root = Client(http, "api", base, ledger, data.secret("root-token", prefix="flpat-"))
-        ground = Ground(
+        ground = Environment(
             folder=data.path.parent,
             data=data,
             ledger=ledger,
@@ -218,12 +230,12 @@ async def prepared(tell: Callable[[str], None], shape: Shape = ALONE) -> AsyncIt
             urls=[f"http://127.0.0.1:{port}" for port in (*ports.apis, *ports.edges)],
         )
         _started(apis, await ground.serve())
-        token = await asyncio.to_thread(_furnished, Api(ports.url, root.token), ground.stranger.base, data)
+        token = await asyncio.to_thread(_set_up, Api(ports.url, root.token), ground.stranger.base, data)
         _started(edges, await ground.ready())  # which they are once the service knows their token
         yield attrs.evolve(ground, owner=attrs.evolve(root, token=token))
 
 
-def _started(kept: Sequence[Kept], are_ready: bool) -> None:
+def _started(kept: Sequence[KeptProcess], are_ready: bool) -> None:
     if not are_ready:
         said = "\n".join(one.newest_log().read_text()[-3000:] for one in kept)
         raise RuntimeError(f"The service did not start: {said}")
@@ -237,13 +249,13 @@ def _folders(shape: Shape) -> Iterator[DataDirectory]:
         folder.chmod(0o711)  # PostgreSQL may have to run as another account
         data = DataDirectory(folder / "data")
         stack.enter_context(data.opened())
-        stack.enter_context(machine.mounted(data.part("api"), machine.API_SIZE))
+        stack.enter_context(surroundings.mounted(data.part("api"), surroundings.API_SIZE))
         for name in shape.edge_names:
-            stack.enter_context(machine.mounted(data.part(name), machine.EDGE_SIZE))
+            stack.enter_context(surroundings.mounted(data.part(name), surroundings.EDGE_SIZE))
         yield data
 
 
-def _furnished(root: Api, edge_url: str, data: DataDirectory) -> str:
+def _set_up(root: Api, edge_url: str, data: DataDirectory) -> str:
     """Makes the owner and joins the edge; her token."""
     root.put(
         "application/settings",

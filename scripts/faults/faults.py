@@ -9,63 +9,62 @@ from random import Random
 
 import attrs
 
-from scripts.faults import machine
-from scripts.faults.environment import Ground
-from scripts.faults.machine import ALONE, FLEET, NOBODY, WITH_S3, Shape
-from scripts.faults.outside import MISBEHAVIOUR
+from scripts.faults import surroundings
+from scripts.faults.environment import Environment
+from scripts.faults.surroundings import ALONE, FLEET, MISBEHAVIOUR, NOBODY, WITH_S3, Shape
 
 
-async def kill_server(ground: Ground, random: Random) -> None:
+async def kill_server(ground: Environment, random: Random) -> None:
     """kill -9 of an API server; its gits go on for a moment."""
     random.choice(ground.apis).kill()
 
 
-async def kill_tree(ground: Ground, random: Random) -> None:
+async def kill_tree(ground: Environment, random: Random) -> None:
     """kill -9 of an API server and everything below it in one moment."""
     random.choice(ground.apis).kill_tree()
 
 
-async def kill_edge(ground: Ground, random: Random) -> None:
+async def kill_edge(ground: Environment, random: Random) -> None:
     """kill -9 of an edge."""
     random.choice(ground.edges).kill()
 
 
-async def kill_postgres(ground: Ground, _: Random) -> None:
+async def kill_postgres(ground: Environment, _: Random) -> None:
     """kill -9 of the postmaster and all of its backends."""
     ground.databases.postgres.kill_tree()
 
 
-async def stop_postgres(ground: Ground, _: Random) -> None:
+async def stop_postgres(ground: Environment, _: Random) -> None:
     """A fast shutdown, as a package upgrade makes it."""
     ground.databases.postgres.signal(signal.SIGINT)
 
 
-async def crash_postgres(ground: Ground, _: Random) -> None:
+async def crash_postgres(ground: Environment, _: Random) -> None:
     """An immediate shutdown: clients are told, and the next start recovers."""
     ground.databases.postgres.signal(signal.SIGQUIT)
 
 
-async def freeze_postgres(ground: Ground, random: Random) -> None:
+async def freeze_postgres(ground: Environment, random: Random) -> None:
     """Nothing of PostgreSQL runs for some seconds, but its connections stay."""
     ground.databases.postgres.freeze()
     await asyncio.sleep(random.uniform(1, 6))
     ground.databases.postgres.thaw()
 
 
-async def kill_pooler(ground: Ground, _: Random) -> None:
+async def kill_pooler(ground: Environment, _: Random) -> None:
     """kill -9 of PgBouncer."""
     assert ground.databases.pooler is not None
     ground.databases.pooler.kept.kill()
 
 
-async def kill_replica(ground: Ground, _: Random) -> None:
+async def kill_replica(ground: Environment, _: Random) -> None:
     """kill -9 of the standby and all of its processes. Commits wait for it until it has caught up."""
     standby = ground.databases.replication.standby
     assert standby is not None
     standby.kept.kill_tree()
 
 
-async def promote_replica(ground: Ground, _: Random) -> None:
+async def promote_replica(ground: Environment, _: Random) -> None:
     """kill -9 of the primary, which never comes back; the standby takes its place, and gets one of its own."""
     await ground.databases.fail_over()
 
@@ -73,21 +72,21 @@ async def promote_replica(ground: Ground, _: Random) -> None:
 TOP_UP_SECONDS = 0.2
 
 
-def no_small_disk(_: Ground) -> str | None:
-    return None if machine.can_mount() else "needs root, to mount small disks"
+def no_small_disk(_: Environment) -> str | None:
+    return None if surroundings.can_mount() else "needs root, to mount small disks"
 
 
-async def full_postgres(ground: Ground, random: Random) -> None:
+async def full_postgres(ground: Environment, random: Random) -> None:
     """PostgreSQL's disk, its write-ahead log included: it panics and cannot come up before there is room."""
     await _full(ground.databases.folder, random.uniform(1, 6))
 
 
-async def full_data(ground: Ground, random: Random) -> None:
+async def full_data(ground: Environment, random: Random) -> None:
     """The disk of repositories and objects."""
     await _full(ground.data.part("api"), random.uniform(1, 6))
 
 
-async def full_edge(ground: Ground, random: Random) -> None:
+async def full_edge(ground: Environment, random: Random) -> None:
     """An edge's disk: index and bodies. Sometimes it has to start like that."""
     edge, seconds = random.choice(ground.edges), random.uniform(1, 6)
     if random.random() < 0.3:
@@ -98,13 +97,13 @@ async def full_edge(ground: Ground, random: Random) -> None:
 async def _full(folder: Path, seconds: float) -> None:
     """Keeps it full: what is freed meanwhile is taken too."""
     until = time.monotonic() + seconds
-    with machine.full(folder):
+    with surroundings.full(folder):
         while time.monotonic() < until:
             await asyncio.sleep(TOP_UP_SECONDS)
-            await asyncio.to_thread(machine.fill, folder / machine.FILLER)
+            await asyncio.to_thread(surroundings.fill, folder / surroundings.FILLER)
 
 
-async def cut_connections(ground: Ground, random: Random) -> None:
+async def cut_connections(ground: Environment, random: Random) -> None:
     """Each connection ends in the middle of its next statement, new ones too for a while; at last all that there are
     are reset, between statements or in an answer."""
     ground.databases.proxy.cutting = True
@@ -113,26 +112,26 @@ async def cut_connections(ground: Ground, random: Random) -> None:
     ground.databases.proxy.drop()
 
 
-async def slow_database(ground: Ground, random: Random) -> None:
+async def slow_database(ground: Environment, random: Random) -> None:
     """Each piece of a conversation takes its time."""
     ground.databases.proxy.delay = random.uniform(0.02, 0.2)
     await asyncio.sleep(random.uniform(1, 4))
     ground.databases.proxy.delay = 0.0
 
 
-async def bad_receivers(ground: Ground, random: Random) -> None:
+async def bad_receivers(ground: Environment, random: Random) -> None:
     await _misbehave(ground, random, "receiver")
 
 
-async def bad_targets(ground: Ground, random: Random) -> None:
+async def bad_targets(ground: Environment, random: Random) -> None:
     await _misbehave(ground, random, "target")
 
 
-def no_names(ground: Ground) -> str | None:
+def no_names(ground: Environment) -> str | None:
     return None if ground.names else "needs root and unshare, to give the server a name server of its own"
 
 
-async def bad_names(ground: Ground, random: Random) -> None:
+async def bad_names(ground: Environment, random: Random) -> None:
     """The name server is slow, says nothing, fails, or names an address on which nobody listens."""
     assert ground.names is not None
     how = random.choice(
@@ -146,7 +145,7 @@ async def bad_names(ground: Ground, random: Random) -> None:
         setattr(ground.names, name, value)
 
 
-async def _misbehave(ground: Ground, random: Random, part: str) -> None:
+async def _misbehave(ground: Environment, random: Random, part: str) -> None:
     with ground.outside.misbehaving(part, random.choice(sorted(MISBEHAVIOUR))):
         await asyncio.sleep(random.uniform(1, 4))
 
@@ -158,11 +157,11 @@ def library() -> Path | None:
     return next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))), None)
 
 
-def no_clock_of_its_own(_: Ground) -> str | None:
+def no_clock_of_its_own(_: Environment) -> str | None:
     return None if library() else "needs libfaketime (Debian: apt-get install libfaketime)"
 
 
-async def jump_clock(ground: Ground, random: Random) -> None:
+async def jump_clock(ground: Environment, random: Random) -> None:
     """One of them is started anew under a clock that jumps to and fro, and ends where it should be."""
     server = random.choice(ground.apis)
     shift = ground.folder / "clock"
@@ -205,7 +204,7 @@ _FORBIDDEN = (
 )
 
 
-async def slow_store(ground: Ground, random: Random) -> None:
+async def slow_store(ground: Environment, random: Random) -> None:
     """Each piece of a conversation with it takes its time."""
     assert ground.object_store is not None
     ground.object_store.delay = random.uniform(0.1, 1.0)
@@ -213,7 +212,7 @@ async def slow_store(ground: Ground, random: Random) -> None:
     ground.object_store.delay = 0.0
 
 
-async def lost_store(ground: Ground, random: Random) -> None:
+async def lost_store(ground: Environment, random: Random) -> None:
     """Its connections are reset, and new ones end at once."""
     assert ground.object_store is not None
     ground.object_store.refusing = True
@@ -222,7 +221,7 @@ async def lost_store(ground: Ground, random: Random) -> None:
     ground.object_store.refusing = False
 
 
-async def refusing_store(ground: Ground, random: Random) -> None:
+async def refusing_store(ground: Environment, random: Random) -> None:
     """It answers 503 Slow Down, or 403."""
     assert ground.object_store is not None
     ground.object_store.instead = random.choice((_SLOW_DOWN, _FORBIDDEN))
@@ -231,7 +230,7 @@ async def refusing_store(ground: Ground, random: Random) -> None:
     ground.object_store.drop()
 
 
-Inject = Callable[[Ground, Random], Awaitable[None]]
+Inject = Callable[[Environment, Random], Awaitable[None]]
 
 
 @attrs.frozen
@@ -240,7 +239,7 @@ class Fault:
     #: Of the service that it is made on, where the usual one does not do.
     shape: Shape = ALONE
     #: Says why it cannot be made on this ground; None where it can.
-    hindrance: Callable[[Ground], str | None] = lambda _: None
+    hindrance: Callable[[Environment], str | None] = lambda _: None
 
 
 FAULTS: dict[str, Fault] = {
@@ -282,10 +281,10 @@ def shape(name: str) -> Shape:
     return max((FAULTS[part].shape for part in parts(name)), key=[ALONE, WITH_S3, FLEET].index)
 
 
-def hindrance(name: str, ground: Ground) -> str | None:
+def hindrance(name: str, ground: Environment) -> str | None:
     """Why this cannot be made on this ground; None where it can."""
     return next(filter(None, (FAULTS[part].hindrance(ground) for part in parts(name))), None)
 
 
-async def inject(name: str, ground: Ground, random: Random) -> None:
+async def inject(name: str, ground: Environment, random: Random) -> None:
     await asyncio.gather(*(FAULTS[part].inject(ground, random) for part in parts(name)))

@@ -13,7 +13,7 @@ from typing import Any
 import schemathesis
 from schemathesis.core.parameters import ParameterLocation
 
-from scripts.fuzz import judgement, leniency
+from scripts.fuzz import leniency
 
 _told = json.loads(Path(os.environ["FORGELET_FUZZ_WORLD"]).read_text())
 _VALUES: dict[str, Any] = _told["values"]
@@ -83,7 +83,7 @@ def after_call(context: Any, case: Any, response: Any) -> None:
 
 @schemathesis.hook
 def filter_failure(context: Any, failure: Any, case: Any, response: Any) -> bool:
-    return judgement.counts(type(failure).__name__, case, response.status_code, response.content)
+    return leniency.counts(type(failure).__name__, case, response.status_code, response.content)
 
 
 @schemathesis.auth()

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import structlog
 
-from common.ending import end
+from common.concurrency import end
 from storage_edge.cache.origin_response import OriginError, OriginResponse
 from storage_edge.tiers.purges import Purge
 from storage_edge.tiers.stored_responses import StoredResponse

@@ -12,9 +12,8 @@ import aiohttp
 import structlog
 from yarl import URL
 
-from common.concurrency import ConcurrencyLimiter, ShareTaken, TooBusy
-from common.rates import Rates
-from common.throttled_log import ThrottledLog
+from common.concurrency import ConcurrencyLimiter, Rates, ShareTaken, TooBusy
+from common.logs import ThrottledLog
 from storage_edge.cache.origin_health import UNTRUSTED, OriginHealth
 from storage_edge.cache.origin_response import NoAnswer, OriginBusy, OriginError, OriginResponse
 from storage_edge.cache.origin_tls import origin_context

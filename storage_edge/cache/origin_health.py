@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from common.operations import Degraded, Failed
+from common.lifecycle import Degraded, Failed
 from common.static_paths import NO_FILE
 from storage_edge.cache.origin_response import NoAnswer, OriginError
 from storage_edge.settings import Settings

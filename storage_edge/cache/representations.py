@@ -11,7 +11,7 @@ from typing import Final
 
 from multidict import CIMultiDictProxy
 
-from common import conditions
+from common import http_fields
 from storage_edge.cache.answer import FromStore
 from storage_edge.cache.origin_response import OriginResponse
 from storage_edge.metrics import Metrics
@@ -115,9 +115,9 @@ class Representations:
 
 def _wants_plain(request: EdgeRequest, stored: StoredResponse) -> bool:
     tag = stored.headers.get("ETag")
-    if tag is not None and conditions.names_tag(request.has, coding.tag(tag)):
+    if tag is not None and http_fields.names_tag(request.has, coding.tag(tag)):
         return False
-    return request.is_ranged or (tag is not None and conditions.names_tag(request.has, tag))
+    return request.is_ranged or (tag is not None and http_fields.names_tag(request.has, tag))
 
 
 def _as_it_is(answer: FromStore) -> FromStore:

@@ -3,7 +3,7 @@
 from aiohttp import web
 from aiohttp.abc import AbstractAccessLogger
 
-from common.access_lines import AccessLines
+from common.logs import AccessLines
 from storage_edge.client.who import WHO, Who
 
 log = AccessLines(__name__)

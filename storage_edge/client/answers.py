@@ -8,7 +8,7 @@ import attrs
 from aiohttp import hdrs, web
 from multidict import CIMultiDict
 
-from common import conditions, ranges
+from common import http_fields
 from storage_edge.cache.answer import Answer, FromOrigin, FromStore
 from storage_edge.cache.origin_response import OriginResponse
 from storage_edge.client import memory_hits
@@ -115,20 +115,20 @@ class Sender:
         # A date does not tell representations apart.
         negotiated = "accept-encoding" in stored.get(hdrs.VARY, "").lower()
         modified = None if negotiated else stored.get(hdrs.LAST_MODIFIED)
-        if length is None or not conditions.range_applies(
+        if length is None or not http_fields.range_applies(
             http.headers.get(hdrs.IF_RANGE), stored.get(hdrs.ETAG), modified
         ):
             return None
         try:
-            spans = ranges.wanted(http.headers[hdrs.RANGE], length)
-        except ranges.UnsatisfiableError:
-            headers[hdrs.CONTENT_RANGE] = ranges.content_range(None, length)
+            spans = http_fields.requested_ranges(http.headers[hdrs.RANGE], length)
+        except http_fields.UnsatisfiableError:
+            headers[hdrs.CONTENT_RANGE] = http_fields.content_range(None, length)
             headers.popall(hdrs.CONTENT_TYPE, None)
             return web.Response(status=416, headers=headers)
         if spans is None:
             return None
         if len(spans) == 1:
-            headers[hdrs.CONTENT_RANGE] = ranges.content_range(spans[0], length)
+            headers[hdrs.CONTENT_RANGE] = http_fields.content_range(spans[0], length)
             headers[hdrs.CONTENT_LENGTH] = str(spans[0].length)
             pieces = self.streams.of(http, answer.reader, spans[0].first, spans[0].length)
         else:
@@ -172,7 +172,7 @@ def options(preflight: bool) -> web.Response:
 
 def _not_modified(headers: CIMultiDict[str]) -> web.Response:
     """304 without the fields that describe a body (RFC 9110 section 15.4.5)."""
-    for name in conditions.CONTENT_FIELDS:
+    for name in http_fields.CONTENT_FIELDS:
         headers.popall(name, None)
     return web.Response(status=304, headers=headers)
 

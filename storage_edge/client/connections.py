@@ -6,7 +6,7 @@ from typing import Final, cast
 
 from aiohttp import web
 
-from common import connection, connections
+from common import connections
 from common.client_address import Network
 from common.client_settings import ClientSettings
 from storage_edge.client.plain_hits import PlainHits
@@ -32,12 +32,12 @@ class Connections(connections.Connections):
         """From now on these are believed whom they speak for."""
         self._proxies = proxies
 
-    def opened(self, connection: connection.Connection) -> None:
+    def opened(self, connection: connections.Connection) -> None:
         """Counts it as well."""
         self.accepted += 1
         super().opened(connection)
 
-    def refusal(self, connection: connection.Connection) -> bytes | None:
+    def refusal(self, connection: connections.Connection) -> bytes | None:
         """Counts it as well."""
         refusal = super().refusal(connection)
         self.turned_away += refusal is not None
@@ -61,7 +61,7 @@ class Connections(connections.Connections):
         cast("Connection", self.of(http)).answered(http)
 
 
-class Connection(connection.Connection):
+class Connection(connections.Connection):
     """One connection. All that it receives goes to aiohttp's reader, but for plain hits (see `PlainHits`): whole reads
     that are one request head each. They are answered here only while the reader has nothing that it has not answered.
     """

@@ -8,7 +8,7 @@ import structlog
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler
 
-from common.rates import Rates
+from common.concurrency import Rates
 from storage_edge import request_rules
 from storage_edge.cache.cache import Cache
 from storage_edge.cache.origin_response import OriginError

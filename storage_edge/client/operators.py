@@ -15,10 +15,10 @@ from aiohttp.typedefs import Handler
 
 from common import static_paths
 from common.client_address import NEAR, is_in, networks
-from common.connection import BodyTooSlow, ask_for_body
-from common.ending import ended
-from common.operations import Degraded
-from common.throttled_log import ThrottledLog
+from common.concurrency import ended
+from common.connections import BodyTooSlow, ask_for_body
+from common.lifecycle import Degraded
+from common.logs import ThrottledLog
 from storage_edge.cache.origin import Origin
 from storage_edge.cache.origin_response import RETRY_AFTER
 from storage_edge.client.handlers import METRICS, RULES, SETTINGS, STORE

@@ -8,7 +8,7 @@ from typing import Final
 
 import attrs
 
-from common.heads import is_host
+from common.connections import is_host
 
 #: Fields, by lower-case name, that change neither the answer nor the connection, or that are read here; each may come
 #: once. Not among them: conditions, ranges, directives, credentials and cookies, what announces a body or asks for

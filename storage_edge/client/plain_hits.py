@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 from common.client_settings import ClientSettings
-from common.rates import Rates
+from common.concurrency import Rates
 from storage_edge.cache.answer import FromStore
 from storage_edge.cache.at_hand import AtHand
 from storage_edge.cache.cache import Cache

@@ -5,8 +5,7 @@ import ssl
 
 from aiohttp import web
 
-from common.listening import Endpoint
-from common.serving import Serving
+from common.serving import Endpoint, Serving
 from storage_edge.client.access_log import AccessLog
 from storage_edge.client.handlers import CONNECTIONS
 from storage_edge.settings import Settings

@@ -8,7 +8,7 @@ import attrs
 from aiohttp import hdrs, web
 from multidict import CIMultiDict
 
-from common import ranges
+from common import http_fields
 from storage_edge.cache.origin_response import OriginError
 from storage_edge.client.connections import Connections
 from storage_edge.client.sendfile import Wire
@@ -97,7 +97,7 @@ class Streams:
         self,
         http: web.Request,
         reader: Reader,
-        spans: list[ranges.Span],
+        spans: list[http_fields.Span],
         length: int,
         headers: CIMultiDict[str],
         boundary: str,
@@ -109,7 +109,7 @@ class Streams:
         type_ = headers.get(hdrs.CONTENT_TYPE, "application/octet-stream")
         heads = [
             f"--{boundary}\r\nContent-Type: {type_}\r\n"
-            f"Content-Range: {ranges.content_range(span, length)}\r\n\r\n"
+            f"Content-Range: {http_fields.content_range(span, length)}\r\n\r\n"
             for span in spans
         ]
         end = f"--{boundary}--\r\n"

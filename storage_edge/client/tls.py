@@ -2,8 +2,8 @@
 
 import ssl
 
+from common.lifecycle import Change
 from common.mistakes import Mistake
-from common.reloading import Change
 from storage_edge.settings import Settings
 
 

@@ -6,7 +6,7 @@ from typing import Final
 import attrs
 from multidict import CIMultiDictProxy
 
-from common import http_dates
+from common import http_fields
 from storage_edge.rules import fields, targeted
 
 Headers = CIMultiDictProxy[str]
@@ -58,7 +58,7 @@ class Times:
 
 def times(headers: Headers, requested: float, received: float) -> Times:
     """`Times` of a response just received; without a valid Date its receipt counts (RFC 9110 6.6.1)."""
-    date = http_dates.parse(headers.get("Date"), received)
+    date = http_fields.parse_date(headers.get("Date"), received)
     return Times(
         requested=requested,
         received=received,
@@ -106,8 +106,8 @@ def _explicit_lifetime(given: fields.Directives, headers: Headers | None, receiv
     if headers is None or "Expires" not in headers:
         return None
     lines = headers.getall("Expires")
-    expires = http_dates.parse(lines[0], received) if len(lines) == 1 else None
-    date = http_dates.parse(headers.get("Date"), received)
+    expires = http_fields.parse_date(lines[0], received) if len(lines) == 1 else None
+    date = http_fields.parse_date(headers.get("Date"), received)
     return 0.0 if expires is None else max(0.0, expires - (received if date is None else date))
 
 
@@ -117,10 +117,10 @@ def _guessed_lifetime(
     """Section 4.2.2: part of the age at receipt, where the status code or `public` allows a guess."""
     if status not in HEURISTIC_STATUSES and not public:
         return 0.0
-    modified = http_dates.parse(headers.get("Last-Modified"), received)
+    modified = http_fields.parse_date(headers.get("Last-Modified"), received)
     if modified is None:
         return negative if status in NEGATIVE_STATUSES else 0.0
-    date = http_dates.parse(headers.get("Date"), received) or received
+    date = http_fields.parse_date(headers.get("Date"), received) or received
     return min(HEURISTIC_MAX, max(0.0, math.floor(date - modified) * HEURISTIC_FRACTION))
 
 

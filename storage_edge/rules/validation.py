@@ -2,7 +2,7 @@
 
 from multidict import CIMultiDictProxy
 
-from common import conditions, http_dates
+from common import http_fields
 
 Headers = CIMultiDictProxy[str]
 
@@ -13,12 +13,12 @@ def is_not_modified(request: Headers, stored: Headers, received: float) -> bool:
     If-None-Match decides alone when it is there. Without Last-Modified, Date and then `received` stand in for it.
     """
     if "If-None-Match" in request:
-        return conditions.has_tag(request.getall("If-None-Match"), stored.get("ETag"))
-    since = http_dates.parse(request.get("If-Modified-Since"), received)
+        return http_fields.has_tag(request.getall("If-None-Match"), stored.get("ETag"))
+    since = http_fields.parse_date(request.get("If-Modified-Since"), received)
     if since is None:
         return False
     for name in ("Last-Modified", "Date"):
-        known = http_dates.parse(stored.get(name), received)
+        known = http_fields.parse_date(stored.get(name), received)
         if known is not None:
             return known <= since
     return received <= since

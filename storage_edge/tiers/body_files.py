@@ -6,7 +6,7 @@ from pathlib import Path
 
 import structlog
 
-from common.throttled_log import ThrottledLog
+from common.logs import ThrottledLog
 from storage_edge.tiers.arrivals import Arrived
 from storage_edge.tiers.bodies import FileBody, identity
 

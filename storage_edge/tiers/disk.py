@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 import structlog
 
-from common.throttled_log import ThrottledLog
+from common.logs import ThrottledLog
 from storage_edge.tiers import arrivals, index_file
 from storage_edge.tiers.arrivals import Arrivals, Arrived, ArrivingFile, DirectoryLock
 from storage_edge.tiers.bodies import FileBody, MemoryBody

@@ -19,8 +19,8 @@ import structlog
 from obstore.exceptions import PermissionDeniedError
 from obstore.store import LocalStore, ObjectStore, from_url
 
-from common.ending import end
-from common.throttled_log import ThrottledLog
+from common.concurrency import end
+from common.logs import ThrottledLog
 from storage_edge.request_rules import EdgeRequest
 from storage_edge.rules import selection, validation
 from storage_edge.tiers.bodies import BLOCK

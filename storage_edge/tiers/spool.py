@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Final, Protocol
 
-from common.ending import ended
+from common.concurrency import ended
 from storage_edge.tiers import bodies
 from storage_edge.tiers.arrivals import ArrivingFile
 from storage_edge.tiers.bodies import BLOCK, FILE_BLOCK, BodyGoneError, FilePart, TruncatedBodyError

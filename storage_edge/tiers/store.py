@@ -12,8 +12,8 @@ from typing import Final, ParamSpec, TypeVar
 import attrs
 import cachetools
 
-from common.ending import ended
-from common.operations import Degraded
+from common.concurrency import ended
+from common.lifecycle import Degraded
 from storage_edge.rules import selection
 from storage_edge.tiers import checking, index_file, listing
 from storage_edge.tiers.arrivals import PATIENCE, ArrivingFile

@@ -10,8 +10,8 @@ import structlog
 from obstore.exceptions import BaseError
 from obstore.store import ObjectStore
 
-from common.operations import Degraded
-from common.throttled_log import ThrottledLog
+from common.lifecycle import Degraded
+from common.logs import ThrottledLog
 
 log = structlog.get_logger(__name__)
 

@@ -15,7 +15,7 @@ from typing import Final
 
 import attrs
 
-from common.ending import ended
+from common.concurrency import ended
 from storage_edge.tiers.bodies import FileBody, MemoryBody
 from storage_edge.tiers.disk import DiskTier
 from storage_edge.tiers.purge_log import OldLogError

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common import logs
-from common.access_lines import AccessLines
+from common.logs import AccessLines
 
 SECRET = "flpat-0123456789abcdefghij"
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
@@ -119,7 +119,7 @@ def test_the_seconds_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     write = AccessLines("access")
     with _configured("json") as written:
         for moment in (1_700_000_000_999_999_999, 1_700_000_001_000_000_000, 1_700_000_001_000_001_000):
-            monkeypatch.setattr("common.access_lines._now", lambda moment=moment: moment)
+            monkeypatch.setattr("common.logs._now", lambda moment=moment: moment)
             write({})
     assert [json.loads(line)["timestamp"][-10:] for line in written.getvalue().splitlines()] == [
         "20.999999Z",

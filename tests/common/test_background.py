@@ -6,8 +6,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from common import background
-from common.background import BackgroundTasks, TaskDown
+from common import lifecycle
+from common.lifecycle import BackgroundTasks, TaskDown
 
 
 class Listener:
@@ -27,7 +27,7 @@ class Listener:
 
 
 async def test_work_is_started_again_whatever_ended_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(lifecycle, "FIRST_PAUSE", 0.001)
     registry = CollectorRegistry()
     tasks = BackgroundTasks(registry)
     lost = asyncio.CancelledError()  # as when something that was awaited had been cancelled by others
@@ -43,7 +43,7 @@ async def test_work_is_started_again_whatever_ended_it(monkeypatch: pytest.Monke
 
 
 async def test_readiness_names_what_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background, "FIRST_PAUSE", 3600)
+    monkeypatch.setattr(lifecycle, "FIRST_PAUSE", 3600)
     tasks = BackgroundTasks(CollectorRegistry())
     tasks.start("b", Listener(OSError()))
     tasks.start("a", Listener(None))

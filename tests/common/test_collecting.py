@@ -5,8 +5,8 @@ import weakref
 
 import pytest
 
-from common import collecting
-from common.collecting import large_work
+from common import loop_watch
+from common.loop_watch import large_work
 
 
 class _Circle:
@@ -18,8 +18,8 @@ def test_work_that_makes_many_objects_puts_off_full_looks_until_the_last_of_it_e
     usual = gc.get_threshold()
     with large_work():
         with large_work():
-            assert gc.get_threshold() == (*usual[:2], collecting._NEVER)
-        assert gc.get_threshold()[2] == collecting._NEVER
+            assert gc.get_threshold() == (*usual[:2], loop_watch._NEVER)
+        assert gc.get_threshold()[2] == loop_watch._NEVER
     assert gc.get_threshold() == usual
 
 
@@ -32,6 +32,6 @@ def test_work_that_never_ends_does_not_keep_garbage_for_ever(monkeypatch: pytest
         with large_work():
             gc.collect(1)
             assert garbage() is not None
-        monkeypatch.setattr(collecting, "LONGEST", 0.0)
+        monkeypatch.setattr(loop_watch, "LONGEST_UNCOLLECTED", 0.0)
         with large_work():
             assert garbage() is None

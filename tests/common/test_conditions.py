@@ -2,7 +2,7 @@
 
 import pytest
 
-from common import conditions
+from common import http_fields
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ from common import conditions
     ],
 )
 def test_if_none_match_names_a_tag(lines: list[str], current: str | None, found: bool) -> None:
-    assert conditions.has_tag(lines, current) is found
+    assert http_fields.has_tag(lines, current) is found
 
 
 DATE = "Fri, 15 Jan 2027 08:00:00 GMT"
@@ -51,4 +51,4 @@ DATE = "Fri, 15 Jan 2027 08:00:00 GMT"
 def test_if_range_is_strict(
     if_range: str | None, etag: str | None, last_modified: str | None, applies: bool
 ) -> None:
-    assert conditions.range_applies(if_range, etag, last_modified) is applies
+    assert http_fields.range_applies(if_range, etag, last_modified) is applies

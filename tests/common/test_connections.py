@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import pytest
 
-from common.connection import Connection
+from common.connections import Connection
 from tests.support.waiting import until
 from tests.support.wire import Server, Talk, request, running, talk
 

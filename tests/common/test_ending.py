@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from common.ending import end, ended
+from common.concurrency import end, ended
 
 
 async def test_a_task_that_loses_a_cancellation_is_ended_even_so() -> None:

@@ -14,9 +14,9 @@ TELLS_TIME = {f"time.{name}" for name in ("time", "time_ns", "localtime", "gmtim
 SOURCES = TELLS_TIME | {"datetime", "random", "secrets", "uuid", "os.urandom", "os.getrandom"}
 HANDED_IN_BY = {
     "storage_edge/app.py": {"time.time", "os.urandom"},
-    "common/access_lines.py": {"time.time_ns", "time.gmtime", "time.strftime"},
-    "common/logs.py": {"datetime"},  # a line says when it was written, whatever clock an application is given
-    "common/workers/windows.py": {"os.urandom"},  # by the supervisor, which is no application
+    # a line says when it was written, whatever clock an application is given
+    "common/logs.py": {"datetime", "time.time_ns", "time.gmtime", "time.strftime"},
+    "common/workers.py": {"os.urandom"},  # by the supervisor, which is no application
     "storage_edge/client/operators.py": {"time.gmtime", "time.strftime"},  # writes moments that it is given
 }
 #: Where the one session for outgoing requests is made.

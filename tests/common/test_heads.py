@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.heads import is_host
+from common.connections import is_host
 from tests.support.wire import Server, request, running, talk
 
 ALIVE = request("GET", "/-/liveness")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common import http_dates
+from common import http_fields
 
 NOW = 1_800_000_000.0
 
@@ -16,14 +16,14 @@ def test_all_three_forms_of_a_date_are_read(timestamp: int) -> None:
     parts = time.gmtime(timestamp)
     now = float(timestamp)
     for form in ("%a, %d %b %Y %H:%M:%S GMT", "%A, %d-%b-%y %H:%M:%S GMT"):
-        assert http_dates.parse(time.strftime(form, parts), now) == timestamp
-    assert http_dates.parse(time.asctime(parts), now) == timestamp
+        assert http_fields.parse_date(time.strftime(form, parts), now) == timestamp
+    assert http_fields.parse_date(time.asctime(parts), now) == timestamp
 
 
 @pytest.mark.parametrize(("year", "full"), [("77", 2077), ("78", 1978), ("27", 2027)])
 def test_two_digits_of_a_year_are_at_most_fifty_years_ahead(year: str, full: int) -> None:
-    short = http_dates.parse(f"Friday, 15-Jan-{year} 08:00:00 GMT", NOW)
-    assert short == http_dates.parse(f"Fri, 15 Jan {full} 08:00:00 GMT", NOW)
+    short = http_fields.parse_date(f"Friday, 15-Jan-{year} 08:00:00 GMT", NOW)
+    assert short == http_fields.parse_date(f"Fri, 15 Jan {full} 08:00:00 GMT", NOW)
 
 
 @pytest.mark.parametrize(
@@ -33,10 +33,10 @@ def test_two_digits_of_a_year_are_at_most_fifty_years_ahead(year: str, full: int
      "Fri, 15 Jan 1969 08:00:00 GMT", "Fri, 1\u0665 Jan 2027 08:00:00 GMT"],
 )  # fmt: skip
 def test_what_is_no_date_is_none(value: str | None) -> None:
-    assert http_dates.parse(value, NOW) is None
+    assert http_fields.parse_date(value, NOW) is None
 
 
 @given(st.text(max_size=60))
 def test_no_text_breaks_the_parser(value: str) -> None:
-    found = http_dates.parse(value, NOW)
+    found = http_fields.parse_date(value, NOW)
     assert found is None or found >= 0

@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
-from common.listening import inherited
 from common.mistakes import Mistake
+from common.serving import inherited
 
 
 def test_a_socket_is_taken_by_its_number_and_not_handed_on() -> None:

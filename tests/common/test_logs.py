@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common import logs
-from common.access_lines import AccessLines
+from common.logs import AccessLines
 
 SECRET = "flpat-0123456789abcdefghij"
 

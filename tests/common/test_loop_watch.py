@@ -14,8 +14,8 @@ from structlog.testing import capture_logs
 
 from common import loop_watch, operations
 from common.client_settings import ClientSettings
+from common.lifecycle import SHUTDOWN, Shutdown
 from common.loop_watch import LOOP_WATCH, Held, LoopWatch
-from common.shutdown import SHUTDOWN, Shutdown
 
 HELD = 0.2
 

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from common import operations
 from common.client_settings import ClientSettings
-from common.shutdown import SHUTDOWN, Shutdown
+from common.lifecycle import SHUTDOWN, Check, Degraded, Shutdown
 from tests.support.ports import free_port
 from tests.support.wire import running
 
@@ -109,9 +109,9 @@ class _Broken(Exception):
     [
         ({}, 200, "ok"),
         ({"a": None}, 200, "ok"),
-        ({"a": operations.Degraded("The shelf is full."), "b": None}, 200, "degraded"),
+        ({"a": Degraded("The shelf is full."), "b": None}, 200, "degraded"),
         (
-            {"a": operations.Degraded("The shelf is full."), "b": _Broken("postgresql://me:secret@db")},
+            {"a": Degraded("The shelf is full."), "b": _Broken("postgresql://me:secret@db")},
             503,
             "failed",
         ),
@@ -120,7 +120,7 @@ class _Broken(Exception):
 async def test_readiness_is_the_worst_of_its_checks(
     problems: dict[str, Exception | None], code: int, status: str
 ) -> None:
-    def check(problem: Exception | None) -> operations.Check:
+    def check(problem: Exception | None) -> Check:
         async def run() -> None:
             if problem is not None:
                 raise problem

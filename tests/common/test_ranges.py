@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common import ranges
-from common.ranges import Span, UnsatisfiableError
+from common import http_fields
+from common.http_fields import Span, UnsatisfiableError
 
 #: First and last byte; without the last to the end, without the first so many from the end.
 FROM = st.tuples(st.integers(0, 300), st.none() | st.integers(0, 300))
@@ -34,7 +34,7 @@ SUFFIX = st.tuples(st.none(), st.integers(0, 300))
     ],
 )
 def test_ranges_of_ten_bytes(field: str, parts: list[tuple[int, int]]) -> None:
-    assert ranges.wanted(field, 10) == [Span(first, last) for first, last in parts]
+    assert http_fields.requested_ranges(field, 10) == [Span(first, last) for first, last in parts]
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_ranges_of_ten_bytes(field: str, parts: list[tuple[int, int]]) -> None:
      "bytes=" + "0-0," * 17],
 )  # fmt: skip
 def test_what_is_no_range_of_bytes_is_ignored(field: str | None) -> None:
-    assert ranges.wanted(field, 10) is None
+    assert http_fields.requested_ranges(field, 10) is None
 
 
 @pytest.mark.parametrize(
@@ -54,8 +54,8 @@ def test_what_is_no_range_of_bytes_is_ignored(field: str | None) -> None:
 )  # fmt: skip
 def test_a_range_behind_the_end_cannot_be_satisfied(field: str, length: int) -> None:
     with pytest.raises(UnsatisfiableError):
-        ranges.wanted(field, length)
-    assert ranges.content_range(None, length) == f"bytes */{length}"
+        http_fields.requested_ranges(field, length)
+    assert http_fields.content_range(None, length) == f"bytes */{length}"
 
 
 @given(st.lists(FROM | SUFFIX, min_size=1, max_size=6), st.integers(1, 250))
@@ -68,7 +68,7 @@ def test_ranges_cover_exactly_the_bytes_asked_for(
     field = "bytes=" + ",".join(f"{text(first)}-{text(last)}" for first, last in pairs)
     asked = {n for first, last in pairs for n in _bytes(first, last, length)}
     try:
-        spans = ranges.wanted(field, length)
+        spans = http_fields.requested_ranges(field, length)
     except UnsatisfiableError:
         assert not asked
         return
@@ -92,9 +92,9 @@ def _bytes(first: int | None, last: int | None, length: int) -> range:
 def test_no_field_value_breaks_the_parser(value: str, length: int) -> None:
     for field in (value, f"bytes={value}"):
         try:
-            spans = ranges.wanted(field, length)
+            spans = http_fields.requested_ranges(field, length)
         except UnsatisfiableError:
             continue
         for span in spans or []:
             assert 0 <= span.first <= span.last < length
-            assert ranges.content_range(span, length) == f"bytes {span.first}-{span.last}/{length}"
+            assert http_fields.content_range(span, length) == f"bytes {span.first}-{span.last}/{length}"

@@ -11,8 +11,7 @@ from click.testing import CliRunner
 from api_server.settings import Settings
 from common import settings
 from common.mistakes import Mistake
-from common.setting_forms import fits, form_of
-from common.settings import Sources
+from common.settings import Sources, fits, form_of
 from storage_edge.settings import Settings as EdgeSettings
 
 NUMBERS = [

@@ -3,7 +3,7 @@
 import structlog
 from structlog.testing import capture_logs
 
-from common.throttled_log import ThrottledLog
+from common.logs import ThrottledLog
 
 
 def test_one_line_a_second_about_one_thing_and_how_many_were_left_out() -> None:

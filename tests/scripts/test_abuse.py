@@ -6,32 +6,30 @@ from pathlib import Path
 
 import pytest
 
-from scripts.abuse import packs
+from scripts.abuse import repositories
 from scripts.abuse.attacks import ATTACKS
-from scripts.abuse.course import felt_in_quiet, made
-from scripts.abuse.ground import prepared
-from scripts.abuse.innocent import Felt
-from scripts.abuse.report import Outcome
+from scripts.abuse.environment import running_environment
 from scripts.abuse.repositories import Sizes
-from scripts.abuse.watching import Held, Peak
+from scripts.abuse.scenario import AttackOutcome, ClientStats, measure_quiet, run_attack
+from scripts.harness.processes import PeakUsage, Usage
 
 SHORT = ("large-files", "silent-fetches")
 
 
-def outcome(**changed: object) -> Outcome:
+def outcome(**changed: object) -> AttackOutcome:
     """One in which all was well, but for what is changed."""
-    held = (Held(children=0, descriptors=20), Held(children=0, descriptors=20))
+    held = (Usage(children=0, descriptors=20), Usage(children=0, descriptors=20))
     well = {
         "name": "attack",
         "answers": Counter({"200": 3}),
-        "quiet": Felt([0.010] * 200),
-        "felt": Felt([0.049] * 200),
-        "api": Peak(memory=299 * 2**20),
-        "edge": Peak(),
+        "quiet": ClientStats([0.010] * 200),
+        "felt": ClientStats([0.049] * 200),
+        "api": PeakUsage(memory=299 * 2**20),
+        "edge": PeakUsage(),
         "before": held,
         "after": held,
     }
-    return Outcome(**{**well, **changed})  # type: ignore[arg-type]
+    return AttackOutcome(**{**well, **changed})  # type: ignore[arg-type]
 
 
 def test_what_was_well_misses_nothing() -> None:
@@ -41,12 +39,12 @@ def test_what_was_well_misses_nothing() -> None:
 @pytest.mark.parametrize(
     ("changed", "missed"),
     [
-        ({"felt": Felt([0.01] * 100 + [0.051] * 3)}, "slow"),
-        ({"felt": Felt([0.01] * 100, failed=1)}, "failures"),
-        ({"api": Peak(memory=301 * 2**20)}, "memory"),
-        ({"after": (Held(0, 20), Held(0, 20, memory=101 * 2**20))}, "memory left"),
-        ({"after": (Held(1, 20), Held(0, 20))}, "children"),
-        ({"after": (Held(0, 20), Held(0, 25))}, "descriptors"),
+        ({"felt": ClientStats([0.01] * 100 + [0.051] * 3)}, "slow"),
+        ({"felt": ClientStats([0.01] * 100, failed=1)}, "failures"),
+        ({"api": PeakUsage(memory=301 * 2**20)}, "memory"),
+        ({"after": (Usage(0, 20), Usage(0, 20, memory=101 * 2**20))}, "memory left"),
+        ({"after": (Usage(1, 20), Usage(0, 20))}, "children"),
+        ({"after": (Usage(0, 20), Usage(0, 25))}, "descriptors"),
         ({"answers": Counter[str]()}, "no attack"),
     ],
 )
@@ -56,8 +54,8 @@ def test_each_aim_can_be_missed(changed: dict[str, object], missed: str) -> None
 
 
 def test_the_delta_bomb_is_a_pack_that_git_would_unpack(tmp_path: Path) -> None:
-    bomb = packs.delta_bomb(copies=2)
-    assert len(packs.delta_bomb()) < 20_000
+    bomb = repositories.delta_bomb(copies=2)
+    assert len(repositories.delta_bomb()) < 20_000
     subprocess.run(["git", "init", "--quiet", "--bare", "."], cwd=tmp_path, check=True)
     subprocess.run(["git", "unpack-objects", "-q"], cwd=tmp_path, input=bomb, check=True)
     listed = subprocess.run(
@@ -74,12 +72,12 @@ def test_attacks_are_made_and_leave_nothing() -> None:
     """Not how fast anybody is answered: a busy machine would decide that."""
     assert set(SHORT) <= set(ATTACKS)
     sizes = Sizes(large=30 * 2**20, medium=2**20, changed_files=20)
-    with prepared(lambda _: None, sizes) as ground:
-        quiet = felt_in_quiet(ground, 1)
+    with running_environment(lambda _: None, sizes) as ground:
+        quiet = measure_quiet(ground, 1)
         assert quiet.failed == 0
         before = ground.held()
         for name in SHORT:
-            result = made(name, ground, 1, quiet, before)
+            result = run_attack(name, ground, 1, quiet, before)
             assert set(result.misses) <= {"slow"}, str(result)
             assert 0 < result.api.step < 1
             assert all(held.memory > 2**20 for held in result.after)

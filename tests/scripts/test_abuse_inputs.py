@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 
-from scripts.abuse.growing import GROWS, LEAST_SECONDS, Cost, Growth
+from scripts.abuse.environment import AttackTarget, session
 from scripts.abuse.inputs import INPUTS
-from scripts.abuse.place import Place, session
+from scripts.abuse.scenario import GROWS, LEAST_SECONDS, Cost, Growth
 from storage_edge.settings import Settings
 from tests.storage_edge.conftest import Clock, EdgeServer
 from tests.support.forge import Forge
@@ -19,7 +19,7 @@ TIMES = 3
 
 
 @pytest.fixture(scope="module")
-async def place(forge: Forge, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place]:
+async def place(forge: Forge, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AttackTarget]:
     """The tests' server and an edge before it, with the two projects that attacks need."""
     bob = await forge.user("bob")
     public = await forge.project(visibility="public", initialize_with_readme=True)
@@ -28,7 +28,7 @@ async def place(forge: Forge, tmp_path_factory: pytest.TempPathFactory) -> Async
         port=0, origin=forge.base, data_dir=tmp_path_factory.mktemp("edge"), origin_check_interval=0.0
     )
     async with EdgeServer(settings, Clock()) as edge:
-        yield Place(
+        yield AttackTarget(
             api_url=forge.base,
             edge_url=str(edge.make_url("")).rstrip("/"),
             attacker=bob.token,
@@ -46,7 +46,7 @@ async def http() -> AsyncIterator[aiohttp.ClientSession]:
 
 @pytest.mark.parametrize("name", INPUTS)
 async def test_no_input_costs_more_than_its_bytes(
-    place: Place, http: aiohttp.ClientSession, name: str
+    place: AttackTarget, http: aiohttp.ClientSession, name: str
 ) -> None:
     """No step of the event loop is long either: the watchdog of all tests sees to that."""
     given, costs = INPUTS[name], []

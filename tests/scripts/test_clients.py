@@ -11,9 +11,18 @@ import pytest
 
 from common.mistakes import Mistake
 from scripts import compatibility
-from scripts.clients import expected, report
-from scripts.clients.expected import Expected, Reason
-from scripts.clients.outcomes import Outcome, from_calls, from_junit, from_playbook, from_tap, from_vitest
+from scripts.clients import outcomes as expected
+from scripts.clients import outcomes as report
+from scripts.clients.outcomes import (
+    Expected,
+    Outcome,
+    Reason,
+    from_calls,
+    from_junit,
+    from_playbook,
+    from_tap,
+    from_vitest,
+)
 from scripts.clients.suites import PLUGINS, PROGRAMS, SUITES, Suite
 from tests.support.checkout import CHECKOUT
 

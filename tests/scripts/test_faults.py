@@ -14,14 +14,11 @@ import pytest
 
 from scripts.faults import scenario
 from scripts.faults.client import Ledger, Outcome
-from scripts.faults.environment import prepared
+from scripts.faults.environment import running_environment
 from scripts.faults.faults import FAULTS, hindrance, parts
 from scripts.faults.faults import shape as shape_for
-from scripts.faults.machine import ALONE, FLEET, WITH_S3, NameServer, Shape
-from scripts.faults.outside import Proxy, balanced
-from scripts.faults.report import Report
-from scripts.faults.scenario import Load, Made
-from scripts.faults.soak import Sample, not_flat
+from scripts.faults.scenario import InjectedFault, Load, Report, Sample, not_flat
+from scripts.faults.surroundings import ALONE, FLEET, WITH_S3, NameServer, Proxy, Shape, balanced
 from tests.support.ports import free_port
 
 MIB = 2**20
@@ -57,7 +54,7 @@ def a_ledger(outcome: Outcome, present: int) -> Ledger:
 def test_what_was_acknowledged_has_to_be_there_once(
     outcome: Outcome, present: int, lost: int, doubled: int
 ) -> None:
-    report = Report(a_ledger(outcome, present), [Made(1, "kill-tree", {"branch": 0.5})])
+    report = Report(a_ledger(outcome, present), [InjectedFault(1, "kill-tree", {"branch": 0.5})])
     assert (len(report.ledger.lost()), len(report.ledger.doubled())) == (lost, doubled)
     assert report.failed == bool(lost or doubled)
     row = next(line for line in str(report).splitlines() if line.startswith("kill-tree"))
@@ -70,9 +67,9 @@ def test_a_finding_fails_a_run_and_is_shown_with_the_log_of_its_request(tmp_path
     said = [{"request_id": name, "event": "failed", "exception": trace} for name in ("load-1", "load-17")]
     (tmp_path / "api.0001.log").write_text("".join(f"{json.dumps(line)}\n" for line in said))
     ledger = Ledger(fault=1)
-    assert not Report(ledger, [Made(1, "kill-edge")]).failed
+    assert not Report(ledger, [InjectedFault(1, "kill-edge")]).failed
     ledger.find("api: GET /x was answered 500 (load-17): no")
-    report = Report(ledger, [Made(1, "kill-edge")])
+    report = Report(ledger, [InjectedFault(1, "kill-edge")])
     assert report.failed
     assert report.findings(tmp_path).splitlines() == [
         "[1 kill-edge] api: GET /x was answered 500 (load-17): no",
@@ -212,13 +209,14 @@ TOGETHER_ON_A_FLEET = ("kill-pgbouncer+lost-s3+kill-replica", "promote-replica")
 )
 async def test_faults_are_made_and_nothing_is_lost(shape: Shape, together: Sequence[str]) -> None:
     """Not how fast it comes back: a busy machine would decide that."""
-    async with prepared(lambda _: None, shape) as ground:
+    async with running_environment(lambda _: None, shape) as ground:
         load = Load(ground, patience=0)
         await load.prepare()
         possible = ([one for one in parts(name) if not hindrance(one, ground)] for name in together)
         names = ["+".join(each) for each in possible if each]
         report = Report(
-            ground.ledger, await scenario.run(ground, load, names, Short(1), lambda _: None, pulse=PULSE)
+            ground.ledger,
+            await scenario.run_faults(ground, load, names, Short(1), lambda _: None, pulse=PULSE),
         )
         shown = f"{report}\n{report.findings(ground.data.part('logs'))}"
     assert [fault.name for fault in report.made] == names

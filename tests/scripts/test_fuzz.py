@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from api_server.description.document import document
-from scripts.fuzz import judgement, leniency
+from scripts.fuzz import leniency
 from tests.support.checkout import CHECKOUT
 from tests.support.outside import INSTALLS, outside_python
 from tests.support.route_table import ROUTES
@@ -53,7 +53,7 @@ def test_what_is_refused_for_the_state_of_things_is_no_finding(
     status: int, answer: Any, is_found: bool
 ) -> None:
     body = json.dumps(answer).encode()
-    assert judgement.counts("RejectedPositiveData", None, status, body) is is_found
+    assert leniency.counts("RejectedPositiveData", None, status, body) is is_found
 
 
 def test_a_path_that_is_another_operations_too_is_not_undescribed() -> None:
@@ -62,7 +62,7 @@ def test_a_path_that_is_another_operations_too_is_not_undescribed() -> None:
     for path, is_found in (("/runners/all", False), ("/metadata", True)):
         operation = SimpleNamespace(path=path, schema=schema)
         case = SimpleNamespace(formatted_path=path, operation=operation, method="PUT")
-        assert judgement.counts("UnsupportedMethodResponse", case, 400, b"{}") is is_found
+        assert leniency.counts("UnsupportedMethodResponse", case, 400, b"{}") is is_found
 
 
 def test_what_is_taken_beside_what_is_described() -> None:

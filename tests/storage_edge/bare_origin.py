@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import attrs
 
-from common.ending import end
+from common.concurrency import end
 
 
 @attrs.frozen

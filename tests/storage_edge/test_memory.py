@@ -8,7 +8,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from scripts.bench.scene import crowds
+from scripts.bench.measuring import read_by_crowd
 from tests.storage_edge.conftest import Origin
 from tests.storage_edge.processes import edge_process
 
@@ -37,7 +37,7 @@ async def test_a_body_that_comes_and_goes_is_not_in_memory(
         before = _peak(edge.process.pid)
         origin.answers(random.Random(1).randbytes(LENGTH), cache_control="public, max-age=600")
         for _ in range(2):
-            await asyncio.to_thread(crowds.read, edge.port, ARCHIVE, clients, LENGTH)
+            await asyncio.to_thread(read_by_crowd, edge.port, ARCHIVE, clients, LENGTH)
         assert len(origin.requests) == 2
         assert _peak(edge.process.pid) - before < ALLOWED
         await edge.stop()

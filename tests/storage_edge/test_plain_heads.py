@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from common.heads import is_host
+from common.connections import is_host
 from storage_edge.client import plain_heads
 from storage_edge.client.plain_heads import HARMLESS, PlainHead
 from storage_edge.request_rules import EdgeRequest, Rules

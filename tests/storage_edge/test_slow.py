@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from common.background import BACKGROUND
+from common.lifecycle import BACKGROUND
 from storage_edge.client.handlers import CONNECTIONS
 from tests.storage_edge.conftest import Edge, Origin, StartEdge
 from tests.storage_edge.talk import head, talk

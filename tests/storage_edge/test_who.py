@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from common.rates import Rates
+from common.concurrency import Rates
 from storage_edge.client.who import NOTHING, Proxies, Said
 from tests.storage_edge.conftest import Edge, Origin, StartEdge
 from tests.storage_edge.talk import RAW, head, talk

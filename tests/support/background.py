@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator
 
 from prometheus_client import CollectorRegistry
 
-from common.background import BackgroundTasks
-from common.shutdown import Shutdown
+from common.lifecycle import BackgroundTasks, Shutdown
 
 
 @contextlib.asynccontextmanager

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 import attrs
 
-from scripts.faults.outside import Proxy
+from scripts.faults.surroundings import Proxy
 from tests.support.forge import Forge, running_forge
 from tests.support.ports import free_port
 

@@ -7,7 +7,7 @@ from api_server.settings import Settings
 from api_server.state import audit_trail, secrets
 from api_server.state.audit_trail import SYSTEM, Entity
 from api_server.web.context import DATABASE, App
-from common.reloading import Change
+from common.lifecycle import Change
 
 #: The preset token may do whatever there is, also with another user's rights (`Sudo`).
 PRESET_SCOPES = ["api", "sudo"]

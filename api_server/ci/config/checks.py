@@ -1,6 +1,7 @@
 """The vocabulary in which `keywords.py` says what a value may look like: small checks, combined as data.
 
-A check takes the place (`jobs:test:image`) and the value, and yields one sentence for each thing wrong.
+A check takes the place (`jobs:test:image`) and the value, and yields one sentence for each thing wrong. Durations as
+people write them (`1 day 2h`, `30 mins`, `never`) are read here too, in whole seconds.
 """
 
 import re
@@ -11,11 +12,69 @@ from typing import Any
 
 from attrs import field, frozen
 
-from api_server.ci.config import durations, expressions, patterns
-from api_server.ci.config.names import MAX_NAME
+from api_server.ci.config import patterns, rules
+
+#: What `never` and `0` mean where a duration says how long something is kept.
+NEVER = 0
+
+_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800, "month": 2_592_000,
+            "year": 31_557_600}  # fmt: skip
+_SHORT = {
+    "second": ("s", "sec", "secs"),
+    "minute": ("m", "min", "mins"),
+    "hour": ("h", "hr", "hrs"),
+    "day": ("d", "dy"),
+    "week": ("w", "wk", "wks"),
+    "month": ("mo", "mos", "mon"),
+    "year": ("y", "yr", "yrs"),
+}
+_UNITS = {
+    spelling: _SECONDS[unit] for unit, short in _SHORT.items() for spelling in (unit, unit + "s", *short)
+}
+_CLOCK = re.compile(r"\d{1,9}(?:\.\d{1,9})?(?:: ?\d{1,9}(?:\.\d{1,9})?){1,5}")
+#: What the numbers between colons count, last one first.
+_OF_CLOCK = [_SECONDS[unit] for unit in ("second", "minute", "hour", "day", "month", "year")]
+_TERM = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(?![\d.]) ?([a-z]*)(?:(?:,| and\b)* *|$)")
+
+
+def parse_duration(text: str) -> int:
+    """Seconds that `text` means, NEVER for `never`; a bare number is seconds, and `1:30` minutes and seconds.
+
+    Raises ValueError for what is no duration.
+    """
+    words = " ".join(text.lower().split())
+    if words == "never":
+        return NEVER
+    if _CLOCK.fullmatch(words):
+        return int(
+            sum(float(part) * unit for part, unit in zip(words.split(":")[::-1], _OF_CLOCK, strict=False))
+        )
+    total, position = 0.0, 0
+    while position < len(words):
+        term = _TERM.match(words, position)
+        if term is None or (term[2] or "seconds") not in _UNITS:
+            raise ValueError("should be a duration")
+        total += float(term[1]) * _UNITS[term[2] or "seconds"]
+        position = term.end()
+    if not words:
+        raise ValueError("should be a duration")
+    return int(total)
+
+
+def spell_duration(seconds: int) -> str:
+    """The text that `parse` reads as `seconds`, largest units first: `1 week 2 days`."""
+    parts = []
+    for unit in ("week", "day", "hour", "minute", "second"):
+        count, seconds = divmod(seconds, _SECONDS[unit])
+        if count:
+            parts.append(f"{count} {unit}" + ("s" if count > 1 else ""))
+    return " ".join(parts) or "never"
+
 
 Check = Callable[[str, Any], Iterator[str]]
 
+#: Characters that a job, an environment or a resource group may have in its name.
+MAX_NAME = 255
 MAX_LIST_NESTING = 10
 #: Of lists that GitLab flattens however deep they are, which YAML bounds.
 ANY_NESTING = 100
@@ -177,13 +236,13 @@ def duration(*, at_most: int | None = None, never: bool = False) -> Check:
 
     def check(at: str, value: Any) -> Iterator[str]:
         try:
-            seconds = durations.parse(value) if isinstance(value, str) else -1
+            seconds = parse_duration(value) if isinstance(value, str) else -1
         except ValueError:
             seconds = -1
-        if seconds < 0 or (seconds == durations.NEVER and not never):
+        if seconds < 0 or (seconds == NEVER and not never):
             yield f"{at} config should be a duration"
         elif at_most is not None and seconds > at_most:
-            yield f"{at} config should not exceed the limit of {durations.spell(at_most)}"
+            yield f"{at} config should not exceed the limit of {spell_duration(at_most)}"
 
     return check
 
@@ -220,7 +279,7 @@ regex = _parsed_by(patterns.parse_delimited, "config must be a regular expressio
 #: A date and time by ISO 8601.
 moment = _parsed_by(datetime.fromisoformat, "must be a valid datetime")
 #: An expression as `rules:if` has them.
-condition = _parsed_by(expressions.parse, "invalid expression syntax")
+condition = _parsed_by(rules.parse_condition, "invalid expression syntax")
 #: A ref as `only` has them.
 ref = _parsed_by(
     patterns.check_ref, "config should be an array of strings or regular expressions using re2 syntax"

@@ -1,18 +1,18 @@
-"""One job's hash, already checked against `keywords`, as values of the plan."""
+"""Checked hashes of jobs as values of the plan: `parallel`, each job's keywords, `needs` and `dependencies`."""
 
+import graphlib
 import hashlib
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from attrs import evolve
+from attrs import evolve, frozen
 
-from api_server.ci.config import durations, scalars
-from api_server.ci.config.checks import flatten
+from api_server.ci.config import checks, yaml_text
+from api_server.ci.config.checks import MAX_NAME, flatten
 from api_server.ci.config.context import Context
 from api_server.ci.config.errors import ConfigError
-from api_server.ci.config.names import MAX_NAME
-from api_server.ci.config.parallel import instances
+from api_server.ci.config.keywords import MAX_PARALLEL
 from api_server.ci.config.patterns import parse_delimited
 from api_server.ci.config.plan import (
     Artifacts,
@@ -29,6 +29,64 @@ from api_server.ci.config.plan import (
 )
 from api_server.ci.config.variables import Variable, expand
 
+
+@frozen(kw_only=True)
+class Instance:
+    """One of them; `index` counts from 1 and is None for a job without `parallel`."""
+
+    name: str
+    variables: tuple[Variable, ...] = ()
+    index: int | None = None
+    total: int = 1
+
+
+def instances(name: str, parallel: Any) -> list[Instance]:
+    """`test` alone, or `test 1/3`..., or `test: [aws, small]`... for each row of a matrix, some of which may be the
+    same: of each name the last one counts."""
+    if parallel is None:
+        return [Instance(name=name)]
+    if isinstance(parallel, int):
+        return [
+            Instance(name=_named(name, f" {index}/{parallel}"), index=index, total=parallel)
+            for index in range(1, parallel + 1)
+        ]
+    rows = _rows(name, parallel["matrix"])
+    return [
+        Instance(
+            name=_named(name, f": [{', '.join(row.values())}]"),
+            variables=tuple(Variable(key, value) for key, value in row.items()),
+            index=index,
+            total=len(rows),
+        )
+        for index, row in enumerate(rows, start=1)
+    ]
+
+
+def _named(name: str, suffix: str) -> str:
+    if len(name) + len(suffix) > MAX_NAME:
+        raise ConfigError(_name_too_long(name))
+    return name + suffix
+
+
+def _name_too_long(name: str) -> str:
+    return f"jobs:{name}:parallel config gives a job a name of more than {MAX_NAME} characters"
+
+
+def _rows(name: str, matrix: list[dict[str, Any]]) -> list[dict[str, str]]:
+    rows: list[dict[str, str]] = []
+    for block in matrix:
+        if len(block) > MAX_NAME:  # and so would be each job's name
+            raise ConfigError(_name_too_long(name))
+        axes = [[str(one) for one in (axis if isinstance(axis, list) else [axis])] for axis in block.values()]
+        combinations = itertools.islice(itertools.product(*axes), MAX_PARALLEL + 1)
+        rows += [dict(zip(block, combination, strict=True)) for combination in combinations]
+        if len(rows) > MAX_PARALLEL:
+            raise ConfigError(
+                f"jobs:{name}:parallel config generates too many jobs (maximum is {MAX_PARALLEL})"
+            )
+    return rows
+
+
 Hash = Mapping[str, Any]
 Known = Mapping[str, str]
 
@@ -44,7 +102,7 @@ def variables_of(value: Hash | None) -> tuple[Variable, ...]:
     for key, inner in (value or {}).items():
         definition = inner if isinstance(inner, dict) else {"value": inner}
         raw = definition.get("expand") is False
-        found.append(Variable(key, scalars.spell(definition.get("value")), raw=raw))
+        found.append(Variable(key, yaml_text.spell_scalar(definition.get("value")), raw=raw))
     return tuple(found)
 
 
@@ -70,7 +128,7 @@ def _needs(item: str | Hash) -> list[Need]:
     return [Need(**need | {"job": one.name}) for one in instances(need["job"], parallel)]
 
 
-def build(
+def build_job(
     name: str, job: Hash, variables: tuple[Variable, ...], known: Known, context: Context
 ) -> PlannedJob:
     """The job, but for what its rules and the other jobs decide (stage index, when, needs, dependencies).
@@ -105,7 +163,7 @@ def _with_execution(planned: PlannedJob, job: Hash, context: Context) -> Planned
         after_script=_texts(job.get("after_script")),
         pre_get_sources_script=_texts((job.get("hooks") or {}).get("pre_get_sources_script")),
         retry=_retry(job.get("retry")),
-        timeout=durations.parse(job["timeout"]) if job.get("timeout") is not None else None,
+        timeout=checks.parse_duration(job["timeout"]) if job.get("timeout") is not None else None,
         coverage=_coverage(job.get("coverage")),
         artifacts=_artifacts(job.get("artifacts")),
         cache=tuple(_cache(one, context) for one in flatten(job.get("cache")) or () if one),
@@ -153,7 +211,7 @@ def _artifacts(value: Hash | None) -> Artifacts | None:
         **{key: given[key] for key in _ARTIFACTS_AS_GIVEN if key in given},
         paths=_texts(given.get("paths")),
         exclude=_texts(given.get("exclude")),
-        expire_in=durations.parse(expire_in) if expire_in is not None else None,
+        expire_in=checks.parse_duration(expire_in) if expire_in is not None else None,
         reports={kind: _texts(paths) for kind, paths in reports.items() if paths is not None},
     )
 
@@ -254,3 +312,128 @@ def _included(value: Any, known: Known) -> Any:
         key: [expand(one, known) for one in inner] if isinstance(inner, list) else expand(inner, known)
         for key, inner in _given(value).items()
     }
+
+
+#: Jobs of a file, and all instances of parallel ones, whichever its rules then leave.
+MAX_INSTANCES = 50_000
+
+Hashes = Mapping[str, Mapping[str, Any]]
+
+
+def errors_of_needs(jobs: Hashes, stages: tuple[str, ...]) -> list[str]:
+    """What is wrong with them in the file itself, whichever jobs a pipeline then has."""
+    index_of = {stage: index for index, stage in enumerate(stages)}
+    stage_of: dict[str, int] = {}
+    for name, job in jobs.items():
+        for instance in (name, *(one.name for one in instances(name, job.get("parallel")))):
+            stage_of[instance] = index_of[job["stage"]]
+        if len(stage_of) > MAX_INSTANCES:
+            raise ConfigError(f"The number of jobs, with all that `parallel` makes, exceeds {MAX_INSTANCES}")
+    errors: list[str] = []
+    for name, job in jobs.items():
+        errors += _errors_of_job(name, job, stage_of)
+    if not errors:
+        check_acyclic(
+            {name: [need.job for need in needs_of(job.get("needs")) or ()] for name, job in jobs.items()}
+        )
+    return errors
+
+
+def _errors_of_job(name: str, job: Mapping[str, Any], stage_of: Mapping[str, int]) -> list[str]:
+    errors = []
+    needs = needs_of(job.get("needs"))
+    if len(needs or ()) > MAX_NEEDS:
+        return [_too_many_needs(name)]
+    named = [need.job for need in needs or ()]
+    if doubled := sorted({one for one in named if named.count(one) > 1}):
+        errors.append(f"{name} has the following needs duplicated: {', '.join(doubled)}.")
+    for need in needs or ():
+        errors += _errors_of_target(
+            name, "need", need.job, stage_of, last=stage_of[name], optional=need.optional
+        )
+    for target in job.get("dependencies") or ():
+        errors += _errors_of_target(name, "dependency", target, stage_of, last=stage_of[name])
+    if needs and (missing := [one for one in job.get("dependencies") or () if one not in named]):
+        errors.append(f"jobs:{name} dependencies the {', '.join(missing)} should be part of needs")
+    return errors
+
+
+def _too_many_needs(name: str) -> str:
+    return f"{name} job: one job can only need {MAX_NEEDS} others"
+
+
+def _errors_of_target(
+    name: str, what: str, target: str, stage_of: Mapping[str, int], *, last: int, optional: bool = False
+) -> list[str]:
+    """What is wrong with a job's pointing at another, which must not come after the stage `last`."""
+    if target not in stage_of:
+        return [] if optional else [f"{name} job: undefined {what}: {target}"]
+    if stage_of[target] > last:
+        stages = "current or prior" if last == stage_of[name] else "prior"
+        return [f"{name} job: {what} {target} is not defined in {stages} stages"]
+    return []
+
+
+def check_acyclic(graph: Mapping[str, Iterable[str]]) -> None:
+    """ConfigError that names a circle, when jobs wait for each other."""
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        circle = " -> ".join(reversed(error.args[1]))
+        raise ConfigError(f"The pipeline has circular dependencies: {circle}") from None
+
+
+def resolve_needs(
+    planned: Mapping[str, PlannedJob], families: Mapping[str, Iterable[str]]
+) -> list[PlannedJob]:
+    """The planned jobs, by name, with `needs` and `dependencies` as names of jobs that the pipeline has.
+
+    `families` has, for each job of the file, the names that it stands for, planned or not.
+    """
+    present = {name: [job] for name, job in planned.items()}
+    targets = present | {
+        name: [planned[instance] for instance in names if instance in planned]
+        for name, names in families.items()
+    }
+    resolved: list[PlannedJob] = []
+    errors: list[str] = []
+    for job in planned.values():
+        needs = None if job.needs is None else _present_needs(job, targets, errors)
+        downloads = _downloads(job, needs, targets)
+        resolved.append(evolve(job, needs=needs, dependencies=downloads))
+    if errors:
+        raise ConfigError(*errors)
+    check_acyclic({job.name: [need.job for need in job.needs or ()] for job in resolved})
+    return resolved
+
+
+def _present_needs(
+    job: PlannedJob, targets: Mapping[str, list[PlannedJob]], errors: list[str]
+) -> tuple[Need, ...]:
+    found: dict[str, Need] = {}
+    for need in job.needs or ():
+        family = targets.get(need.job, [])
+        if not family and not need.optional:
+            errors.append(
+                f"'{job.name}' job needs '{need.job}' job, but '{need.job}' does not exist in the pipeline"
+            )
+        for other in family:
+            if other.stage_index > job.stage_index:
+                errors.append(f"{job.name} job: need {other.name} is not defined in current or prior stages")
+            found[other.name] = evolve(need, job=other.name)
+            if len(found) > MAX_NEEDS:
+                raise ConfigError(_too_many_needs(job.name))
+    return tuple(found.values())
+
+
+def _downloads(
+    job: PlannedJob, needs: tuple[Need, ...] | None, targets: Mapping[str, list[PlannedJob]]
+) -> tuple[str, ...] | None:
+    """Of the needs that ask for artifacts, or else of all earlier stages, those that `dependencies` names."""
+    named = job.dependencies
+    wanted = None if named is None else [other for name in named for other in targets.get(name, ())]
+    if needs is None:
+        earlier = (other.name for other in wanted or () if other.stage_index < job.stage_index)
+        return None if wanted is None else tuple(earlier)
+    names = None if wanted is None else {other.name for other in wanted}
+    return tuple(need.job for need in needs if need.artifacts and (names is None or need.job in names))

@@ -1,20 +1,22 @@
 """What the configuration language consists of, as tables: every keyword, and what its value may be.
 
-A keyword of GitLab's that is missing here is named in the `beyond` of its place, and refused as not supported; what
-is in neither is unknown. `reference.py` has all of them as one list.
+A keyword of GitLab's that is missing here is named in the `beyond` of its place, and refused as not supported; a
+keyword that is in neither is unknown. `reference` returns all of them as one list.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from attrs import frozen
 
 from api_server.ci.config.checks import (
     ANY_NESTING,
     MAX_LIST_NESTING,
+    MAX_NAME,
     ByType,
     Check,
     Each,
+    EachValue,
     Fields,
     boolean,
     condition,
@@ -41,7 +43,6 @@ from api_server.ci.config.execution import (
     texts,
     variables,
 )
-from api_server.ci.config.names import MAX_NAME
 
 MAX_PARALLEL = 200
 
@@ -367,3 +368,80 @@ INCLUDE = _include(
     ["template", "component", "inputs", "cache", "artifact"],
     {"rules": Rules(Fields(_filter, attributes=_OF_RULES))},
 )
+
+
+#: What is different about keywords that are supported.
+DIFFERS = {
+    "artifacts:expose_as": "kept, but merge requests do not show it",
+    "artifacts:reports": "kept as artifacts; of their content only `dotenv` and `junit` are read",
+    "environment": "what variables and the rights of agents are made of; there are no environments",
+    "environment:action": "tells the job, and does nothing to an environment",
+    "environment:auto_stop_in": "checked and kept; nothing stops by itself",
+    "environment:on_stop": "checked and kept; nothing stops by itself",
+    "include": "at most 20 levels deep",
+    "include:remote": "at most 1 MiB, 3 redirects, 10 s, and 30 s for all; masked variables may stand in the URL",
+    "manual_confirmation": "kept; there is no page that asks",
+    "needs:parallel": "rows as they are written; no `$[[ matrix.NAME ]]`",
+    "release": "a step that calls `release-cli`, which the image has to have",
+    "rules:changes:compare_to": "at most 20 different refs in one configuration",
+    "trigger:strategy": "`mirror` too, which GitLab has since 18",
+    "variables": "numbers with a fraction and truth values too, as in later versions of GitLab 17",
+    "variables:description": "checked; there is no page that shows it",
+    "variables:options": "checked; there is no page that shows them",
+}
+#: Carried out before anything is checked.
+_STRUCTURE = ("extends", "!reference", "include", "default")
+
+
+@frozen
+class Keyword:
+    """`name` is GitLab's way to write it, `artifacts:reports:junit`; `note` says what differs."""
+
+    name: str
+    support: Literal["as GitLab", "differs", "not supported"]
+    note: str = ""
+
+
+def reference() -> list[Keyword]:
+    """By name."""
+    found = {name: _supported(name) for name in _STRUCTURE}
+    for name, supported in _all():
+        if supported:
+            found[name] = _supported(name)
+        else:
+            found.setdefault(name, Keyword(name, "not supported"))
+    return sorted(found.values(), key=lambda keyword: keyword.name)
+
+
+def _supported(name: str) -> Keyword:
+    note = DIFFERS.get(name, "")
+    return Keyword(name, "differs" if note else "as GitLab", note)
+
+
+def _all() -> Iterator[tuple[str, bool]]:
+    """Each keyword, some more than once, and whether it is supported there."""
+    yield from _names(INCLUDE, "include")
+    for fields in (BUILD, BRIDGE):
+        yield from _names(fields, "")
+    for name, check in GLOBAL.items():
+        if name != "default":
+            yield name, True
+            yield from _names(check, name)
+    for name in BEYOND_GLOBAL:
+        yield name, False
+
+
+def _names(check: Check, place: str) -> Iterator[tuple[str, bool]]:
+    match check:
+        case Fields():
+            for key, inner in check.keys.items():
+                name = f"{place}:{key}" if place else key
+                yield name, True
+                yield from _names(inner, name)
+            for key in check.beyond:
+                yield f"{place}:{key}" if place else key, False
+        case Each() | EachValue() | Rules():
+            yield from _names(check.item, place)
+        case ByType(inners) | ByKind(inners):
+            for inner in inners.values():
+                yield from _names(inner, place)

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 from attrs import asdict
 
-from api_server.ci.config import durations
+from api_server.ci.config import checks
 from api_server.ci.config.execution import REPORTS
 from api_server.ci.config.plan import Artifacts, Image, PlannedJob, Release, ReleaseLink
 from api_server.ci.config.variables import Variable, expand_all, overlay
@@ -116,7 +116,7 @@ def services(job: PlannedJob) -> list[Shape]:
 
 def artifacts(planned: Artifacts) -> list[Shape]:
     """One upload for the archive, when it has paths, and one for each report."""
-    expire_in = None if planned.expire_in is None else durations.spell(planned.expire_in)
+    expire_in = None if planned.expire_in is None else checks.spell_duration(planned.expire_in)
     found: list[Shape] = []
     if planned.paths or planned.untracked:
         archive: Shape = {

@@ -7,15 +7,13 @@ from typing import Any
 
 from attrs import evolve
 
-from api_server.ci.config import dependencies, durations, rules
-from api_server.ci.config.checks import flatten
-from api_server.ci.config.configuration import Configuration, read
+from api_server.ci.config import checks, rules
+from api_server.ci.config import jobs as dependencies
+from api_server.ci.config.checks import MAX_NAME, flatten
+from api_server.ci.config.configuration import Configuration, inherits, read
 from api_server.ci.config.context import Context
 from api_server.ci.config.errors import ConfigError
-from api_server.ci.config.inheritance import inherits
-from api_server.ci.config.jobs import build, needs_of, variables_of
-from api_server.ci.config.names import MAX_NAME
-from api_server.ci.config.parallel import Instance, instances
+from api_server.ci.config.jobs import Instance, build_job, instances, needs_of, variables_of
 from api_server.ci.config.plan import AutoCancel, Plan, PlannedJob, size
 from api_server.ci.config.variables import Variable, expand, overlay
 
@@ -55,7 +53,7 @@ def plan(configuration: Configuration, context: Context) -> Plan:
         variables = tuple(overlay(variables, variables_of(rule.get("variables"))))
         auto_cancel |= rule.get("auto_cancel") or {}
     planner = _Planner(configuration, context, variables, default_refs=workflow.get("rules") is None)
-    jobs = dependencies.resolve(*planner.jobs())
+    jobs = dependencies.resolve_needs(*planner.jobs())
     if all(job.stage in {".pre", ".post"} for job in jobs):
         return Plan(stages=configuration.stages, reason=NO_JOBS)
     name = workflow.get("name")
@@ -144,7 +142,7 @@ class _Planner:
             variables = tuple(overlay(variables, variables_of(rule["variables"])))
         if rule.get("variables") or self._public is not self._context:
             known = self._public.known_in_job(instance.name, job["stage"], variables)
-        planned = build(instance.name, job, variables, known, self._context)
+        planned = build_job(instance.name, job, variables, known, self._context)
         if (taken := size(planned)) > MAX_JOB_BYTES:
             raise ConfigError(f"{instance.name} job: it is more than {MAX_JOB_BYTES} bytes")
         self._bytes_left -= taken
@@ -158,7 +156,7 @@ class _Planner:
             needs=needs_of(rule.get("needs", job.get("needs"))),
             dependencies=None if job.get("dependencies") is None else tuple(job["dependencies"]),
             when=rule["when"],
-            start_in=durations.parse(rule["start_in"]) if rule["when"] == "delayed" else None,
+            start_in=checks.parse_duration(rule["start_in"]) if rule["when"] == "delayed" else None,
             allow_failure=rule.get("allow_failure", planned.allow_failure),
             interruptible=rule.get("interruptible", planned.interruptible),
         )

@@ -1,24 +1,154 @@
-"""The predefined `CI_*` and `GITLAB_*` variables, from plain descriptions of what a pipeline and a job are.
+"""The predefined `CI_*` and `GITLAB_*` variables, from plain descriptions of what a pipeline and a job are."""
 
-Absent on purpose: `CI_REGISTRY*`, `CI_DEPENDENCY_PROXY*`, `CI_PAGES*`, since there is nothing behind them.
-What only a runner knows (`CI_PROJECT_DIR`, `CI_BUILDS_DIR`, `CI_JOB_STATUS`, ...) is set by the runner.
-"""
-
+import hashlib
+import re
 from datetime import datetime
 from urllib.parse import urlsplit
 
-from api_server.ci.config.descriptions import (
-    Commit,
-    Job,
-    MergeRequest,
-    Pipeline,
-    Project,
-    Server,
-    User,
-)
-from api_server.ci.config.names import environment_slug, slug, tier
+from attrs import frozen
+
 from api_server.ci.config.plan import PlannedJob
 from api_server.ci.config.variables import Variable, expand, values
+
+_NO_SHA = "0" * 40
+
+
+@frozen(kw_only=True)
+class Server:
+    """`url` is the configured external URL, without a trailing slash."""
+
+    url: str
+    version: str
+    name: str = "forgelet"
+    revision: str = ""
+
+
+@frozen(kw_only=True)
+class Project:
+    """`full_path` is `group/sub/app`; `title` the name that people read."""
+
+    id: int
+    full_path: str
+    title: str
+    namespace_id: int
+    visibility: str
+    default_branch: str
+    description: str = ""
+    config_path: str = ".gitlab-ci.yml"
+
+
+@frozen(kw_only=True)
+class Commit:
+    sha: str
+    message: str
+    author: str
+    #: `Name <address>` is made of both.
+    author_email: str
+    timestamp: datetime
+
+
+@frozen(kw_only=True)
+class MergeRequest:
+    id: int
+    iid: int
+    title: str
+    source_branch: str
+    source_project_id: int
+    source_project_path: str
+    target_branch: str
+    source_sha: str = ""
+    source_protected: bool = False
+    target_sha: str = ""
+    target_protected: bool = False
+    diff_base_sha: str = ""
+    description: str = ""
+    description_is_truncated: bool = False
+    draft: bool = False
+    labels: tuple[str, ...] = ()
+
+
+@frozen(kw_only=True)
+class User:
+    """Who started the pipeline, or this job of it."""
+
+    id: int
+    username: str
+    name: str
+    email: str
+
+
+@frozen(kw_only=True)
+class Pipeline:
+    """`ref` is a short name (of a merge request its source branch); `source` one of GitLab's (`push`, `web`, `api`,
+    `merge_request_event`, ...). `open_merge_requests` are those from the branch: `group/app!1,group/app!2`."""
+
+    iid: int
+    ref: str
+    source: str
+    created_at: datetime
+    tag: bool = False
+    tag_message: str = ""
+    protected: bool = False
+    before_sha: str = _NO_SHA
+    name: str | None = None
+    open_merge_requests: str = ""
+
+
+@frozen(kw_only=True)
+class Job:
+    """What a planned job becomes at the moment it is handed to a runner."""
+
+    id: int
+    pipeline_id: int
+    token: str
+    started_at: datetime
+    timeout: int
+    manual: bool = False
+    runner_id: int | None = None
+    runner_description: str = ""
+    runner_tags: tuple[str, ...] = ()
+
+
+MAX_SLUG = 63
+MAX_ENVIRONMENT_SLUG = 24
+
+#: First match wins; GitLab's guess when a job names no `deployment_tier`.
+_TIERS = (
+    ("development", r"(?i)(dev|review|trunk)"),
+    ("testing", r"(?i)(test|tst|int|ac(ce|)pt|qa|qc|control|quality)"),
+    ("staging", r"(?i)(st(a|)g|mod(e|)l|pre|demo|non)"),
+    ("production", r"(?i)(pr(o|)d|live)"),
+)
+
+
+def slug(text: str) -> str:
+    """`text` as part of a host name: lower case, digits, dashes, at most 63 long (`CI_COMMIT_REF_SLUG`)."""
+    return re.sub(r"[^a-z0-9]", "-", text.lower())[:MAX_SLUG].strip("-")
+
+
+def environment_slug(name: str) -> str:
+    """A host name's part of at most 24 characters; names that do not fit end in a digest."""
+    plain = re.sub(r"[^a-z0-9]+", "-", name.lower())
+    if not plain[:1].isalpha():
+        plain = re.sub(r"-+", "-", f"env-{plain}")
+    if plain == name and len(plain) <= MAX_ENVIRONMENT_SLUG and not plain.endswith("-"):
+        return plain
+    return f"{plain[: MAX_ENVIRONMENT_SLUG - 7].rstrip('-')}-{_suffix(name)}"
+
+
+def _suffix(name: str) -> str:
+    """The last six digits, to base 36, of the name's SHA-256."""
+    number, digits = int.from_bytes(hashlib.sha256(name.encode()).digest()), ""
+    while len(digits) < 6:
+        number, digit = divmod(number, 36)
+        digits = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + digits
+    return digits
+
+
+def tier(name: str) -> str:
+    """`production`, `staging`, `testing`, `development` or `other`."""
+    return next((found for found, pattern in _TIERS if re.search(pattern, name)), "other")
+
 
 _PORTS = {"http": 80, "https": 443}
 

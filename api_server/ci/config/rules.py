@@ -1,12 +1,211 @@
-"""Whether a job, an include or the pipeline is wanted: `rules`, and the older `only` and `except`."""
+"""Whether a job, an include or the pipeline is wanted: `rules`, the conditions of their `if`, `only` and `except`.
 
-from collections.abc import Collection, Mapping
+The condition language of `if`, as in `$A == "x" && ($B =~ /^v\\d/i || $C != null)`:
+
+or         = and ("||" and)*
+and        = comparison ("&&" comparison)*
+comparison = operand (("==" | "!=" | "=~" | "!~") (operand | regex))*
+operand    = "(" or ")" | $NAME | "text" | 'text' | null
+
+An operator gives a value, as in Ruby: `&&` and `||` give one of their operands, where an empty text counts as true. The
+whole expression holds unless its value is null, false or a blank text.
+"""
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from threading import Lock
 from typing import Any
 
-from api_server.ci.config import expressions, patterns
+from attrs import define, frozen
+from cachetools import LRUCache, cached
+
+from api_server.ci.config import patterns
 from api_server.ci.config.context import Context
-from api_server.ci.config.patterns import PathSet
+from api_server.ci.config.patterns import PathSet, parse_delimited
 from api_server.ci.config.variables import expand_known
+
+MAX_LENGTH = 10_000
+MAX_PARENTHESES = 50
+#: Bytes that all expressions take that are kept, and that a parsed one takes for each of its characters.
+CACHE_MEMORY = 32 * 1024 * 1024
+MEMORY_OF_A_CHARACTER = 200
+
+Values = Mapping[str, str]
+
+
+@frozen
+class _Pattern:
+    """A `/regex/` as it is written: what is kept of it must not hold the compiled one, which is larger."""
+
+    text: str
+
+
+#: What an operand or an operator gives.
+Value = str | bool | _Pattern | None
+Operand = Callable[[Values], Value]
+Condition = Callable[[Values], bool]
+
+_TOKEN = re.compile(
+    r"""\s*(?:(?P<variable>\$\w+) | (?P<text>"[^"]*"|'[^']*') | (?P<null>null\b)
+        | (?P<regex>/(?:\\.|[^/\\])+/[ismU]*) | (?P<op>==|!=|=~|!~|&&|\|\||\(|\)))\s*""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def parse_condition(text: str) -> Condition:
+    """A function from variables to whether the expression holds; ValueError when `text` is none."""
+    return _parse_cached(text).holds
+
+
+@frozen
+class _Parsed:
+    holds: Condition
+    memory: int
+
+
+@cached(LRUCache(CACHE_MEMORY, getsizeof=lambda parsed: parsed.memory), key=lambda text: text, lock=Lock())
+def _parse_cached(text: str) -> _Parsed:
+    if len(text) > MAX_LENGTH:
+        raise ValueError("invalid expression syntax: too long")
+    parser = _Parser(_tokens(text))
+    condition = parser.either()
+    if parser.left:
+        raise ValueError("invalid expression syntax")
+
+    def holds(known: Values) -> bool:
+        value = condition(known)
+        return bool(value.strip() if isinstance(value, str) else value)
+
+    return _Parsed(holds, 1000 + len(text) * MEMORY_OF_A_CHARACTER)
+
+
+def _tokens(text: str) -> list[tuple[str, str]]:
+    """Kind and text of each token, last one first."""
+    found, at = [], 0
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None or match.lastgroup is None:
+            raise ValueError("invalid expression syntax")
+        found.append((match.lastgroup, match[match.lastgroup]))
+        at = match.end()
+    return found[::-1]
+
+
+@define
+class _Parser:
+    left: list[tuple[str, str]]
+    depth: int = 0
+
+    def _accept(self, *operators: str) -> str | None:
+        if self.left and self.left[-1][0] == "op" and self.left[-1][1] in operators:
+            return self.left.pop()[1]
+        return None
+
+    def either(self) -> Operand:
+        terms = [self._both()]
+        while self._accept("||"):
+            terms.append(self._both())
+        return _first(terms, is_last=lambda value: not _is_false(value))
+
+    def _both(self) -> Operand:
+        terms = [self._comparison()]
+        while self._accept("&&"):
+            terms.append(self._comparison())
+        return _first(terms, is_last=_is_false)
+
+    def _comparison(self) -> Operand:
+        left, others = self._operand(), []
+        while operator := self._accept(*_COMPARISONS):
+            others.append((operator, self._right()))
+        return _compared(left, others) if others else left
+
+    def _parenthesised(self) -> Operand:
+        self.depth += 1
+        if self.depth > MAX_PARENTHESES:
+            raise ValueError("invalid expression syntax: too many parentheses")
+        condition = self.either()
+        if not self._accept(")"):
+            raise ValueError("invalid expression syntax")
+        self.depth -= 1
+        return condition
+
+    def _operand(self) -> Operand:
+        if self._accept("("):
+            return self._parenthesised()
+        kind, text = self.left.pop() if self.left else ("end", "")
+        match kind:
+            case "variable":
+                return lambda known: known.get(text[1:])
+            case "text":
+                return lambda _: text[1:-1]
+            case "null":
+                return lambda _: None
+        raise ValueError("invalid expression syntax")
+
+    def _right(self) -> Operand:
+        if not self.left or self.left[-1][0] != "regex":
+            return self._operand()
+        pattern = _Pattern(self.left.pop()[1])
+        parse_delimited(pattern.text)
+        return lambda _: pattern
+
+
+def _is_false(value: Value) -> bool:
+    return value is None or value is False
+
+
+def _first(terms: list[Operand], is_last: Callable[[Value], bool]) -> Operand:
+    """The value of the first term after which the others are not asked, or else of the last one."""
+    if len(terms) == 1:
+        return terms[0]
+
+    def evaluate(known: Values) -> Value:
+        value = None
+        for term in terms:
+            value = term(known)
+            if is_last(value):
+                break
+        return value
+
+    return evaluate
+
+
+def _compared(left: Operand, others: list[tuple[str, Operand]]) -> Operand:
+    def evaluate(known: Values) -> Value:
+        value = left(known)
+        for operator, right in others:
+            value = _COMPARISONS[operator](value, right(known))
+        return value
+
+    return evaluate
+
+
+def _matches_pattern(left: Value, right: Value) -> bool:
+    """Whether the left text matches the `/regex/`; a text that is none is searched for the left one."""
+    if _is_false(right):
+        return False
+    text, pattern = _spelled(left), _spelled(right)
+    try:
+        expression = parse_delimited(pattern)
+    except ValueError:
+        return text in pattern
+    return expression.search(text) is not None
+
+
+def _spelled(value: Value) -> str:
+    """The value as text: null, as the left side of a match often is, is empty."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value.text if isinstance(value, _Pattern) else value or ""
+
+
+_COMPARISONS: Mapping[str, Callable[[Value, Value], bool]] = {
+    "==": lambda left, right: left == right,
+    "!=": lambda left, right: left != right,
+    "=~": _matches_pattern,
+    "!~": lambda left, right: not _matches_pattern(left, right),
+}
+
 
 #: Words of `only:refs` beside branches and tags: the `CI_PIPELINE_SOURCE` that each stands for.
 _SOURCES = {
@@ -31,11 +230,11 @@ def first_match(rules: Collection[Rule], known: Mapping[str, str], context: Cont
 
 
 def _holds(rule: Rule, known: Mapping[str, str], context: Context) -> bool:
-    if rule.get("if") is not None and not expressions.parse(rule["if"])(known):
+    if rule.get("if") is not None and not parse_condition(rule["if"])(known):
         return False
     if rule.get("changes") is not None and not _changed(rule["changes"], known, context):
         return False
-    return rule.get("exists") is None or _match(_globs(rule["exists"]), known, context.paths)
+    return rule.get("exists") is None or _any_glob_matches(_globs(rule["exists"]), known, context.paths)
 
 
 def _globs(value: Any) -> list[str]:
@@ -46,10 +245,10 @@ def _globs(value: Any) -> list[str]:
 def _changed(changes: Any, known: Mapping[str, str], context: Context) -> bool:
     base = changes.get("compare_to") if isinstance(changes, dict) else None
     paths = context.changed if base is None else context.changed_since(expand_known(base, known))
-    return paths is None or _match(_globs(changes), known, paths)
+    return paths is None or _any_glob_matches(_globs(changes), known, paths)
 
 
-def _match(globs: list[str], known: Mapping[str, str], paths: PathSet) -> bool:
+def _any_glob_matches(globs: list[str], known: Mapping[str, str], paths: PathSet) -> bool:
     return any(_glob_matches(expand_known(glob, known), paths) for glob in globs)
 
 
@@ -82,7 +281,7 @@ def _policy(policy: Any, known: Mapping[str, str], context: Context) -> list[boo
         if kind == "refs":
             held.append(any(_ref_of_project_matches(ref, known) for ref in wanted))
         elif kind == "variables":
-            held.append(any(expressions.parse(condition)(known) for condition in wanted))
+            held.append(any(parse_condition(condition)(known) for condition in wanted))
         else:
             held.append(_changed(wanted, known, context))
     return held

@@ -1,11 +1,12 @@
 """YAML text to plain values (dict, list, str, int, float, bool, None, Reference), bounded against hostile text.
 
-It is read as Ruby's Psych does, by which GitLab loads it: scalars (`scalars.py`), merge keys, which count where they
-stand, and tags, of which only Ruby's classes are refused. Keys are always text, those that Ruby reads as symbols
+It is read as Ruby's Psych does, by which GitLab loads it: unquoted scalars by YAML 1.1, merge keys, which count where
+they stand, and tags, of which only Ruby's classes are refused. Keys are always text, those that Ruby reads as symbols
 (`:job`) without the colon; of a key that is given twice the last one counts.
 """
 
 import base64
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -17,8 +18,112 @@ from yaml.constructor import SafeConstructor
 from yaml.cyaml import CParser  # type: ignore[attr-defined]  # the stubs do not re-export it
 from yaml.resolver import BaseResolver
 
-from api_server.ci.config import scalars
 from api_server.ci.config.errors import Budget, ConfigError
+
+#: Digits of a number; a longer one stays text, since reading it takes the square of its length.
+MAX_DIGITS = 100
+
+Scalar = str | int | float | bool | None
+
+_WORDS: dict[str, bool | None] = {
+    **dict.fromkeys(("~", "null"), None),
+    **dict.fromkeys(("true", "yes", "on"), True),
+    **dict.fromkeys(("false", "no", "off"), False),
+}
+_DATE = r"\d{4}-(?:1[0-2]|0?\d)-(?:3[01]|[0-2]?\d)"
+_TIME = r"-?\d{4}-\d{1,2}-\d{1,2}(?:[Tt]|\s+)\d{1,2}:\d\d:\d\d(?:\.\d*)?(?:\s*(?:Z|[-+]\d{1,2}:?(?:\d\d)?))?"
+_SIXTIES = r"[-+]?\d[\d_]*(?::[0-5]?\d){1,2}"
+#: `1_000` is a thousand, `1__000` and what comes after an underscore at the end do not count.
+_NUMBER = re.compile(r"[-+]?\d+(?:_\d+)*(?:\.\d+(?:_\d+)*)?", re.ASCII)
+
+
+class DateFound(ValueError):
+    """A date or time without quotes, which GitLab refuses."""
+
+
+def _unspecified_class(name: str) -> Callable[[str], Scalar]:
+    def refuse(_: str) -> Scalar:
+        raise DateFound(f"Tried to load unspecified class: {name}")
+
+    return refuse
+
+
+def symbol_name(text: str) -> str:
+    """The name of a symbol, `:job` or `:"job"`; other texts as they are."""
+    quoted = re.match(r""":(["'])(.*)\1""", text)
+    if quoted:
+        return quoted[2].removeprefix(":")
+    return text.removeprefix(":") if len(text) > 1 else text
+
+
+def _of_sixties(number: Callable[[str], int | float]) -> Callable[[str], Scalar]:
+    """Hours, minutes and seconds, or hours and minutes; the sign is that of the first."""
+
+    def read(text: str) -> Scalar:
+        parts = [_NUMBER.match(part) for part in text.split(":")]
+        total: int | float = sum(
+            number(part[0]) * 60**power for part, power in zip(parts, (2, 1, 0), strict=False) if part
+        )
+        return total
+
+    return read
+
+
+def _float(text: str) -> Scalar:
+    return float(re.sub("[,_]", "", text))
+
+
+def _integer(text: str) -> Scalar:
+    digits = re.sub("[,_]", "", text)
+    bare = digits.lstrip("+-")
+    number = int(digits, 0 if bare[1:2] in ("b", "x") else 8 if bare.startswith("0") else 10)
+    return number if abs(number) < 2**63 else str(number)
+
+
+#: Tried in this order.
+_FORMS: list[tuple[re.Pattern[str], Callable[[str], Scalar]]] = [
+    (re.compile(form, re.ASCII), read)
+    for form, read in (
+        (_TIME, _unspecified_class("Time")),
+        (_DATE, _unspecified_class("Date")),
+        (r"\+?\.(?i:inf)", lambda _: math.inf),
+        (r"-\.(?i:inf)", lambda _: -math.inf),
+        (r"\.(?i:nan)", lambda _: math.nan),
+        (_SIXTIES, _of_sixties(int)),
+        (_SIXTIES + r"\.[\d_]*", _of_sixties(float)),
+        (r"[-+]?(?:\d[\d_,]*\.\d*|\.\d+)(?:[eE][-+]\d+)?", _float),
+        (r"[-+]?(?:0b[01_,]+|0[0-7_,]+|0|[1-9](?:[,_]?\d)*|0x[\da-fA-F_,]+)", _integer),
+    )
+]
+
+
+def read_scalar(text: str) -> Scalar:
+    """The value; numbers beyond 64 bits are their digits, symbols their names.
+
+    Raises DateFound, and another ValueError for what only begins as a number (`0x_`).
+    """
+    if not text:
+        return None
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    if text[0] == ":":
+        return symbol_name(text)
+    if text[0] not in "+-.0123456789" or len(text) > MAX_DIGITS:
+        return text
+    return next((meaning(text) for form, meaning in _FORMS if form.fullmatch(text)), text)
+
+
+def spell_scalar(value: Scalar) -> str:
+    """The value as GitLab writes it down where it has to be text: `3.10` is 3.1."""
+    if isinstance(value, float):
+        mantissa, e, exponent = repr(value).partition("e")
+        if not math.isfinite(value):
+            return {"inf": "Infinity", "-inf": "-Infinity"}.get(mantissa, "NaN")
+        return mantissa + ("" if "." in mantissa else ".0") + e + exponent
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else str(value)
+
 
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 100
@@ -139,7 +244,7 @@ class _Loader(Composer, SafeConstructor, BaseResolver, CParser):
             if not isinstance(key, yaml.ScalarNode):
                 raise ConfigError(f"A key should be text at line {key.start_mark.line + 1}")
             if not key.style:
-                key.value = scalars.name(key.value)
+                key.value = symbol_name(key.value)
             if key.value in seen and key.value != _MERGE:
                 self._warn(
                     f"The key {key.value} is given twice, again at line {key.start_mark.line + 1}: "
@@ -155,7 +260,7 @@ class _Loader(Composer, SafeConstructor, BaseResolver, CParser):
             return self.construct_sequence(node, deep=True)
         try:
             return self._scalar(node)
-        except scalars.DateFound as error:
+        except DateFound as error:
             raise ConfigError(
                 f"Invalid configuration format: {error} at line {node.start_mark.line + 1}: "
                 f"{node.value} has to be in quotes"
@@ -174,18 +279,18 @@ class _Loader(Composer, SafeConstructor, BaseResolver, CParser):
                 mapping[key.value] = value
         return mapping
 
-    def _scalar(self, node: yaml.ScalarNode) -> scalars.Scalar:
+    def _scalar(self, node: yaml.ScalarNode) -> Scalar:
         match node.tag.removeprefix(_PREFIX).removeprefix("!"):
             case "str" | "ruby/sym" | "ruby/symbol" | "ruby/string":
                 return str(node.value)
             case "float":
-                return float(scalars.read(node.value) or 0)
+                return float(read_scalar(node.value) or 0)
             case "binary":
                 return self._binary(node)
-        value = scalars.read(node.value)
-        if type(value) in {int, float} and scalars.spell(value) != node.value:
+        value = read_scalar(node.value)
+        if type(value) in {int, float} and spell_scalar(value) != node.value:
             self._warn(
-                f"{node.value} at line {node.start_mark.line + 1} is read as the number {scalars.spell(value)}: "
+                f"{node.value} at line {node.start_mark.line + 1} is read as the number {spell_scalar(value)}: "
                 "a text has to be in quotes"
             )
         return value

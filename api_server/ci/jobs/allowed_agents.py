@@ -6,7 +6,7 @@ import orjson
 from aiohttp import web
 
 from api_server.ci.agents import queries as agents
-from api_server.ci.config import names
+from api_server.ci.config import predefined
 from api_server.ci.jobs import queries
 from api_server.ci.jobs.access import id_of_calling_job
 from api_server.ci.jobs.queries import CallingJob
@@ -60,5 +60,5 @@ def _environment(job: CallingJob) -> dict[str, Any]:
     environment = plan_of(job).environment
     if environment is None:
         return {}
-    tier = environment.tier or names.tier(environment.name)
-    return {"environment": {"slug": names.environment_slug(environment.name), "tier": tier}}
+    tier = environment.tier or predefined.tier(environment.name)
+    return {"environment": {"slug": predefined.environment_slug(environment.name), "tier": tier}}

@@ -8,7 +8,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import attrs
 import orjson
 
-from api_server.ci.config import descriptions
+from api_server.ci.config import predefined
 from api_server.ci.config.context import Context
 from api_server.ci.config.errors import ConfigError
 from api_server.ci.config.pipeline import plan_pipeline
@@ -158,9 +158,9 @@ class Maker:
         return Context(
             project_id=wanted.project_id,
             predefined=pipeline_variables(
-                descriptions.Server(url=self.settings.base_url, version=self.settings.dialect),
+                predefined.Server(url=self.settings.base_url, version=self.settings.dialect),
                 described_project(subject),
-                descriptions.Pipeline(
+                predefined.Pipeline(
                     iid=subject.next_iid,
                     ref=wanted.short_ref,
                     source=wanted.source,

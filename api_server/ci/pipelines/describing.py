@@ -1,6 +1,6 @@
 """Rows of the database as the descriptions that predefined variables are made of. Pure."""
 
-from api_server.ci.config import descriptions
+from api_server.ci.config import predefined
 from api_server.ci.pipelines import repository
 from api_server.ci.pipelines.creation_queries import Subject
 from api_server.ci.pipelines.merge_request_queries import MergeRequest
@@ -9,8 +9,8 @@ from api_server.ci.pipelines.merge_request_queries import MergeRequest
 MAX_DESCRIPTION = 2700
 
 
-def described_project(subject: Subject) -> descriptions.Project:
-    return descriptions.Project(
+def described_project(subject: Subject) -> predefined.Project:
+    return predefined.Project(
         id=subject.id,
         full_path=subject.full_path,
         title=subject.name,
@@ -22,10 +22,10 @@ def described_project(subject: Subject) -> descriptions.Project:
     )
 
 
-def described_user(subject: Subject) -> descriptions.User | None:
+def described_user(subject: Subject) -> predefined.User | None:
     if subject.user_id is None:
         return None
-    return descriptions.User(
+    return predefined.User(
         id=subject.user_id,
         username=subject.username or "",
         name=subject.user_name or "",
@@ -33,11 +33,11 @@ def described_user(subject: Subject) -> descriptions.User | None:
     )
 
 
-def described_merge_request(found: MergeRequest | None) -> descriptions.MergeRequest | None:
+def described_merge_request(found: MergeRequest | None) -> predefined.MergeRequest | None:
     """Without the heads' SHAs, which GitLab tells pipelines of merged results only."""
     if found is None:
         return None
-    return descriptions.MergeRequest(
+    return predefined.MergeRequest(
         id=found.id,
         iid=found.iid,
         title=found.title,

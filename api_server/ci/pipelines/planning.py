@@ -20,8 +20,8 @@ from api_server.git.repositories import Repositories
 from api_server.namespaces.projects import queries as projects
 from api_server.state.database import Database
 from api_server.state.errors import Unavailable
-from common.collecting import large_work
 from common.concurrency import TooBusy
+from common.loop_watch import large_work
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from api_server.ci.config import context, descriptions
+from api_server.ci.config import context, predefined
 from api_server.ci.config.errors import ConfigError
 from api_server.ci.config.yaml_text import MAX_BYTES, too_big
 from api_server.git import commits, files, references, trees
@@ -35,9 +35,9 @@ class Commit:
     problem: ConfigError | None = None
 
     @property
-    def description(self) -> descriptions.Commit:
+    def description(self) -> predefined.Commit:
         """What `CI_COMMIT_*` variables are made of."""
-        return descriptions.Commit(
+        return predefined.Commit(
             sha=self.sha,
             message=self.commit["message"],
             author=self.commit["author_name"],

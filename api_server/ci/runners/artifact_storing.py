@@ -7,7 +7,7 @@ from typing import Literal
 import attrs
 from aiohttp import web
 
-from api_server.ci.config import durations
+from api_server.ci.config import checks
 from api_server.ci.config.execution import REPORTS
 from api_server.ci.jobs.artifacts import queries
 from api_server.ci.runners import dotenv
@@ -127,7 +127,7 @@ def _expire_at(request: web.Request, expire_in: str | None) -> datetime.datetime
     seconds = context.settings(request).artifacts_expire_in
     try:
         if expire_in:
-            seconds = durations.parse(expire_in)
+            seconds = checks.parse_duration(expire_in)
         return context.now(request) + datetime.timedelta(seconds=seconds) if seconds else None
     except (ValueError, OverflowError):  # no duration, or one that ends after the year 9999
         raise bad_request("expire_in is not a duration") from None

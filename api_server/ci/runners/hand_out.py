@@ -7,7 +7,7 @@ import attrs
 import orjson
 import structlog
 
-from api_server.ci.config.descriptions import Server
+from api_server.ci.config.predefined import Server
 from api_server.ci.config.variables import Variable
 from api_server.ci.jobs.logs.masking import MAX_SECRETS
 from api_server.ci.pipelines import creation_queries, transitions

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 from aiohttp import web
 
-from api_server.ci.config.descriptions import Server
+from api_server.ci.config.predefined import Server
 from api_server.ci.runners import choosing_queries, hand_out_queries
 from api_server.ci.runners.access import runner_of_token
 from api_server.ci.runners.contact import Contact, note_contact
@@ -20,8 +20,7 @@ from api_server.web.answers import has_left, json_value
 from api_server.web.context import DATABASE, SETTINGS
 from api_server.web.params import Name
 from api_server.web.routes import Routes
-from common.background import BACKGROUND
-from common.shutdown import SHUTDOWN
+from common.lifecycle import BACKGROUND, SHUTDOWN
 
 routes = Routes()
 

@@ -7,7 +7,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 import attrs
 import orjson
 
-from api_server.ci.config import descriptions, payload
+from api_server.ci.config import payload, predefined
 from api_server.ci.config.plan import PlannedJob
 from api_server.ci.config.predefined import job_variables, pipeline_variables
 from api_server.ci.config.variables import Variable
@@ -25,14 +25,14 @@ INFINITE_DEPTH = 2**31 - 1
 class JobResponse:
     """A job in a runner's hands, and all that it was given."""
 
-    server: descriptions.Server
+    server: predefined.Server
     token: str
     job: StartedJob
     planned: PlannedJob
     runner: Runner
-    project: descriptions.Project
-    user: descriptions.User | None
-    merge_request: descriptions.MergeRequest | None
+    project: predefined.Project
+    user: predefined.User | None
+    merge_request: predefined.MergeRequest | None
     #: From the job's branch.
     open_merge_requests: str
     #: Jobs whose results it gets.
@@ -113,8 +113,8 @@ class JobResponse:
             f"+{TAGS}{ref}:{TAGS}{ref}" if self.job.tag else f"+{BRANCHES}{ref}:refs/remotes/origin/{ref}"
         ]
 
-    def _job(self) -> descriptions.Job:
-        return descriptions.Job(
+    def _job(self) -> predefined.Job:
+        return predefined.Job(
             id=self.job.id,
             pipeline_id=self.job.pipeline_id,
             token=self.token,
@@ -126,8 +126,8 @@ class JobResponse:
             runner_tags=tuple(self.runner.tag_list),
         )
 
-    def _pipeline(self) -> descriptions.Pipeline:
-        return descriptions.Pipeline(
+    def _pipeline(self) -> predefined.Pipeline:
+        return predefined.Pipeline(
             iid=self.job.pipeline_iid,
             ref=self.job.short_ref,
             source=self.job.source,
@@ -140,9 +140,9 @@ class JobResponse:
             open_merge_requests=self.open_merge_requests,
         )
 
-    def _commit(self) -> descriptions.Commit:
+    def _commit(self) -> predefined.Commit:
         commit = orjson.loads(self.job.commit)
-        return descriptions.Commit(
+        return predefined.Commit(
             sha=self.job.sha,
             message=commit["message"],
             author=commit["author_name"],

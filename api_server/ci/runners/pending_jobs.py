@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import asynccontextmanager, contextmanager
 
 from api_server.state.listening import listening_connection
-from common.background import BackgroundTasks
+from common.lifecycle import BackgroundTasks
 
 CHANNEL = "jobs_pending"
 LISTENER = "listening for jobs"

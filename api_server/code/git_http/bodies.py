@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 from aiohttp import web
 
-from common.chunks import rejoined
+from common.http_fields import rejoined
 
 #: Of the request of a fetch: git starts when all of it is there, or this much.
 HEAD_BYTES = 256 * 1024

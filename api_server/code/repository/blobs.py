@@ -16,7 +16,7 @@ from api_server.git.repositories import Repository
 from api_server.web.conditional import matches, not_modified
 from api_server.web.ranges import wanted_part
 from api_server.web.sending import cut, send_part
-from common.chunks import rejoined
+from common.http_fields import rejoined
 
 Place = AbstractAsyncContextManager[None]
 #: What the first bytes of a file add to the head of the answer.

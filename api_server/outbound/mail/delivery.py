@@ -19,7 +19,7 @@ from api_server.state.database import Transaction
 from api_server.state.failures import FAILURES, reason_of
 from api_server.state.queue import QUEUE, enqueue
 from api_server.web.context import CLOCK, SETTINGS
-from common.background import Passing
+from common.lifecycle import Passing
 
 log = structlog.get_logger(__name__)
 

@@ -1,216 +1,28 @@
 """The same lists by FastAPI, SQLAlchemy and asyncpg: what most people would write."""
 
-import datetime
 import os
 import secrets
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Header, HTTPException, Response
-from sqlalchemy import JSON, BigInteger, DateTime, ForeignKey, Integer, Select, Text, func, select
-from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+from sqlalchemy import Select, func, select
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
-from sqlalchemy.orm import DeclarativeBase, Mapped, joinedload, mapped_column, relationship, selectinload
+from sqlalchemy.orm import joinedload, selectinload
 
-from scripts.bench.peer import answers, shapes
-
-Moment = datetime.datetime
-
-
-class Base(DeclarativeBase):
-    type_annotation_map = {
-        int: BigInteger,
-        str: Text,
-        Moment: DateTime(timezone=True),
-        list[str]: ARRAY(Text),
-    }
-
-
-class User(Base):
-    __tablename__ = "users"
-    id: Mapped[int] = mapped_column(primary_key=True)
-    username: Mapped[str]
-    name: Mapped[str]
-    state: Mapped[str]
-    bio: Mapped[str | None]
-    location: Mapped[str | None]
-    public_email: Mapped[str | None]
-    website_url: Mapped[str | None]
-    organization: Mapped[str | None]
-    job_title: Mapped[str | None]
-    bot: Mapped[bool]
-    created_at: Mapped[Moment]
-
-
-class Namespace(Base):
-    __tablename__ = "namespaces"
-    id: Mapped[int] = mapped_column(primary_key=True)
-    kind: Mapped[str]
-    name: Mapped[str]
-    path: Mapped[str]
-    full_path: Mapped[str]
-    full_name: Mapped[str]
-    parent_id: Mapped[int | None]
-
-
-class Project(Base):
-    __tablename__ = "projects"
-    id: Mapped[int] = mapped_column(primary_key=True)
-    namespace_id: Mapped[int] = mapped_column(ForeignKey("namespaces.id"))
-    name: Mapped[str]
-    path: Mapped[str]
-    full_path: Mapped[str]
-    description: Mapped[str | None]
-    visibility: Mapped[str]
-    default_branch: Mapped[str]
-    empty_repo: Mapped[bool]
-    ci_inbound_job_token_scope_enabled: Mapped[bool]
-    last_activity_at: Mapped[Moment]
-    created_at: Mapped[Moment]
-    namespace: Mapped[Namespace] = relationship()
-
-
-class Pipeline(Base):
-    __tablename__ = "pipelines"
-    id: Mapped[int] = mapped_column(primary_key=True)
-    iid: Mapped[int]
-    project_id: Mapped[int] = mapped_column(ForeignKey("projects.id"))
-    source_job_id: Mapped[int | None] = mapped_column(ForeignKey("jobs.id"))
-    sha: Mapped[str]
-    ref: Mapped[str]
-    tag: Mapped[bool]
-    status: Mapped[str]
-    source: Mapped[str]
-    commit: Mapped[dict[str, Any]] = mapped_column(JSON)
-    created_at: Mapped[Moment]
-    updated_at: Mapped[Moment]
-    project: Mapped[Project] = relationship()
-
-
-class Runner(Base):
-    __tablename__ = "runners"
-    id: Mapped[int] = mapped_column(primary_key=True)
-    description: Mapped[str | None]
-    name: Mapped[str | None]
-    active: Mapped[bool]
-    runner_type: Mapped[str]
-    contacted_at: Mapped[Moment | None]
-
-
-class Artifact(Base):
-    __tablename__ = "job_artifacts"
-    id: Mapped[int] = mapped_column(primary_key=True)
-    job_id: Mapped[int] = mapped_column(ForeignKey("jobs.id"))
-    file_type: Mapped[str]
-    file_format: Mapped[str]
-    filename: Mapped[str]
-    size: Mapped[int]
-
-
-class Job(Base):
-    __tablename__ = "jobs"
-    id: Mapped[int] = mapped_column(primary_key=True)
-    project_id: Mapped[int] = mapped_column(ForeignKey("projects.id"))
-    pipeline_id: Mapped[int] = mapped_column(ForeignKey("pipelines.id"))
-    user_id: Mapped[int | None] = mapped_column(ForeignKey("users.id"))
-    runner_id: Mapped[int | None] = mapped_column(ForeignKey("runners.id"))
-    kind: Mapped[str]
-    status: Mapped[str]
-    name: Mapped[str]
-    stage: Mapped[str]
-    coverage: Mapped[float | None]
-    allow_failure: Mapped[bool]
-    failure_reason: Mapped[str | None]
-    tag_list: Mapped[list[str]]
-    created_at: Mapped[Moment]
-    queued_at: Mapped[Moment | None]
-    started_at: Mapped[Moment | None]
-    finished_at: Mapped[Moment | None]
-    erased_at: Mapped[Moment | None]
-    artifacts_expire_at: Mapped[Moment | None]
-    pipeline: Mapped[Pipeline] = relationship(foreign_keys=pipeline_id)
-    project: Mapped[Project] = relationship()
-    user: Mapped[User | None] = relationship()
-    runner: Mapped[Runner | None] = relationship()
-    artifacts: Mapped[list[Artifact]] = relationship(order_by=Artifact.id)
-    downstream: Mapped[Pipeline | None] = relationship(
-        foreign_keys=Pipeline.source_job_id, viewonly=True, uselist=False
-    )
-
-
-class Event(Base):
-    __tablename__ = "audit_events"
-    id: Mapped[int] = mapped_column(primary_key=True)
-    author_id: Mapped[int] = mapped_column(ForeignKey("users.id"))
-    author_name: Mapped[str]
-    entity_type: Mapped[str]
-    entity_id: Mapped[int]
-    entity_path: Mapped[str]
-    event_type: Mapped[str]
-    target_type: Mapped[str]
-    target_id: Mapped[int | None]
-    target_details: Mapped[str]
-    ip_address: Mapped[str | None]
-    details: Mapped[dict[str, Any]] = mapped_column(JSONB)
-    created_at: Mapped[Moment]
-
-
-class Check(Base):
-    __tablename__ = "external_status_checks"
-    id: Mapped[int] = mapped_column(primary_key=True)
-    project_id: Mapped[int]
-    name: Mapped[str]
-    external_url: Mapped[str]
-    paused_at: Mapped[Moment | None]
-    pause_reason: Mapped[str | None]
-    failing_since: Mapped[Moment | None]
-
-
-class CheckResponse(Base):
-    __tablename__ = "status_check_responses"
-    id: Mapped[int] = mapped_column(primary_key=True)
-    check_id: Mapped[int]
-    merge_request_id: Mapped[int]
-    status: Mapped[str]
-
-
-class MergeRequest(Base):
-    __tablename__ = "merge_requests"
-    id: Mapped[int] = mapped_column(primary_key=True)
-    project_id: Mapped[int]
-    iid: Mapped[int] = mapped_column(Integer)
-
-
-class Mirror(Base):
-    __tablename__ = "remote_mirrors"
-    id: Mapped[int] = mapped_column(primary_key=True)
-    project_id: Mapped[int]
-    enabled: Mapped[bool]
-    shown_url: Mapped[str]
-    update_status: Mapped[str]
-    last_update_at: Mapped[Moment | None]
-    last_update_started_at: Mapped[Moment | None]
-    last_successful_update_at: Mapped[Moment | None]
-    last_error: Mapped[str | None]
-    only_protected_branches: Mapped[bool]
-    keep_divergent_refs: Mapped[bool]
-    auth_method: Mapped[str]
-    host_keys: Mapped[list[Any]] = mapped_column(JSONB)
-    mirror_branch_regex: Mapped[str | None]
-
-
-class Invitation(Base):
-    __tablename__ = "invitations"
-    id: Mapped[int] = mapped_column(primary_key=True)
-    project_id: Mapped[int | None]
-    namespace_id: Mapped[int | None]
-    email: Mapped[str]
-    access_level: Mapped[int] = mapped_column(Integer)
-    expires_at: Mapped[datetime.date | None]
-    created_by_id: Mapped[int | None] = mapped_column(ForeignKey("users.id"))
-    created_at: Mapped[Moment]
-    created_by: Mapped[User | None] = relationship()
-
+from scripts.bench.peer import models
+from scripts.bench.peer.models import (
+    CheckResponseRow,
+    CheckRow,
+    EventRow,
+    InvitationRow,
+    JobRow,
+    MergeRequestRow,
+    MirrorRow,
+    PipelineRow,
+    ProjectRow,
+    UserRow,
+)
 
 #: As far as ours counts.
 MOST_COUNTED = 10_000
@@ -257,68 +69,73 @@ async def page(
 
 
 async def the_project(session: AsyncSession, number: int) -> None:
-    if await session.get(Project, number) is None:
+    if await session.get(ProjectRow, number) is None:
         raise HTTPException(404)
 
 
-BASIC = (joinedload(Job.pipeline), joinedload(Job.project), joinedload(Job.user))
-WHOLE = (*BASIC, joinedload(Job.runner), selectinload(Job.artifacts))
+BASIC = (joinedload(JobRow.pipeline), joinedload(JobRow.project), joinedload(JobRow.user))
+WHOLE = (*BASIC, joinedload(JobRow.runner), selectinload(JobRow.artifacts))
 
 
 def builds() -> Select[Any]:
-    return select(Job).where(Job.kind == "build").order_by(Job.id.desc()).options(*WHOLE)
+    return select(JobRow).where(JobRow.kind == "build").order_by(JobRow.id.desc()).options(*WHOLE)
 
 
 @api.get("/projects/{number}/jobs")
-async def jobs(number: int, response: Response, session: Session, pagination: str = "") -> list[shapes.Job]:
+async def jobs(number: int, response: Response, session: Session, pagination: str = "") -> list[models.Job]:
     await the_project(session, number)
-    rows = builds().where(Job.project_id == number)
+    rows = builds().where(JobRow.project_id == number)
     found = await page(session, rows, response, counted=pagination != "keyset")
-    return [answers.job(row) for row in found]
+    return [models.job(row) for row in found]
 
 
 @api.get("/projects/{number}/pipelines/{pipeline}/jobs")
-async def pipeline_jobs(number: int, pipeline: int, response: Response, session: Session) -> list[shapes.Job]:
+async def pipeline_jobs(number: int, pipeline: int, response: Response, session: Session) -> list[models.Job]:
     await the_project(session, number)
     return [
-        answers.job(row) for row in await page(session, builds().where(Job.pipeline_id == pipeline), response)
+        models.job(row)
+        for row in await page(session, builds().where(JobRow.pipeline_id == pipeline), response)
     ]
 
 
 @api.get("/projects/{number}/pipelines/{pipeline}/bridges")
-async def bridges(number: int, pipeline: int, response: Response, session: Session) -> list[shapes.Bridge]:
+async def bridges(number: int, pipeline: int, response: Response, session: Session) -> list[models.Bridge]:
     await the_project(session, number)
-    rows = select(Job).where(Job.pipeline_id == pipeline, Job.kind == "bridge").order_by(Job.id.desc())
-    rows = rows.options(*BASIC, joinedload(Job.downstream).joinedload(Pipeline.project))
-    return [answers.bridge(row) for row in await page(session, rows, response)]
+    rows = (
+        select(JobRow)
+        .where(JobRow.pipeline_id == pipeline, JobRow.kind == "bridge")
+        .order_by(JobRow.id.desc())
+    )
+    rows = rows.options(*BASIC, joinedload(JobRow.downstream).joinedload(PipelineRow.project))
+    return [models.bridge(row) for row in await page(session, rows, response)]
 
 
 @api.get("/projects/{number}/jobs/{job}")
-async def job(number: int, job: int, session: Session) -> shapes.Job:
+async def job(number: int, job: int, session: Session) -> models.Job:
     await the_project(session, number)
-    found = await session.scalar(builds().where(Job.project_id == number, Job.id == job))
+    found = await session.scalar(builds().where(JobRow.project_id == number, JobRow.id == job))
     if found is None:
         raise HTTPException(404)
-    return answers.job(found)
+    return models.job(found)
 
 
 async def events(
     session: AsyncSession, response: Response, counted: bool, **wanted: object
-) -> list[shapes.Event]:
-    rows = select(Event, User.public_email).outerjoin(User, User.id == Event.author_id)
-    rows = rows.filter_by(**wanted).order_by(Event.created_at.desc(), Event.id.desc())
-    return [answers.event(*row) for row in await page(session, rows, response, counted=counted)]
+) -> list[models.Event]:
+    rows = select(EventRow, UserRow.public_email).outerjoin(UserRow, UserRow.id == EventRow.author_id)
+    rows = rows.filter_by(**wanted).order_by(EventRow.created_at.desc(), EventRow.id.desc())
+    return [models.event(*row) for row in await page(session, rows, response, counted=counted)]
 
 
 @api.get("/audit_events")
-async def all_events(response: Response, session: Session, pagination: str = "") -> list[shapes.Event]:
+async def all_events(response: Response, session: Session, pagination: str = "") -> list[models.Event]:
     return await events(session, response, pagination != "keyset")
 
 
 @api.get("/{place}/{number}/audit_events")
 async def events_of(
     place: str, number: int, response: Response, session: Session, pagination: str = ""
-) -> list[shapes.Event]:
+) -> list[models.Event]:
     kind = "Project" if place == "projects" else "Group"
     if place == "projects":
         await the_project(session, number)
@@ -326,25 +143,25 @@ async def events_of(
 
 
 @api.get("/projects/{number}/external_status_checks")
-async def checks(number: int, response: Response, session: Session) -> list[shapes.Check]:
+async def checks(number: int, response: Response, session: Session) -> list[models.Check]:
     await the_project(session, number)
-    rows = select(Check).where(Check.project_id == number).order_by(Check.id)
-    return [shapes.Check.model_validate(row) for row in await page(session, rows, response)]
+    rows = select(CheckRow).where(CheckRow.project_id == number).order_by(CheckRow.id)
+    return [models.Check.model_validate(row) for row in await page(session, rows, response)]
 
 
 @api.get("/projects/{number}/merge_requests/{iid}/status_checks")
 async def checks_of(
     number: int, iid: int, response: Response, session: Session
-) -> list[shapes.CheckOfMergeRequest]:
+) -> list[models.CheckOfMergeRequest]:
     await the_project(session, number)
-    request = MergeRequest
+    request = MergeRequestRow
     found = await session.scalar(select(request).where(request.project_id == number, request.iid == iid))
     if found is None:
         raise HTTPException(404)
-    said = CheckResponse
+    said = CheckResponseRow
     newest = select(said).where(said.merge_request_id == found.id).distinct(said.check_id)
     latest = newest.order_by(said.check_id, said.id.desc()).subquery()
-    check = Check
+    check = CheckRow
     rows = (
         select(check, latest.c.status)
         .outerjoin(latest, latest.c.check_id == check.id)
@@ -352,7 +169,7 @@ async def checks_of(
         .order_by(check.id)
     )
     return [
-        shapes.CheckOfMergeRequest(
+        models.CheckOfMergeRequest(
             id=row.id, name=row.name, external_url=row.external_url, status=status or "pending"
         )
         for row, status in await page(session, rows, response)
@@ -360,29 +177,29 @@ async def checks_of(
 
 
 @api.get("/projects/{number}/remote_mirrors")
-async def mirrors(number: int, response: Response, session: Session) -> list[shapes.Mirror]:
+async def mirrors(number: int, response: Response, session: Session) -> list[models.Mirror]:
     await the_project(session, number)
-    rows = select(Mirror).where(Mirror.project_id == number).order_by(Mirror.id)
-    return [answers.mirror(row) for row in await page(session, rows, response)]
+    rows = select(MirrorRow).where(MirrorRow.project_id == number).order_by(MirrorRow.id)
+    return [models.mirror(row) for row in await page(session, rows, response)]
 
 
 @api.get("/{place}/{number}/invitations")
 async def invitations(
     place: str, number: int, response: Response, session: Session
-) -> list[shapes.Invitation]:
-    row = Invitation
+) -> list[models.Invitation]:
+    row = InvitationRow
     owner = row.project_id if place == "projects" else row.namespace_id
     if place == "projects":
         await the_project(session, number)
     rows = select(row).where(owner == number).order_by(row.id).options(joinedload(row.created_by))
-    return [answers.invitation(row) for row in await page(session, rows, response)]
+    return [models.invitation(row) for row in await page(session, rows, response)]
 
 
 @api.get("/projects")
-async def projects(response: Response, session: Session) -> list[shapes.Project]:
-    rows = select(Project).order_by(Project.created_at.desc(), Project.id.desc())
-    found = await page(session, rows.options(joinedload(Project.namespace)), response)
-    return [answers.project(row) for row in found]
+async def projects(response: Response, session: Session) -> list[models.Project]:
+    rows = select(ProjectRow).order_by(ProjectRow.created_at.desc(), ProjectRow.id.desc())
+    found = await page(session, rows.options(joinedload(ProjectRow.namespace)), response)
+    return [models.project(row) for row in found]
 
 
 app = FastAPI()

@@ -18,9 +18,9 @@ from api_server.state.database import connect
 from api_server.state.listing import Page
 from api_server.state.migrate import migrate
 from forgelet.local.embedded_postgres import Cluster, temporary
-from scripts.bench.harness.runs import OURS, Bench, Measure, Row, Sample, Sides
-from scripts.bench.scene import many_rows
-from scripts.bench.scene.service import in_process, service
+from scripts.bench import filling
+from scripts.bench.runs import OURS, Bench, Measure, Row, Sample, Sides
+from scripts.bench.service import in_process, service
 
 FEW, UNRECORDED = "a hundredth of them", "without its event"
 _FIRST = Page(counted=False)
@@ -66,7 +66,7 @@ READS = (
 def _few(bench: Bench) -> Iterator[Cluster]:
     with temporary() as cluster:
         migrate(cluster.url())
-        many_rows.fill_events(cluster, bench.size.few_events)
+        filling.fill_events(cluster, bench.size.few_events)
         yield cluster
 
 
@@ -102,7 +102,7 @@ def _chained(bench: Bench) -> Iterator[tuple[Cluster, Cluster]]:
     with temporary() as many, temporary() as few:
         for cluster, total in ((many, bench.size.chained_events), (few, bench.size.few_events)):
             migrate(cluster.url())
-            many_rows.fill_events(cluster, total, chained=True)
+            filling.fill_events(cluster, total, chained=True)
         yield many, few
 
 
@@ -160,7 +160,7 @@ async def _nothing(*_arguments: object, **_details: object) -> None:
     """In the place of `record`."""
 
 
-ROWS = (
+AUDIT_ROWS = (
     *(
         Row(
             f"audit-{read.name}",

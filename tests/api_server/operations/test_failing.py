@@ -11,7 +11,7 @@ from api_server.operations.failing import KINDS, failing
 from api_server.operations.watch import WATCH
 from api_server.state import failures
 from api_server.state.database import connect
-from common.background import BACKGROUND
+from common.lifecycle import BACKGROUND
 from tests.api_server.operations.scene import PURGE_TOKEN, SECRET, Scene, failing_scene
 from tests.api_server.operations.test_metrics import metrics_of
 from tests.support.ci import ci_project

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from api_server.ci.runners.pending_jobs import LISTENER
 from api_server.operations.failing import KINDS
 from api_server.state.queue import enqueue
-from common.background import BACKGROUND
+from common.lifecycle import BACKGROUND
 from tests.support.forge import Forge
 
 OF_DATABASE = {"forgelet_jobs", "forgelet_queue_tasks", "forgelet_failing", "forgelet_mirrors"}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from api_server.state.objects import CHUNK, open_objects
-from common.ending import end
+from common.concurrency import end
 from tests.support.s3 import serving_bucket
 
 

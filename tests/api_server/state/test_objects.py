@@ -12,8 +12,8 @@ import pytest
 from api_server.state.errors import Unavailable
 from api_server.state.objects import Objects, open_objects
 from api_server.state.objects_in_folder import is_unfinished
-from common.ending import end
-from common.operations import Degraded
+from common.concurrency import end
+from common.lifecycle import Degraded
 from tests.support.ports import free_port
 from tests.support.s3 import FAILURES, Bucket, at, serving_bucket
 

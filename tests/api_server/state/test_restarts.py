@@ -14,7 +14,7 @@ from api_server.ci.runners.job_requests import PENDING_JOBS
 from api_server.state import database
 from api_server.state.migrate import migrate
 from forgelet.local.embedded_postgres import Cluster, temporary
-from scripts.abuse.watching import descendants
+from scripts.harness.processes import descendants
 from tests.support.ci import CiProject, ci_project, eventually
 from tests.support.database_roles import as_role
 from tests.support.forge import Forge, running_forge

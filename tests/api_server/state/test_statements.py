@@ -2,6 +2,7 @@
 
 import datetime
 import importlib
+import inspect
 import pkgutil
 import re
 import types
@@ -30,7 +31,8 @@ def _statements() -> dict[str, Query[typing.Any]]:
     """All that stand in modules, by module and name; of a list the statements of all its orders."""
     found: dict[str, Query[typing.Any]] = {}
     for module in _modules():
-        for name, value in vars(module).items():
+        for name, declared in vars(module).items():
+            value = getattr(declared, "statement", declared) if inspect.isfunction(declared) else declared
             if isinstance(value, Query):
                 found.setdefault(value, f"{module.__name__}.{name}")
             elif isinstance(value, Listing):
@@ -116,8 +118,9 @@ def _texts() -> dict[str, str]:
     return {
         f"{module.__name__}.{name}": value
         for module in _modules()
-        for name, value in vars(module).items()
-        if isinstance(value, str) and re.search(r"\b(SELECT|INSERT INTO|UPDATE|DELETE FROM)\b", value)
+        for name, declared in vars(module).items()
+        if isinstance(value := getattr(declared, "statement", declared), str)
+        and re.search(r"\b(SELECT|INSERT INTO|UPDATE|DELETE FROM)\b", value)
     }
 
 

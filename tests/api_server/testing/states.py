@@ -10,7 +10,7 @@ import asyncpg
 import attrs
 
 from api_server.api import ROUTES
-from scripts.restores.crawl import at_rest
+from scripts.faults.restores import without_moving
 from tests.support.forge import Answer, Forge
 from tests.support.furnished import Furnished
 from tests.support.route_table import name_of
@@ -50,7 +50,7 @@ async def state_of(forge: Forge, furnished: Furnished | None = None) -> State:
     answers = {}
     for route in READS if furnished is not None else []:  # last: that somebody reads a log is written down
         answer = await furnished.read(route)
-        answers[name_of(route)] = answer.status, str(at_rest(answer.body))
+        answers[name_of(route)] = answer.status, str(without_moving(answer.body))
     return State(answers, tables, files)
 
 

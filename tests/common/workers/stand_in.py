@@ -11,11 +11,11 @@ import sys
 import time
 from pathlib import Path
 
-from common.workers.place import place
+from common.workers import worker_address
 
 
 async def main() -> None:
-    mine, folder = place(), Path(sys.argv[1])
+    mine, folder = worker_address(), Path(sys.argv[1])
     assert mine is not None
     with (folder / f"begun-{mine.number}").open("a") as begun:
         begun.write(f"{time.monotonic()} {os.getpid()}\n")

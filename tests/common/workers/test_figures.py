@@ -3,8 +3,8 @@
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from common import workers
 from common.operations import _Added
-from common.workers import figures
 
 
 def registry(requests: int, seconds: float, connections: int) -> CollectorRegistry:
@@ -19,11 +19,11 @@ def registry(requests: int, seconds: float, connections: int) -> CollectorRegist
 
 def test_counters_and_histograms_are_added_up_and_of_gauges_those_that_are_named() -> None:
     own = list(registry(2, 0.5, 10).collect())
-    others = [figures.taken(registry(3, 2.0, 20).collect(), ["connections"])]
+    others = [workers.addable_figures(registry(3, 2.0, 20).collect(), ["connections"])]
     others.append(
-        figures.counted(figures.taken(registry(4, 9.0, 40).collect(), ["connections"]))
+        workers.without_gauges(workers.addable_figures(registry(4, 9.0, 40).collect(), ["connections"]))
     )  # has ended
-    total = figures.added([figures.taken(own, ["connections"]), *others])
+    total = workers.sum_figures([workers.addable_figures(own, ["connections"]), *others])
     text = generate_latest(_Added(own, total)).decode()
     values = {
         (sample.name, *sample.labels.values()): sample.value

@@ -15,9 +15,7 @@ import pytest
 from tests.support.ports import free_port
 
 #: Of the module that a test may shorten.
-PROGRAM = (
-    "from common.workers import supervisor, worker; worker.READY_SECONDS = {ready_seconds}; supervisor.main()"
-)
+PROGRAM = "from common import supervisor; supervisor.READY_SECONDS = {ready_seconds}; supervisor.main()"
 #: New connections until both workers have surely been met.
 CONNECTIONS = 40
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.workers import windows
-from common.workers.windows import BUCKETS, WAYS, SharedWindows
+from common import workers as worker_module
+from common.workers import BUCKETS, WAYS, SharedWindows, make_shared_memory
 
 SECTIONS = 4
 MINUTE = 60.0
@@ -30,7 +30,7 @@ class Steps:
 
 @pytest.fixture
 def memory() -> Iterator[int]:
-    made = windows.make(SECTIONS)
+    made = make_shared_memory(SECTIONS)
     yield made
     os.close(made)
 
@@ -38,7 +38,7 @@ def memory() -> Iterator[int]:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Steps:
     steps = Steps()
-    monkeypatch.setattr(windows, "time", steps)
+    monkeypatch.setattr(worker_module, "time", steps)
     return steps
 
 
@@ -67,10 +67,10 @@ def test_all_workers_count_in_the_window_that_the_first_began(memory: int, clock
     )
 )
 def test_they_count_as_one_process_does(steps: list[tuple[int, bytes, int]]) -> None:
-    clock, made = Steps(), windows.make(SECTIONS)
+    clock, made = Steps(), make_shared_memory(SECTIONS)
     each, expected = workers(made), dict[bytes, tuple[float, int]]()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(windows, "time", clock)
+        patched.setattr(worker_module, "time", clock)
         for section, key, seconds in steps:
             clock.now += seconds
             began, count = expected.get(key, (clock.now, 0))
@@ -84,7 +84,7 @@ def test_they_count_as_one_process_does(steps: list[tuple[int, bytes, int]]) -> 
 def test_more_keys_than_there_is_room_for_forget_the_oldest(
     memory: int, clock: Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(windows, "BUCKETS", 1)
+    monkeypatch.setattr(worker_module, "BUCKETS", 1)
     first, second, *_ = workers(memory)
     for number in range(WAYS + 1):
         clock.now += 1

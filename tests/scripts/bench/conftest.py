@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from scripts.bench.harness.runs import Outcome, Run, Side
+from scripts.bench.runs import Outcome, Run, Side
 
 Make = Callable[..., Run]
 

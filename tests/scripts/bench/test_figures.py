@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scripts.bench import registry
-from scripts.bench.harness import report, runs
-from scripts.bench.harness.runs import Outcome, Run, Side
+from scripts.bench import report, runs
+from scripts.bench.rows import ALL_ROWS
+from scripts.bench.runs import Outcome, Run, Side
 
 from .conftest import Make
 
@@ -54,11 +54,11 @@ def test_an_aim_is_missed_by_what_was_measured_only(
 
 def test_a_line_tells_what_was_measured_and_what_was_not(run_of: Make) -> None:
     [measured] = run_of([40, 41, 42], [100, 100, 100]).outcomes
-    assert report.line(measured) == (
+    assert report.row_text(measured) == (
         "hits: 41 requests/s (40 to 42)\n    nginx: share 0.41 (0.4 to 0.42), aim 0.5  MISSED"
     )
     [alone] = run_of([40], [], reason="nginx is not installed.").outcomes
-    assert report.line(alone).endswith("nginx: not measured: nginx is not installed.")
+    assert report.row_text(alone).endswith("nginx: not measured: nginx is not installed.")
 
 
 # --- comparing ------------------------------------------------------------------------------------------------------
@@ -109,8 +109,8 @@ def test_no_run_is_slower_than_itself(ours: list[float], theirs: list[float]) ->
 
 def test_a_run_is_read_as_it_was_written(run_of: Make, tmp_path: Path) -> None:
     run = run_of([1.5, 2.5], [3.0, 4.0], most=7.0)
-    runs.write(run, tmp_path / "run.json")
-    assert runs.read(tmp_path / "run.json") == run
+    runs.write_run(run, tmp_path / "run.json")
+    assert runs.read_run(tmp_path / "run.json") == run
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"made": 1}'])
@@ -118,7 +118,7 @@ def test_other_files_are_refused_in_a_sentence(tmp_path: Path, text: str) -> Non
     path = tmp_path / "other.json"
     path.write_text(text)
     with pytest.raises(ValueError, match=r"was not written by --json\.$"):
-        runs.read(path)
+        runs.read_run(path)
 
 
 # --- the page -------------------------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def test_the_page_keeps_what_is_said_around_the_figures(run_of: Make, tmp_path: 
     path = tmp_path / "performance.md"
     path.write_text(report.PAGE.read_text())
     for ours in (40.0, 70.0):  # the second time over the first
-        report.write(run_of([ours], [100.0]), path)
+        report.write_page(run_of([ours], [100.0]), path)
     text = path.read_text()
     assert text.startswith("# Performance")
     assert text.count("| `hits` |") == 1
@@ -154,6 +154,5 @@ def test_the_page_keeps_what_is_said_around_the_figures(run_of: Make, tmp_path: 
 
 
 def test_explanations_are_of_rows_and_aims_that_there_are() -> None:
-    rows = registry.all_rows()
     for name, sentences in report.explanations().items():
-        assert sentences.keys() <= {"forgelet", *rows[name][1].aims}
+        assert sentences.keys() <= {"forgelet", *ALL_ROWS[name][1].aims}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.bench.scene.git_servers import AT_ONCE, fcgiwrap
+from scripts.bench.rows.git import AT_ONCE, fcgiwrap
 
 
 def _behind(socket: Path) -> int:

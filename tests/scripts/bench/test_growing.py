@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from scripts.bench.growing import __main__, operations
-from scripts.bench.growing.operations import Measured
+from scripts.bench import growing
+from scripts.bench.growing import Measured
 
 LOG = """LOG:  duration: 0.1 ms  plan:
 \tQuery Text: SELECT
@@ -29,7 +29,7 @@ KNOWN: set[str] = set()
 
 
 def test_whole_tables_and_pages_are_read_out_of_plans() -> None:
-    first, second = operations.read(LOG)
+    first, second = growing.read_plans(LOG)
     assert (first.whole, first.pages) == (["jobs"], 42)
     assert (second.whole, second.pages) == ([], 0)
 
@@ -42,14 +42,14 @@ def test_the_table_tells_how_much_each_grew() -> None:
         for rows in (200_000, 2_000_000)
     )
     large.pages["jobs of a project"] = 77
-    said = operations.text([small, large])
+    said = growing.growth_text([small, large])
     assert "x 10.0" in said
     assert "77" in said
     assert "0103_running_jobs" in said
 
 
 def test_what_does_not_fit_on_the_disk_is_not_begun() -> None:
-    done = CliRunner().invoke(__main__.growth, ["--rows", "10000000000000"])
+    done = CliRunner().invoke(growing.growth, ["--rows", "10000000000000"])
     assert done.exit_code == 1
     assert "GiB are free" in done.output
 
@@ -57,7 +57,7 @@ def test_what_does_not_fit_on_the_disk_is_not_begun() -> None:
 def test_lists_over_many_rows_read_no_whole_table(tmp_path: Path) -> None:
     kept = tmp_path / "growth.json"
     arguments = ["--rows", "20000", "--beside", "5000", "--projects", "100", "--json", str(kept)]
-    done = CliRunner().invoke(__main__.growth, arguments, catch_exceptions=False)
+    done = CliRunner().invoke(growing.growth, arguments, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     small, large = json.loads(kept.read_text())["sizes"]
     assert (small["rows"], large["rows"]) == (5_000, 20_000)

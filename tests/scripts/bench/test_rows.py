@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from scripts.bench import __main__, registry
-from scripts.bench.harness import runs
-from scripts.bench.harness.runs import TINY, Bench, NotMeasured, Row, Sample
-from scripts.bench.scene.service import prepared_script
+from scripts.bench import __main__, runs
+from scripts.bench.rows import ALL_ROWS, GROUPS
+from scripts.bench.runs import TINY, Bench, NotMeasured, Row, Sample
+from scripts.bench.service import prepared_script
 from tests.support.checkout import CHECKOUT
 
 LOG = """LOG:  statement: PREPARE one AS SELECT 1 AS last_id
@@ -31,18 +31,14 @@ def test_every_list_and_read_of_the_contract_is_a_row() -> None:
     """Endpoints that read, by their numbers in docs/service-api.md."""
     text = (CHECKOUT / "docs" / "service-api.md").read_text()
     reads = {int(number) for number in re.findall(r"^\| (\d+) \| GET `", text, re.MULTILINE)} | {32}
-    told = " ".join(row.what for _, row in registry.all_rows().values())
+    told = " ".join(row.what for _, row in ALL_ROWS.values())
     assert {int(number) for number in re.findall(r"endpoint (\d+)", told)} == reads
 
 
 def test_rows_have_names_of_their_own() -> None:
-    names = [
-        row.name
-        for module in registry.GROUPS
-        for row in __import__(f"scripts.bench.rows.{module}", fromlist=["ROWS"]).ROWS
-    ]
-    assert len(names) == len(set(names)) == len(registry.all_rows())
-    assert not set(names) & set(registry.GROUPS)
+    names = [row.name for _, rows in GROUPS.values() for row in rows]
+    assert len(names) == len(set(names)) == len(ALL_ROWS)
+    assert not set(names) & set(GROUPS)
 
 
 def test_sides_are_measured_by_turns_and_a_missing_one_is_told() -> None:
@@ -58,7 +54,7 @@ def test_sides_are_measured_by_turns_and_a_missing_one_is_told() -> None:
     }
     row = Row("row", "a row", lambda _: sides, aims={"other": 0.5, "third": 1.0}, warmed_up=False)  # type: ignore[arg-type, return-value]
     with Bench() as running:
-        outcome = runs.measured(row, "Group", running)
+        outcome = runs.measure_row(row, "Group", running)
     assert order == ["ours", "other", "other", "ours", "ours", "other"]
     assert outcome.missed == []
     assert outcome.others[1].reason == "it is not here."
@@ -69,7 +65,7 @@ def test_a_row_that_cannot_be_set_up_is_told_with_its_reason() -> None:
         raise NotMeasured("nginx is not installed.")
 
     with Bench(TINY) as running:
-        outcome = runs.measured(Row("row", "a row", sides, aims={"nginx": 1.0}), "Group", running)  # type: ignore[arg-type]
+        outcome = runs.measure_row(Row("row", "a row", sides, aims={"nginx": 1.0}), "Group", running)  # type: ignore[arg-type]
     assert [outcome.ours.reason, outcome.others[0].reason] == ["nginx is not installed."] * 2
 
 
@@ -79,7 +75,7 @@ def test_a_row_that_fails_does_not_take_the_others_with_it() -> None:
 
     with Bench(TINY) as running:
         row = Row("row", "a row", lambda _: {"forgelet": broken}, aims={"nginx": 1.0})
-        outcome = runs.measured(row, "Group", running)
+        outcome = runs.measure_row(row, "Group", running)
     assert outcome.ours.reason == "it failed: Not every answer was a success: 500"
     assert outcome.missed == []
 
@@ -106,17 +102,17 @@ def test_names_of_groups_stand_for_their_rows() -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("group", [name for name in registry.GROUPS if name != "single_reads"])
+@pytest.mark.parametrize("group", [name for name in GROUPS if name != "single_reads"])
 def test_each_row_can_be_measured_in_short(group: str, tmp_path: Path) -> None:
     """Lists and single resources together, since they read the same database."""
     kept = tmp_path / "run.json"
     groups = [group, "single_reads"] if group == "lists" else [group]
     done = bench("--tiny", "--json", str(kept), *groups)
     assert done.returncode == 0, done.stderr
-    run = runs.read(kept)
-    titles = {registry.GROUPS[name] for name in groups}
+    run = runs.read_run(kept)
+    titles = {GROUPS[name][0] for name in groups}
     assert [row.name for row in run.outcomes] == [
-        name for name, (title, _) in registry.all_rows().items() if title in titles
+        name for name, (title, _) in ALL_ROWS.items() if title in titles
     ]
     reasons = {side.reason for row in run.outcomes for side in (row.ours, *row.others) if not side.values}
     assert all(re.search(r"installed|belong", reason) for reason in reasons), done.stdout

@@ -16,7 +16,7 @@ from api_server.web.conditional import matches, not_modified
 from api_server.web.errors import ApiError, forbidden
 from api_server.web.ranges import wanted_part
 from api_server.web.routes import Routes
-from common.chunks import rejoined
+from common.http_fields import rejoined
 
 routes = Routes()
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api_server.ci.config.expressions import _parse, parse
+from api_server.ci.config.rules import _parse_cached, parse_condition
 
 KNOWN = {
     "A": "x",
@@ -97,13 +97,13 @@ KNOWN = {
     ],
 )
 def test_expressions_mean_what_gitlab_says(text, expected):
-    assert parse(text)(KNOWN) is expected
+    assert parse_condition(text)(KNOWN) is expected
 
 
 def test_of_what_may_stand_on_both_sides_of_a_match():
     texts = ("1234", "23", "/23/")
     matching = [(left, right) for left in texts for right in texts
-                if parse("$LEFT =~ $RIGHT")({"LEFT": left, "RIGHT": right})]  # fmt: skip
+                if parse_condition("$LEFT =~ $RIGHT")({"LEFT": left, "RIGHT": right})]  # fmt: skip
     assert matching == [
         ("1234", "1234"),
         ("1234", "/23/"),
@@ -140,7 +140,7 @@ def test_of_what_may_stand_on_both_sides_of_a_match():
 )
 def test_what_is_no_expression_is_a_value_error(text):
     with pytest.raises(ValueError, match="inv"):
-        parse(text)
+        parse_condition(text)
 
 
 operands = st.sampled_from(["$A", "$B", "$C", "null", '"x"', "'y'", '""'])
@@ -187,13 +187,13 @@ values = st.sampled_from([None, "", "x", "y", "xy"])
 def test_any_expression_agrees_with_a_naive_evaluator(text, a, b, c):
     spaced = text.replace("(", "( ").replace(")", " )")
     known = {key: value for key, value in {"A": a, "B": b, "C": c}.items() if value is not None}
-    assert parse(spaced)(known) == naive(spaced, {"A": a, "B": b, "C": c})
+    assert parse_condition(spaced)(known) == naive(spaced, {"A": a, "B": b, "C": c})
 
 
 @given(st.text(max_size=60) | st.text(alphabet="$AB='\"/()&|!~ ", max_size=40))
 def test_any_text_parses_or_is_a_value_error(text):
     try:
-        condition = parse(text)
+        condition = parse_condition(text)
     except ValueError:
         return
     assert condition({"A": "/a/"}) in {True, False}
@@ -201,15 +201,15 @@ def test_any_text_parses_or_is_a_value_error(text):
 
 def test_a_long_row_of_operators_is_no_deep_one():
     for operator in ("==", "!=", "=~", "!~", "&&", "||"):
-        assert parse(f"$A {operator} " * 1200 + "$A")(KNOWN) in {True, False}
+        assert parse_condition(f"$A {operator} " * 1200 + "$A")(KNOWN) in {True, False}
 
 
 def test_what_is_kept_is_bounded_by_its_bytes(monkeypatch):
-    cache = _parse.cache
+    cache = _parse_cached.cache
     cache.clear()
     monkeypatch.setattr(cache, "_Cache__maxsize", 2_000_000)
     for number in range(9):
-        assert parse(f"$N{number}" + " || $A" * 600)(KNOWN)
+        assert parse_condition(f"$N{number}" + " || $A" * 600)(KNOWN)
     assert 0 < cache.currsize <= 2_000_000
     assert len(cache) < 9
     cache.clear()

@@ -4,26 +4,25 @@ from datetime import UTC, datetime
 
 import pytest
 
-from api_server.ci.config import descriptions as describe
-from api_server.ci.config import payload
+from api_server.ci.config import payload, predefined
 from api_server.ci.config.predefined import job_variables, pipeline_variables
 
 from .planning import FULL, job, jobs
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-SERVER = describe.Server(url="https://git.example.org:8443", version="1.2.3-dev")
-PROJECT = describe.Project(
+SERVER = predefined.Server(url="https://git.example.org:8443", version="1.2.3-dev")
+PROJECT = predefined.Project(
     id=7, full_path="group/sub/app", title="App", namespace_id=3, visibility="private", default_branch="main"
 )
-COMMIT = describe.Commit(
+COMMIT = predefined.Commit(
     sha="a" * 40,
     message="Pay $5\n\nFor $CI_JOB_TOKEN",
     author="Alice",
     author_email="alice@example.org",
     timestamp=NOW,
 )
-PIPELINE = describe.Pipeline(iid=5, ref="feature/One", source="push", created_at=NOW, protected=True)
-ALICE = describe.User(id=1, username="alice", name="Alice", email="alice@example.org")
+PIPELINE = predefined.Pipeline(iid=5, ref="feature/One", source="push", created_at=NOW, protected=True)
+ALICE = predefined.User(id=1, username="alice", name="Alice", email="alice@example.org")
 
 
 def as_dict(variables):
@@ -72,11 +71,11 @@ def test_a_branch_pipelines_variables():
 
 
 def test_a_tag_has_a_tag_and_no_branch_and_a_merge_request_has_neither():
-    tag = describe.Pipeline(iid=1, ref="v1", source="push", created_at=NOW, tag=True, tag_message="One")
+    tag = predefined.Pipeline(iid=1, ref="v1", source="push", created_at=NOW, tag=True, tag_message="One")
     found = as_dict(pipeline_variables(SERVER, PROJECT, tag, COMMIT))
     assert (found["CI_COMMIT_TAG"], found["CI_COMMIT_TAG_MESSAGE"]) == ("v1", "One")
     assert "CI_COMMIT_BRANCH" not in found
-    request = describe.MergeRequest(
+    request = predefined.MergeRequest(
         id=9,
         iid=2,
         title="T",
@@ -91,7 +90,7 @@ def test_a_tag_has_a_tag_and_no_branch_and_a_merge_request_has_neither():
     assert (found["CI_MERGE_REQUEST_IID"], found["CI_MERGE_REQUEST_TARGET_BRANCH_NAME"]) == ("2", "main")
 
 
-HANDED_OUT = describe.Job(id=11, pipeline_id=10, token="fljob-x", started_at=NOW, timeout=60)
+HANDED_OUT = predefined.Job(id=11, pipeline_id=10, token="fljob-x", started_at=NOW, timeout=60)
 
 
 def test_a_jobs_variables_and_its_secrets():
@@ -140,5 +139,5 @@ def test_parallel_jobs_know_their_number():
 
 @pytest.mark.parametrize(("url", "port"), [("http://localhost", "80"), ("https://example.org/git", "443")])
 def test_the_port_of_a_server_is_its_schemes_when_it_has_none(url, port):
-    server = describe.Server(url=url, version="1.0")
+    server = predefined.Server(url=url, version="1.0")
     assert as_dict(pipeline_variables(server, PROJECT, PIPELINE, COMMIT))["CI_SERVER_PORT"] == port

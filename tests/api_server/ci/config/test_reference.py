@@ -2,7 +2,7 @@
 
 import pytest
 
-from api_server.ci.config.reference import DIFFERS, reference
+from api_server.ci.config.keywords import DIFFERS, reference
 
 from .planning import errors
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api_server.ci.config import durations, names
+from api_server.ci.config import checks, predefined
 from api_server.ci.config.variables import (
     MAX_EXPANDED,
     Variable,
@@ -37,7 +37,7 @@ from api_server.ci.config.variables import (
     ],
 )
 def test_durations_are_read_as_people_write_them(text, seconds):
-    assert durations.parse(text) == seconds
+    assert checks.parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize(
@@ -45,18 +45,18 @@ def test_durations_are_read_as_people_write_them(text, seconds):
 )
 def test_other_texts_are_no_durations(text):
     with pytest.raises(ValueError, match="should be a duration"):
-        durations.parse(text)
+        checks.parse_duration(text)
 
 
 @given(st.integers(0, 10**9))
 def test_a_spelled_duration_reads_back_as_the_same_seconds(seconds):
-    assert durations.parse(durations.spell(seconds)) == seconds
+    assert checks.parse_duration(checks.spell_duration(seconds)) == seconds
 
 
 @given(st.text(max_size=30))
 def test_any_text_is_a_duration_or_a_value_error(text):
     with contextlib.suppress(ValueError):
-        assert durations.parse(text) >= 0
+        assert checks.parse_duration(text) >= 0
 
 
 @pytest.mark.parametrize(
@@ -123,12 +123,12 @@ def test_the_stronger_layer_wins_and_keeps_the_place_of_the_weaker():
     [("Feature/Some_Thing", "feature-some-thing"), ("-x-", "x"), ("a" * 70, "a" * 63), ("1.0", "1-0")],
 )
 def test_slugs_of_refs(name, expected):
-    assert names.slug(name) == expected
+    assert predefined.slug(name) == expected
 
 
 @given(st.text(min_size=1, max_size=60))
 def test_environment_slugs_fit_a_host_name(name):
-    slug = names.environment_slug(name)
+    slug = predefined.environment_slug(name)
     assert 0 < len(slug) <= 24
     assert slug[0].isalpha()
     assert slug[-1] != "-"
@@ -136,8 +136,8 @@ def test_environment_slugs_fit_a_host_name(name):
 
 
 def test_environment_slugs_keep_plain_names_and_tell_others_apart():
-    assert names.environment_slug("production") == "production"
-    assert names.environment_slug("review/a") != names.environment_slug("review-a")
+    assert predefined.environment_slug("production") == "production"
+    assert predefined.environment_slug("review/a") != predefined.environment_slug("review-a")
 
 
 @pytest.mark.parametrize(
@@ -146,4 +146,4 @@ def test_environment_slugs_keep_plain_names_and_tell_others_apart():
      ("qa", "testing"), ("review/topic", "development"), ("blue", "other")],
 )  # fmt: skip
 def test_the_tier_of_an_environment_is_guessed_from_its_name(name, tier):
-    assert names.tier(name) == tier
+    assert predefined.tier(name) == tier

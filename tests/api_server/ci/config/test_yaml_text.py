@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api_server.ci.config import scalars
+from api_server.ci.config import yaml_text
 from api_server.ci.config.configuration import read
 from api_server.ci.config.errors import Budget, ConfigError
 from api_server.ci.config.yaml_text import MAX_BYTES, load
@@ -41,7 +41,7 @@ def test_scalars_are_what_ruby_reads():
                 )
                 continue
             value = loaded(f"a: {written}")["a"]
-            assert (type(value).__name__, scalars.spell(value)) == (kind, spelled)
+            assert (type(value).__name__, yaml_text.spell_scalar(value)) == (kind, spelled)
     assert not found, found.report
 
 
@@ -63,7 +63,7 @@ def test_keys_are_text_as_it_is_written():
 @given(st.text(alphabet="0123456789:._,+-eExb T~yn'Z", max_size=110))
 def test_any_scalar_is_read_and_spelled_or_a_value_error(text):
     with contextlib.suppress(ValueError):
-        assert isinstance(scalars.spell(scalars.read(text)), str)
+        assert isinstance(yaml_text.spell_scalar(yaml_text.read_scalar(text)), str)
 
 
 def test_anchors_and_merge_keys_work_and_an_anchor_may_be_given_again():

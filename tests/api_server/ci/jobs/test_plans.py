@@ -17,7 +17,7 @@ from api_server.ci.runners import choosing_queries
 from api_server.state.database import connect
 from api_server.state.listing import MOST_COUNTED, Page
 from api_server.state.statements import Statement
-from scripts.bench.scene.many_rows import fill_jobs as fill
+from scripts.bench.filling import fill_jobs as fill
 from tests.support.ci import CREATE_RUNNER
 
 PAGE = 20

@@ -14,7 +14,7 @@ from api_server.ci.runners.choosing_queries import choose
 from api_server.ci.runners.pending_jobs import CALLED_AT_A_TIME, PendingJobs
 from api_server.state.database import Database, connect
 from api_server.state.errors import Unavailable
-from common.background import BackgroundTasks
+from common.lifecycle import BackgroundTasks
 from tests.support.waiting import until
 from tests.support.waiting_jobs import JOB, NAMESPACES, PROJECT, RUNNER, TAKE
 

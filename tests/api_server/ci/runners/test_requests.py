@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from api_server.ci.pipelines import job_queries
-from common.shutdown import SHUTDOWN
+from common.lifecycle import SHUTDOWN
 from tests.support.ci import ONE_JOB, CiProject, ci_project, run
 from tests.support.forge import Forge
 from tests.support.runner import Runner, a_runner, until_waiting

@@ -1,0 +1,143 @@
+"""Queries as declarations: SQL above the signature of the function that runs it."""
+
+import functools
+import inspect
+import re
+import types
+import typing
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from typing import Any, TypeVar
+
+import attrs
+
+from api_server.state.database import Executor, Shown
+from api_server.state.statements import Query, Statement, numbered
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Awaitable[Any]])
+_YIELDS_ROWS = re.compile(r"^\s*(?:SELECT|WITH|VALUES)\b|\bRETURNING\b")
+
+
+def statement(
+    sql: str, *, prepared: bool = False, planned_once: bool = False
+) -> Callable[[FunctionT], FunctionT]:
+    """Declare a query function, whose body is its docstring: the first argument runs the SQL, the others go into it.
+
+    The return annotation says what comes back: `None`; an attrs class `Row` (raises `NotFound` without a row),
+    `Row | None`, `list[Row]`; a scalar, which is the first column of the first row (`int | None`: None without a row);
+    `list[int]`, the first column of all rows. `bool` is the scalar of a statement that yields rows, and whether any row
+    was touched by one that yields none. SQL of `listing.one` yields the entity's JSON as `str`, or as `str | None`.
+
+    An argument that is an attrs object gives the parameters that its fields name; collections are given as arrays. An
+    argument that the SQL does not name, or a parameter without an argument, raises TypeError at import.
+
+    `prepared` and `planned_once`: see `Statement`.
+    """
+
+    def declare(function: FunctionT) -> FunctionT:
+        row: Any
+        row, method, convert = _result(typing.get_type_hints(function)["return"], sql)
+        query: Query[Any]
+        if isinstance(sql, Query):
+            query = sql
+        elif prepared:
+            query = Statement(sql, row, planned_once=planned_once)
+        else:
+            query = Query(sql, row)
+        signature = inspect.signature(function)
+        parameters_of = _parameters(function, signature, query)
+        names = list(signature.parameters)[1:]
+
+        @functools.wraps(function)
+        def call(executor: Executor, *values: Any, **named: Any) -> Awaitable[Any]:
+            given = dict(zip(names, values, strict=False)) | named
+            if len(given) != len(names) or len(values) > len(names):
+                bound = signature.bind(executor, *values, **named)  # raises TypeError, or there are defaults
+                bound.apply_defaults()
+                given = dict(list(bound.arguments.items())[1:])
+            result: Awaitable[Any] = getattr(executor, method)(query, **parameters_of(given))
+            return result if convert is None else _converted(result, convert)
+
+        call.statement = query  # type: ignore[attr-defined]
+        return typing.cast("FunctionT", call)
+
+    return declare
+
+
+def _parameters(
+    function: Callable[..., Any], signature: inspect.Signature, query: str
+) -> Callable[[dict[str, Any]], Mapping[str, Any]]:
+    """How arguments become the parameters of the SQL. Raises TypeError where they do not fit each other."""
+    hints = typing.get_type_hints(function)
+    arguments = list(signature.parameters.values())[1:]
+    needed = set(numbered(query)[1]) - {"now"}
+    objects, arrays, plain, rest = {}, set(), set(), None
+    for argument in arguments:
+        if argument.kind is argument.VAR_KEYWORD:
+            rest = argument.name
+        elif attrs.has(hint := hints[argument.name]):
+            objects[argument.name] = needed & {field.name for field in attrs.fields(hint)}
+        else:
+            plain.add(argument.name)
+            if _is_collection(hint):
+                arrays.add(argument.name)
+    of_objects = [name for names in objects.values() for name in names]
+    without = needed - plain - set(of_objects)
+    clashes = len(of_objects) != len(set(of_objects)) or plain.intersection(of_objects)
+    if plain - needed or not all(objects.values()) or clashes or (without and rest is None):
+        raise TypeError(
+            f"{function.__module__}.{function.__qualname__}: the SQL takes {sorted(needed)}, the function"
+            f" {[argument.name for argument in arguments]}"
+        )
+    if not (objects or arrays or rest):
+        return lambda given: given
+
+    def parameters_of(given: dict[str, Any]) -> dict[str, Any]:
+        parameters = {
+            name: list(value) if name in arrays and value is not None else value
+            for name, value in given.items()
+            if name in plain
+        }
+        for name, fields in objects.items():
+            parameters |= {field: getattr(given[name], field) for field in fields}
+        if rest is not None:
+            parameters |= {name: given[name] for name in given.keys() - plain - objects.keys() - {rest}}
+            parameters |= given.get(rest, {})
+        return parameters
+
+    return parameters_of
+
+
+def _is_collection(hint: Any) -> bool:
+    return any(
+        isinstance(kind := typing.get_origin(arm) or arm, type)
+        and issubclass(kind, Iterable)
+        and not issubclass(kind, (str, bytes, list, Mapping))
+        for arm in _arms(hint)
+    )
+
+
+def _arms(hint: Any) -> tuple[Any, ...]:
+    return typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+
+
+def _result(hint: Any, sql: str) -> tuple[type | None, str, Callable[[Any], Any] | None]:
+    """What a function with this result needs: the row class, the method of `Executor`, and what converts the result."""
+    arms = [arm for arm in _arms(hint) if arm is not types.NoneType]
+    optional = len(arms) < len(_arms(hint))
+    if not arms:
+        return None, "run", None
+    origin = typing.get_origin(arms[0])
+    if isinstance(sql, Query) and sql.row is Shown and arms == [str]:
+        return Shown, "entity_if_there" if optional else "entity", None
+    if isinstance(origin, type) and issubclass(origin, Collection):
+        (item,) = typing.get_args(arms[0])
+        return (item, "rows", None) if attrs.has(item) else (None, "column", origin)
+    if len(arms) == 1 and attrs.has(arms[0]):
+        return arms[0], "row" if optional else "one", None
+    if arms == [bool] and not optional:
+        return None, "value" if _YIELDS_ROWS.search(sql) else "run", bool
+    return None, "value", None
+
+
+async def _converted(result: Awaitable[Any], convert: Callable[[Any], Any]) -> Any:
+    return convert(await result)

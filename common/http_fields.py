@@ -1,0 +1,176 @@
+"""How HTTP writes dates, conditions and ranges (RFC 9110 sections 5.6.7, 13 and 14), and bodies as chunks of bytes."""
+
+import calendar
+import re
+from collections.abc import AsyncIterator, Iterator, Sequence
+from itertools import islice
+from typing import Final
+
+import attrs
+
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_CLOCK = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
+#: IMF-fixdate, and the obsolete forms of RFC 850 and of asctime.
+_FORMS = tuple(
+    re.compile(form, re.IGNORECASE | re.ASCII)
+    for form in (
+        rf"[a-z]{{3}}, (?P<day>\d\d) (?P<month>[a-z]{{3}}) (?P<year>\d{{4}}) {_CLOCK} GMT",
+        rf"[a-z]{{6,9}}, (?P<day>\d\d)-(?P<month>[a-z]{{3}})-(?P<year>\d\d) {_CLOCK} GMT",
+        rf"[a-z]{{3}} (?P<month>[a-z]{{3}}) (?P<day>[ \d]\d) {_CLOCK} (?P<year>\d{{4}})",
+    )
+)
+
+
+def parse_date(value: str | None, now: float) -> float | None:
+    """Seconds since 1970 of an HTTP-date, or None for anything else.
+
+    `now` decides the century of the two-digit form: no such date is read as more than 50 years ahead.
+    """
+    for form in _FORMS:
+        if value is not None and (match := form.fullmatch(value)):
+            return _timestamp(match, now)
+    return None
+
+
+def _timestamp(match: re.Match[str], now: float) -> float | None:
+    day, hour, minute, second, year = (
+        int(match[part]) for part in ("day", "hour", "minute", "second", "year")
+    )
+    if len(match["year"]) == 2:
+        this_year = int(1970 + now / 31_556_952)
+        year += this_year - this_year % 100
+        year -= 100 if year > this_year + 50 else 0
+    if match["month"].lower() not in _MONTHS or year < 1970 or hour > 23 or minute > 59 or second > 60:
+        return None
+    month = 1 + _MONTHS.index(match["month"].lower())
+    if not 1 <= day <= calendar.monthrange(year, month)[1]:
+        return None
+    return float(calendar.timegm((year, month, day, hour, minute, second)))
+
+
+#: Fields in lower case that describe a body, which a 304 does not have (section 15.4.5).
+CONTENT_FIELDS: Final = ("content-encoding", "content-length", "content-range", "content-type")
+
+#: Entity tags that are looked at of a request; whoever names more may be sent what she has.
+MOST_TAGS: Final = 100
+
+_ENTITY_TAG = re.compile(r'(?:W/)?"[^"]*"')
+
+
+def has_tag(if_none_match: Sequence[str], current: str | None) -> bool:
+    """Whether lines of If-None-Match name the entity tag `current`, quoted as it is sent (section 13.1.2).
+
+    The comparison is weak (section 8.8.3.2); what is no entity tag is compared as it stands. `*` names any.
+    """
+    wanted = ",".join(if_none_match).strip()
+    if wanted in {"*", current}:
+        return True
+    if current is None or not wanted:
+        return False
+    return _opaque(current) in (list(_tags(wanted)) or [_opaque(wanted)])
+
+
+def names_tag(lines: Sequence[str], tag: str) -> bool:
+    """Whether lines of If-None-Match or If-Range name this very entity tag, weakly compared."""
+    return _opaque(tag) in _tags(",".join(lines))
+
+
+def _tags(text: str) -> Iterator[str]:
+    return (_opaque(tag[0]) for tag in islice(_ENTITY_TAG.finditer(text), MOST_TAGS))
+
+
+def _opaque(tag: str) -> str:
+    return tag.removeprefix("W/").strip('"')
+
+
+def range_applies(if_range: str | None, etag: str | None, last_modified: str | None = None) -> bool:
+    """Whether If-Range lets a Range take effect: there is none, or it is the very strong entity tag or the very date
+    of what would be sent (section 13.1.5).
+    """
+    return if_range is None or (not if_range.startswith("W/") and if_range in {etag, last_modified})
+
+
+#: A request with more ranges than this is answered with the whole: many ranges only serve to multiply the answer
+#: (section 14.2 lets a server ignore them).
+MAX_RANGES: Final = 16
+
+#: `first-last`, `first-` or `-suffix`. Numbers are as long as a line may be; int() would refuse longer ones.
+_SPEC = re.compile(r"([0-9]{1,4000})-([0-9]{0,4000})|-([0-9]{1,4000})")
+
+
+@attrs.frozen(order=True)
+class Span:
+    """Bytes `first` up to and including `last` of a representation."""
+
+    first: int
+    last: int
+
+    @property
+    def length(self) -> int:
+        """Number of bytes."""
+        return self.last - self.first + 1
+
+
+class UnsatisfiableError(ValueError):
+    """None of the ranges lies in the representation: 416."""
+
+
+def requested_ranges(field: str | None, length: int) -> list[Span] | None:
+    """What a Range field asks for of `length` bytes; None for all of them: the field is absent, not in bytes,
+    malformed, or has too many ranges, and so is ignored (section 14.2).
+
+    Ranges that overlap are joined, so that no byte is sent twice; the others keep their order. Raises
+    `UnsatisfiableError`.
+    """
+    unit, _, text = (field or "").partition("=")
+    specs = [spec for member in text.split(",") if (spec := member.strip(" \t"))]
+    if unit.strip().lower() != "bytes" or not 0 < len(specs) <= MAX_RANGES:
+        return None
+    spans = []
+    for spec in specs:
+        match = _SPEC.fullmatch(spec)
+        if match is None:
+            return None
+        span = _span(match[1], match[2], match[3], length)
+        if span is None:
+            return None
+        spans.append(span)
+    satisfiable = [span for span in spans if span.first <= span.last]
+    if not satisfiable:
+        raise UnsatisfiableError
+    joined = _joined(satisfiable)
+    return satisfiable if len(joined) == len(satisfiable) else joined
+
+
+def _span(first: str | None, last: str | None, suffix: str | None, length: int) -> Span | None:
+    """One range within `length` bytes, empty where it lies behind them; None when it is written backwards
+    (section 14.1.2).
+    """
+    if first is None:
+        return Span(max(0, length - int(suffix or 0)), length - 1)
+    if last and int(last) < int(first):
+        return None
+    return Span(int(first), min(int(last), length - 1) if last else length - 1)
+
+
+def _joined(spans: list[Span]) -> list[Span]:
+    ordered = sorted(spans)
+    result = ordered[:1]
+    for span in ordered[1:]:
+        if span.first <= result[-1].last:
+            result[-1] = Span(result[-1].first, max(result[-1].last, span.last))
+        else:
+            result.append(span)
+    return result
+
+
+def content_range(span: Span | None, length: int) -> str:
+    """Content-Range of one part, or of a 416 where there is none (section 14.4)."""
+    return f"bytes */{length}" if span is None else f"bytes {span.first}-{span.last}/{length}"
+
+
+async def rejoined(head: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """All of a body of which the `head` has been read."""
+    yield head
+    async for piece in rest:
+        yield piece

@@ -1,0 +1,316 @@
+"""The supervisor of processes that serve as one: begins them, and those again that end, and replaces all on SIGHUP.
+
+Each worker has a listening socket of its own on the one port (SO_REUSEPORT), of which the supervisor keeps a hold: who
+has connected to a worker that dies is answered by its successor. A successor of one that lives listens on the same
+socket, and its predecessor is told to end when it is ready. This module imports none of the service.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from common import logs, workers
+from common.workers import ASKED, FIGURES, OTHERS, READY, WANTED, WORKER_VARIABLE, Figures, message, received
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+#: Seconds in which a successor has to be ready; migrations are made by the first of all.
+READY_SECONDS = 120.0
+#: Seconds in which a worker says what it has counted; otherwise what it said last has to do.
+FIGURES_SECONDS = 1.0
+
+
+class Worker:
+    """One process."""
+
+    def __init__(self, process: asyncio.subprocess.Process, line: Streams, section: int) -> None:
+        self.process = process
+        self.section = section
+        self.began = time.monotonic()
+        #: Held as long as the worker is: its end is the worker's.
+        self._reader, self.writer = line
+        self.ready: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.ended = asyncio.ensure_future(process.wait())
+        #: What it has counted when it last said so.
+        self.figures: Figures = {}
+        self._said = asyncio.Event()
+
+    async def listen(self, asked: Callable[["Worker"], None]) -> None:
+        """Until it ends. `asked` is called when it wants what others have counted."""
+        with contextlib.suppress(asyncio.IncompleteReadError, OSError):
+            while True:
+                letter, content = await received(self._reader)
+                if letter == READY and not self.ready.done():
+                    self.ready.set_result(True)
+                elif letter in (FIGURES, ASKED):
+                    self.figures = json.loads(content)
+                    self._said.set()
+                if letter == ASKED:
+                    asked(self)
+        if not self.ready.done():
+            self.ready.set_result(False)
+
+    async def say_figures(self) -> None:
+        """Has it say what it has counted, where it does so in time."""
+        self._said.clear()
+        self.writer.write(message(WANTED))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FIGURES_SECONDS):
+                await self._said.wait()
+
+    @property
+    def serves(self) -> bool:
+        """Whether it has been ready."""
+        return self.ready.done() and self.ready.result()
+
+    async def is_ready(self) -> bool:
+        """Waits until it is; False where it ends, or takes too long."""
+        either: set[asyncio.Future[Any]] = {self.ready, self.ended}
+        await asyncio.wait(either, timeout=READY_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        return self.serves and not self.ended.done()
+
+    def signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(number)
+
+
+log = structlog.get_logger(__name__)
+
+#: Who lived for less than this many seconds is begun again after a pause, which doubles.
+SHORT_LIFE = 10.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
+#: How often they are asked, so that little is lost of one that is killed.
+ASK_EVERY = 10.0
+#: With what a program ends whose settings are wrong: it would do so again.
+MISTAKEN = 2
+
+
+class Slot:
+    """The place of one worker after the other."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.sockets: list[socket.socket] = []
+        self.worker: Worker | None = None
+        self.pause = 0.0
+        self.turn = asyncio.Lock()
+
+    def bind(self, host: str, ports: list[int]) -> None:
+        """Where it does not already."""
+        if not self.sockets:
+            self.sockets = [_bound(host, port) for port in ports if port]
+
+    def close(self) -> None:
+        """Nobody is sent here any more."""
+        for each in self.sockets:
+            each.close()
+        self.sockets = []
+
+
+class Supervisor:
+    """Of the workers of one plan (`serving.become_supervisor`)."""
+
+    def __init__(self, plan: dict[str, Any]) -> None:
+        self._plan = plan
+        self._slots = [Slot(number) for number in range(plan["workers"])]
+        self._all: set[Worker] = set()
+        #: Twice as many as workers: one that is replaced and its successor count side by side.
+        self._sections = 2 * plan["workers"]
+        self._memory = workers.make_shared_memory(self._sections)
+        self._watches: set[asyncio.Task[None]] = set()
+        #: What those have counted that have ended.
+        self._ended: Figures = {}
+        self._stop = asyncio.Event()
+        self._renew = asyncio.Event()
+        self.status = 0
+
+    async def run(self) -> None:
+        """Until SIGTERM or SIGINT, or until no worker can be begun because of the settings."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        loop.add_signal_handler(signal.SIGHUP, self._renew.set)
+        keeping = asyncio.ensure_future(self._keep())
+        await asyncio.wait(
+            {keeping, asyncio.ensure_future(self._stop.wait())}, return_when=asyncio.FIRST_COMPLETED
+        )
+        self._stop.set()
+        keeping.cancel()
+        await self._end()
+
+    async def _keep(self) -> None:
+        first = await self._begin(self._slots[0], late=False)  # which migrates, and writes the key
+        while not await first.is_ready():
+            await first.ended
+            if self.status:
+                return
+            await asyncio.sleep(FIRST_PAUSE)
+            first = self._slots[0].worker or first
+        for slot in self._slots[1:]:
+            await self._begin(slot, late=True)
+        log.info("workers have begun", workers=len(self._slots))
+        self._watch_over(self._ask_again_and_again())
+        while True:
+            await self._renew.wait()
+            self._renew.clear()
+            await self._replace_all()
+
+    async def _begin(self, slot: Slot, *, late: bool) -> Worker:
+        """A new process in the slot; another one there goes on until somebody ends it."""
+        operations = self._plan["operations_port"]
+        ports = [self._plan["port"], operations and operations + slot.number]
+        slot.bind(self._plan["host"], ports)
+        ours, theirs = socket.socketpair()
+        public, operators = [one.fileno() for one in slot.sockets] + [0] * (2 - len(slot.sockets))
+        told = {
+            "number": slot.number,
+            "late": late,
+            "public": public,
+            "operators": operators,
+            "line": theirs.fileno(),
+            "memory": self._memory,
+            "section": (section := self._free_section()),
+            "sections": self._sections,
+        }
+        streams = await asyncio.open_connection(sock=ours)
+        descriptors = [number for number in (public, operators, theirs.fileno(), self._memory) if number]
+        with theirs:
+            process = await asyncio.create_subprocess_exec(
+                *self._plan["command"],
+                env=os.environ | {WORKER_VARIABLE: json.dumps(told)},
+                pass_fds=descriptors,
+                stdin=asyncio.subprocess.DEVNULL,
+            )
+        worker = slot.worker = Worker(process, streams, section)
+        self._all.add(worker)
+        self._watch_over(self._watch(slot, worker))
+        return worker
+
+    def _watch_over(self, watch: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(watch)
+        self._watches.add(task)
+        task.add_done_callback(self._watches.discard)
+
+    def _free_section(self) -> int:
+        """Of the memory that workers share, one in which nobody counts who lives."""
+        return min(set(range(self._sections)) - {worker.section for worker in self._all})
+
+    async def _watch(self, slot: Slot, worker: Worker) -> None:
+        listening = asyncio.ensure_future(worker.listen(self._asked))
+        status = await worker.ended
+        await asyncio.wait({listening}, timeout=FIGURES_SECONDS)  # its last words
+        listening.cancel()
+        worker.writer.close()
+        self._ended = workers.sum_figures([self._ended, workers.without_gauges(worker.figures)])
+        self._all.discard(worker)
+        if self._stop.is_set() or slot.worker is not worker:
+            return
+        log.error("a worker has ended and is begun again", worker=slot.number, status=status)
+        if status == MISTAKEN and slot.number == 0 and not worker.serves:
+            self.status = status
+            self._stop.set()
+            return
+        async with slot.turn:
+            if slot.worker is worker:
+                await self._pause(slot, worker)
+                await self._begin(slot, late=True)
+
+    def _asked(self, worker: Worker) -> None:
+        self._watch_over(self._tell(worker))
+
+    async def _tell(self, worker: Worker) -> None:
+        """What all others have counted, to a worker."""
+        await self._ask(worker)
+        others = [self._ended, *(one.figures for one in self._all if one is not worker)]
+        with contextlib.suppress(OSError):
+            worker.writer.write(message(OTHERS, json.dumps(others).encode()))
+            await worker.writer.drain()
+
+    async def _ask(self, asking: Worker | None = None) -> None:
+        """All but the one that asks say what they have counted."""
+        asked = [one.say_figures() for one in self._all if one.serves and one is not asking]
+        await asyncio.gather(*asked, return_exceptions=True)
+
+    async def _ask_again_and_again(self) -> None:
+        while True:
+            await asyncio.sleep(ASK_EVERY)
+            await self._ask()
+
+    async def _pause(self, slot: Slot, worker: Worker) -> None:
+        """None after the first short life. In a longer one nobody is sent to who is not there."""
+        lived = time.monotonic() - worker.began
+        if lived >= SHORT_LIFE:
+            slot.pause = 0.0
+        if slot.pause:
+            slot.close()
+            await asyncio.sleep(slot.pause)
+        slot.pause = min(slot.pause * 2 or FIRST_PAUSE, LONGEST_PAUSE) if lived < SHORT_LIFE else 0.0
+
+    async def _replace_all(self) -> None:
+        """One after the other. Where a successor does not come to be ready, all that are left stay as they are."""
+        for slot in self._slots:
+            async with slot.turn:
+                old = slot.worker
+                new = await self._begin_beside(slot, old)
+                if new is None:
+                    log.error("the workers stay as they are: a new one did not get ready", worker=slot.number)
+                    return
+                if old is not None:
+                    old.signal(signal.SIGTERM)
+                    await asyncio.wait({old.ended}, timeout=self._plan["grace"])
+        log.info("workers have been replaced", workers=len(self._slots))
+
+    async def _begin_beside(self, slot: Slot, old: Worker | None) -> Worker | None:
+        new = await self._begin(slot, late=True)
+        slot.worker = old  # until it is ready, its end is no loss
+        if await new.is_ready():
+            slot.worker = new
+            return new
+        new.signal(signal.SIGKILL)
+        return None
+
+    async def _end(self) -> None:
+        """All in order; who is not ready in time is killed."""
+        for slot in self._slots:
+            slot.close()
+        for worker in self._all:
+            worker.signal(signal.SIGTERM)
+        if self._all:
+            await asyncio.wait({one.ended for one in self._all}, timeout=self._plan["grace"])
+        for worker in list(self._all):
+            worker.signal(signal.SIGKILL)
+            await worker.ended
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """Its worker listens on it, when it can answer: nobody is sent to one that cannot yet."""
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    made.bind(address)
+    return made
+
+
+def main() -> None:
+    """The plan is the only argument."""
+    plan = json.loads(sys.argv[1])
+    form, level, file = plan["log"]
+    logs.configure(form, level, file=Path(file) if file else None)
+    sys.exit(asyncio.run(_run(plan)))
+
+
+async def _run(plan: dict[str, Any]) -> int:
+    supervisor = Supervisor(plan)
+    await supervisor.run()
+    return supervisor.status

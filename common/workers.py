@@ -1,0 +1,287 @@
+"""What a worker, one of several processes that serve as one, knows of itself, and what workers count together.
+
+Worker and supervisor exchange messages on a socket whose ends they hold: the worker that it is ready, both that
+metrics are wanted, and what they are. The end of the one shows the other that it is gone. A message is a letter, the
+length of what follows (four bytes), and that. Metrics of several workers are added up; between processes they are
+plain values: by the family's name its type, its explanation, and its samples as [name, labels, value].
+
+How often something was done in windows of time is counted in memory that all workers share. Nobody locks: each worker
+counts in a section of its own and reads those of the others. What it has counted of one key is one word (when the
+window began, how many came), beside one that names the key, and processors write words as a whole. Who is killed holds
+nothing: what it has counted stays there until its window ends.
+"""
+
+import asyncio
+import contextlib
+import functools
+import hashlib
+import json
+import mmap
+import os
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+import attrs
+
+#: Where a supervisor tells a process that it is a worker.
+WORKER_VARIABLE = "FORGELET_WORKER"
+
+
+@attrs.frozen(kw_only=True)
+class WorkerAddress:
+    """`number` counts workers from 0. `public` and `operators` are the numbers of listening sockets (0: none). `line`
+    is that of a socket whose other end the supervisor holds: it is told there of readiness, and its end shows there.
+    `memory` is that of a file in which workers count together, each in a `section` of its own (`SharedWindows`).
+    """
+
+    number: int
+    #: Whether another answers clients until this one is ready.
+    late: bool
+    public: int
+    operators: int
+    line: int
+    memory: int
+    section: int
+    sections: int
+
+    def tell_ready(self) -> None:
+        """Clients are served from now on. A supervisor that is gone need not know."""
+        with contextlib.suppress(OSError):
+            os.write(self.line, b"r\0\0\0\0")  # `READY`
+
+
+@functools.cache
+def worker_address() -> WorkerAddress | None:
+    """This process's; None where it serves alone. Its children are no workers."""
+    told = os.environ.pop(WORKER_VARIABLE, None)
+    if told is None:
+        return None
+    found = WorkerAddress(**json.loads(told))
+    for descriptor in (found.public, found.operators, found.line, found.memory):
+        if descriptor:
+            os.set_inheritable(descriptor, False)
+    return found
+
+
+Figures = dict[str, tuple[str, str, list[tuple[str, dict[str, str], float]]]]
+
+#: Gauges of which those of all processes are added up, on either process.
+SUMMED = frozenset(
+    ("process_virtual_memory_bytes", "process_resident_memory_bytes", "process_open_fds", "process_max_fds")
+)
+#: What is a moment: the earliest counts.
+_EARLIEST = ("_created", "process_start_time_seconds")
+
+
+def addable_figures(families: Iterable[Any], summed: Collection[str]) -> Figures:
+    """What can be added up of Prometheus' families: all but gauges, and those that `summed` names."""
+    return {
+        family.name: (
+            family.type,
+            family.documentation,
+            [(sample.name, dict(sample.labels), sample.value) for sample in family.samples],
+        )
+        for family in families
+        if family.type != "gauge" or family.name in summed or family.name in _EARLIEST
+    }
+
+
+def without_gauges(figures: Figures) -> Figures:
+    """Without gauges: what holds of a process that has ended."""
+    return {name: family for name, family in figures.items() if family[0] != "gauge"}
+
+
+def sum_figures(each: Iterable[Figures]) -> Figures:
+    """One for all."""
+    total: Figures = {}
+    for figures in each:
+        for name, (kind, documentation, samples) in figures.items():
+            ours = total.setdefault(name, (kind, documentation, []))[2]
+            ours[:] = _sum_samples([*ours, *samples])
+    return total
+
+
+def _sum_samples(
+    samples: Iterable[tuple[str, dict[str, str], float]],
+) -> list[tuple[str, dict[str, str], float]]:
+    found: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[str, dict[str, str], float]] = {}
+    for name, labels, value in samples:
+        key = name, tuple(sorted(labels.items()))
+        before = [found[key][2]] if key in found else []
+        together = min([value, *before]) if name.endswith(_EARLIEST) else sum([value, *before])
+        found[key] = name, labels, together
+    return list(found.values())
+
+
+#: Of a worker: it serves. Of the supervisor: metrics are wanted, which the worker answers with `FIGURES`; it sends them
+#: unasked when it ends. Of a worker: its own, and it wants those of all others, which is answered with `OTHERS`.
+READY, WANTED, FIGURES, ASKED, OTHERS = b"r", b"w", b"f", b"a", b"o"
+#: Seconds for which a worker waits for those of others; the supervisor waits for less.
+ANSWER_SECONDS = 3.0
+
+
+def message(letter: bytes, content: bytes = b"") -> bytes:
+    """As it is sent."""
+    return letter + len(content).to_bytes(4) + content
+
+
+async def received(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
+    """Letter and content. Raises IncompleteReadError or OSError at the end."""
+    letter, length = await reader.readexactly(1), int.from_bytes(await reader.readexactly(4))
+    return letter, await reader.readexactly(length)
+
+
+class Line:
+    """A worker's end."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._writer: asyncio.StreamWriter | None = None
+        self._asking = asyncio.Lock()
+        self._others: asyncio.Future[bytes] | None = None
+        #: What this process has counted; called in a thread.
+        self.figures: Callable[[], Figures] | None = None
+
+    async def listen(self) -> None:
+        """Until the supervisor is gone."""
+        reader, self._writer = await asyncio.open_connection(sock=socket.socket(fileno=self._descriptor))
+        self._writer.transport.set_write_buffer_limits(0)  # `drain` waits until all is sent
+        with contextlib.suppress(asyncio.IncompleteReadError, OSError):
+            while True:
+                letter, content = await received(reader)
+                if letter == WANTED:
+                    await self.tell_figures()
+                elif letter == OTHERS and self._others is not None and not self._others.done():
+                    self._others.set_result(content)
+
+    async def tell_figures(self) -> None:
+        """What has been counted, as far as it is known yet. A supervisor that is gone need not know."""
+        if self.figures is not None:
+            await self._send(FIGURES, await asyncio.to_thread(self.figures))
+
+    async def others(self, own: Figures) -> list[Figures]:
+        """What all other workers have counted, and those that have ended; `own` is for others who ask. Raises
+        TimeoutError where the supervisor does not answer."""
+        async with self._asking:
+            self._others = asyncio.get_running_loop().create_future()
+            await self._send(ASKED, own)
+            async with asyncio.timeout(ANSWER_SECONDS):
+                found: list[Figures] = json.loads(await self._others)
+        return found
+
+    async def _send(self, letter: bytes, figures: Figures) -> None:
+        if self._writer is not None:
+            self._writer.write(message(letter, json.dumps(figures).encode()))
+            with contextlib.suppress(OSError):
+                await self._writer.drain()
+
+
+@functools.cache
+def supervisor_line() -> Line | None:
+    """This worker's; None where a process serves alone."""
+    mine = worker_address()
+    return None if mine is None else Line(mine.line)
+
+
+#: Keys of which a worker knows at once: 131,072. Where a bucket is full, the oldest window is forgotten.
+BUCKETS = 16_384
+WAYS = 8
+#: Of a counting word; the rest is when the window began, in hundredths of a second of the machine's steady clock.
+COUNT_BITS = 26
+_MOST = (1 << COUNT_BITS) - 1
+_SECRET_BYTES = 32
+_WORD = 8
+
+
+def shared_memory_size(sections: int) -> int:
+    """Bytes for so many sections. Pages that nobody has counted in take no memory."""
+    return _SECRET_BYTES + BUCKETS * sections * WAYS * 2 * _WORD
+
+
+def make_shared_memory(sections: int) -> int:
+    """New memory; the number of a file that has no name."""
+    if hasattr(os, "memfd_create"):
+        made = os.memfd_create("forgelet")
+    else:
+        with tempfile.TemporaryFile() as file:
+            made = os.dup(file.fileno())
+    os.truncate(made, shared_memory_size(sections))
+    os.pwrite(made, os.urandom(_SECRET_BYTES), 0)
+    return made
+
+
+class SharedWindows:
+    """One worker's view of the memory that `descriptor` names. Nobody else may write in `section` meanwhile."""
+
+    def __init__(self, descriptor: int, section: int, sections: int) -> None:
+        self._memory = mmap.mmap(descriptor, shared_memory_size(sections))
+        self._words = memoryview(self._memory).cast("Q")
+        self._secret = self._memory[:_SECRET_BYTES]
+        #: Bytes of a bucket's names, which its counts follow; ours among them.
+        self._names = sections * WAYS * _WORD
+        self._ours = section * WAYS * _WORD
+
+    def count(self, key: bytes, length: float) -> tuple[float, int]:
+        """Counts one more of `key`: for how many seconds its window is open, and how many came in it, to all workers.
+        One that has been open for `length` seconds is over, and the next begins with whoever comes then.
+
+        Two who come at the same moment may both be told of both, and neither is told of too few.
+        """
+        name = hashlib.blake2b(self._secret + key, digest_size=_WORD).digest()
+        first = _SECRET_BYTES + int.from_bytes(name) % BUCKETS * self._names * 2
+        now, lasts = int(time.monotonic() * 100), int(length * 100)
+        named = int.from_bytes(name, sys.byteorder)
+        words, cell = self._words, self._cell(first, name)
+        known, counting = first // _WORD + cell, (first + self._names) // _WORD + cell
+        mine = words[counting]
+        if words[known] == named and mine and now - (mine >> COUNT_BITS) < lasts:
+            if mine & _MOST < _MOST:
+                words[counting] = mine + 1
+        else:
+            began = self._seen(first, name, now, lasts)[0]
+            words[counting] = 0  # whoever looks meanwhile sees nothing, and not another's count
+            words[known] = named
+            words[counting] = began << COUNT_BITS | 1
+        began, count = self._seen(first, name, now, lasts)
+        return (now - began) / 100, count
+
+    def _cell(self, first: int, name: bytes) -> int:
+        """The place in the bucket where we count `name`: where it has been counted, else the oldest of ours."""
+        start = first + self._ours
+        at = _offset_of(self._memory[start : start + WAYS * _WORD], name)
+        if at < 0:
+            counts = (start + self._names) // _WORD
+            ours = self._words[counts : counts + WAYS].tolist()
+            at = ours.index(min(ours)) * _WORD
+        return (self._ours + at) // _WORD
+
+    def _seen(self, first: int, name: bytes, now: int, lasts: int) -> tuple[int, int]:
+        """When the window began (now, where there is none), and what all have counted in it."""
+        began, count = now, 0
+        names = self._memory[first : first + self._names]
+        at = _offset_of(names, name)
+        while at >= 0:
+            word = self._words[(first + self._names + at) // _WORD]
+            if word and now - (word >> COUNT_BITS) < lasts:
+                began, count = min(began, word >> COUNT_BITS), count + (word & _MOST)
+            at = _offset_of(names, name, at + _WORD)
+        return began, count
+
+
+def _offset_of(names: bytes, name: bytes, start: int = 0) -> int:
+    """Of a word that is `name`, from `start` on; -1: there is none."""
+    at = names.find(name, start)
+    while at % _WORD and at >= 0:  # parts of two words
+        at = names.find(name, at + 1)
+    return at
+
+
+@functools.cache
+def shared_windows() -> SharedWindows | None:
+    """This worker's; None where a process serves alone, and counts for itself."""
+    mine = worker_address()
+    return None if mine is None else SharedWindows(mine.memory, mine.section, mine.sections)

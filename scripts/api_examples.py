@@ -1,0 +1,259 @@
+"""Asks a service, and keeps what was said: for the description, with another address and without secrets."""
+
+import json
+import re
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from forgelet.testing import starting
+
+#: What a service is called in examples.
+ADDRESS = "https://forgelet.example.org"
+_SECRET = re.compile(r"\b(flpat|fljob|flso|flptt|glrt)-[\w-]{6,}")
+
+
+class Recorder:
+    """`examples` are by operation: what was sent as JSON (null without a body), the status, and the JSON answered."""
+
+    def __init__(self, api_url: str, url: str) -> None:
+        self._api_url = api_url
+        self._url = url
+        self.examples: dict[str, dict[str, Any]] = {}
+        described = self._ask("GET", "/openapi.json", {}, None)[1]
+        self._operations = {
+            (method.upper(), path): operation["operationId"]
+            for path, item in described["paths"].items()
+            for method, operation in item.items()
+        }
+
+    def ask(
+        self,
+        token: Mapping[str, str],
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        keep: bool = True,
+        query: Mapping[str, str] | None = None,
+        **values: Any,
+    ) -> Any:
+        """What `method` of `path`, with `values` for the parameters in it, answers; kept as the operation's example.
+        Exits where that is no success."""
+        filled = re.sub(r"{(\w+)}", lambda name: quote(str(values[name[1]]), safe=""), path)
+        address = filled + (f"?{urlencode(query)}" if query else "")
+        status, answer = self._ask(method, address, token, body)
+        if keep:
+            told = {"status": status, "request": self._shown(body), "response": self._shown(answer)}
+            self.examples[self._operations[method, path]] = told
+        return answer
+
+    def _ask(self, method: str, address: str, headers: Mapping[str, str], body: Any) -> tuple[int, Any]:
+        text = isinstance(body, str)
+        sent = body.encode() if text else None if body is None else json.dumps(body).encode()
+        told = {"Content-Type": "text/plain" if text else "application/json", **headers}
+        request = urllib.request.Request(self._api_url + address, sent, told, method=method)
+        try:
+            with urllib.request.urlopen(request) as answer:
+                found = answer.read().decode()
+                is_json = answer.headers.get_content_type() == "application/json"
+                return answer.status, json.loads(found) if is_json else found or None
+        except urllib.error.HTTPError as refusal:
+            raise SystemExit(f"{method} {address}: {refusal.code} {refusal.read().decode()}") from None
+
+    def _shown(self, value: Any) -> Any:
+        text = json.dumps(value).replace(self._url, ADDRESS)
+        host = urlsplit(self._url).hostname or ""
+        text = text.replace(f'"{host}"', '"192.0.2.1"').replace(host, ADDRESS.removeprefix("https://"))
+        return json.loads(_SECRET.sub(r"\1-0123456789abcdefghij", text))
+
+
+Token = dict[str, str]
+PROJECT = "/projects/{id}"
+CONFIG = """\
+build:
+  script: [make]
+test:
+  script: [make test]
+deploy:
+  script: [make deploy]
+  when: manual
+packages:
+  trigger: {include: packages.yml}
+"""
+PACKAGES = "pack: {script: [make package]}\n"
+
+
+def play(service: Recorder, root_token: str) -> None:
+    root = {"PRIVATE-TOKEN": root_token}
+    ada, group, project = _people(service, root)
+    _jobs(service, ada, project)
+    _checks(service, ada, project)
+    _mirrors(service, ada, project)
+    for kind, place in (("groups", group), ("projects", project)):
+        _invitations(service, ada, kind, place)
+    _audit(service, root, ada, group, project)
+
+
+def _people(service: Recorder, root: Token) -> tuple[Token, int, int]:
+    ask = service.ask
+    who = {
+        "name": "Ada Example",
+        "username": "ada-example",
+        "email": "ada@people.example",
+        "force_random_password": True,
+        "skip_confirmation": True,
+    }
+    user = ask(root, "POST", "/users", who)
+    wanted = {"name": "examples", "scopes": ["api"]}
+    token = ask(root, "POST", "/users/{user_id}/personal_access_tokens", wanted, user_id=user["id"])
+    ada = {"PRIVATE-TOKEN": token["token"]}
+    ask(ada, "GET", "/user")
+    ask(ada, "GET", "/version")
+    group = ask(ada, "POST", "/groups", {"name": "Example Group", "path": "example-group"})
+    project = ask(ada, "POST", "/projects", {"name": "Example App", "namespace_id": group["id"]})
+    ask(ada, "GET", PROJECT, id=project["id"])
+    ask(ada, "GET", "/projects", query={"owned": "true"})
+    return ada, group["id"], project["id"]
+
+
+def _jobs(service: Recorder, ada: Token, project: int) -> None:
+    ask = service.ask
+    actions = [
+        {"action": "create", "file_path": name, "content": text}
+        for name, text in (
+            (".gitlab-ci.yml", CONFIG),
+            ("packages.yml", PACKAGES),
+            ("README.md", "# Example App\n"),
+        )
+    ]
+    start = {"branch": "main", "commit_message": "Begin", "actions": actions}
+    ask(ada, "POST", f"{PROJECT}/repository/commits", start, id=project)
+    agent = {"name": "example-agent"}
+    ask(ada, "POST", f"{PROJECT}/cluster_agents", agent, id=project)
+    pipeline = _pipeline(service, ada, project)
+    at_pipeline: dict[str, Any] = {"id": project, "pipeline_id": pipeline}
+    ask(ada, "GET", f"{PROJECT}/pipelines/{{pipeline_id}}", **at_pipeline)
+    ask(ada, "GET", f"{PROJECT}/jobs", id=project, query={"per_page": "2"})
+    jobs = ask(ada, "GET", f"{PROJECT}/pipelines/{{pipeline_id}}/jobs", **at_pipeline)
+    ask(ada, "GET", f"{PROJECT}/pipelines/{{pipeline_id}}/bridges", **at_pipeline)
+    done = _run(service, ada, project)
+    manual = next(job["id"] for job in jobs if job["status"] == "manual")
+    one = f"{PROJECT}/jobs/{{job_id}}"
+    ask(ada, "GET", one, id=project, job_id=done)
+    ask(ada, "GET", f"{one}/trace", id=project, job_id=done)
+    ask(ada, "POST", f"{one}/erase", id=project, job_id=done)
+    again = ask(ada, "POST", f"{one}/retry", id=project, job_id=done)
+    ask(ada, "POST", f"{one}/cancel", id=project, job_id=again["id"])
+    variables = {"job_variables_attributes": [{"key": "TARGET", "value": "staging"}]}
+    ask(ada, "POST", f"{one}/play", variables, id=project, job_id=manual)
+
+
+def _pipeline(service: Recorder, ada: Token, project: int) -> int:
+    """The first of the project, when its child has been made too."""
+    for _ in range(600):
+        found = service.ask(ada, "GET", f"{PROJECT}/pipelines", id=project)
+        if found:
+            first = min(found, key=lambda one: int(one["id"]))["id"]
+            path = f"{PROJECT}/pipelines/{{pipeline_id}}/bridges"
+            bridges = service.ask(ada, "GET", path, id=project, pipeline_id=first)
+            if bridges and bridges[0]["downstream_pipeline"]:
+                return int(first)
+        time.sleep(0.1)
+    raise SystemExit("The pipeline was not made.")
+
+
+def _run(service: Recorder, ada: Token, project: int) -> int:
+    """A job that a runner has run."""
+    ask = service.ask
+    runner = {"runner_type": "project_type", "project_id": project, "description": "example-runner"}
+    made = ask(ada, "POST", "/user/runners", runner)
+    job = ask({}, "POST", "/jobs/request", {"token": made["token"]}, keep=False)
+    own = {"JOB-TOKEN": job["token"]}
+    ask(own, "GET", "/job")
+    ask(own, "GET", "/job/allowed_agents")
+    log = "$ make\ncc -o app app.c\n"
+    begins = own | {"Content-Range": f"0-{len(log) - 1}"}
+    ask(begins, "PATCH", "/jobs/{id}/trace", log, id=job["id"], keep=False)
+    ask({}, "PUT", "/jobs/{id}", {"token": job["token"], "state": "success"}, id=job["id"], keep=False)
+    return int(job["id"])
+
+
+def _checks(service: Recorder, ada: Token, project: int) -> None:
+    ask = service.ask
+    url = "https://checks.example/licences"
+    made = ask(
+        ada,
+        "POST",
+        f"{PROJECT}/external_status_checks",
+        {"name": "Licences", "external_url": url},
+        id=project,
+    )
+    ask(ada, "GET", f"{PROJECT}/external_status_checks", id=project)
+    change: dict[str, Any] = {"branch": "greeting", "start_branch": "main", "commit_message": "Greet"}
+    change["actions"] = [{"action": "update", "file_path": "README.md", "content": "# Hello\n"}]
+    ask(ada, "POST", f"{PROJECT}/repository/commits", change, id=project)
+    wanted = {"source_branch": "greeting", "target_branch": "main", "title": "Greet"}
+    opened = ask(ada, "POST", f"{PROJECT}/merge_requests", wanted, id=project)
+    request = f"{PROJECT}/merge_requests/{{merge_request_iid}}"
+    at_request: dict[str, Any] = {"id": project, "merge_request_iid": opened["iid"]}
+    result = {"sha": opened["sha"], "external_status_check_id": made["id"], "status": "failed"}
+    ask(ada, "POST", f"{request}/status_check_responses", result, **at_request)
+    ask(ada, "GET", f"{request}/status_checks", **at_request)
+    retry = f"{request}/status_checks/{{external_status_check_id}}/retry"
+    ask(ada, "POST", retry, external_status_check_id=made["id"], **at_request)
+    one = f"{PROJECT}/external_status_checks/{{check_id}}"
+    ask(ada, "PUT", one, {"name": "Licences of all files"}, id=project, check_id=made["id"])
+    ask(ada, "DELETE", one, id=project, check_id=made["id"])
+
+
+def _mirrors(service: Recorder, ada: Token, project: int) -> None:
+    ask = service.ask
+    mirrors, one = f"{PROJECT}/remote_mirrors", f"{PROJECT}/remote_mirrors/{{mirror_id}}"
+    wanted = {"url": "https://example-user:example-password@mirror.example/app.git", "enabled": True}
+    made = ask(ada, "POST", mirrors, wanted, id=project)
+    at_mirror: dict[str, Any] = {"id": project, "mirror_id": made["id"]}
+    ask(ada, "GET", mirrors, id=project)
+    ask(ada, "GET", one, **at_mirror)
+    ask(ada, "PUT", one, {"only_protected_branches": True}, **at_mirror)
+    ask(ada, "POST", f"{one}/sync", **at_mirror)
+    ask(ada, "DELETE", one, **at_mirror)
+
+
+def _invitations(service: Recorder, ada: Token, kind: str, place: int) -> None:
+    ask = service.ask
+    everything, one = f"/{kind}/{{id}}/invitations", f"/{kind}/{{id}}/invitations/{{email}}"
+    email = "grace@people.example"
+    ask(ada, "POST", everything, {"email": email, "access_level": 30}, id=place)
+    ask(ada, "GET", everything, id=place)
+    ask(ada, "PUT", one, {"access_level": 40}, id=place, email=email)
+    ask(ada, "DELETE", one, id=place, email=email)
+
+
+def _audit(service: Recorder, root: Token, ada: Token, group: int, project: int) -> None:
+    ask, few = service.ask, {"per_page": "2"}
+    events = ask(root, "GET", "/audit_events", query=few)
+    ask(root, "GET", "/audit_events/{id}", id=events[0]["id"])
+    for kind, place in (("groups", group), ("projects", project)):
+        path = f"/{kind}/{{id}}/audit_events"
+        found = ask(ada, "GET", path, id=place, query=few)
+        ask(ada, "GET", f"{path}/{{audit_event_id}}", id=place, audit_event_id=found[0]["id"])
+
+
+def main() -> None:
+    try:
+        with starting.running("--no-edge") as forgelet:
+            recorder = Recorder(forgelet.api_url, forgelet.url)
+            play(recorder, forgelet.root_token)
+    except starting.CannotStart as problem:
+        sys.exit(str(problem))
+    json.dump(recorder.examples, sys.stdout, indent=1, ensure_ascii=False, sort_keys=True)
+    print()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,282 @@
+"""Fills databases with very many jobs and audit events, and repositories with files."""
+
+import contextlib
+import datetime
+import os
+import random
+import secrets
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import psycopg2
+
+from api_server.state import secret_key
+from api_server.state.database import Executor
+from api_server.state.migrate import known_migrations, make_older_schema
+from api_server.state.secrets import STATIC_OBJECT_TOKEN, digest
+from forgelet.local import cluster_folders
+from forgelet.local.embedded_postgres import SUPERUSER, Cluster
+
+#: Events of the author, entity and type that are looked for; as many among few as among many.
+WANTED = 100
+BATCH = 50_000
+
+#: A year has a partition for each month.
+MONTHS = """
+    ALTER TABLE audit_events DETACH PARTITION audit_events_past;
+    DROP TABLE audit_events_past;
+    SELECT make_audit_partition('audit_events_past', NULL, date_trunc('month', now()) - interval '13 months');
+    SELECT make_audit_partition('audit_events_' || to_char(month, 'YYYY_MM'), month, month + interval '1 month')
+    FROM generate_series(date_trunc('month', now()) - interval '13 months',
+        date_trunc('month', now()) - interval '1 month', interval '1 month') month;
+"""
+
+#: Spread evenly, with the wanted ones among them, and of the others each tenth of the project and of the group.
+FILL_EVENTS = """
+    INSERT INTO audit_events (created_at, author_id, author_name, entity_type, entity_id, entity_path, event_type,
+        target_type, target_id, target_details, details)
+    SELECT now() - interval '1 year' + interval '1 year' * n / %(total)s,
+        CASE WHEN wanted THEN 7 ELSE 1000 + n %% 5000 END, 'alice',
+        CASE WHEN NOT wanted AND n %% 10 = 1 THEN 'Group' ELSE 'Project' END,
+        CASE WHEN wanted THEN 7000000 WHEN n %% 10 = 1 THEN %(group_id)s WHEN n %% 10 = 2 THEN %(project_id)s
+            ELSE 8000000 + n %% 5000 END, 'group/app',
+        CASE WHEN wanted THEN 'project_archived' ELSE 'project_name_updated' END, 'Project', n %% 5000, 'app',
+        '{"custom_message": "Changed name from app to tool", "change": "name", "from": "app", "to": "tool"}'
+    FROM generate_series(%(first)s, %(last)s) n CROSS JOIN LATERAL (SELECT n %% (%(total)s / %(wanted)s) = 0) w (wanted)
+"""
+
+
+def fill_events(
+    cluster: Cluster, total: int, *, project_id: int = 1, group_id: int = 1, chained: bool = False
+) -> None:
+    """So many events. They are chained at a tenth of the speed, and only what verifies the chain looks at it."""
+    values = {"total": total, "wanted": WANTED, "project_id": project_id, "group_id": group_id}
+    url = cluster.url(role=SUPERUSER)
+    with contextlib.closing(psycopg2.connect(url)) as connection, connection.cursor() as cursor:
+        cursor.execute(MONTHS)
+        if not chained:
+            cursor.execute("SET session_replication_role = replica")  # without triggers
+        for first in range(1, total + 1, BATCH):
+            last = min(first + BATCH - 1, total)
+            cursor.execute(FILL_EVENTS, {"first": first, "last": last, **values})
+            connection.commit()
+        connection.autocommit = True
+        cursor.execute("VACUUM (ANALYZE) audit_events, audit_chain")
+
+
+JOBS_PER_PIPELINE = 100
+
+#: Pipelines of 100 jobs each; of 1,000 jobs one has failed, one is running and one is canceled, the others succeeded.
+FILL_JOBS = """
+    WITH owner AS (
+        INSERT INTO pipelines (project_id, iid, user_id, status, source, ref, sha, before_sha, commit,
+            created_at, updated_at)
+        SELECT %(project_id)s, number, %(user_id)s, 'success', 'push', 'main', lpad(to_hex(number), 40, '0'),
+            repeat('0', 40), json_build_object('id', lpad(to_hex(number), 40, '0'), 'short_id',
+                lpad(to_hex(number), 8, '0'), 'created_at', '2024-01-01T00:00:00.000+00:00', 'title', 'A commit',
+                'message', 'A commit with a message', 'author_name', 'Alice', 'author_email', 'alice@example.org'),
+            %(now)s, %(now)s
+        FROM generate_series(1, %(jobs)s / %(per_pipeline)s) AS number
+        RETURNING id, iid
+    )
+    INSERT INTO jobs (project_id, pipeline_id, kind, status, name, stage, stage_index, when_run, allow_failure, plan,
+        user_id, runner_id, created_at, queued_at, started_at, finished_at)
+    SELECT %(project_id)s, owner.id, 'build',
+        CASE (owner.iid * %(per_pipeline)s + number) %% 1000
+            WHEN 0 THEN 'failed' WHEN 1 THEN 'running' WHEN 2 THEN 'canceled' ELSE 'success' END,
+        'job ' || number, 'test', 1, 'on_success', false, '{"name": "job", "stage": "test"}', %(user_id)s,
+        %(runner_id)s, %(now)s, %(now)s, %(now)s, %(now)s
+    FROM owner, generate_series(1, %(per_pipeline)s) AS number
+    ORDER BY owner.id, number
+"""
+
+
+async def fill_jobs(
+    database: Executor, *, project_id: int, user_id: int, runner_id: int | None, jobs: int = 200_000
+) -> None:
+    """Gives the project that many jobs."""
+    await database.run(
+        FILL_JOBS,
+        project_id=project_id,
+        user_id=user_id,
+        runner_id=runner_id,
+        jobs=jobs,
+        per_pipeline=JOBS_PER_PIPELINE,
+    )
+
+
+_BLOB = 100_000
+
+
+def git(repository: Path, *arguments: str, given: bytes | None = None) -> str:
+    """What git says; raises `RuntimeError` where it fails."""
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(repository.parent),
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_TERMINAL_PROMPT": "0",
+    }
+    command = ["git", f"--git-dir={repository}", *arguments]
+    done = subprocess.run(command, input=given, capture_output=True, env=environment, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"git {arguments[0]} failed: {done.stderr.decode(errors='replace').strip()}")
+    return done.stdout.decode(errors="replace")
+
+
+def grow(repository: Path, branch: str, size: int) -> None:
+    """A commit on top of `branch`, or its first one, with files of so many bytes in all that cannot be compressed."""
+    if not repository.exists():
+        git(repository, "init", "--quiet", "--bare", "--initial-branch=main")
+    exists = bool(git(repository, "for-each-ref", f"refs/heads/{branch}"))
+    stream = [
+        f"commit refs/heads/{branch}\ncommitter A <a@example.org> 1700000000 +0000\ndata 6\nfiles\n\n".encode(),
+        f"from refs/heads/{branch}^0\n".encode() if exists else b"",
+    ]
+    for start in range(0, size, _BLOB):
+        content = random.randbytes(min(_BLOB, size - start))
+        name = content[:8].hex()
+        stream.append(f"M 100644 inline {name[:2]}/{name}\ndata {len(content)}\n".encode() + content + b"\n")
+    git(repository, "fast-import", "--quiet", given=b"".join(stream))
+
+
+PER_PIPELINE = 10
+RUNNERS = 100
+#: Pipelines that run, and those of the small project.
+YOUNG = FEW = 200
+PIPELINE_BATCH = 20_000  # pipelines
+
+#: As one would set a machine of 8 GB; otherwise PostgreSQL's defaults, with its writes flushed.
+SETTINGS = {
+    "shared_buffers": "512MB",
+    "max_wal_size": "4GB",
+    "maintenance_work_mem": "256MB",
+    "effective_cache_size": "4GB",
+}
+FILLED = ("pipelines", "jobs", "job_traces", "job_artifacts", "audit_events", "audit_chain")
+INDEXES = """
+    SELECT indexrelid::regclass::text, pg_get_indexdef(indexrelid) FROM pg_index
+    WHERE indrelid = %s::regclass AND NOT indisprimary ORDER BY 1
+"""
+
+
+@contextlib.contextmanager
+def durable_cluster() -> Iterator[Cluster]:
+    """A durable one, which leaves nothing behind."""
+    with tempfile.TemporaryDirectory(prefix="forgelet-growth-", dir=cluster_folders.temporary_root()) as name:
+        outside = Path(name)
+        outside.chmod(0o711)
+        made = Cluster(cluster_folders.made(outside / "cluster"), secrets.token_urlsafe(16), durable=True)
+        made.start(outside / "server.log")
+        try:
+            with superuser(made) as cursor:
+                for setting, value in SETTINGS.items():
+                    cursor.execute(f"ALTER SYSTEM SET {setting} = '{value}'")
+            made.stop()
+            made.start(outside / "server.log")
+            yield made
+        finally:
+            made.stop()
+
+
+@contextlib.contextmanager
+def superuser(cluster: Cluster) -> Iterator[Any]:
+    """A cursor outside of transactions."""
+    with contextlib.closing(psycopg2.connect(cluster.url(role=SUPERUSER))) as connection:
+        connection.autocommit = True
+        with connection.cursor() as cursor:
+            yield cursor
+
+
+def oldest_schema() -> set[str]:
+    """The migrations that make jobs, pipelines and the audit trail; of those that came to change them, none."""
+    return {name for name in known_migrations() if name < "0025" or "0030" <= name <= "0050_audit_trail"}
+
+
+def fill_oldest_schema(
+    cluster: Cluster, data: Path, rows: int, projects: int
+) -> tuple[dict[str, int], dict[str, float]]:
+    """So many jobs and so many events: the ids that paths name, and the seconds that each step took. `data` becomes
+    the folder of a server's data, with the key that the owner's secrets are made with."""
+    make_older_schema(cluster.url(), oldest_schema())
+    owner = _owner(data)
+    parts, seconds = _parts(), {}
+    with superuser(cluster) as cursor:
+        cursor.execute("SET synchronous_commit = off")
+        dropped = _without_indexes(cursor)
+        begun = time.perf_counter()
+        ids = _fill_all_jobs(cursor, parts, owner, rows, projects)
+        seconds["jobs and pipelines"] = time.perf_counter() - begun
+    begun = time.perf_counter()
+    fill_events(cluster, rows, project_id=ids["busy_id"], group_id=ids["group_id"])
+    with superuser(cluster) as cursor:
+        cursor.execute("SET synchronous_commit = off; SET session_replication_role = replica")
+        cursor.execute(parts["chain"], ())
+        cursor.execute(parts["owned"], ())
+        seconds["events and their chain"] = time.perf_counter() - begun
+        begun = time.perf_counter()
+        for definition in dropped:
+            cursor.execute(definition)
+        seconds["their indexes"] = time.perf_counter() - begun
+        cursor.execute("VACUUM (ANALYZE)")
+        cursor.execute("CHECKPOINT")
+    return ids, seconds
+
+
+def _without_indexes(cursor: Any) -> list[str]:
+    """The definitions of all that are dropped."""
+    dropped = []
+    for table in FILLED:
+        cursor.execute(INDEXES, [table])
+        for name, definition in cursor.fetchall():
+            cursor.execute(f"DROP INDEX {name}")
+            dropped.append(definition.replace(" ON ONLY ", " ON "))
+    return dropped
+
+
+def _owner(data: Path) -> dict[str, bytes]:
+    """The secrets of whom all of it belongs to, under a new key."""
+    data.mkdir(mode=0o700)
+    (data / secret_key.NAME).write_text(secrets.token_hex(32))
+    seed = secrets.token_bytes(20)
+    token = secret_key.open_vault(data).derived_token(STATIC_OBJECT_TOKEN, seed)
+    return {"seed": seed, "digest": digest(token)}
+
+
+def _fill_all_jobs(
+    cursor: Any, parts: dict[str, str], owner: dict[str, bytes], rows: int, projects: int
+) -> dict[str, int]:
+    cursor.execute("SET session_replication_role = replica")  # no triggers, no foreign keys
+    cursor.execute(parts["places"], {**owner, "runners": RUNNERS})
+    ids: dict[str, int] = dict(zip(("user_id", "group_id", "runner_id"), cursor.fetchone(), strict=True))
+    cursor.execute(parts["projects"], {**ids, "projects": projects})
+    first = cursor.fetchone()[0]
+    ids |= {"busy_id": first, "doomed_id": first + 1, "small_id": first + 2, "tiny_id": first + projects - 1}
+    pipelines = rows // PER_PIPELINE
+    values = {
+        **ids,
+        "first_project": first,
+        "projects": projects,
+        "pipelines": pipelines,
+        "runners": RUNNERS,
+        "young": min(YOUNG, pipelines // 10),
+        "few": min(FEW, pipelines // 10),
+        "now": datetime.datetime.now(datetime.UTC),
+    }
+    for begin in range(1, pipelines + 1, PIPELINE_BATCH):
+        piece = {**values, "first": begin, "last": min(begin + PIPELINE_BATCH - 1, pipelines)}
+        for part in ("pipelines", "jobs", "left_behind"):
+            cursor.execute(parts[part], piece)
+    cursor.execute(parts["after"], ())
+    return ids
+
+
+def _parts() -> dict[str, str]:
+    text = resources.files("scripts.bench").joinpath("growth_data.sql").read_text()
+    return {
+        title.strip(): body for title, body in (part.split("\n", 1) for part in text.split("-- name: ")[1:])
+    }

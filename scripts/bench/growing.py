@@ -1,0 +1,474 @@
+"""How much longer lists, hand-outs, removals, migrations and vacuum take over many rows."""
+
+import base64
+import contextlib
+import http.client
+import json
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import attrs
+import click
+
+from api_server.state.migrate import known_migrations, make_older_schema, migrate
+from api_server.state.secrets import digest
+from forgelet.local.embedded_postgres import DATABASE, Cluster
+from scripts.bench import filling, measuring
+from scripts.bench.filling import oldest_schema, superuser
+from scripts.bench.runs import NotMeasured
+from scripts.bench.service import HEADERS, Running, running
+
+#: Tables that grow, partitions of events among them.
+GROWING = r"(?:jobs|pipelines|job_logs|job_artifacts|audit_chain|audit_events\w*)"
+#: A node, and how many rows it has left out. Tables, and partitions, that are small are read so with reason.
+_WHOLE = re.compile(
+    rf"Seq Scan on ({GROWING})\b.*\(actual rows=(\d+)(?:.*\n(?:\t +Filter.*\n)?\t +Rows Removed by Filter: (\d+))?"
+)
+_SMALL = 1_000
+_BUFFERS = re.compile(r"Buffers: shared(?: hit=(\d+))?(?: read=(\d+))?")
+
+
+@attrs.frozen
+class Plan:
+    """`pages`: of 8 KiB, read from memory or disk; `whole`: tables that grow, and that it read from end to end."""
+
+    text: str
+    pages: int
+
+    @property
+    def whole(self) -> list[str]:
+        return [
+            table
+            for table, given, left_out in _WHOLE.findall(self.text)
+            if int(given) + int(left_out or 0) > _SMALL
+        ]
+
+
+def explain(cluster: Cluster, *, on: bool) -> None:
+    """Whether connections from now on write the plans of all that they run to PostgreSQL's log."""
+    with superuser(cluster) as cursor:
+        if not on:
+            cursor.execute(f"ALTER DATABASE {DATABASE} RESET ALL")
+            return
+        try:
+            cursor.execute("LOAD 'auto_explain'")
+        except Exception as problem:
+            raise NotMeasured(
+                f"auto_explain does not belong to the PostgreSQL that is used: {problem}"
+            ) from None
+        for setting, value in (
+            ("session_preload_libraries", "auto_explain"),
+            ("auto_explain.log_min_duration", "0"),
+            ("auto_explain.log_analyze", "on"),
+            ("auto_explain.log_buffers", "on"),
+            ("auto_explain.log_timing", "off"),
+            ("auto_explain.log_nested_statements", "on"),
+        ):
+            cursor.execute(f"ALTER DATABASE {DATABASE} SET {setting} = '{value}'")
+
+
+def plans_of(log: Path, work: Callable[[], object]) -> list[Plan]:
+    """Of all that was run meanwhile."""
+    before = log.stat().st_size
+    work()
+    with log.open("rb") as file:
+        file.seek(before)
+        text = file.read().decode(errors="replace")
+    return read_plans(text)
+
+
+def read_plans(log: str) -> list[Plan]:
+    """Plans in PostgreSQL's log, statement included."""
+    found = re.findall(r"LOG:  duration: [\d.]+ ms  plan:\n((?:\t.*\n)*)", log)
+    return [Plan(text, _pages(text)) for text in found]
+
+
+def _pages(text: str) -> int:
+    """The first line about buffers is that of the uppermost node, with all below it."""
+    first = _BUFFERS.search(text)
+    return sum(int(number or 0) for number in first.groups()) if first else 0
+
+
+WARM_LISTS = 6
+TIMES = 20
+
+#: What follows /api/v4/, by its name; {jobs}, {pipelines} and {events} are keyset cursors in the middle of the list.
+LISTS = {
+    "jobs of a project": "projects/{busy_id}/jobs?pagination=keyset",
+    "jobs of a project, deep": "projects/{busy_id}/jobs?pagination=keyset&cursor={jobs}",
+    "jobs of a project, counted": "projects/{busy_id}/jobs",
+    "jobs of a project, page 2,000": "projects/{busy_id}/jobs?page=2000",
+    "jobs of a project, running": "projects/{busy_id}/jobs?scope[]=running",
+    "jobs of a project, skipped": "projects/{busy_id}/jobs?scope[]=skipped",
+    "jobs of a project, two states": "projects/{busy_id}/jobs?scope[]=failed&scope[]=canceled",
+    "jobs of a small project": "projects/{small_id}/jobs",
+    "jobs of a pipeline": "projects/{busy_id}/pipelines/{pipeline_id}/jobs",
+    "jobs of a runner": "runners/{runner_id}/jobs",
+    "pipelines": "projects/{busy_id}/pipelines?pagination=keyset",
+    "pipelines, deep": "projects/{busy_id}/pipelines?pagination=keyset&cursor={pipelines}",
+    "pipelines, counted": "projects/{busy_id}/pipelines",
+    "pipelines, running": "projects/{busy_id}/pipelines?status=running",
+    "pipelines, of a ref": "projects/{busy_id}/pipelines?ref=topic-10",
+    "pipelines, of no ref there is": "projects/{busy_id}/pipelines?ref=none",
+    "pipelines, of a source": "projects/{busy_id}/pipelines?source=schedule",
+    "pipelines, by when updated": "projects/{busy_id}/pipelines?order_by=updated_at",
+    "pipelines, finished scope": "projects/{busy_id}/pipelines?scope=finished",
+    "pipelines, branches scope": "projects/{busy_id}/pipelines?scope=branches",
+    "latest pipeline": "projects/{busy_id}/pipelines/latest?ref=main",
+    "events": "audit_events?pagination=keyset",
+    "events, deep": "audit_events?pagination=keyset&cursor={events}",
+    "events, counted": "audit_events",
+    "events, before a moment": "audit_events?created_before={middle}",
+    "events, of an entity": "audit_events?entity_type=Project&entity_id=7000000",
+    "events, of no entity there is": "audit_events?entity_type=Project&entity_id=6999999",
+    "events of a group": "groups/{group_id}/audit_events",
+    "events of a project": "projects/{busy_id}/audit_events",
+    "events of a project, deep": "projects/{busy_id}/audit_events?pagination=keyset&cursor={events}",
+}
+MIDDLE = """
+    SELECT (SELECT id FROM jobs WHERE project_id = %(busy_id)s ORDER BY id OFFSET %(jobs)s LIMIT 1) AS jobs,
+        (SELECT id FROM pipelines WHERE project_id = %(busy_id)s ORDER BY id OFFSET %(pipelines)s LIMIT 1) AS pipelines,
+        (SELECT max(id) / 2 FROM audit_events) AS events,
+        (SELECT max(id) FROM pipelines WHERE project_id = %(busy_id)s) AS pipeline_id,
+        to_char(now() - interval '180 days', 'YYYY-MM-DD') AS middle
+"""
+
+
+def list_paths(cluster: Cluster, ids: Mapping[str, int], rows: int) -> dict[str, str]:
+    """Of each list, by its name."""
+    with superuser(cluster) as cursor:
+        cursor.execute(MIDDLE, {**ids, "jobs": rows // 20, "pipelines": rows // 200})
+        names = [column.name for column in cursor.description]
+        found: dict[str, Any] = dict(zip(names, cursor.fetchone(), strict=True))
+    for name in ("jobs", "pipelines", "events"):
+        found[name] = base64.urlsafe_b64encode(b'{"id":"%d","_kd":"n"}' % found[name]).decode()
+    return {name: path.format(**ids, **found) for name, path in LISTS.items()}
+
+
+def milliseconds(server: Running, path: str) -> float:
+    """Of an answer, one request after the other on one connection: the median of many."""
+    place = urlsplit(server.api.base_url)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=600)
+    taken = []
+    try:
+        for number in range(WARM_LISTS + TIMES):
+            begun = time.perf_counter()
+            connection.request("GET", f"/api/v4/{path}", headers=HEADERS)
+            answer = connection.getresponse()
+            said = answer.read()
+            if answer.status != 200:
+                raise RuntimeError(f"{path} was answered {answer.status}: {said[:200]!r}")
+            if number >= WARM_LISTS:
+                taken.append(time.perf_counter() - begun)
+    finally:
+        connection.close()
+    return sorted(taken)[len(taken) // 2] * 1000
+
+
+HANDED_OUT = 30
+TOKEN = "glrt-growth"
+#: The tables that are vacuumed, and how many of their rows are made dead before.
+VACUUMED = ("jobs", "audit_events")
+DEAD = 2_000
+UPDATE_JOBS = "UPDATE jobs SET exit_code = 1 WHERE id IN (SELECT id FROM jobs ORDER BY id LIMIT %s)"
+SIZES = """
+    SELECT relation, pg_size_pretty(bytes) FROM (
+        SELECT 'jobs' AS relation, pg_total_relation_size('jobs') AS bytes
+        UNION ALL SELECT 'pipelines', pg_total_relation_size('pipelines')
+        UNION ALL SELECT 'audit_chain', pg_total_relation_size('audit_chain')
+        UNION ALL SELECT 'audit_events', sum(pg_total_relation_size(inhrelid)) FROM pg_inherits
+            WHERE inhparent = 'audit_events'::regclass
+        UNION ALL SELECT 'the database', pg_database_size(current_database())
+    ) sizes
+"""
+
+
+def give_token(cluster: Cluster, ids: Mapping[str, int]) -> None:
+    """To the first runner."""
+    with superuser(cluster) as cursor:
+        cursor.execute(
+            "UPDATE runners SET token_digest = %s WHERE id = %s", [digest(TOKEN), ids["runner_id"]]
+        )
+
+
+def hand_out(server: Running) -> float:
+    """Milliseconds of an answer with a job, the median of many."""
+    taken = []
+    for _ in range(HANDED_OUT):
+        begun = time.perf_counter()
+        status, said = request(server, "POST", "jobs/request", {"token": TOKEN, "system_id": "s_1"})
+        taken.append(time.perf_counter() - begun)
+        if status != 201:
+            raise RuntimeError(f"A hand-out was answered {status}: {said[:200]!r}")
+    return sorted(taken)[len(taken) // 2] * 1000
+
+
+def remove_project(cluster: Cluster, server: Running, project_id: int) -> tuple[float, float]:
+    """Milliseconds until the request is answered, and until nothing of the project is left in the database."""
+    begun = time.perf_counter()
+    status, said = request(server, "DELETE", f"projects/{project_id}")
+    answered = time.perf_counter() - begun
+    if status != 202:
+        raise RuntimeError(f"A removal was answered {status} after {answered:.0f} s: {said[:200]!r}")
+    with superuser(cluster) as cursor:
+        while True:
+            cursor.execute(
+                "SELECT EXISTS (SELECT FROM jobs WHERE project_id = %s AND kind = 'build')", [project_id]
+            )
+            if not cursor.fetchone()[0]:
+                return answered * 1000, (time.perf_counter() - begun) * 1000
+            time.sleep(0.05)
+
+
+def measure_vacuum(cluster: Cluster) -> dict[str, float]:
+    """Milliseconds of each, after a few jobs were written anew; with the tables as warm as they are."""
+    found = {}
+    with superuser(cluster) as cursor:
+        cursor.execute("VACUUM jobs")  # what removals have left
+        cursor.execute(UPDATE_JOBS, [DEAD])
+        for table in VACUUMED:
+            for what in ("VACUUM", "ANALYZE"):
+                begun = time.perf_counter()
+                cursor.execute(f"{what} {table}")
+                found[f"{what} {table}"] = (time.perf_counter() - begun) * 1000
+    return found
+
+
+def sizes(cluster: Cluster) -> dict[str, str]:
+    """Of tables with their indexes, in words."""
+    with superuser(cluster) as cursor:
+        cursor.execute(SIZES)
+        return dict(cursor.fetchall())
+
+
+def request(server: Running, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
+    """The answer's status and body."""
+    place = urlsplit(server.api.base_url)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=900)
+    try:
+        text = None if body is None else json.dumps(body)
+        headers = {**HEADERS, "Content-Type": "application/json"}
+        connection.request(method, f"/api/v4/{path}", body=text, headers=headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+#: Of a relation whose file is another one after a migration, it was written anew.
+FILES = """
+    SELECT relname::text, relfilenode FROM pg_class
+    WHERE relkind = 'r' AND relname IN ('jobs', 'pipelines', 'job_logs', 'job_artifacts', 'audit_chain')
+"""
+
+
+def measure_migrations(cluster: Cluster) -> tuple[dict[str, float], list[str]]:
+    """Seconds of each migration, and the tables that one of them has written anew."""
+    seconds, done, rewritten = {}, oldest_schema(), []
+    with superuser(cluster) as cursor:
+        cursor.execute(FILES)
+        before = dict(cursor.fetchall())
+        for name in sorted(known_migrations() - done):
+            done.add(name)
+            begun = time.perf_counter()
+            make_older_schema(cluster.url(), done)
+            seconds[name] = time.perf_counter() - begun
+            cursor.execute(FILES)
+            after = dict(cursor.fetchall())
+            rewritten += [
+                f"{table} by {name}" for table in after if before.get(table, after[table]) != after[table]
+            ]
+            before = after
+    migrate(cluster.url())  # the functions
+    return seconds, rewritten
+
+
+#: Much longer than users have: what takes so long is to be measured, not to be refused.
+STATEMENT_TIMEOUT = "900"
+#: Requests after which each connection has run a statement often enough for PostgreSQL to decide upon a plan for good.
+WARM = 30
+
+
+@attrs.define
+class Measured:
+    """Milliseconds by what was done; `filling` and `migrations` are seconds. `pages` (of 8 KiB) and `whole` (tables
+    read from end to end) are those of one request, where PostgreSQL can tell. `plans` are texts."""
+
+    rows: int
+    filling: dict[str, float]
+    migrations: dict[str, float]
+    rewritten: list[str]
+    milliseconds: dict[str, float] = attrs.Factory(dict)
+    pages: dict[str, int] = attrs.Factory(dict)
+    whole: dict[str, list[str]] = attrs.Factory(dict)
+    plans: dict[str, str] = attrs.Factory(dict)
+    sizes: dict[str, str] = attrs.Factory(dict)
+    not_told: str = ""
+
+
+def measure_growth(rows: int, projects: int, told: Callable[[str], None]) -> Measured:
+    """A new database with so many jobs and events."""
+    with filling.durable_cluster() as cluster, tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        told(f"{rows:,} jobs and events: filling")
+        ids, seconds = filling.fill_oldest_schema(cluster, Path(folder, "data"), rows, projects)
+        told(f"  filled in {sum(seconds.values()):.0f} s; migrating")
+        migrations, rewritten = measure_migrations(cluster)
+        found = Measured(rows, seconds, migrations, rewritten)
+        give_token(cluster, ids)
+        found.sizes = sizes(cluster)
+        told("  lists")
+        with _server(cluster, Path(folder)) as server:
+            paths = list_paths(cluster, ids, rows)
+            for name, path in paths.items():
+                found.milliseconds[name] = milliseconds(server, path)
+            found.milliseconds["a job handed out"] = hand_out(server)
+        told("  plans")
+        _explained(cluster, Path(folder), paths, ids["tiny_id"], found)
+        told("  removals and vacuum")
+        with _server(cluster, Path(folder)) as server:
+            _measure_removals(cluster, server, ids, found)
+        found.milliseconds |= measure_vacuum(cluster)
+    return found
+
+
+@contextlib.contextmanager
+def _server(cluster: Cluster, folder: Path) -> Iterator[Running]:
+    with running(cluster, folder, DATABASE_STATEMENT_TIMEOUT=STATEMENT_TIMEOUT) as server:
+        yield server
+
+
+def _explained(
+    cluster: Cluster, folder: Path, paths: Mapping[str, str], tiny_id: int, found: Measured
+) -> None:
+    try:
+        explain(cluster, on=True)
+    except NotMeasured as reason:
+        found.not_told = str(reason)
+        return
+    try:
+        with _server(cluster, folder) as server:
+            request(server, "GET", paths["jobs of a small project"])  # signs the token in
+            for name, path in paths.items():
+
+                def ask(path: str = path) -> None:
+                    request(server, "GET", path)
+
+                for _ in range(WARM):
+                    ask()
+                _note(found, name, plans_of(cluster.log, ask))
+            asked = {"token": TOKEN, "system_id": "s_1"}
+            done = plans_of(cluster.log, lambda: request(server, "POST", "jobs/request", asked))
+            _note(found, "a job handed out", done)
+            done = plans_of(cluster.log, lambda: remove_project(cluster, server, tiny_id))
+            _note(found, "a tiny project removed", done)
+    finally:
+        explain(cluster, on=False)
+
+
+def _note(found: Measured, name: str, done: list[Plan]) -> None:
+    found.pages[name] = sum(plan.pages for plan in done)
+    if whole := sorted({table for plan in done for table in plan.whole}):
+        found.whole[name] = whole
+    found.plans[name] = max(done, key=lambda plan: plan.pages).text if done else ""
+
+
+def _measure_removals(cluster: Cluster, server: Running, ids: Mapping[str, int], found: Measured) -> None:
+    for name, project in (("2,000 jobs", ids["small_id"]), ("a tenth of all jobs", ids["doomed_id"])):
+        answered, gone = remove_project(cluster, server, project)
+        found.milliseconds[f"a project with {name} removed: the answer"] = answered
+        found.milliseconds[f"a project with {name} removed: its jobs gone"] = gone
+
+
+_SHORTEST = 0.5  # seconds: migrations that take less at every size are left out
+
+
+def growth_text(found: Sequence[Measured]) -> str:
+    """A line for each thing: milliseconds at each size, how often the last has the first, and pages alike."""
+    first, last = found[0], found[-1]
+    lines = [
+        _line("milliseconds", [f"{one.rows:,}" for one in found], "grew", "pages of 8 KiB", "read whole")
+    ]
+    for name in last.milliseconds:
+        figures = [f"{one.milliseconds[name]:,.1f}" for one in found]
+        grew = f"x {last.milliseconds[name] / first.milliseconds[name]:.1f}"
+        pages = " -> ".join(f"{one.pages[name]:,}" for one in found if name in one.pages)
+        lines.append(_line(name, figures, grew, pages, ", ".join(last.whole.get(name, []))))
+    for name in set(last.pages) - set(last.milliseconds):
+        pages = " -> ".join(f"{one.pages.get(name, 0):,}" for one in found)
+        lines.append(_line(name, ["" for _ in found], "", pages, ", ".join(last.whole.get(name, []))))
+    lines += ["", "seconds of migrations"]
+    for name in last.migrations:
+        if max(one.migrations[name] for one in found) >= _SHORTEST:
+            lines.append(_line(name, [f"{one.migrations[name]:,.1f}" for one in found]))
+    lines += [f"written anew: {', '.join(last.rewritten) or 'no table'}", "", "seconds of filling"]
+    lines += [_line(name, [f"{one.filling[name]:,.1f}" for one in found]) for name in last.filling]
+    lines += ["", "with indexes"]
+    lines += [_line(name, [one.sizes[name] for one in found]) for name in last.sizes]
+    if last.not_told:
+        lines += ["", f"Plans are not told: {last.not_told}"]
+    return "\n".join(lines)
+
+
+def _line(name: str, figures: Sequence[str], *more: str) -> str:
+    columns = [f"{name:<58}", *(f"{figure:>12}" for figure in figures), *(f"  {one:<16}" for one in more)]
+    return "".join(columns).rstrip()
+
+
+#: What a job and an event take, with their pipeline and chain, all indexes, and what is written meanwhile.
+BYTES_A_ROW = 3_000
+LEFT = 10 << 30  # bytes, for everybody else
+
+
+@click.command()
+@click.option(
+    "--rows", type=click.IntRange(1000), default=10_000_000, show_default=True, help="Jobs, and events."
+)
+@click.option(
+    "--beside",
+    type=click.IntRange(1000),
+    default=200_000,
+    show_default=True,
+    help="And first so many, for the ratio.",
+)
+@click.option("--projects", type=click.IntRange(4), default=10_000, show_default=True)
+@click.option("--json", "keep", type=click.Path(path_type=Path), help="Writes all figures to this file.")
+@click.option(
+    "--plans", type=click.Path(path_type=Path), help="Writes the plans of the larger one to this file."
+)
+def growth(rows: int, beside: int, projects: int, keep: Path | None, plans: Path | None) -> None:
+    """What lists, hand-outs, removals, migrations and vacuum take over many jobs and audit events, and how much more
+    than over fewer."""
+    free = shutil.disk_usage(tempfile.gettempdir()).free
+    if free < rows * BYTES_A_ROW + LEFT:
+        raise click.ClickException(
+            f"{free >> 30} GiB are free, and {rows:,} rows want {rows * BYTES_A_ROW + LEFT >> 30}."
+        )
+    sizes = sorted({min(beside, rows), rows})
+    found = [measure_growth(size, projects, told=_tell) for size in sizes]
+    click.echo(growth_text(found))
+    if keep:
+        kept = {
+            "machine": measuring.describe_machine(),
+            "sizes": [attrs.asdict(one, filter=_figures) for one in found],
+        }
+        keep.write_text(json.dumps(kept, indent=1) + "\n")
+    if plans:
+        plans.write_text("\n".join(f"=== {name}\n{text}" for name, text in found[-1].plans.items()))
+
+
+def _tell(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _figures(attribute: "attrs.Attribute[object]", _: object) -> bool:
+    return attribute.name != "plans"
+
+
+if __name__ == "__main__":
+    growth(prog_name="scripts/bench/growth")

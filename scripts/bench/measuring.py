@@ -1,0 +1,267 @@
+"""Measures load with wrk and pgbench, and describes the machine."""
+
+import contextlib
+import os
+import platform
+import re
+import select
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from forgelet.local import postgres_binaries
+from forgelet.local.api_client import answers
+from scripts.bench.runs import NotMeasured, Sample
+
+
+def describe_machine() -> dict[str, str]:
+    """Processor, Python, PostgreSQL and git; no names of hosts."""
+    found = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return {
+        "processor": f"{len(os.sched_getaffinity(0))} x {found[1].strip() if found else platform.machine()}",
+        "load before": f"{os.getloadavg()[0]:.2f}",
+        "Python": platform.python_version(),
+        "PostgreSQL": _last_word([str(postgres_binaries.preferred().postgres), "--version"]),
+        "git": _last_word(["git", "--version"]),
+    }
+
+
+def _last_word(command: list[str]) -> str:
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = re.search(r"\d[\d.]*", said)
+    return found[0] if found else said.strip()
+
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def processor_seconds(pids: Iterable[int]) -> float:
+    """Of these processes and those below them that still run, and of those that they have waited for."""
+    return sum(_ticks(process) for pid in pids for process in _tree(pid)) / _TICKS
+
+
+def machine_seconds() -> float:
+    """Of all that runs on this machine, since it was started."""
+    fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    user, nice, system, _idle, _waits, interrupts, soft, stolen = (int(field) for field in fields[:8])
+    return (user + nice + system + interrupts + soft + stolen) / _TICKS
+
+
+def _tree(pid: int) -> list[int]:
+    found = [pid]
+    try:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                found += _tree(int(child))
+    except OSError:  # it has just ended
+        pass
+    return found
+
+
+def _ticks(pid: int) -> int:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return sum(
+        int(field) for field in fields[11:15]
+    )  # user, system, and both of children that were waited for
+
+
+START_SECONDS = 30.0
+
+
+def need(*programs: str) -> None:
+    """Raises `NotMeasured` where one of them is not installed."""
+    missing = [program for program in programs if shutil.which(program) is None]
+    if missing:
+        raise NotMeasured(f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed.")
+
+
+@contextlib.contextmanager
+def listening(
+    command: list[str],
+    port: int,
+    log: Path,
+    environment: dict[str, str] | None = None,
+    *,
+    path: str | None = None,
+) -> Iterator[int]:
+    """Runs a program until it listens on `port`, or answers `path` with 200, and gives its process id."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
+    try:
+        deadline = time.monotonic() + START_SECONDS
+        while not (_listens(port) if path is None else answers(f"http://127.0.0.1:{port}{path}")):
+            if process.poll() is not None or time.monotonic() > deadline:
+                last = (log.read_text(errors="replace").strip().splitlines() or ["it says nothing"])[-1]
+                raise NotMeasured(f"{Path(command[0]).name} does not start: {last}")
+            time.sleep(0.02)
+        yield process.pid
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def small_server(*arguments: str) -> Iterator[tuple[int, int]]:
+    """Run one of `small_servers.py`; yield its port and its process id."""
+    command = [sys.executable, "-m", "scripts.bench.small_servers", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            yield int(process.stdout.readline()), process.pid
+        finally:
+            process.terminate()
+
+
+def _listens(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
+
+
+CONNECTIONS = 16
+#: Seconds in which a server must have answered once.
+SLOWEST = 10.0
+#: wrk takes whole seconds only: rounds are ended by a signal, after which it prints what it has counted.
+_LONGEST = 3600
+
+
+def http_requests(
+    url: str,
+    seconds: float,
+    headers: dict[str, str] | None = None,
+    *,
+    script: Path | None = None,
+    pids: Iterable[int] = (),
+) -> Sample:
+    """Requests a second that `url` answers with 2xx or 3xx, over kept-alive connections.
+
+    `script` is Lua that makes the requests, in wrk's manner; `pids` are the processes whose processor time counts.
+    """
+    if shutil.which("wrk") is None:
+        raise NotMeasured("the program wrk is not installed.")
+    options = [option for name, value in (headers or {}).items() for option in ("-H", f"{name}: {value}")]
+    if script is not None:
+        options += ["-s", str(script)]
+    command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{_LONGEST}s", f"--timeout={SLOWEST:.0f}s", *options, url]
+    watched = list(pids)
+    while True:
+        before = processor_seconds(watched)
+        said = _run_for(command, seconds)
+        used = processor_seconds(watched) - before
+        if "Non-2xx" in said or "Socket errors" in said:
+            raise RuntimeError(f"Not every answer was a success: {said}")
+        if requests := _figure(r"(\d+) requests in", said):
+            rate = _figure(r"Requests/sec:\s+([\d.]+)", said)
+            return Sample(rate, used / requests * 1e6 if watched else None)
+        if seconds > SLOWEST:
+            raise RuntimeError(f"{url} has not answered in {seconds:.0f} s.")
+        seconds *= 4
+
+
+def http_bytes(url: str, seconds: float, *, connections: int, pids: Iterable[int] = ()) -> Sample:
+    """Megabytes a second of a large body, answers that are cut off at the end included; processor time is that of a
+    megabyte."""
+    if shutil.which("wrk") is None:
+        raise NotMeasured("the program wrk is not installed.")
+    command = ["wrk", "-t1", f"-c{connections}", f"-d{_LONGEST}s", f"--timeout={SLOWEST:.0f}s", url]
+    watched = list(pids)
+    before = processor_seconds(watched)
+    said = _run_for(command, seconds)
+    used = processor_seconds(watched) - before
+    read, unit = re.search(r"([\d.]+)(KB|MB|GB) read", said).groups()  # type: ignore[union-attr]
+    megabytes = float(read) * {"KB": 2**10, "MB": 2**20, "GB": 2**30}[unit] / 1e6
+    return Sample(megabytes / seconds, used / megabytes * 1e6 if watched else None)
+
+
+CROWD_SECONDS = 300.0  # seconds
+_PIECE = 1 << 20
+
+
+def read_by_crowd(port: int, path: str, clients: int, length: int) -> None:
+    """All of them read a body of so many bytes to its end; raises `RuntimeError` where one of them does not."""
+    head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode()
+    connections = {}
+    poller = select.epoll()
+    try:
+        for _ in range(clients):
+            connection = socket.create_connection(("127.0.0.1", port))
+            connection.sendall(head)
+            connection.setblocking(False)
+            connections[connection.fileno()] = connection
+            poller.register(connection, select.EPOLLIN)
+        received = dict.fromkeys(connections, 0)
+        _drain(poller, connections, received)
+    finally:
+        poller.close()
+        for connection in connections.values():
+            connection.close()
+    if not all(length < count < length + 4096 for count in received.values()):  # with the head
+        raise RuntimeError(f"Between {min(received.values())} and {max(received.values())} bytes have come.")
+
+
+def _drain(poller: select.epoll, connections: dict[int, socket.socket], received: dict[int, int]) -> None:
+    """The kernel throws the bytes away (MSG_TRUNC): nothing is copied."""
+    nowhere, left, deadline = bytearray(_PIECE), len(connections), time.monotonic() + CROWD_SECONDS
+    while left:
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{left} clients are not served after {CROWD_SECONDS:.0f} s.")
+        for number, _ in poller.poll(1):
+            try:
+                count = connections[number].recv_into(nowhere, _PIECE, socket.MSG_TRUNC)
+            except BlockingIOError:
+                continue
+            received[number] += count
+            if count == 0:
+                poller.unregister(number)
+                left -= 1
+
+
+def statements(script: str, connection: dict[str, str], seconds: float, clients: int) -> Sample:
+    """Times a second that pgbench gets through `script`, whose variable `prepared` is 0 at first."""
+    pgbench = postgres_binaries.preferred().directory / "pgbench"
+    if not pgbench.exists():
+        raise NotMeasured("pgbench does not belong to the PostgreSQL that is used.")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "script.sql")
+        file.write_text(script)
+        options = ["--no-vacuum", "--define=prepared=0", "--protocol=simple", "--jobs=2"]
+        amount = [f"--client={clients}", f"--time={max(1, round(seconds))}"]
+        command = [str(pgbench), *options, *amount, f"--file={file}"]
+        done = subprocess.run(
+            command, env={**os.environ, **connection}, capture_output=True, text=True, check=False
+        )
+    if done.returncode != 0:
+        raise RuntimeError(f"pgbench failed: {done.stderr.strip()}")
+    return Sample(_figure(r"tps = ([\d.]+)", done.stdout))
+
+
+def _run_for(command: list[str], seconds: float) -> str:
+    """What the program says that is asked to end after so long."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            said, _ = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            process.send_signal(2)  # SIGINT
+            said, _ = process.communicate(timeout=60)
+    if process.returncode != 0:
+        raise RuntimeError(f"{command[0]} failed: {said.strip()}")
+    return said
+
+
+def _figure(pattern: str, text: str) -> float:
+    found = re.search(pattern, text)
+    if found is None:
+        raise RuntimeError(f"No figure in: {text}")
+    return float(found[1])

@@ -1,0 +1,274 @@
+"""One run of the bench: the size of its data, its rows, measured by turns, and what came out."""
+
+import statistics
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Any, TypeVar
+
+import attrs
+import cattrs
+import orjson
+
+T = TypeVar("T")
+
+
+@attrs.frozen
+class Size:
+    """Numbers of rows, and what a round takes."""
+
+    jobs: int = 200_000
+    events: int = 1_000_000
+    few_events: int = 10_000
+    chained_events: int = 50_000
+    refs: int = 5_000
+    projects: int = 10_000
+    deliveries: int = 3_000
+    handed_out: int = 200
+    renamings: int = 300
+    resets: int = 400
+    crowd: int = 1_000
+    large_repository: int = 200_000_000  # bytes
+    large_object: bool = True  # 64 MiB and 50 MB through the edge
+    seconds: float = 0.6
+    rounds: int = 3
+
+
+FULL = Size()
+#: What the tests run, to see that each row can be measured.
+TINY = Size(
+    jobs=300,
+    events=400,
+    few_events=200,
+    chained_events=300,
+    refs=20,
+    projects=30,
+    deliveries=20,
+    handed_out=5,
+    renamings=3,
+    resets=2,
+    crowd=5,
+    large_repository=6_000_000,
+    large_object=False,
+    seconds=0.1,
+    rounds=1,
+)
+
+
+class Bench:
+    """`with Bench(FULL) as bench:`, which ends what rows have set up."""
+
+    def __init__(self, size: Size = FULL) -> None:
+        self.size = size
+        self._stack = ExitStack()
+        self._used: dict[object, Any] = {}
+        self._folders = 0
+
+    def __enter__(self) -> "Bench":
+        self.folder = Path(
+            self._stack.enter_context(TemporaryDirectory(prefix="forgelet-bench-", dir="/tmp"))
+        )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.__exit__(kind, problem, trace)
+
+    def use(self, make: Callable[["Bench"], AbstractContextManager[T]]) -> T:
+        """What `make` sets up, the same for all who ask; it ends with the bench. What could not be set up is tried
+        once, and its reason raised to all."""
+        if make not in self._used:
+            try:
+                self._used[make] = self._stack.enter_context(make(self))
+            except Exception as problem:
+                self._used[make] = problem
+        made = self._used[make]
+        if isinstance(made, Exception):
+            raise made
+        return made  # type: ignore[no-any-return]
+
+    def new_folder(self) -> Path:
+        """An empty one, which goes with the bench."""
+        self._folders += 1
+        folder = self.folder / str(self._folders)
+        folder.mkdir()
+        return folder
+
+    def keep(self, context: AbstractContextManager[T]) -> T:
+        """Entered now, and ended with the bench."""
+        return self._stack.enter_context(context)
+
+
+def with_rounds(size: Size, rounds: int) -> Size:
+    """The same with another number of rounds."""
+    return attrs.evolve(size, rounds=rounds)
+
+
+class NotMeasured(Exception):
+    """What is compared with is missing on this machine; the text is one sentence that says what."""
+
+
+@attrs.frozen
+class Sample:
+    """One round: a `value` in the row's unit, and the processor's microseconds that a unit of work took on the side of
+    the server, where that is known."""
+
+    value: float
+    cpu: float | None = None
+
+
+#: Measures for about so many seconds; what counts work instead of time does not look at them.
+Measure = Callable[[float], Sample]
+#: By name, ours first under OURS; one that cannot be measured is the reason in its place.
+Sides = Mapping[str, Measure | NotMeasured]
+
+OURS = "forgelet"
+
+
+@attrs.frozen
+class Row:
+    """`aims` are the least shares of the others' figures that are wanted, by their names; `most` is the greatest value
+    of our own. A share is ours / theirs where more is better, and theirs / ours where less is."""
+
+    name: str
+    what: str
+    sides: Callable[[Bench], Sides]
+    unit: str = "requests/s"
+    aims: Mapping[str, float] = attrs.field(factory=dict)
+    most: float | None = None
+    less_is_better: bool = False
+    #: Rounds of rows that take long; fewer than are asked for.
+    most_rounds: int | None = None
+    warmed_up: bool = True
+
+
+@attrs.frozen
+class Side:
+    """The figures of one program, a value each round; without any, `reason` says why."""
+
+    name: str
+    values: list[float] = attrs.field(factory=list)
+    cpu: list[float] = attrs.field(factory=list)  # microseconds a unit of work
+    aim: float | None = None
+    reason: str = ""
+
+
+@attrs.frozen
+class Outcome:
+    """A row as it was measured: ours, and the others in the same rounds."""
+
+    name: str
+    group: str
+    what: str
+    unit: str
+    less_is_better: bool
+    most: float | None
+    ours: Side
+    others: list[Side]
+
+    @property
+    def value(self) -> float:
+        """The median of ours."""
+        return statistics.median(self.ours.values)
+
+    def shares(self, other: Side) -> list[float]:
+        """One for each round: above 1, ours is the better one."""
+        pairs = zip(self.ours.values, other.values, strict=True)
+        return [theirs / ours if self.less_is_better else ours / theirs for ours, theirs in pairs]
+
+    def share(self, other: Side) -> float:
+        return statistics.median(self.shares(other))
+
+    @property
+    def missed(self) -> list[str]:
+        """Whose aim was not reached; our own name is the limit."""
+        missed = [
+            other.name
+            for other in self.others
+            if other.values and other.aim is not None and self.share(other) < other.aim
+        ]
+        if self.ours.values and self.most is not None and self.value > self.most:
+            missed.append(OURS)
+        return missed
+
+
+@attrs.frozen
+class Run:
+    """All rows of one run, and where it was."""
+
+    made: str  # the day, ISO 8601
+    machine: dict[str, str]
+    rounds: int
+    outcomes: list[Outcome]
+
+    def of(self, name: str) -> Outcome | None:
+        return next((outcome for outcome in self.outcomes if outcome.name == name), None)
+
+
+def write_run(run: Run, path: Path) -> None:
+    """As JSON."""
+    path.write_bytes(orjson.dumps(cattrs.unstructure(run), option=orjson.OPT_INDENT_2) + b"\n")
+
+
+def read_run(path: Path) -> Run:
+    """Raises `ValueError` where the file is none of ours."""
+    try:
+        return cattrs.structure(orjson.loads(path.read_bytes()), Run)
+    except (orjson.JSONDecodeError, cattrs.BaseValidationError, TypeError, KeyError) as problem:
+        raise ValueError(f"{path} was not written by --json.") from problem
+
+
+#: Before the first round, for caches, plans and connections.
+WARM_UP = 0.25
+
+
+def measure_row(row: Row, group: str, bench: Bench) -> Outcome:
+    """Each round begins with another side than the one before it. A row that fails is told as not measured with what
+    it failed of, and the others go on."""
+    try:
+        return _measure(row, group, bench)
+    except Exception as problem:
+        first = (str(problem).splitlines() or [type(problem).__name__])[0]
+        return _outcome(row, group, {}, dict.fromkeys((OURS, *row.aims), f"it failed: {first}"))
+
+
+def _measure(row: Row, group: str, bench: Bench) -> Outcome:
+    try:
+        sides = row.sides(bench)
+    except NotMeasured as reason:
+        return _outcome(row, group, {}, {name: str(reason) for name in (OURS, *row.aims)})
+    working = {name: side for name, side in sides.items() if not isinstance(side, NotMeasured)}
+    reasons = {name: str(side) for name, side in sides.items() if isinstance(side, NotMeasured)}
+    try:
+        return _outcome(row, group, _rounds(row, working, bench), reasons)
+    except NotMeasured as reason:
+        return _outcome(row, group, {}, reasons | dict.fromkeys(working, str(reason)))
+
+
+def _rounds(row: Row, sides: dict[str, Measure], bench: Bench) -> dict[str, Side]:
+    found = {name: Side(name, aim=row.aims.get(name)) for name in sides}
+    if row.warmed_up:
+        for measure in sides.values():
+            measure(min(WARM_UP, bench.size.seconds))
+    for number in range(min(bench.size.rounds, row.most_rounds or bench.size.rounds)):
+        for name in list(sides)[:: -1 if number % 2 else 1]:
+            sample = sides[name](bench.size.seconds)
+            found[name].values.append(sample.value)
+            if sample.cpu is not None:
+                found[name].cpu.append(sample.cpu)
+    return found
+
+
+def _outcome(row: Row, group: str, found: dict[str, Side], reasons: dict[str, str]) -> Outcome:
+    missing = {name: Side(name, aim=row.aims.get(name), reason=text) for name, text in reasons.items()}
+    sides = {**found, **missing}
+    ours = sides.pop(OURS)
+    return Outcome(
+        row.name, group, row.what, row.unit, row.less_is_better, row.most, ours, list(sides.values())
+    )

@@ -1,0 +1,315 @@
+"""The service under test."""
+
+import asyncio
+import contextlib
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import attrs
+import psycopg2
+
+from api_server.state.database import connect
+from api_server.state.migrate import migrate
+from common import logs
+from forgelet.local.api_client import Api
+from forgelet.local.embedded_postgres import DATABASE, ROLE, SUPERUSER, Cluster, temporary
+from scripts.bench import filling
+from scripts.bench.measuring import listening
+from scripts.bench.runs import Bench
+from tests.support.forge import Forge, running_forge
+from tests.support.ports import free_port
+
+POOL = 10
+TOKEN = "flpat-benchmark-token"  # of a database that lives as long as the measurement
+HEADERS = {"PRIVATE-TOKEN": TOKEN}
+
+
+@attrs.frozen
+class Running:
+    """The server's process with its database's, whose processor time counts together."""
+
+    api: Api
+    pid: int
+    database: int
+
+    @property
+    def pids(self) -> list[int]:
+        return [self.pid, self.database]
+
+
+@contextlib.contextmanager
+def running(cluster: Cluster, folder: Path, **settings: str) -> Iterator[Running]:
+    """Run the API server over the cluster's database as users do, access log included, with its administrator."""
+    port = free_port()
+    values = {
+        "PORT": str(port),
+        "DATABASE_URL": cluster.url(),
+        "DATA_DIR": str(folder / "data"),
+        "ROOT_TOKEN": TOKEN,
+        "DATABASE_POOL": str(POOL),
+        "JOBS_RATE_LIMIT": "0",
+    } | settings
+    environment = {**os.environ, **{f"FORGELET_API_{name}": value for name, value in values.items()}}
+    command = [sys.executable, "-m", "api_server"]
+    with listening(command, port, folder / "log", environment, path="/-/readiness") as pid:
+        yield Running(Api(f"http://127.0.0.1:{port}", TOKEN), pid, postmaster(cluster))
+
+
+def postmaster(cluster: Cluster) -> int:
+    """The process id of PostgreSQL."""
+    return int((cluster.data / "postmaster.pid").read_text().split("\n", 1)[0])
+
+
+def list_statements(cluster: Cluster, folder: Path, paths: Iterable[str]) -> dict[str, str]:
+    """For the list at each path, a pgbench script of what the server prepares and runs for it."""
+    scripts = {}
+    _set_logging(cluster, "all")
+    try:
+        with running(cluster, folder) as server:
+            for path in paths:
+                server.api.get(path)
+                scripts[path] = prepared_script(cluster.log.read_text())
+    finally:
+        _set_logging(cluster, "none")
+    return scripts
+
+
+def prepared_script(log: str) -> str:
+    """A pgbench script out of PostgreSQL's log: the last list that was prepared, once, then its execution."""
+    logged = re.findall(r"LOG:  statement: (.*(?:\n\t.*)*)", log)
+    prepared = {text.split()[1]: text for text in logged if text.startswith("PREPARE")}
+    for text in reversed(logged):
+        executed = re.match(r"(SET LOCAL [^;]*; )?EXECUTE (\w+)", text)
+        if executed and "AS last_id" in prepared.get(executed[2], ""):
+            # pgbench reads one backslash command a line, takes a statement to its semicolon, and sends two together
+            # where there is a backslash before it.
+            execute = text.replace("; EXECUTE", "\\; EXECUTE", 1)
+            prepare = prepared[executed[2]]
+            return f"\\if :prepared\n\\else\n{prepare};\n\\set prepared 1\n\\endif\n{execute};\n"
+    raise RuntimeError("The API server has prepared no list.")
+
+
+def _set_logging(cluster: Cluster, which: str) -> None:
+    """Which statements new connections write to PostgreSQL's log."""
+    with contextlib.closing(psycopg2.connect(cluster.url(role=SUPERUSER))) as connection:
+        connection.autocommit = True
+        connection.cursor().execute(f"ALTER DATABASE {DATABASE} SET log_statement = '{which}'")
+
+
+def connection(cluster: Cluster) -> dict[str, str]:
+    """How pgbench connects, as the API server does."""
+    parts = psycopg2.extensions.parse_dsn(cluster.url())
+    return {
+        "PGHOST": parts["host"],
+        "PGUSER": ROLE,
+        "PGPASSWORD": parts["password"],
+        "PGDATABASE": DATABASE,
+        "PGOPTIONS": "-c forgelet.base_url=http://127.0.0.1:8080 -c jit=off",
+    }
+
+
+@attrs.frozen
+class Plain:
+    """The process, and its database."""
+
+    cluster: Cluster
+    running: Running
+
+
+@contextlib.contextmanager
+def plain(_: Bench) -> Iterator[Plain]:
+    """As a process of its own."""
+    with (
+        temporary() as cluster,
+        tempfile.TemporaryDirectory(dir="/tmp") as folder,
+        running(cluster, Path(folder)) as server,
+    ):
+        yield Plain(cluster, server)
+
+
+@attrs.frozen
+class InProcess:
+    """`runner` runs coroutines on the loop of `forge`, which rests between them."""
+
+    runner: asyncio.Runner
+    forge: Forge
+
+
+@contextlib.contextmanager
+def in_process(_: Bench) -> Iterator[InProcess]:
+    """In this process, so that a part of it can be left out; its log is written as ever, and read by nobody."""
+    with (
+        temporary() as cluster,
+        tempfile.TemporaryDirectory(dir="/tmp") as folder,
+        Path(os.devnull).open("w") as nowhere,
+        asyncio.Runner() as runner,
+    ):
+        logs.configure("console", stream=nowhere)
+        migrate(cluster.url())
+        stack = contextlib.AsyncExitStack()
+        server = running_forge(cluster.url(), Path(folder), work=False, allow_local_requests=True)
+        forge = runner.run(stack.enter_async_context(server))
+        try:
+            yield InProcess(runner, forge)
+        finally:
+            runner.run(stack.aclose())
+
+
+POLLING = 20
+LINE = b"a line of a log, as long as it takes\n"
+
+
+def project_with_jobs(api: Api, number: int, name: str) -> tuple[int, str]:
+    """A new project, and the token of a runner for that many pending jobs of it."""
+    project = int(api.post("projects", {"name": name})["id"])
+    text = "".join(f"job{index}: {{script: make}}\n" for index in range(number))
+    body = {"branch": "main", "content": text, "commit_message": "Begin [ci skip]"}
+    api.post(f"projects/{project}/repository/files/%2Egitlab-ci%2Eyml", body)
+    api.post(f"projects/{project}/pipeline", {"ref": "main"})
+    wanted = {"runner_type": "project_type", "project_id": project}
+    return project, str(api.post("user/runners", wanted)["token"])
+
+
+async def take_all(base_url: str, token: str, number: int) -> list[dict[str, Any]]:
+    """All jobs, by POLLING runners that ask at the same time."""
+    taken: list[dict[str, Any]] = []
+
+    async def poll(session: aiohttp.ClientSession, system: int) -> None:
+        body = {"token": token, "system_id": f"s_{system}"}
+        while len(taken) < number:
+            async with session.post(f"{base_url}/api/v4/jobs/request", json=body) as answer:
+                if answer.status != 201:
+                    return
+                taken.append(await answer.json())
+
+    async with aiohttp.ClientSession() as session:
+        await asyncio.gather(*(poll(session, system) for system in range(POLLING)))
+    if len(taken) != number:
+        raise RuntimeError(f"{len(taken)} of {number} jobs were handed out.")
+    return taken
+
+
+async def append(base_url: str, job: dict[str, Any], size: int) -> None:
+    """So many bytes at the beginning of a job's log."""
+    headers = {"JOB-TOKEN": job["token"], "Content-Range": f"0-{size - 1}"}
+    piece = (LINE * (size // len(LINE) + 1))[:size]
+    url = f"{base_url}/api/v4/jobs/{job['id']}/trace"
+    async with aiohttp.ClientSession() as session, session.patch(url, data=piece, headers=headers) as answer:
+        if answer.status != 202:
+            raise RuntimeError(f"An append was answered {answer.status}.")
+
+
+def job_with_log(api: Api, size: int = 4096) -> dict[str, Any]:
+    """A running job of a project with an agent: `id`, `token` and `project_id`."""
+    project, token = project_with_jobs(api, 1, "ci")
+    api.post(f"projects/{project}/cluster_agents", {"name": "agent"})
+    [job] = asyncio.run(take_all(api.base_url, token, 1))
+    asyncio.run(append(api.base_url, job, size))
+    return {"id": job["id"], "token": job["token"], "project_id": project}
+
+
+#: The keyset page of the job list that is read as "deep", in pages of 20.
+DEEP = 5_000
+#: Lists whose statements are run without a server around them too.
+STATED = (
+    "projects/{project_id}/jobs?pagination=keyset",
+    "projects/{project_id}/jobs",
+    "projects?simple=true",
+)
+
+CREATE_RUNNER = """
+    INSERT INTO runners (runner_type, token_digest, description, contacted_at, created_at)
+    VALUES ('instance_type', '', 'a runner', %(now)s, %(now)s) RETURNING id
+"""
+IDS = """
+    SELECT (SELECT max(id) FROM jobs WHERE project_id = %(project_id)s AND kind = 'build') AS job_id,
+        (SELECT max(pipeline_id) FROM jobs WHERE project_id = %(project_id)s AND kind = 'build') AS pipeline_id,
+        (SELECT min(pipeline_id) FROM jobs WHERE kind = 'bridge') AS bridged_id,
+        (SELECT max(id) FROM remote_mirrors) AS mirror_id,
+        (SELECT max(id) FROM audit_events WHERE entity_type = 'Project' AND entity_id = %(project_id)s)
+            AS project_event_id,
+        (SELECT max(id) FROM audit_events WHERE entity_type = 'Group' AND entity_id = %(group_id)s) AS group_event_id
+"""
+
+
+@attrs.frozen
+class Service:
+    """`ids` are what paths name; `traced` is a running job with a log, and its token; `member` is the token of a
+    Developer of the group; `statements` are pgbench scripts of the lists STATED, by their paths."""
+
+    cluster: Cluster
+    running: Running
+    ids: dict[str, int]
+    traced: dict[str, Any]
+    member: str
+    statements: dict[str, str]
+
+    @property
+    def api(self) -> Api:
+        return self.running.api
+
+
+@contextlib.contextmanager
+def service(bench: Bench) -> Iterator[Service]:
+    """With as many rows as the bench is large."""
+    with temporary() as cluster, tempfile.TemporaryDirectory(dir="/tmp") as name:
+        folder = Path(name)
+        with running(cluster, folder) as first:  # which migrates
+            ids = _places(first.api)
+            traced = job_with_log(first.api)
+            member = _member(first.api, ids["group_id"])
+            ids["ci_project_id"] = traced["project_id"]
+        asyncio.run(_fill_jobs(cluster, ids, bench.size.jobs))
+        ids |= _furnish(cluster, ids, bench)
+        statements = list_statements(cluster, folder, [path.format(**ids) for path in STATED])
+        with running(cluster, folder) as server:
+            yield Service(cluster, server, ids, traced, member, statements)
+
+
+def _places(api: Api) -> dict[str, int]:
+    group = api.post("groups", {"name": "bench", "path": "bench", "visibility": "public"})
+    project = api.post("projects", {"name": "busy", "namespace_id": group["id"], "visibility": "public"})
+    return {"group_id": group["id"], "project_id": project["id"], "user_id": api.get("user")["id"]}
+
+
+def _member(api: Api, group_id: int) -> str:
+    user = {"username": "alice", "name": "Alice", "email": "alice@example.org"}
+    alice = api.post("users", user | {"force_random_password": True, "skip_confirmation": True})
+    api.post(f"groups/{group_id}/members", {"user_id": alice["id"], "access_level": 30})
+    token = api.post(f"users/{alice['id']}/personal_access_tokens", {"name": "bench", "scopes": ["api"]})
+    return str(token["token"])
+
+
+async def _fill_jobs(cluster: Cluster, ids: dict[str, int], jobs: int) -> None:
+    async with (
+        connect(cluster.url(), base_url="http://localhost", statement_timeout=120) as database,
+        database.transaction() as transaction,
+    ):
+        runner_id = await transaction.value(CREATE_RUNNER)
+        await filling.fill_jobs(
+            transaction, project_id=ids["project_id"], user_id=ids["user_id"], runner_id=runner_id, jobs=jobs
+        )
+
+
+def _furnish(cluster: Cluster, ids: dict[str, int], bench: Bench) -> dict[str, int]:
+    filling.fill_events(cluster, bench.size.events, project_id=ids["project_id"], group_id=ids["group_id"])
+    text = resources.files("scripts.bench").joinpath("service_data.sql").read_text()
+    with contextlib.closing(psycopg2.connect(cluster.url())) as connection, connection.cursor() as cursor:
+        cursor.execute(text, {**ids, "projects": bench.size.projects})
+        connection.commit()
+        cursor.execute(IDS, ids)
+        found = cursor.fetchone()
+        assert found is not None
+        assert cursor.description is not None
+        names = [column.name for column in cursor.description]
+        connection.commit()
+        connection.autocommit = True
+        cursor.execute("VACUUM (ANALYZE)")
+    return dict(zip(names, found, strict=True))

@@ -1,0 +1,359 @@
+"""Backs up a forgelet of its own, wipes it, restores it, and compares every answer with the one before."""
+
+import asyncio
+import contextlib
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit, urlunsplit
+
+import attrs
+import click
+import orjson
+import psycopg2
+
+from api_server.api import ROUTES
+from forgelet.local.api_client import answers
+from scripts.faults import checks, job_load
+from scripts.faults.environment import Environment, running_environment
+from scripts.faults.repository_load import mirror_of
+from scripts.faults.scenario import Load
+from scripts.harness.processes import KeptProgram, wait_until
+
+#: What differs between two readings of the same thing: that it was read, and how long it has run.
+MOVING = frozenset(
+    {"last_used_at", "last_activity_at", "current_sign_in_at", "contacted_at", "duration", "queued_duration"}
+)
+_PARAMETER = re.compile(r"{(\w+)(?::(?:[^{}]|{[^{}]*})*)?}")
+#: By which member of a list one of its elements is named in paths, where that is not `id`.
+_NAMES = {
+    "merge_request_iid": ("iid",),
+    "name": ("name",),
+    "key": ("key",),
+    "sha": ("id",),
+    "tag_name": ("tag_name",),
+    "ref": ("name",),
+}
+#: Lists of what no path above it lists.
+_LISTS = {"ref": "/projects/{id}/repository/branches", "sha": "/projects/{id}/repository/commits"}
+_FIXED = {"path": ["README.md"], "format": ["tar.gz"], "suffix_path": [""], "job_token": []}
+#: With which others they need to say anything.
+_QUERIES = {
+    "/projects/{id}/repository/compare": "from=main&to=main",
+    "/projects/{id}/repository/merge_base": "refs=main,main",
+    "/projects/{id}/repository/files/{path}": "ref=main",
+    "/projects/{id}/repository/files/{path}/raw": "ref=main",
+}
+_MOST_OF_EACH = 40
+_PAGES = 3
+_direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+class Crawl:
+    """The answers of one service to its administrator."""
+
+    def __init__(self, base: str, token: str) -> None:
+        self._base = f"{base}/api/v4"
+        self._token = token
+        self._lists: dict[str, list[Any]] = {}
+
+    def answers(self) -> dict[str, tuple[int, str]]:
+        """Status and text by path: JSON without what moves, of anything else its size and digest."""
+        found = {}
+        for route in (route for routes in ROUTES for route in routes.routes):
+            if route.method == "GET" and route.access.who != "job":
+                plain = _PARAMETER.sub(lambda match: "{" + match[1] + "}", route.path)
+                for path in self._paths(plain, ""):
+                    query = _QUERIES.get(plain, "per_page=100" if path.endswith("s") else "")
+                    url = f"{path}?{query}" if query else path
+                    found[url] = self._answer(url)
+        return found
+
+    def _answer(self, path: str) -> tuple[int, str]:
+        status, kind, body = self._get(path)
+        if kind == "application/json":
+            return status, orjson.dumps(
+                without_moving(orjson.loads(body)), option=orjson.OPT_SORT_KEYS
+            ).decode()
+        return status, f"{len(body)} bytes, {hashlib.sha256(body).hexdigest()}"
+
+    def _paths(self, rest: str, done: str) -> Iterator[str]:
+        """All paths that the template `done` + `rest` can be, as far as `done` has been filled in."""
+        match = re.search(r"{(\w+)}", rest)
+        if match is None:
+            yield done + rest
+            return
+        above = done + rest[: match.start()].rstrip("/")
+        for value in self._values(match[1], above):
+            yield from self._paths(rest[match.end() :], f"{above}/{quote(str(value), safe='')}")
+
+    def _values(self, parameter: str, above: str) -> list[Any]:
+        if parameter in _FIXED:
+            return _FIXED[parameter]
+        project = re.match(r"/projects/\d+", above)
+        where = above
+        if parameter in _LISTS and project:
+            where = _LISTS[parameter].replace("/projects/{id}", project[0])
+        names = _NAMES.get(parameter, ("id", "name"))
+        listed = [one for one in self._listed(where) if isinstance(one, Mapping)]
+        values = [next((one[name] for name in names if name in one), None) for one in listed]
+        return [value for value in values if value is not None][:_MOST_OF_EACH]
+
+    def _listed(self, path: str) -> list[Any]:
+        if path not in self._lists:
+            found: list[Any] = []
+            for page in range(1, _PAGES + 1):
+                status, kind, body = self._get(f"{path}?per_page=100&page={page}&order_by=id&sort=asc")
+                if status == 400:
+                    status, kind, body = self._get(f"{path}?per_page=100&page={page}")
+                more = orjson.loads(body) if status == 200 and kind == "application/json" else []
+                found += more if isinstance(more, list) else []
+                if not isinstance(more, list) or len(more) < 100:
+                    break
+            self._lists[path] = found
+        return self._lists[path]
+
+    def _get(self, path: str) -> tuple[int, str, bytes]:
+        request = urllib.request.Request(self._base + path, headers={"PRIVATE-TOKEN": self._token})
+        try:
+            with _direct.open(request, timeout=60) as answer:
+                return answer.status, answer.headers.get_content_type(), answer.read()
+        except urllib.error.HTTPError as refused:
+            return refused.code, refused.headers.get_content_type(), refused.read()
+
+
+def without_moving(body: Any) -> Any:
+    """Without what differs between two readings."""
+    if isinstance(body, dict):
+        return {name: without_moving(value) for name, value in body.items() if name not in MOVING}
+    return [without_moving(one) for one in body] if isinstance(body, list) else body
+
+
+def differences(before: Mapping[str, tuple[int, str]], after: Mapping[str, tuple[int, str]]) -> list[str]:
+    """One line for each path whose answer is not the same."""
+    told = []
+    for path in sorted({*before, *after}):
+        one, other = before.get(path), after.get(path)
+        if one != other:
+            told.append(f"{path}: {_short(one, other)}")
+    return told
+
+
+def _short(one: tuple[int, str] | None, other: tuple[int, str] | None) -> str:
+    if one is None or other is None:
+        return "only after" if one is None else "only before"
+    place = next((n for n, pair in enumerate(zip(one[1], other[1], strict=False)) if pair[0] != pair[1]), 0)
+    around = slice(max(0, place - 40), place + 60)
+    return f"{one[0]} {one[1][around]!r} became {other[0]} {other[1][around]!r}"
+
+
+#: Of the ledger: while nothing is backed up, and from the moment on in which it may already be too late for a backup.
+BEFORE, MEANWHILE = 0, 1
+#: What jobs have become, of which those that the backup has as running have become nothing.
+_OF_LATER = frozenset({"pipeline", "hand-out"})
+#: Seconds for which what a wiped service had begun is waited for.
+PATIENCE_SECONDS = 20.0
+Tell = Callable[[str], None]
+
+
+def run_forgelet(
+    arguments: list[str], environment: Mapping[str, str], *, expected: int = 0
+) -> "subprocess.CompletedProcess[str]":
+    """Runs a command of forgelet to its end. Raises RuntimeError where it ends with another status."""
+    command = [sys.executable, "-P", "-m", "forgelet", *arguments]
+    done = subprocess.run(command, env=dict(environment), capture_output=True, text=True, check=False)
+    if done.returncode != expected:
+        raise RuntimeError(
+            f"forgelet {arguments[0]} ended with {done.returncode}: {done.stdout}{done.stderr}"
+        )
+    return done
+
+
+@attrs.define
+class Drill:
+    """One service, its backups, and what was found to be wrong."""
+
+    ground: Environment
+    tell: Tell
+    restored: int = 0
+    wrong: list[str] = attrs.field(factory=list)
+
+    @property
+    def passphrase_file(self) -> Path:
+        file = self.ground.folder / "passphrase"
+        if not file.exists():
+            file.write_text("correct horse battery staple\n")
+        return file
+
+    def back_up(self, name: str) -> Path:
+        """A backup of the service as it runs."""
+        file = self.ground.folder / name
+        arguments = ["backup", str(file), "--passphrase-file", str(self.passphrase_file), "--verify"]
+        begun = time.monotonic()
+        self.tell(run_forgelet(arguments, self.ground.api.environment).stdout.strip())
+        self.tell(f"... in {time.monotonic() - begun:.1f} s")
+        return file
+
+    async def wipe_and_restore(self, file: Path) -> None:
+        """Ends the API server, removes its files, restores into a new database. The edge goes on with what it has."""
+        ground = self.ground
+        await stop(ground.api)
+        folder = ground.data.part("api")
+        for one in folder.iterdir():
+            shutil.rmtree(one) if one.is_dir() else one.unlink()
+        self.restored += 1
+        before = ground.api.environment["FORGELET_API_DATABASE_URL"]
+        url = await asyncio.to_thread(new_database, before, f"restored_{self.restored}")
+        ground.api.environment["FORGELET_API_DATABASE_URL"] = url
+        arguments = [
+            "restore",
+            str(file),
+            "--data-dir",
+            str(folder),
+            "--passphrase-file",
+            str(self.passphrase_file),
+        ]
+        environment = ground.api.environment | {"FORGELET_DATABASE_URL": url}
+        self.tell((await asyncio.to_thread(run_forgelet, arguments, environment)).stdout.strip())
+        await start(ground.api)
+        if not await ground.ready():
+            raise RuntimeError(
+                f"The restored service is not ready: {ground.api.newest_log().read_text()[-2000:]}"
+            )
+
+    async def look(self) -> None:
+        """All that commands say of what is there."""
+        for arguments in (["audit", "verify"], ["store", "check"], ["repository", "check"]):
+            try:
+                done = await asyncio.to_thread(run_forgelet, arguments, self.ground.api.environment)
+                self.tell(f"{' '.join(arguments)}: {done.stdout.strip()}")
+            except RuntimeError as problem:
+                self.wrong.append(str(problem))
+
+    async def crawl(self) -> dict[str, tuple[int, str]]:
+        ground = self.ground
+        base = ground.root.base.removesuffix("/api/v4")
+        found = await asyncio.to_thread(Crawl(base, ground.root.token).answers)
+        failed = [f"{path}: {status}" for path, (status, _) in found.items() if status >= 500]
+        self.wrong += failed
+        return found
+
+
+async def stop(kept: KeptProgram) -> None:
+    """Ends a program that would be started again otherwise."""
+    await kept.__aexit__()
+
+
+async def start(kept: KeptProgram) -> None:
+    kept._closing = False
+    await kept.__aenter__()
+    await wait_until(lambda: kept.pid, 10)
+
+
+def new_database(url: str, name: str) -> str:
+    with contextlib.closing(psycopg2.connect(url)) as connection:
+        connection.autocommit = True
+        connection.cursor().execute(f"CREATE DATABASE {name}")
+    return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
+
+
+async def drill_under_load(drill: Drill, load: Load, seconds: float) -> None:
+    """Backs up while everybody works. What was acknowledged before the backup began has to be in it."""
+    ground = drill.ground
+    async with load.working():
+        await asyncio.sleep(seconds)
+        ground.ledger.fault = MEANWHILE
+        file = await asyncio.to_thread(drill.back_up, "under-load.backup")
+        await asyncio.sleep(seconds / 4)  # which the backup must not have
+    acknowledged = {one.kind for one in ground.ledger.operations if one.outcome == "acknowledged"}
+    await drill.wipe_and_restore(file)
+    await drill.look()
+    for worker in load.workers:
+        for kind, present in (await worker.present()).items():
+            if kind not in _OF_LATER:
+                ground.ledger.present[kind] = ground.ledger.present.get(kind, type(present)()) + present
+    ground.ledger.present["pipeline"] = await _pipelines(ground)
+    lost = [one for one in ground.ledger.lost() if one.fault == BEFORE]
+    before = sum(one.fault == BEFORE and one.outcome == "acknowledged" for one in ground.ledger.operations)
+    drill.tell(f"{before} writes of {len(acknowledged)} kinds were acknowledged before; {len(lost)} are lost")
+    drill.wrong += [f"lost: {one.kind} {one.identity}" for one in lost]
+    drill.wrong += [f"twice: {one.kind} {one.identity}" for one in ground.ledger.doubled()]
+    await drill.crawl()
+
+
+async def _pipelines(ground: Environment) -> Counter[str]:
+    """By what each was made as."""
+    found: Counter[str] = Counter()
+    for pipeline in await ground.owner.all(f"{job_load.HERE}/pipelines"):
+        shown = await ground.owner.ask("list", "GET", f"{job_load.HERE}/pipelines/{pipeline['id']}/variables")
+        found += Counter(one["value"] for one in (shown.json if shown else ()) if one["key"] == job_load.MARK)
+    return found
+
+
+async def drill_at_rest(drill: Drill) -> None:
+    """Every answer before and after is the same; clones and what the edge serves too."""
+    await asyncio.sleep(5)  # until background work has come to rest
+    before, files = await drill.crawl(), await clones(drill, "before")
+    file = await asyncio.to_thread(drill.back_up, "at-rest.backup")
+    await drill.wipe_and_restore(file)
+    after = await drill.crawl()
+    found = differences(before, after)
+    drill.tell(f"{len(before)} answers before, {len(after)} after, {len(found)} differ")
+    drill.wrong += found
+    if await clones(drill, "after") != files:
+        drill.wrong.append("clones differ")
+    await drill.look()
+    await checks._repositories_are_sound(drill.ground)
+
+
+async def clones(drill: Drill, when: str) -> dict[str, str]:
+    """What a mirror clone of each project has of refs."""
+    ground, found = drill.ground, {}
+    for project in await ground.owner.all("/projects?owned=true"):
+        name = project["path"]
+        clone = await mirror_of(
+            ground.folder / "scratch" / f"{when}-{name}-{drill.restored}", ground.git_url(name)
+        )
+        found[name] = await clone("for-each-ref")
+    return found
+
+
+async def run_drill(tell: Tell, seconds: float) -> list[str]:
+    """What was found to be wrong."""
+    async with running_environment(tell) as ground:
+        drill = Drill(ground, tell)
+        load = Load(ground, patience=PATIENCE_SECONDS)
+        await load.prepare()
+        await drill_under_load(drill, load, seconds)
+        tell(f"{len(drill.wrong)} things are wrong after the backup under load")
+        await drill_at_rest(drill)
+        drill.wrong += [text for _, text in ground.ledger.findings]
+        if not await asyncio.to_thread(answers, f"{ground.stranger.base}/-/readiness"):
+            drill.wrong.append("the edge is not ready")
+    return drill.wrong
+
+
+@click.command()
+@click.option(
+    "--seconds", default=30.0, show_default=True, help="How long everybody works before the backup."
+)
+def main(seconds: float) -> None:
+    """Ends with status 1 where anything is missing, or answered otherwise than before."""
+    wrong = asyncio.run(run_drill(click.echo, seconds))
+    for one in wrong[:100]:
+        click.echo(f"WRONG: {one}")
+    click.echo(f"{len(wrong)} things are wrong." if wrong else "Everything is as it was.")
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main(prog_name="scripts/restores/run")

@@ -1,0 +1,297 @@
+"""Processes under test: what they hold and compute, and a process that is started again whenever it ends (Linux)."""
+
+import abc
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import aiohttp
+import attrs
+
+from forgelet.local.embedded_postgres import Cluster
+from forgelet.local.processes import Account, CannotStart, Child
+
+SAMPLE_SECONDS = 0.05
+_PING_SECONDS = 0.02
+_MIB = 2**20
+
+
+@attrs.frozen
+class Usage:
+    """At one moment: child processes of a server, its open descriptors, and bytes of its memory."""
+
+    children: int
+    descriptors: int
+    memory: int = 0
+
+
+@attrs.define
+class PeakUsage:
+    """The most that was seen while an attack went on: bytes of the server, and of its children together; and what its
+    event loop computed before it answered, in seconds of the processor."""
+
+    memory: int = 0
+    step: float = 0.0
+    children: int = 0
+    children_memory: int = 0
+
+
+class WatchedProcess:
+    """A server's process, looked at for as long as a `with` block lasts."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.peak = PeakUsage()
+        self._over = threading.Event()
+
+    def __enter__(self) -> "WatchedProcess":
+        self.peak = PeakUsage()
+        self._over.clear()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def held(self) -> Usage:
+        """Raises ProcessLookupError when the server has gone."""
+        try:
+            descriptors = len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
+        except FileNotFoundError:
+            raise ProcessLookupError(f"The server {self.pid} has ended.") from None
+        return Usage(len(descendants(self.pid)), descriptors, resident_bytes(self.pid))
+
+    def _look(self) -> None:
+        while not self._over.wait(SAMPLE_SECONDS):
+            children = descendants(self.pid)
+            self.peak.memory = max(self.peak.memory, resident_bytes(self.pid))
+            self.peak.children = max(self.peak.children, len(children))
+            self.peak.children_memory = max(self.peak.children_memory, sum(map(resident_bytes, children)))
+
+
+def server_in(directory: Path) -> int:
+    """The server that works in `directory`: a child of it that works there too does not count."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (entry / "cwd").readlink() == directory:
+                found.append(int(entry.name))
+    if not found:
+        raise ProcessLookupError(f"No process works in {directory}.")
+    return min(found)
+
+
+def megabytes(size: int) -> str:
+    return f"{size / _MIB:.0f}"
+
+
+def descendants(pid: int) -> set[int]:
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            _, _, rest = (entry / "stat").read_text().rpartition(") ")
+            children.setdefault(int(rest.split()[1]), []).append(int(entry.name))
+    found: set[int] = set()
+    waiting = [pid]
+    while waiting:
+        mine = children.get(waiting.pop(), [])
+        found.update(mine)
+        waiting.extend(mine)
+    return found
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident bytes that no file backs: what the process itself has asked for."""
+    with contextlib.suppress(OSError):
+        status = Path(f"/proc/{pid}/status").read_text()
+        return sum(int(kilobytes) for kilobytes in re.findall(r"Rss(?:Anon|Shmem):\s+(\d+)", status)) * 1024
+    return 0
+
+
+async def longest_step(http: aiohttp.ClientSession, url: str, pid: int) -> float:
+    """Ask until cancelled; the most that the event loop has computed before an answer, in seconds of the processor."""
+    longest = 0.0
+    with contextlib.suppress(asyncio.CancelledError):
+        while True:
+            began = event_loop_seconds(pid)
+            with contextlib.suppress(aiohttp.ClientError, OSError):
+                async with http.get(url) as answer:
+                    await answer.read()
+                longest = max(longest, event_loop_seconds(pid) - began)
+            await asyncio.sleep(_PING_SECONDS)
+    return longest
+
+
+def processor_seconds_of(pid: int) -> float:
+    """Seconds of the processor that a process has used."""
+    return sum(map(_of_thread, Path(f"/proc/{pid}/task").iterdir()))
+
+
+def event_loop_seconds(pid: int) -> float:
+    """Those of its first thread, which runs the event loop."""
+    return _of_thread(Path(f"/proc/{pid}/task/{pid}"))
+
+
+def _of_thread(thread: Path) -> float:
+    return int((thread / "schedstat").read_text().split()[0]) / 1e9
+
+
+#: An init waits this long before it starts what has ended, so as not to spin.
+RESTART_SECONDS = 0.2
+STOP_SECONDS = 40.0
+
+
+class KeptProcess(abc.ABC):
+    """A process that runs as long as its block lasts, whatever ends it. `pid` is 0 while there is none."""
+
+    def __init__(self, name: str, logs: Path) -> None:
+        self.name = name
+        self.logs = logs
+        self.starts = 0
+        self._child: Child | None = None
+        self._closing = False
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> "KeptProcess":
+        self._task = asyncio.create_task(self._keep())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._closing = True
+        self.thaw()
+        try:
+            if self._task is not None:
+                await self._task
+            if self._child is not None:
+                self._child.ask_to_stop()
+                await wait_until(self._child.has_ended, STOP_SECONDS)
+        finally:
+            if self._child is not None:
+                self._child.stop(patience=0.1)
+
+    async def end(self) -> None:
+        """kill -9 of it and all below it, for good: it is not started again."""
+        self._closing = True
+        if self._task is not None:
+            await self._task
+        self.kill_tree()
+        if self._child is not None:
+            await wait_until(self._child.has_ended, STOP_SECONDS)
+        self._child = None
+
+    @property
+    def pid(self) -> int:
+        return 0 if self._child is None or self._child.has_ended() else self._child.process.pid
+
+    def kill(self) -> None:
+        """Ends the process without its children, which may go on."""
+        self.signal(signal.SIGKILL)
+
+    def kill_tree(self) -> None:
+        """Ends the process and all below it in one moment, as the end of a container or the power does."""
+        frozen = self.freeze()
+        for pid in frozen:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def freeze(self) -> set[int]:
+        """Stops the process and all below it; their ids."""
+        frozen: set[int] = set()
+        while self.pid and (running := {self.pid, *descendants(self.pid)} - frozen):
+            for pid in running:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGSTOP)
+            frozen |= running
+        return frozen
+
+    def thaw(self) -> None:
+        for pid in {self.pid, *descendants(self.pid)} if self.pid else ():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+    def signal(self, number: signal.Signals) -> None:
+        if self.pid:
+            os.kill(self.pid, number)
+
+    def newest_log(self) -> Path:
+        return self.logs / f"{self.name}.{self.starts:04}.log"
+
+    async def _keep(self) -> None:
+        while not self._closing:
+            self.starts += 1
+            with contextlib.suppress(CannotStart):
+                self._child = await self._started(self.newest_log())
+                while not self._child.has_ended():
+                    if self._closing:
+                        return
+                    await asyncio.sleep(0.02)
+            if not self._closing:
+                await asyncio.sleep(RESTART_SECONDS)
+
+    @abc.abstractmethod
+    async def _started(self, log: Path) -> Child:
+        """The process, started anew. Raises `CannotStart`."""
+
+
+class KeptProgram(KeptProcess):
+    """A program, of ours but for databases and what stands before them."""
+
+    def __init__(
+        self,
+        name: str,
+        logs: Path,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        cwd: Path,
+        account: Account | None = None,
+        stop_signal: signal.Signals = signal.SIGTERM,
+    ) -> None:
+        super().__init__(name, logs)
+        self.command = list(command)
+        self.environment = dict(environment)
+        self._cwd = cwd
+        self._account = account
+        self._stop_signal = stop_signal
+
+    async def _started(self, log: Path) -> Child:
+        return Child(
+            self.name,
+            self.command,
+            log=log,
+            environment=self.environment,
+            cwd=self._cwd,
+            account=self._account,
+            stop_signal=self._stop_signal,
+        )
+
+
+class KeptPostgres(KeptProcess):
+    """PostgreSQL. It is started from a thread of its own, since that blocks, and a child ends with its thread."""
+
+    def __init__(self, logs: Path, cluster: Cluster, thread: ThreadPoolExecutor) -> None:
+        super().__init__("postgresql", logs)
+        self.cluster = cluster
+        self._thread = thread
+
+    async def _started(self, log: Path) -> Child:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self.cluster.start, log)
+
+
+async def wait_until(condition: Callable[[], object], seconds: float) -> bool:
+    """Whether it comes true within so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        await asyncio.sleep(0.02)
+    return True

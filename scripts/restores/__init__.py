@@ -1,1 +1,0 @@
-"""Backs up services that run, wipes them, restores them, and holds every answer against the one before."""
