@@ -1,6 +1,7 @@
 """Lists of merge requests (supporting resource): of a project, of a group, of all that the caller can see."""
 
 import datetime
+from contextlib import suppress
 from typing import Any, Literal
 
 import attrs
@@ -114,12 +115,12 @@ def filters_of(wanted: ListMergeRequests, viewer_id: int) -> dict[str, Any]:
 def _people(part: str, wanted: str | None) -> dict[str, Any]:
     if wanted in ("None", "Any", "none", "any"):
         return {f"{part}_id": None, f"any_{part}": wanted.lower() == "any"}
-    try:
-        number = scalars.integer(wanted, int) if wanted else None
-    except scalars.Refused:
-        raise bad_parameters(
-            f"{part}_id should be an integer, 'None' or 'Any', however got {wanted}"
-        ) from None
+    number = None
+    if wanted:
+        with suppress(scalars.Refused):
+            number = scalars.integer(wanted, int)
+        if number is None:
+            raise bad_parameters(f"{part}_id should be an integer, 'None' or 'Any', however got {wanted}")
     return {f"{part}_id": number, f"any_{part}": None}
 
 

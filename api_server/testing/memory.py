@@ -14,8 +14,7 @@ from api_server.code.quotas import QUOTAS
 from api_server.code.refs import UNSETTLED
 from api_server.operations.figures import FIGURES
 from api_server.operations.watch import WATCH
-from api_server.pages import sign_in
-from api_server.pages.account import password, passwords
+from api_server.pages import account, mail_links, sign_in
 from api_server.static_objects import access
 from api_server.static_objects.archive_builds import ARCHIVES
 from api_server.status_checks.dispatcher import DISPATCHER
@@ -35,8 +34,8 @@ LIMITERS: Mapping[web.AppKey[Any], Forget] = {
         sign_in.BY_ADDRESS,
         sign_in.BY_LOGIN,
         sign_in.UNKNOWN,
-        password.BY_USER,
-        passwords.BY_ADDRESS,
+        account.BY_USER,
+        mail_links.BY_ADDRESS,
     )
 }
 #: All that outlives a request, by where it stands in the application. What looks things up in the database again when

@@ -9,7 +9,7 @@ import click
 
 from api_server.outbound.edge_api import EdgeApi, EdgeRefuses
 from api_server.outbound.edges import project_key
-from api_server.pages.admin.edges import why
+from api_server.pages.admin.operating import why
 from common.mistakes import Mistake
 from forgelet import output
 from forgelet.commands import repository_queries

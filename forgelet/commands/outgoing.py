@@ -8,7 +8,7 @@ import click
 import orjson
 
 from api_server.mirrors import running
-from api_server.pages.admin import list_queries
+from api_server.pages.admin import queries as list_queries
 from api_server.state.audit_trail import Entity, record
 from api_server.state.database import Database, Transaction
 from api_server.state.errors import NotFound

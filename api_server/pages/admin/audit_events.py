@@ -14,8 +14,7 @@ from aiohttp import web
 from api_server.audit import chain, queries
 from api_server.audit.handlers import INSTANCE_AUDIT_EVENTS
 from api_server.pages.admin import lists
-from api_server.pages.admin.acting import Refused, attempted
-from api_server.pages.admin.lists import EMPTY_IS_ALL, Filters
+from api_server.pages.admin.lists import EMPTY_IS_ALL, Filters, Refused, attempted
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Form, Visitor
 from api_server.state.audit_event_type import EntityType

@@ -10,8 +10,7 @@ import gitlab
 import pytest
 
 from api_server.accounts.passwords import queries, resets
-from api_server.pages import sign_in
-from api_server.pages.account import passwords
+from api_server.pages import mail_links, sign_in
 from api_server.state.secrets import digest
 from api_server.web.rate_limit import RateLimiter
 from tests.api_server.pages.conftest import details_of
@@ -35,7 +34,7 @@ async def mailbox(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Mai
 
 def _without_limits(app: Any) -> None:
     """All browsers of these tests have one address."""
-    app[passwords.BY_ADDRESS] = app[sign_in.BY_ADDRESS] = RateLimiter("any", lambda: 0)
+    app[mail_links.BY_ADDRESS] = app[sign_in.BY_ADDRESS] = RateLimiter("any", lambda: 0)
 
 
 @pytest.fixture(scope="module")
@@ -284,6 +283,6 @@ async def test_forms_are_limited_and_have_to_be_ours(page_forge: Forge, browser:
     await browser.get("/-/password/new")
     for number in range(12):
         await browser.send("/-/password", email=f"{number}@example.org")
-        statuses.add((len(foreign) + number >= passwords.FORMS_BY_ADDRESS, browser.status))
+        statuses.add((len(foreign) + number >= mail_links.FORMS_BY_ADDRESS, browser.status))
         await browser.get("/-/password/new")
     assert statuses == {(False, 200), (True, 429)}

@@ -1,25 +1,97 @@
-"""`/admin/edges`: the storage edges that the service tells of changes: how each is, what it keeps, and forgetting."""
+"""`/admin/background_tasks` and `/admin/edges`: queued and failed tasks, and the edges that are told of changes."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import urlencode
 
 import aiohttp
 import attrs
 from aiohttp import web
 
+from api_server.operations import tasks
+from api_server.operations.task_queries import Status
+from api_server.operations.tasks import TaskRefused
 from api_server.outbound.edge_api import EdgeApi, EdgeRefuses
 from api_server.outbound.edges import EDGES
 from api_server.pages import page
-from api_server.pages.admin.acting import Refused, attempted
-from api_server.pages.admin.lists import EMPTY_IS_ALL
+from api_server.pages.admin import queries
+from api_server.pages.admin.lists import EMPTY_IS_ALL, Pager, Refused, attempted
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Form, Visitor
+from api_server.state.database import Database
+from api_server.state.queue import QUEUE
+from api_server.web import context
 from api_server.web.access import ADMINISTRATOR
 
 pages = Pages()
+_SHOWN_TASKS = 50
+
+
+@attrs.frozen(kw_only=True)
+class ListTasks:
+    """`beyond` is the id of the last task that was seen."""
+
+    status: Status = "failed"
+    name: str | None = attrs.field(default=None, metadata=EMPTY_IS_ALL)
+    beyond: int | None = attrs.field(default=None, metadata=EMPTY_IS_ALL)
+
+
+@attrs.frozen(kw_only=True)
+class OneTask:
+    id: int
+
+
+@pages.get("/admin/background_tasks", access=ADMINISTRATOR)
+async def list_tasks(request: web.Request, who: Visitor, wanted: ListTasks) -> web.Response:
+    """Failed ones the newest first, others the oldest."""
+    database, queue = context.database(request), request.config_dict[QUEUE]
+    found = await tasks.list_tasks(
+        database, wanted.status, name=wanted.name, beyond=wanted.beyond, limit=_SHOWN_TASKS + 1
+    )
+    shown = found[:_SHOWN_TASKS]
+    query = {name: value for name, value in request.query.items() if value.strip() and name != "beyond"}
+    last = await queries.last_deferred(database, list(queue.periodic))
+    return page.answer(
+        request,
+        who,
+        "admin/background_tasks.html",
+        rows=shown,
+        wanted=wanted,
+        names=queue.names,
+        periodic=[(name, cron, last.get(name)) for name, cron in sorted(queue.periodic.items())],
+        pager_links=Pager(
+            first=f"?{urlencode(query)}" if wanted.beyond is not None else None,
+            following=f"?{urlencode({**query, 'beyond': shown[-1].id})}"
+            if len(found) > _SHOWN_TASKS
+            else None,
+        ),
+        back=page.address(request),
+    )
+
+
+@pages.post("/admin/background_tasks/{id}/retry", access=ADMINISTRATOR)
+async def retry(request: web.Request, who: Visitor, wanted: OneTask, form: Form) -> web.Response:
+    return await attempted(request, who, form, _done(request, tasks.retry, wanted.id, "is tried again"))
+
+
+@pages.post("/admin/background_tasks/{id}/cancel", access=ADMINISTRATOR)
+async def cancel(request: web.Request, who: Visitor, wanted: OneTask, form: Form) -> web.Response:
+    return await attempted(request, who, form, _done(request, tasks.cancel, wanted.id, "is removed"))
+
+
+async def _done(
+    request: web.Request, act: Callable[[Database, int], Awaitable[str]], task_id: int, said: str
+) -> str:
+    try:
+        name = await act(context.database(request), task_id)
+    except TaskRefused as problem:
+        raise Refused(str(problem)) from None
+    return f"Task {task_id} ({name}) {said}."
+
 
 #: Of what an edge has stored so many are shown at a time.
-_SHOWN = 50
+_SHOWN_EDGES = 50
 _PROBLEMS = (EdgeRefuses, aiohttp.ClientError, OSError, ValueError)  # TimeoutError is an OSError
 
 
@@ -56,7 +128,7 @@ async def list_edges(request: web.Request, who: Visitor, wanted: ListEdges) -> w
     stored, following, problem = None, None, None
     if wanted.edge is not None and 0 <= wanted.edge < len(apis):
         try:
-            stored, following = await apis[wanted.edge].stored(wanted.prefix, wanted.after, _SHOWN)
+            stored, following = await apis[wanted.edge].stored(wanted.prefix, wanted.after, _SHOWN_EDGES)
         except _PROBLEMS as refusal:
             problem = why(refusal)
     told: dict[str, Any] = {"edges": asked, "stored": stored, "following": following, "problem": problem}

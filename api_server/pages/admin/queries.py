@@ -1,7 +1,6 @@
-"""Lists over the whole instance that no route of the API has: mirrors, deliveries, tokens with their owners, runners
-with their details. A filter that is chosen stands in the statement as it is, so that the index of just those serves it.
-"""
+"""Statements of administrators' pages that no route of the API has: lists over the whole instance, periodic tasks."""
 
+import datetime
 from typing import Any, Literal
 
 import attrs
@@ -44,7 +43,7 @@ async def list_deliveries(database: Executor, page: Page, state: DeliveryState |
 
 
 @attrs.frozen
-class Place:
+class DeliveryPlace:
     """Where a delivery belongs."""
 
     project_id: int
@@ -57,11 +56,11 @@ DELIVERY_PLACE = Query(
     FROM status_check_deliveries deliveries JOIN external_status_checks checks ON checks.id = deliveries.check_id
     WHERE deliveries.id = %(id)s
     """,
-    Place,
+    DeliveryPlace,
 )
 
 
-async def place_of_delivery(database: Executor, delivery_id: int) -> Place:
+async def place_of_delivery(database: Executor, delivery_id: int) -> DeliveryPlace:
     """Raises NotFound."""
     return await database.one(DELIVERY_PLACE, id=delivery_id)
 
@@ -110,3 +109,53 @@ RUNNERS_IN_DETAIL = Listing(
 async def list_runners(database: Executor, page: Page, **filters: Any) -> Listed:
     """All runners with their details. `filters` are runner_type, paused and status; None is any."""
     return await RUNNERS_IN_DETAIL.read(database, page, **filters)
+
+
+@attrs.frozen
+class Holder:
+    """A project with files, perhaps."""
+
+    id: int
+    full_path: str
+    default_branch: str
+
+
+_HOLDERS = """
+    SELECT projects.id, projects.full_path, projects.default_branch FROM projects
+    WHERE projects.repository_access_level = 'enabled' AND projects.visibility = %(visibility)s
+    ORDER BY projects.id DESC LIMIT %(most)s::integer
+"""
+HOLDERS = Query(_HOLDERS, Holder)
+
+
+async def holders(database: Executor, visibility: str, most: int) -> list[Holder]:
+    """The newest projects of that visibility whose repository is open to all who see them."""
+    return await database.rows(HOLDERS, visibility=visibility, most=most)
+
+
+@attrs.frozen
+class Deferred:
+    """When a periodic task was queued last, in seconds since 1970."""
+
+    name: str
+    timestamp: int
+
+    @property
+    def moment(self) -> datetime.datetime:
+        return datetime.datetime.fromtimestamp(self.timestamp, datetime.UTC)
+
+
+LAST_DEFERRED = Query(
+    """
+    SELECT known.name, last.defer_timestamp AS timestamp FROM unnest(%(names)s::text[]) AS known (name)
+    CROSS JOIN LATERAL (
+        SELECT defers.defer_timestamp FROM procrastinate_periodic_defers defers
+        WHERE defers.task_name = known.name ORDER BY defers.defer_timestamp DESC LIMIT 1) last
+    """,
+    Deferred,
+)
+
+
+async def last_deferred(database: Executor, names: list[str]) -> dict[str, datetime.datetime]:
+    """When each of the tasks was queued last by its clock; those that never were are missing."""
+    return {one.name: one.moment for one in await database.rows(LAST_DEFERRED, names=names)}

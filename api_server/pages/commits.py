@@ -1,5 +1,6 @@
 """`/-/commits/<ref>`, `/-/commit/<sha>` and `/-/compare/<ref>...<ref>`: history, and what a commit changes."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -13,19 +14,83 @@ from api_server.code.repository.finding import commit_named
 from api_server.code.repository.queries import last_pipeline
 from api_server.git import commits, references
 from api_server.git.commits import History
+from api_server.git.diffs import DiffLimits, FileDiff, differences
+from api_server.git.repositories import Repository
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
 from api_server.pages import page
-from api_server.pages.paging import pager
-from api_server.pages.projects.differences import read
-from api_server.pages.projects.places import place
+from api_server.pages.files import read_tree_path
+from api_server.pages.page import pager, url_path
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Visitor
-from api_server.pages.texts import url_path
-from api_server.state.listing import Listed
+from api_server.state.listing import Listed, Page
 from api_server.web import context
 from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, offset_page
+
+#: Lines of all files of a page together, and bytes of one file.
+MOST_LINES = 3000
+MOST_BYTES = 128 * 1024
+
+_KINDS = {"+": "added", "-": "removed", "@": "hunk", "\\": "hunk"}
+
+
+@attrs.frozen
+class Line:
+    kind: str
+    text: str
+
+
+@attrs.frozen
+class FileDifference:
+    """A file that differs; `lines` is empty where there is nothing to show, for which `note` has the reason."""
+
+    old_path: str
+    new_path: str
+    title: str
+    note: str
+    lines: Sequence[Line]
+
+
+async def read_differences(
+    request: web.Request, repository: Repository, old: str | None, new: str, page: Page
+) -> tuple[Sequence[FileDifference], Listed]:
+    """The files on that page, and how many there are. Raises `TooBusy`, and 503 for what takes too long."""
+    most = context.settings(request).diff_max_files
+    limits = DiffLimits(diff_max_files=most, diff_max_lines=MOST_LINES, diff_max_patch_bytes=MOST_BYTES)
+    async with reading(request):
+        found, total = await differences(repository, old, new, limits, skip=page.offset, limit=page.size)
+    listed = Listed("", page.offset + page.size < total, None, total)
+    return [_file(each) for each in found], listed
+
+
+def _file(found: FileDiff) -> FileDifference:
+    title = f"{found.old_path} → {found.new_path}" if found.renamed else found.new_path
+    return FileDifference(found.old_path, found.new_path, title, _note(found), _lines(found.text))
+
+
+def _note(found: FileDiff) -> str:
+    """What happened to the file as a whole, and why nothing of it is shown."""
+    kinds = {"new": found.added, "removed": found.removed, "renamed": found.renamed}
+    words = [word for word, holds in kinds.items() if holds]
+    if found.old_mode != found.new_mode and not (found.added or found.removed):
+        words.append(f"mode {found.old_mode} → {found.new_mode}")
+    if found.too_large:
+        words.append("too large to be shown")
+    elif found.collapsed:
+        words.append("not shown, since there is so much before it")
+    elif not found.text and not words:
+        words.append("nothing to show")
+    return ", ".join(words)
+
+
+def _lines(text: str) -> Sequence[Line]:
+    return (
+        [Line(_KINDS.get(line[:1], "same"), line) for line in text.removesuffix("\n").split("\n")]
+        if text
+        else []
+    )
+
 
 pages = Pages()
 
@@ -59,7 +124,7 @@ async def list_commits(
     request: web.Request, who: Visitor, wanted: ListCommits, found: Project
 ) -> web.Response:
     """Newest first; with a path, those that changed what is there."""
-    at = await place(request, found, wanted.rest)
+    at = await read_tree_path(request, found, wanted.rest)
     if at is None:
         return page.answer(request, who, "projects/no_commits.html", project=found, tab="commits")
     part, url = offset_page(wanted), url_of(request, found)
@@ -86,7 +151,7 @@ async def show_commit(request: web.Request, who: Visitor, wanted: ShowCommit, fo
     commit = entities.commit(repository, sha, url_of(request, found))
     parent = commit["parent_ids"][0] if commit["parent_ids"] else None
     part = offset_page(wanted)
-    files, listed = await read(request, repository, parent, sha, part)
+    files, listed = await read_differences(request, repository, parent, sha, part)
     return page.answer(
         request,
         who,
@@ -120,7 +185,7 @@ async def compare(request: web.Request, who: Visitor, wanted: Compare, found: Pr
     async with reading(request):
         base = old if dots == ".." else await commits.merge_base(repository, old, new)
         shas = await commits.commits_between(repository, old, new, MOST_COMPARED + 1)
-    files, listed = await read(request, repository, base, new, part)
+    files, listed = await read_differences(request, repository, base, new, part)
     url = url_of(request, found)
     return page.answer(
         request,
