@@ -9,18 +9,12 @@ from api_server.accounts.version import routes as version
 from api_server.audit.handlers import routes as audit
 from api_server.ci.agents.handlers import routes as agents
 from api_server.ci.commit_statuses.handlers import routes as commit_statuses
-from api_server.ci.jobs.allowed_agents import routes as allowed_agents
-from api_server.ci.jobs.artifacts.handlers import routes as artifacts
+from api_server.ci.jobs.artifact_handlers import routes as artifacts
 from api_server.ci.jobs.handlers import routes as jobs
-from api_server.ci.jobs.logs.handlers import routes as logs
-from api_server.ci.jobs.reports.handlers import routes as reports
+from api_server.ci.jobs.report_handlers import routes as reports
 from api_server.ci.pipelines.handlers import routes as pipelines
-from api_server.ci.runners.artifact_uploads import routes as artifact_uploads
 from api_server.ci.runners.handlers import routes as runners
-from api_server.ci.runners.job_requests import routes as job_requests
-from api_server.ci.runners.log_appends import routes as log_appends
-from api_server.ci.runners.outcome import routes as outcomes
-from api_server.ci.runners.registration import routes as runner_registration
+from api_server.ci.runners.job_handlers import routes as runner_jobs
 from api_server.ci.schedules.handlers import routes as schedules
 from api_server.ci.schedules.variable_handlers import routes as schedule_variables
 from api_server.ci.triggers.handlers import routes as triggers
@@ -86,16 +80,10 @@ ROUTES = [
     instance_variables,
     agents,
     artifacts,
-    logs,
     reports,
     jobs,
-    allowed_agents,
-    runner_registration,
     runners,
-    job_requests,
-    log_appends,
-    outcomes,
-    artifact_uploads,
+    runner_jobs,
     remote_mirrors,
     releases,
     version,

@@ -19,11 +19,10 @@ from api_server.accounts.users.accounts import USER_LISTENERS
 from api_server.api import ROUTES
 from api_server.audit import chain as audit_chain
 from api_server.ci.agents import tasks as agent_tasks
-from api_server.ci.jobs import upkeep as job_upkeep
+from api_server.ci.jobs import report_handlers, upkeep
 from api_server.ci.jobs.handlers import JOBS_LIMIT
-from api_server.ci.jobs.reports import reading as report_reading
-from api_server.ci.pipelines import tasks as pipeline_tasks
-from api_server.ci.runners import artifact_storing, job_requests
+from api_server.ci.pipelines import tasks
+from api_server.ci.runners import job_handlers, uploads
 from api_server.ci.schedules import runs as schedule_runs
 from api_server.code import housekeeping, reading, refs
 from api_server.code.branches.changes import END_OF_PROTECTION_LISTENERS
@@ -131,9 +130,9 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
     git_http.setup(app)
     lfs.setup(app)
     static_objects.setup(app)
-    job_requests.setup(app)
-    artifact_storing.setup(app)
-    report_reading.setup(app)
+    job_handlers.setup(app)
+    uploads.setup(app)
+    report_handlers.setup(app)
     site.setup_named(app)
     route_index.setup_with_spare_slashes(app, API)
     _add_tasks(app)
@@ -229,7 +228,7 @@ def _add_tasks(app: web.Application) -> None:
     default_branch.setup(app)
     first_commit.setup(app)
     housekeeping.setup(app)
-    pipeline_tasks.setup(app)
+    tasks.setup(app)
     schedule_runs.setup(app)
     agent_tasks.setup(app)
     member_tasks.setup(app)
@@ -249,7 +248,7 @@ def _add_tasks(app: web.Application) -> None:
     status_checks.setup(app)
     mirrors.setup(app)
     releases.setup(app)
-    job_upkeep.setup(app)
+    upkeep.setup(app)
     operators_tasks.setup(app)
     samples.setup(app)
 

@@ -10,9 +10,9 @@ import pytest
 from api_server.ci.config import checks, patterns, predefined, rules, variables
 from api_server.ci.config.errors import Budget, ConfigError
 from api_server.ci.config.yaml_text import load
-from api_server.ci.jobs.logs import masking
-from api_server.ci.jobs.reports import reading
-from api_server.ci.runners import dotenv
+from api_server.ci.jobs import logs as masking
+from api_server.ci.jobs import report_handlers
+from api_server.ci.runners import uploads
 from api_server.git.remote import redaction
 from api_server.outbound.mail import letters
 from api_server.pages import namespaces
@@ -79,7 +79,11 @@ PARSERS: list[tuple[str, Callable[[str], Any], Callable[[int], str]]] = [
         lambda text: way_of(networks(["127.0.0.1"]), "127.0.0.1", [text]),
         lambda n: "127.0.0.1," * (n // 10),
     ),
-    ("dotenv reports", lambda text: dotenv.parse(text.encode()), lambda n: "a=x" + " " * (n // 4) + "y"),
+    (
+        "dotenv reports",
+        lambda text: uploads.parse_dotenv(text.encode()),
+        lambda n: "a=x" + " " * (n // 4) + "y",
+    ),
     (
         "a log full of secrets",
         lambda text: masking.mask(text.encode(), [b"s3cret12", b"k" * 2000]),
@@ -104,8 +108,8 @@ PARSERS: list[tuple[str, Callable[[str], Any], Callable[[int], str]]] = [
     ("path patterns of braces", patterns.compile_glob, lambda n: "{a}" * (n // 3)),
     ("path patterns of sets", patterns.compile_glob, lambda n: "[a-b]" * (n // 5)),
     ("refs of `only`", patterns.check_ref, lambda n: "/" + "/@" * (n // 2)),
-    ("numbers of jobs", reading.suite_name, lambda n: " 1 1" * (n // 4) + "x"),
-    ("lists of jobs", reading.suite_name, lambda n: ": [" * (n // 3)),
+    ("numbers of jobs", report_handlers.suite_name, lambda n: " 1 1" * (n // 4) + "x"),
+    ("lists of jobs", report_handlers.suite_name, lambda n: ": [" * (n // 3)),
     ("environment names", predefined.environment_slug, lambda n: "-" * n + "a"),
     ("variables", lambda text: variables.expand(text, {}), lambda n: "${" * (n // 2)),
 ]
@@ -123,7 +127,7 @@ def _seconds(read: Callable[[str], Any], text: str) -> float:
     taken = []
     for _ in range(3):
         began = time.thread_time()
-        with contextlib.suppress(ValueError, ConfigError, dotenv.InvalidReport, ApiError):
+        with contextlib.suppress(ValueError, ConfigError, uploads.InvalidDotenv, ApiError):
             read(text)
         taken.append(time.thread_time() - began)
     return min(taken)

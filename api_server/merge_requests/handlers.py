@@ -8,9 +8,8 @@ from aiohttp import web
 
 from api_server.ci.pipelines import queries as pipelines
 from api_server.ci.pipelines.access import may_change
-from api_server.ci.pipelines.creation import maker
-from api_server.ci.pipelines.merge_request_queries import find_merge_request
-from api_server.ci.pipelines.rights import not_allowed_on
+from api_server.ci.pipelines.creation import maker, not_allowed_on
+from api_server.ci.pipelines.creation_queries import find_merge_request
 from api_server.code.reading import reading
 from api_server.code.repository.committing import acting_person
 from api_server.code.repository.comparing import all_differences, listed_commits, listed_differences

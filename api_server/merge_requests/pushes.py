@@ -8,10 +8,9 @@ import pygit2
 import structlog
 from aiohttp import web
 
-from api_server.ci.pipelines import actions, rights
-from api_server.ci.pipelines.creation import maker
-from api_server.ci.pipelines.merge_request_queries import MergeRequest, find_merge_request
-from api_server.ci.pipelines.wanted import NotMade, Wanted
+from api_server.ci.pipelines import creation, transitions
+from api_server.ci.pipelines.creation import NotMade, Wanted, maker
+from api_server.ci.pipelines.creation_queries import MergeRequest, find_merge_request
 from api_server.code.ref_queries import MovedProject
 from api_server.code.refs import REF_LISTENERS
 from api_server.git.commits import commits_between
@@ -155,13 +154,13 @@ async def make_pipeline(app: App, merge_request_id: int, head_sha: str, user_id:
         return
     wanted = wanted_pipeline(found, user_id, origin)
     try:
-        pipeline_id = await rights.make(maker(app), wanted)
+        pipeline_id = await creation.make_with_rights(maker(app), wanted)
     except NotMade as refused:
         reason = "; ".join(refused.errors)
         log.info("no pipeline for a merge request", merge_request_id=found.id, reason=reason)
     else:
         now = await find_merge_request(app[DATABASE], merge_request_id)
-        await actions.cancel_superseded(app[DATABASE], pipeline_id, None if now is None else now.head_sha)
+        await transitions.cancel_superseded(app[DATABASE], pipeline_id, None if now is None else now.head_sha)
 
 
 def wanted_pipeline(found: MergeRequest, user_id: int, origin: str | None = None) -> Wanted:

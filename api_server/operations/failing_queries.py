@@ -148,7 +148,7 @@ class Unserved:
     tags: list[str]
 
 
-#: What a runner may take is said in `CHOOSE` of ci/runners/choosing_queries.py. Of all jobs that wait, the oldest
+#: What a runner may take is said in `CHOOSE_JOB` of ci/runners/job_queries.py. Of all jobs that wait, the oldest
 #: `looked_at` are looked at: the others wait behind them.
 UNSERVED = Query(
     """
@@ -205,7 +205,7 @@ class Silent:
     last_heard: datetime.datetime
 
 
-#: Silence counts only while the service was there to listen, see ci/jobs/lost.py.
+#: Silence counts only while the service was there to listen, see ci/jobs/upkeep.py.
 SILENT = Query(
     """
     SELECT runners.id, runners.description, found.jobs, found.job_id, projects.full_path, found.last_heard

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from api_server.audit.chain import HEAD_KEPT
 from api_server.ci.jobs.handlers import JOBS_LIMIT
-from api_server.ci.pipelines import limits as pipeline_limits
+from api_server.ci.pipelines import planning
 from api_server.code.housekeeping import UNPACKED
 from api_server.code.quotas import QUOTAS
 from api_server.code.refs import UNSETTLED
@@ -29,7 +29,7 @@ LIMITERS: Mapping[web.AppKey[Any], Forget] = {
     for key in (
         JOBS_LIMIT,
         THROTTLE,
-        pipeline_limits.LIMITS,
+        planning.LIMITS,
         access.LIMITS,
         sign_in.BY_ADDRESS,
         sign_in.BY_LOGIN,

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 from aiohttp import web
 
-from api_server.ci.runners.job_requests import PENDING_JOBS
+from api_server.ci.runners.job_handlers import PENDING_JOBS
 from api_server.operations import watch
 from api_server.state.queue import QUEUE, StillAtWork
 from api_server.status_checks.dispatcher import DELIVERIES, DISPATCHER

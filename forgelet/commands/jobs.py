@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from api_server.ci.jobs.removal import remove_before
+from api_server.ci.jobs.upkeep import remove_before
 from forgelet.frame import Group
 from forgelet.instance import Instance
 from forgelet.output import answer

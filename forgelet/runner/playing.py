@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from api_server.ci.runners.failure_reasons import FAILURE_REASONS
+from api_server.ci.runners.job_response import FAILURE_REASONS
 
 #: A variable is one of these in capitals, behind this.
 PREFIX = "FORGELET_"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from api_server.accounts.users import queries as users
-from api_server.ci.runners import queries as runners
+from api_server.ci.runners import queries
 from api_server.merge_requests import list_queries
 from api_server.merge_requests.list_handlers import ListOfAll, filters_of
 from api_server.namespaces.groups import queries as groups
@@ -126,7 +126,7 @@ CHEAP: dict[str, tuple[str, Read]] = {
     ),
     "runners that she looks after": (
         "runners",
-        lambda d, her, _: runners.list_runners(
+        lambda d, her, _: queries.list_runners(
             d, Page(), "owner_id", her, runner_type=None, active=None, status=None, tags=None
         ),
     ),

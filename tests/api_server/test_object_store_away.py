@@ -15,9 +15,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from api_server.audit import chain
-from api_server.ci.jobs.artifacts import queries as artifact_queries
-from api_server.ci.jobs.logs.sealing import seal
-from api_server.ci.jobs.logs.storage import logs_of
+from api_server.ci.jobs import artifact_queries
+from api_server.ci.jobs.logs import logs_of, seal
 from api_server.code.lfs import queries as lfs_queries
 from api_server.state.errors import Unavailable
 from api_server.state.objects import OBJECTS

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from api_server.ci.jobs.logs.sealing import seal
-from api_server.ci.jobs.logs.storage import logs_of
+from api_server.ci.jobs.logs import logs_of, seal
 from api_server.state import sweep
 from api_server.state.objects import OBJECTS, Objects, open_objects
 from forgelet.command_line import forgelet

@@ -141,7 +141,7 @@ async def run(
     """Hands a pending build out, as to a runner, and gives the job's token."""
     token = new_token(JOB_TOKEN)
     async with forge.database.transaction() as transaction:
-        row = await transitions.start(
+        row = await transitions.start_job(
             transaction,
             job_id,
             runner_id=runner_id or await a_runner(forge),

@@ -7,7 +7,7 @@ from typing import Any
 import aiohttp
 import attrs
 
-from api_server.ci.runners.job_requests import PENDING_JOBS
+from api_server.ci.runners.job_handlers import PENDING_JOBS
 from tests.support.forge import Answer, Client, Forge
 from tests.support.waiting import until
 

@@ -8,7 +8,7 @@ from aiohttp import web
 from api_server.ci.commit_statuses import changes, queries
 from api_server.ci.commit_statuses.changes import Said, State, Subject
 from api_server.ci.pipelines.access import archived_before, check_may_change, short_ref
-from api_server.ci.pipelines.limits import LIMITS
+from api_server.ci.pipelines.planning import LIMITS
 from api_server.code.branches.protection import protection_for
 from api_server.code.reading import reading
 from api_server.code.repository.access import opened

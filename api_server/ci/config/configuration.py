@@ -5,13 +5,13 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from api_server.ci.config import jobs as dependencies
 from api_server.ci.config import keywords
 from api_server.ci.config.checks import MAX_NAME, flatten, not_supported
 from api_server.ci.config.context import Context
 from api_server.ci.config.errors import Budget, ConfigError
 from api_server.ci.config.execution import DEFAULT
 from api_server.ci.config.includes import Included, Reader, deep_merge
+from api_server.ci.config.jobs import errors_of_needs
 from api_server.ci.config.keywords import TOP_LEVEL_DEFAULTS
 from api_server.ci.config.yaml_text import MAX_DEPTH, Reference
 
@@ -167,7 +167,7 @@ def read(text: str, context: Context) -> Configuration:
     defaults = defaults_of(merged)
     jobs = {name: _with_defaults(entry, defaults) for name, entry in visible.items()}
     if errors := _errors_of_stages(jobs, stages) or [
-        *dependencies.errors_of_needs(jobs, stages),
+        *errors_of_needs(jobs, stages),
         *_errors_of_environments(jobs),
     ]:
         raise ConfigError(*errors)

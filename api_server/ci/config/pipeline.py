@@ -8,12 +8,11 @@ from typing import Any
 from attrs import evolve
 
 from api_server.ci.config import checks, rules
-from api_server.ci.config import jobs as dependencies
 from api_server.ci.config.checks import MAX_NAME, flatten
 from api_server.ci.config.configuration import Configuration, inherits, read
 from api_server.ci.config.context import Context
 from api_server.ci.config.errors import ConfigError
-from api_server.ci.config.jobs import Instance, build_job, instances, needs_of, variables_of
+from api_server.ci.config.jobs import Instance, build_job, instances, needs_of, resolve_needs, variables_of
 from api_server.ci.config.plan import AutoCancel, Plan, PlannedJob, size
 from api_server.ci.config.variables import Variable, expand, overlay
 
@@ -53,7 +52,7 @@ def plan(configuration: Configuration, context: Context) -> Plan:
         variables = tuple(overlay(variables, variables_of(rule.get("variables"))))
         auto_cancel |= rule.get("auto_cancel") or {}
     planner = _Planner(configuration, context, variables, default_refs=workflow.get("rules") is None)
-    jobs = dependencies.resolve_needs(*planner.jobs())
+    jobs = resolve_needs(*planner.jobs())
     if all(job.stage in {".pre", ".post"} for job in jobs):
         return Plan(stages=configuration.stages, reason=NO_JOBS)
     name = workflow.get("name")

@@ -1,14 +1,88 @@
-"""Finding the job that a request names, and who may erase it."""
+"""What requests about jobs carry, which job they name, and who may erase it."""
 
+from typing import Any
+
+import attrs
 from aiohttp import web
+from attrs import field
 
 from api_server.ci.jobs import queries
 from api_server.ci.jobs.queries import Job
+from api_server.ci.pipelines.states import STATUSES, Status
 from api_server.namespaces.projects.project import Project
+from api_server.state.listing import Listing, Page
 from api_server.web import context
 from api_server.web.access import Role
-from api_server.web.errors import forbidden, not_found, record_not_found
+from api_server.web.errors import ApiError, forbidden, not_found, record_not_found
+from api_server.web.pagination import Paginated, wanted_page
+from api_server.web.params import Name
 from api_server.web.routes import caller
+
+#: What the converters make sense of.
+_STATUSES = {"takes": list[Status] | None}
+
+
+def scope_of(value: Any) -> list[str] | None:
+    """Statuses, each once: from one text, a list, or (as old clients send it) a hash whose values count."""
+    if value is None:
+        return None
+    return scope_of_list(list(value.values()) if isinstance(value, dict) else value)
+
+
+def scope_of_list(value: Any) -> list[str] | None:
+    """As `scope_of`, without the hash."""
+    if value is None:
+        return None
+    given = value if isinstance(value, list) else [value]
+    if not all(isinstance(one, str) and one in STATUSES for one in given):
+        raise ValueError("scope does not have a valid value")
+    return list(dict.fromkeys(given))
+
+
+@attrs.frozen(kw_only=True)
+class ListProjectJobs(Paginated):
+    id: str
+    scope: Any = field(default=None, converter=scope_of, metadata=_STATUSES)
+
+
+@attrs.frozen(kw_only=True)
+class ListPipelineJobs(Paginated):
+    id: str
+    pipeline_id: int
+    scope: Any = field(default=None, converter=scope_of_list, metadata=_STATUSES)
+    include_retried: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class OneJob:
+    id: str
+    job_id: int
+
+
+@attrs.frozen(kw_only=True)
+class CancelJob(OneJob):
+    force: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class JobVariable:
+    key: Name = field(metadata={"present": True})
+    value: str
+
+
+@attrs.frozen(kw_only=True)
+class PlayJob(OneJob):
+    job_variables_attributes: list[JobVariable] = field(factory=list)
+
+
+def wanted_jobs(parameters: Paginated, listing: Listing) -> Page:
+    """Jobs come newest first and not otherwise: what else is asked of offset pages is passed over, of keyset pages
+    refused with 405."""
+    if parameters.pagination != "keyset":
+        return wanted_page(attrs.evolve(parameters, order_by=None, sort=None), listing)
+    if (parameters.order_by or "id") != "id" or (parameters.sort or "desc").lower() != "desc":
+        raise ApiError(405, {"error": "Keyset pagination is not yet available for this type of request"})
+    return wanted_page(parameters, listing)
 
 
 async def find_job_or_bridge(request: web.Request, project: Project, job_id: int) -> Job:

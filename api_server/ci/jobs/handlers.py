@@ -1,38 +1,114 @@
-"""Endpoints 1 to 4, 6 and 8 to 11: jobs and bridges are listed, read, canceled, retried, erased and played."""
+"""Endpoints 1 to 11: jobs and bridges are listed, read with their logs, canceled, retried, erased and played."""
 
-from aiohttp import web
+from typing import Any
 
-from api_server.ci.jobs import queries
-from api_server.ci.jobs.access import check_may_erase, find_job, find_job_or_bridge, id_of_calling_job
-from api_server.ci.jobs.parameters import (
+import orjson
+from aiohttp import hdrs, web
+
+from api_server.ci.agents import queries as agents
+from api_server.ci.config import predefined
+from api_server.ci.jobs import log_queries, queries
+from api_server.ci.jobs.access import (
     CancelJob,
     ListPipelineJobs,
     ListProjectJobs,
     OneJob,
     PlayJob,
+    check_may_erase,
+    find_job,
+    find_job_or_bridge,
+    id_of_calling_job,
     wanted_jobs,
 )
-from api_server.ci.pipelines import actions
+from api_server.ci.jobs.log_queries import Log
+from api_server.ci.jobs.logs import logs_of
+from api_server.ci.jobs.queries import CallingJob, Job
+from api_server.ci.pipelines import transitions
 from api_server.ci.pipelines.access import (
     archived_before,
+    check_keys,
     check_may_change,
+    check_may_give,
     check_not_archived,
     find_pipeline,
 )
-from api_server.ci.pipelines.given_variables import check_keys, check_may_give
+from api_server.ci.pipelines.job_queries import plan_of
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
 from api_server.state import audit_trail
+from api_server.state.database import Executor
 from api_server.web import context
 from api_server.web.access import JOB, Role
-from api_server.web.answers import json_text
+from api_server.web.answers import json_text, json_value
 from api_server.web.authorship import author
-from api_server.web.errors import bad_request, forbidden, record_not_found, too_many_requests
+from api_server.web.conditional import matches, not_modified
+from api_server.web.errors import ApiError, bad_request, forbidden, record_not_found, too_many_requests
 from api_server.web.pagination import paginated
+from api_server.web.ranges import wanted_part
 from api_server.web.rate_limit import RateLimiter
 from api_server.web.routes import Routes, caller
+from api_server.web.tiers import Feature
+from common.http_fields import rejoined
 
 routes = Routes()
+
+
+@routes.get("/projects/{id}/jobs/{job_id}/trace", access=project(opens="builds"))
+async def show_log(request: web.Request, wanted: OneJob, found: Project) -> web.StreamResponse:
+    """Endpoint 7. A log that may show secrets is for those who could run the job."""
+    job = await find_job(request, found, wanted.job_id)
+    if not may_read_log(found, job):
+        raise forbidden()
+    return await send_log(request, job.id)
+
+
+def may_read_log(project: Project, job: Job) -> bool:
+    """Whether whoever has found the `project` may read what the job says."""
+    return not job.debug_trace or project.role >= Role.DEVELOPER
+
+
+async def watched_log(request: web.Request, job_id: int) -> Log | None:
+    """The job's log, if it has one; while it grows, its runner is told that somebody looks, and sends it sooner."""
+    log = await log_queries.find_log(context.database(request), job_id)
+    if log is not None and not (log.closed or log.watched):
+        await log_queries.note_watched(context.database(request), job_id)
+    return log
+
+
+async def send_log(request: web.Request, job_id: int) -> web.StreamResponse:
+    """200, or 206 for `Range`, a piece at a time. Raises 404 without a log, and 416 with the size so far in
+    `Content-Range` where the range begins behind it: who follows a running job asks again from there."""
+    log = await watched_log(request, job_id)
+    if log is None:
+        raise ApiError(404, {"message": "404 Not Found"})
+    size = log.size - log.held_size
+    etag = f'"{job_id}-{size}-{log.checksum:08x}"'
+    headers = {
+        hdrs.ETAG: etag,
+        hdrs.CONTENT_TYPE: "text/plain; charset=utf-8",
+        hdrs.CONTENT_DISPOSITION: f'infile; filename="{job_id}.log"',
+        hdrs.CACHE_CONTROL: "private, no-cache",
+        "X-Content-Type-Options": "nosniff",
+    }
+    if matches(request, etag):
+        return not_modified(headers)
+    part = wanted_part(request, size, etag)
+    left = part.end - part.start if request.method != "HEAD" else 0
+    pieces = logs_of(request.config_dict).read(job_id, part.start, part.end)
+    first = await anext(pieces, b"") if left else b""
+    if left and not first:  # erased meanwhile, or lost
+        raise ApiError(404, {"message": "404 Not Found"})
+    response = web.StreamResponse(status=part.status, headers=headers | part.headers)
+    await response.prepare(request)
+    if left:
+        async for piece in rejoined(first, pieces):
+            await response.write(piece)
+            left -= len(piece)
+    if left:  # erased meanwhile: the client must not take this for the whole
+        raise ConnectionResetError
+    await response.write_eof()
+    return response
+
 
 #: Of endpoint 1, by user.
 JOBS_LIMIT = web.AppKey("jobs_limit", RateLimiter)
@@ -107,7 +183,7 @@ async def cancel_job(request: web.Request, wanted: CancelJob, found: Project) ->
     job = await find_job(request, found, wanted.job_id)
     await check_may_change(request, found, job.ref, tag=job.tag)
     async with context.database(request).transaction() as transaction:
-        await actions.cancel(transaction, job.id, force=wanted.force)
+        await transitions.cancel_job(transaction, job.id, force=wanted.force)
     return json_text(await _shown(request, job.id), status=201)
 
 
@@ -118,7 +194,7 @@ async def retry_job(request: web.Request, wanted: OneJob, found: Project) -> web
     await check_may_change(request, found, job.ref, tag=job.tag)
     check_not_archived(request, job.created_at)
     async with context.database(request).transaction() as transaction:
-        again = await actions.retry(transaction, job.id, caller(request).user_id)
+        again = await transitions.retry_job(transaction, job.id, caller(request).user_id)
     if again is None:
         raise forbidden("Job is not retryable")
     return json_text(await _shown(request, again.id), status=201)
@@ -132,7 +208,7 @@ async def erase_job(request: web.Request, wanted: OneJob, found: Project) -> web
     check_may_erase(request, found, job)
     check_not_archived(request, job.created_at)
     async with context.database(request).transaction() as transaction:
-        if not await actions.erase(transaction, job.id, caller(request).user_id):
+        if not await transitions.erase_job(transaction, job.id, caller(request).user_id):
             raise forbidden("Job is not erasable!")
         await audit_trail.record(
             transaction,
@@ -159,7 +235,7 @@ async def play_job(request: web.Request, wanted: PlayJob, found: Project) -> web
     vault = context.vault(request)
     variables = {one.key: vault.encrypt(one.value) for one in wanted.job_variables_attributes}
     async with context.database(request).transaction() as transaction:
-        played = await actions.play(transaction, job.id, caller(request).user_id, variables)
+        played = await transitions.play_job(transaction, job.id, caller(request).user_id, variables)
     if played is None:
         raise bad_request("Unplayable Job")
     if job.kind == "bridge":
@@ -171,3 +247,46 @@ async def play_job(request: web.Request, wanted: PlayJob, found: Project) -> web
 
 async def _shown(request: web.Request, job_id: int) -> str:
     return await queries.show_job(context.database(request), job_id, archived_before(request))
+
+
+@routes.get("/job/allowed_agents", access=JOB, feature=Feature("Agent access for CI jobs", "premium"))
+async def show_allowed_agents(request: web.Request) -> web.Response:
+    """Endpoint 5. The cluster agents that the calling job may use."""
+    return json_value(await describe_allowed_agents(context.database(request), id_of_calling_job(request)))
+
+
+async def describe_allowed_agents(database: Executor, job_id: int) -> dict[str, Any]:
+    """The document's shape, with GitLab's further keys; `environment` only for jobs that have one."""
+    job = await queries.describe_job(database, job_id)
+    allowed = await agents.allowed_agents(
+        database, job.project_id, environment=job.environment, protected=job.protected
+    )
+    return {
+        "allowed_agents": orjson.Fragment(allowed),
+        "job": {"id": job.id},
+        "pipeline": {"id": job.pipeline_id},
+        "project": {"id": job.project_id, "groups": [{"id": group_id} for group_id in job.group_ids]},
+        "user": _user_of_job(job),
+        **_environment_of_job(job),
+    }
+
+
+def _user_of_job(job: CallingJob) -> dict[str, Any]:
+    roles = (Role.GUEST, Role.REPORTER, Role.DEVELOPER, Role.MAINTAINER, Role.OWNER)
+    return {
+        "id": job.user_id,
+        "name": job.name,
+        "username": job.username,
+        "state": job.state,
+        "avatar_url": None,
+        "web_url": job.web_url,
+        "roles_in_project": [role.name.lower() for role in roles if job.role >= role],
+    }
+
+
+def _environment_of_job(job: CallingJob) -> dict[str, Any]:
+    environment = plan_of(job).environment
+    if environment is None:
+        return {}
+    tier = environment.tier or predefined.tier(environment.name)
+    return {"environment": {"slug": predefined.environment_slug(environment.name), "tier": tier}}

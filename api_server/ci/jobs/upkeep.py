@@ -1,22 +1,169 @@
-"""Background work of jobs: logs become objects, artifacts expire, jobs whose runner is gone go on without it."""
+"""Background work of jobs: logs become objects, artifacts expire, old data is removed, and jobs whose runner is gone go
+on without it.
 
+A runner's silence counts only while somebody was there to listen. After an outage of the service or its database,
+runners get as long as ever to be heard of, before a job that they may well be running is given to another.
+"""
+
+import datetime
+from collections.abc import AsyncIterator
+
+import attrs
+import structlog
 from aiohttp import web
 
-from api_server.ci.jobs import lost
-from api_server.ci.jobs.artifacts import project_artifacts
-from api_server.ci.jobs.artifacts import queries as artifacts
-from api_server.ci.jobs.logs import queries as logs
-from api_server.ci.jobs.logs.sealing import seal
-from api_server.ci.jobs.logs.storage import logs_of
-from api_server.ci.pipelines import transitions
-from api_server.ci.pipelines.job_data import DELETE_OBJECTS, delete_objects
-from api_server.git.repositories import REPOSITORIES
-from api_server.state import backups
-from api_server.state.database import Database
+from api_server.ci.jobs import artifact_queries, log_queries, upkeep_queries
+from api_server.ci.jobs.artifact_queries import Candidate
+from api_server.ci.jobs.logs import logs_of, seal
+from api_server.ci.pipelines import job_queries, transitions
+from api_server.ci.pipelines.transitions import DELETE_OBJECTS, delete_job_data, delete_objects
+from api_server.git import references
+from api_server.git.errors import RepositoryMissingError
+from api_server.git.repositories import REPOSITORIES, Repositories, Repository
+from api_server.state import audit_trail, backups
+from api_server.state.audit_trail import INSTANCE, SYSTEM
+from api_server.state.database import Database, Transaction
 from api_server.state.objects import OBJECTS
-from api_server.state.queue import QUEUE
+from api_server.state.queue import QUEUE, enqueue
 from api_server.web.context import DATABASE, SETTINGS
 from api_server.zip_files.members import with_indices
+
+log = structlog.get_logger(__name__)
+
+#: Seconds between two looks.
+LOOK_EVERY_SECONDS = 15
+#: Without a look for so long, nobody has listened.
+LISTENING_GAP = datetime.timedelta(seconds=3 * LOOK_EVERY_SECONDS)
+#: Runners end jobs at their time-out themselves; after this long it is done for them.
+TIMEOUT_GRACE = datetime.timedelta(seconds=60)
+#: Jobs that are taken back in one look.
+_TAKEN_BACK_AT_A_TIME = 200
+
+
+async def look_for_lost_jobs(database: Database, runner_timeout: float, hand_out_timeout: float) -> None:
+    """Fails the jobs whose runner has not been heard of for `runner_timeout` seconds, or that run for too long, and
+    takes back those whose runner was not heard of once in `hand_out_timeout` seconds. While no runner has a job, nobody
+    can be silent, and nothing is written."""
+    if not await upkeep_queries.any_running(database):
+        return
+    async with database.transaction() as transaction:
+        listening_since = await upkeep_queries.note_look(transaction, LISTENING_GAP)
+
+    def reached(patience: datetime.timedelta) -> datetime.datetime | None:
+        """The moment before which nobody may have been silent; None where nobody has listened for so long."""
+        moment = transaction.now - patience
+        return moment if listening_since <= moment else None
+
+    lost = await upkeep_queries.lost_jobs(
+        database,
+        silent_since=reached(datetime.timedelta(seconds=runner_timeout)),
+        over_since=reached(TIMEOUT_GRACE),
+    )
+    for job in lost:
+        async with database.transaction() as transaction:
+            moved = await transitions.advance(transaction, job.id, "drop", failure_reason=job.reason)
+        if moved is not None:
+            log.info("a job's runner is gone", job_id=job.id, reason=job.reason)
+    since = reached(datetime.timedelta(seconds=hand_out_timeout))
+    if since is not None:
+        await _take_back(database, since)
+
+
+async def _take_back(database: Database, since: datetime.datetime) -> None:
+    """Once; a job that nobody takes twice fails."""
+    for job_id in await upkeep_queries.unacknowledged_jobs(database, since, _TAKEN_BACK_AT_A_TIME):
+        async with database.transaction() as transaction:
+            await job_queries.lock_pipeline_of(transaction, job_id)
+            held = await upkeep_queries.lock_unacknowledged(transaction, job_id, since)
+            if held is None:
+                continue
+            await transitions.advance(
+                transaction, job_id, held.event, failure_reason="stuck_or_timeout_failure"
+            )
+        log.warning("a job's runner was never heard of", job_id=job_id, outcome=held.event)
+
+
+#: Jobs whose data is removed in one transaction.
+REMOVAL_BATCH = 100
+
+
+@attrs.frozen
+class Removed:
+    """What a batch had: how many jobs, and bytes in all."""
+
+    jobs: int
+    bytes: int
+
+
+async def remove_before(
+    database: Database, moment: datetime.datetime, *, dry_run: bool
+) -> AsyncIterator[Removed]:
+    """Batch after batch of the jobs that finished before `moment`, removed when it is yielded.
+
+    Each batch is one transaction, so it may be stopped anywhere, and a further run finds what is left.
+    """
+    after = 0
+    while ids := await upkeep_queries.old_jobs(database, after=after, before=moment, most=REMOVAL_BATCH):
+        after = ids[-1]
+        size = await upkeep_queries.size_of_data(database, ids)
+        if not dry_run:
+            async with database.transaction() as transaction:
+                await delete_job_data(transaction, *ids)
+                await _record_removal(transaction, len(ids), moment)
+        yield Removed(len(ids), size)
+
+
+async def _record_removal(transaction: Transaction, jobs: int, before: datetime.datetime) -> None:
+    await audit_trail.record(
+        transaction,
+        "job_data_removed",
+        author=SYSTEM,
+        entity=INSTANCE,
+        target_id=None,
+        target_details="logs and artifacts",
+        message=f"Removed the logs and artifacts of {jobs} jobs",
+        before=before.isoformat(),
+        jobs=jobs,
+    )
+
+
+DELETE_PROJECT_ARTIFACTS = "delete_project_artifacts"
+#: Artifacts that are looked at in one transaction.
+DELETION_BATCH = 500
+
+
+async def request_artifact_deletion(transaction: Transaction, project_id: int) -> None:
+    """Queues the work; what waits already will do."""
+    lock = f"{DELETE_PROJECT_ARTIFACTS} {project_id}"
+    await enqueue(transaction, DELETE_PROJECT_ARTIFACTS, queueing_lock=lock, project_id=project_id)
+
+
+async def delete_all_but_the_newest(
+    database: Database, repositories: Repositories, project_id: int, *, batch: int = DELETION_BATCH
+) -> None:
+    """Batch after batch of what is there now. Of a ref that is gone everything goes; of the others stays what the last
+    pipeline that succeeded has left, and what is of the last one that ended or came later."""
+    try:
+        repository = repositories.open(project_id)
+    except RepositoryMissingError:
+        return
+    until, after = database.now, 0
+    while found := await artifact_queries.candidates(
+        database, project_id, after=after, until=until, most=batch
+    ):
+        after = found[-1].id
+        chosen = [one.id for one in found if not one.newest or not _ref_exists(repository, one)]
+        if chosen:
+            async with database.transaction() as transaction:
+                await delete_objects(transaction, await artifact_queries.delete_chosen(transaction, chosen))
+
+
+def _ref_exists(repository: Repository, candidate: Candidate) -> bool:
+    if candidate.ref.startswith("refs/"):  # of a merge request
+        return candidate.ref in repository.references
+    find = references.tag if candidate.tag else references.branch
+    return find(repository, candidate.ref) is not None
+
 
 _EXPIRED_AT_A_TIME = 200
 
@@ -28,7 +175,7 @@ def setup(app: web.Application) -> None:
         await seal(logs_of(app), job_id)
 
     async def seal_forgotten_logs() -> None:
-        for job_id in await logs.unsealed(app[DATABASE]):
+        for job_id in await log_queries.unsealed(app[DATABASE]):
             await seal(logs_of(app), job_id)
 
     async def delete_bytes(keys: list[str]) -> None:
@@ -40,24 +187,24 @@ def setup(app: web.Application) -> None:
 
     async def look_after_runners() -> None:
         settings = app[SETTINGS]
-        await lost.look(app[DATABASE], settings.runner_timeout, settings.hand_out_timeout)
+        await look_for_lost_jobs(app[DATABASE], settings.runner_timeout, settings.hand_out_timeout)
 
     async def delete_artifacts(project_id: int) -> None:
-        await project_artifacts.delete_all_but_the_newest(app[DATABASE], app[REPOSITORIES], project_id)
+        await delete_all_but_the_newest(app[DATABASE], app[REPOSITORIES], project_id)
 
-    queue.add(project_artifacts.DELETE_PROJECT_ARTIFACTS, delete_artifacts, attempts=8)
+    queue.add(DELETE_PROJECT_ARTIFACTS, delete_artifacts, attempts=8)
     queue.add(transitions.SEAL_LOG, seal_log, attempts=8)
     queue.add(DELETE_OBJECTS, delete_bytes, attempts=10)
     queue.add_periodic("seal_forgotten_logs", "*/10 * * * *", seal_forgotten_logs)
     queue.add_periodic("expire_artifacts", "*/5 * * * *", expire)
-    queue.add_periodic("look_after_runners", f"* * * * * */{lost.EVERY_SECONDS}", look_after_runners)
+    queue.add_periodic("look_after_runners", f"* * * * * */{LOOK_EVERY_SECONDS}", look_after_runners)
 
 
 async def expire_artifacts(database: Database) -> None:
     """Removes all artifacts whose time is over."""
     while True:
         async with database.transaction() as transaction:
-            keys = await artifacts.delete_expired(transaction, _EXPIRED_AT_A_TIME)
+            keys = await artifact_queries.delete_expired(transaction, _EXPIRED_AT_A_TIME)
             await delete_objects(transaction, keys)
         if len(keys) < _EXPIRED_AT_A_TIME:
             return

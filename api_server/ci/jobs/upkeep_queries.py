@@ -1,10 +1,107 @@
-"""Statements about jobs that are old, or whose runner is gone."""
+"""Statements about jobs whose runner is gone, and about the data of old jobs."""
 
 import datetime
 from collections.abc import Sequence
+from typing import Literal
 
-from api_server.state.database import Executor
-from api_server.state.statements import Statement
+import attrs
+
+from api_server.state.database import Executor, Transaction
+from api_server.state.statements import Query, Statement
+
+ANY_RUNNING = (
+    "SELECT EXISTS (SELECT FROM jobs WHERE jobs.status IN ('running', 'canceling') AND jobs.kind = 'build')"
+)
+
+
+async def any_running(database: Executor) -> bool:
+    """Whether any runner has a job."""
+    return bool(await database.value(ANY_RUNNING))
+
+
+NOTE_LOOK = """
+    INSERT INTO runner_watch AS known (looked_at, listening_since) VALUES (%(now)s, %(now)s)
+    ON CONFLICT (one) DO UPDATE SET
+        listening_since = CASE
+            WHEN known.looked_at BETWEEN %(now)s::timestamptz - %(gap)s::interval AND %(now)s::timestamptz
+            THEN known.listening_since ELSE excluded.listening_since END,
+        looked_at = excluded.looked_at
+    RETURNING listening_since
+"""
+
+
+async def note_look(transaction: Transaction, gap: datetime.timedelta) -> datetime.datetime:
+    """Since when somebody has looked without a `gap`, the present look included."""
+    since: datetime.datetime = await transaction.value(NOTE_LOOK, gap=gap)
+    return since
+
+
+@attrs.frozen
+class LostJob:
+    """A job that has to fail, and why."""
+
+    id: int
+    reason: str
+
+
+LOST_JOBS = Query(
+    """
+    SELECT jobs.id, CASE
+        WHEN jobs.contacted_at < %(silent_since)s::timestamptz THEN 'stuck_or_timeout_failure'
+        ELSE 'job_execution_timeout' END AS reason
+    FROM jobs LEFT JOIN runners ON runners.id = jobs.runner_id
+    WHERE jobs.status IN ('running', 'canceling') AND jobs.kind = 'build' AND (
+        jobs.contacted_at < %(silent_since)s::timestamptz
+        OR jobs.started_at < %(over_since)s::timestamptz
+            - make_interval(secs => least(jobs.timeout, runners.maximum_timeout)))
+    ORDER BY jobs.id
+    """,
+    LostJob,
+)
+
+
+async def lost_jobs(
+    database: Executor, *, silent_since: datetime.datetime | None, over_since: datetime.datetime | None
+) -> list[LostJob]:
+    """Jobs whose runner has been silent since a moment, or whose time was over at one; null looks for none of these."""
+    return await database.rows(LOST_JOBS, silent_since=silent_since, over_since=over_since)
+
+
+UNACKNOWLEDGED_JOBS = Statement("""
+    SELECT ARRAY(
+        SELECT jobs.id FROM jobs WHERE jobs.unacknowledged_since < %(since)s::timestamptz
+        ORDER BY jobs.unacknowledged_since LIMIT %(most)s::integer)
+""")
+
+
+async def unacknowledged_jobs(database: Executor, since: datetime.datetime, most: int) -> list[int]:
+    """The first `most` of the jobs that were handed out before a moment, without a word of their runners since."""
+    return list(await database.value(UNACKNOWLEDGED_JOBS, since=since, most=most))
+
+
+@attrs.frozen
+class HeldStill:
+    """What may become of such a job."""
+
+    event: Literal["take_back", "drop"]
+
+
+LOCK_UNACKNOWLEDGED = Query(
+    """
+    SELECT CASE WHEN jobs.status = 'running' AND NOT jobs.taken_back THEN 'take_back' ELSE 'drop' END AS event
+    FROM jobs WHERE jobs.id = %(id)s AND jobs.unacknowledged_since < %(since)s::timestamptz
+    FOR UPDATE
+    """,
+    HeldStill,
+)
+
+
+async def lock_unacknowledged(
+    transaction: Transaction, job_id: int, since: datetime.datetime
+) -> HeldStill | None:
+    """None where the runner has been heard of meanwhile. Until the transaction ends, it is not."""
+    return await transaction.row(LOCK_UNACKNOWLEDGED, id=job_id, since=since)
+
 
 OLD_JOBS = Statement("""
     SELECT ARRAY(

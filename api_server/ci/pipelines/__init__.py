@@ -1,6 +1,6 @@
 """Pipelines and the life of their jobs: what is made from a commit, in which order it runs, what becomes of it.
 
-Read in this order: `states` (the one table of transitions), `composite_status` and `order` (pure rules: the status of
-many jobs, and which job is next), `transitions` (everything that moves a job, in the caller's transaction), `actions`
-(what people do), `creation` (how a pipeline is made).
+Read in this order: `states` (the one table of transitions, and pure rules: the status of many jobs, and which job is
+next), `transitions` (everything that moves a job, in the caller's transaction, and what people do), `creation` (how a
+pipeline is made).
 """

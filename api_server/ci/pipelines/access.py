@@ -1,11 +1,16 @@
-"""Who may see and change the pipelines and jobs of a project (decision D1)."""
+"""Who may see and change the pipelines and jobs of a project (decision D1), and give variables to what runs."""
 
 import datetime
+from collections.abc import Iterable, Sequence
 
 from aiohttp import web
 
+from api_server.ci.config.errors import ConfigError
+from api_server.ci.config.variables import Variable
 from api_server.ci.pipelines import queries, repository
+from api_server.ci.pipelines.creation_queries import Subject
 from api_server.ci.pipelines.queries import Pipeline
+from api_server.ci.variables import rules
 from api_server.code.branches.protection import protection_for, protection_of
 from api_server.code.tags.protection import tag_protection_for, tag_protection_of
 from api_server.git.errors import AmbiguousNameError
@@ -14,7 +19,7 @@ from api_server.namespaces.projects.project import Project
 from api_server.state.database import Executor
 from api_server.web import context
 from api_server.web.access import Role
-from api_server.web.errors import bad_request, forbidden
+from api_server.web.errors import bad_request, forbidden, invalid
 from api_server.web.routes import caller
 
 
@@ -81,3 +86,37 @@ def check_not_archived(request: web.Request, created_at: datetime.datetime) -> N
     limit = archived_before(request)
     if limit is not None and created_at < limit:
         raise forbidden()
+
+
+#: What the service makes of a request that fires a trigger, itself.
+PAYLOAD = "TRIGGER_PAYLOAD"
+REFUSAL = "Insufficient permissions to set pipeline variables"
+_TRIGGERED = frozenset({"trigger", "pipeline"})
+_JUDGED_BEFORE = frozenset({"parent_pipeline", "schedule"})
+
+
+def check_may_give(project: Project, variables: Sequence[object]) -> None:
+    """To be called before variables are kept for a job or a schedule of the project. Raises 403."""
+    if variables and not project.takes_variables:
+        raise forbidden()
+
+
+def check_keys(keys: Iterable[str]) -> None:
+    """Raises 400 for the first that no shell would take for one."""
+    for key in keys:
+        if found := rules.problems(rules.Values(key=key, value="")):
+            raise invalid(found)
+
+
+def check_may_begin_with(subject: Subject, source: str, variables: Sequence[Variable]) -> None:
+    """Of each new pipeline, whatever starts it. Raises `ConfigError`, also for keys that no shell would take for one.
+    Children have those of their own project's file, which everybody may run, and schedules what they were given when
+    that was allowed."""
+    if source in _JUDGED_BEFORE:
+        return
+    given = variables if source not in _TRIGGERED else [one for one in variables if one.key != PAYLOAD]
+    if given and not subject.takes_variables:
+        raise ConfigError(REFUSAL)
+    for one in variables:
+        for name, texts in rules.problems(rules.Values(key=one.key, value="")).items():
+            raise ConfigError(*(f"Variables {name} {text}" for text in texts))

@@ -1,9 +1,12 @@
-"""Making a pipeline: read the commit, plan its jobs, write all of it down at once."""
+"""Making a pipeline: reads the commit, plans its jobs, and writes all of it down at once.
+
+A pipeline that was asked for earlier is made with the rights that its user has by now.
+"""
 
 import datetime
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import attrs
 import orjson
@@ -16,27 +19,135 @@ from api_server.ci.config.plan import AutoCancel, Plan
 from api_server.ci.config.predefined import pipeline_variables
 from api_server.ci.config.variables import Variable
 from api_server.ci.pipelines import creation_queries, planning, repository, transitions
-from api_server.ci.pipelines.creation_queries import Subject
-from api_server.ci.pipelines.describing import described_merge_request, described_project, described_user
-from api_server.ci.pipelines.given_variables import check_may_begin_with
-from api_server.ci.pipelines.limits import LIMITS, Limits
-from api_server.ci.pipelines.merge_request_queries import MergeRequest
-from api_server.ci.pipelines.remote_files import REMOTE_FILES, RemoteFiles
+from api_server.ci.pipelines.access import check_may_begin_with, may_run_on
+from api_server.ci.pipelines.creation_queries import MergeRequest, Subject
+from api_server.ci.pipelines.planning import LIMITS, REMOTE_FILES, Limits, RemoteFiles
 from api_server.ci.pipelines.repository import Commit
-from api_server.ci.pipelines.wanted import NotMade, Wanted
 from api_server.ci.variables import queries as variables
 from api_server.code.branches.protection import protection_of
 from api_server.code.tags.protection import tag_protection_of
 from api_server.git import server_refs
 from api_server.git.errors import AmbiguousNameError, RepositoryError
+from api_server.git.ref_names import NO_COMMIT
 from api_server.git.references import Resolved
 from api_server.git.repositories import REPOSITORIES, Repositories
+from api_server.namespaces.projects import queries as projects
+from api_server.namespaces.projects.project import Project
 from api_server.settings import Settings
-from api_server.state.database import Database, Transaction
+from api_server.state.database import Database, Executor, Transaction
 from api_server.state.errors import Conflict, NotFound
 from api_server.state.secrets import Vault
+from api_server.web.access import Role
 from api_server.web.context import DATABASE, SETTINGS, VAULT, App
+from api_server.web.errors import ApiError
+from api_server.web.grounds import share
 from common.concurrency import aside
+
+PipelineSource = Literal[
+    "push", "web", "api", "trigger", "schedule", "pipeline", "parent_pipeline", "merge_request_event"
+]
+
+
+@attrs.frozen(kw_only=True)
+class Wanted:
+    """A pipeline that somebody asks for. `ref` is a short name, or that of a merge request's head; `origin` makes it
+    once however often it is asked."""
+
+    project_id: int
+    ref: str
+    sha: str
+    source: PipelineSource
+    user_id: int | None
+    tag: bool = False
+    before_sha: str = NO_COMMIT
+    #: Stronger than the file's own variables.
+    variables: tuple[Variable, ...] = ()
+    origin: str | None = None
+    #: A skipped pipeline will do.
+    skip: bool = False
+    #: The bridge that starts it, and the pipeline that everything began with.
+    source_job_id: int | None = None
+    hierarchy_id: int | None = None
+    #: What it is made for, as child pipelines of such a one are too.
+    merge_request: MergeRequest | None = None
+    #: Whose moment has come.
+    schedule_id: int | None = None
+    #: In the place of the file, for child pipelines.
+    configuration: str | None = None
+
+    @property
+    def short_ref(self) -> str:
+        """The branch or tag that it runs on."""
+        return self.ref if self.merge_request is None else self.merge_request.source_branch
+
+    @property
+    def changed_since(self) -> str:
+        """The commit since which `changes` are asked for."""
+        return self.before_sha if self.merge_request is None else self.merge_request.base_sha or NO_COMMIT
+
+
+class NotMade(ApiError):
+    """There is no pipeline; `errors` are sentences for who asked, `reason` is why a bridge fails that did (GitLab's
+    name). With `retry_after` (seconds) it is worth another try."""
+
+    def __init__(
+        self, *errors: str, reason: str = "downstream_pipeline_creation_failed", retry_after: int = 0
+    ) -> None:
+        headers = {"Retry-After": str(retry_after)} if retry_after else None
+        super().__init__(429 if retry_after else 400, {"message": {"base": list(errors)}}, headers)
+        self.errors = errors
+        self.reason = reason
+
+
+#: Characters of a merge request's description that its jobs are told.
+MAX_DESCRIPTION = 2700
+
+
+def described_project(subject: Subject) -> predefined.Project:
+    return predefined.Project(
+        id=subject.id,
+        full_path=subject.full_path,
+        title=subject.name,
+        namespace_id=subject.namespace_id,
+        visibility=subject.visibility,
+        default_branch=subject.default_branch,
+        description=subject.description or "",
+        config_path=subject.ci_config_path or repository.DEFAULT_PATH,
+    )
+
+
+def described_user(subject: Subject) -> predefined.User | None:
+    if subject.user_id is None:
+        return None
+    return predefined.User(
+        id=subject.user_id,
+        username=subject.username or "",
+        name=subject.user_name or "",
+        email=subject.email or "",
+    )
+
+
+def described_merge_request(found: MergeRequest | None) -> predefined.MergeRequest | None:
+    """Without the heads' SHAs, which GitLab tells pipelines of merged results only."""
+    if found is None:
+        return None
+    return predefined.MergeRequest(
+        id=found.id,
+        iid=found.iid,
+        title=found.title,
+        description=found.description[:MAX_DESCRIPTION],
+        description_is_truncated=len(found.description) > MAX_DESCRIPTION,
+        draft=found.draft,
+        labels=tuple(found.labels),
+        source_branch=found.source_branch,
+        source_protected=found.source_protected,
+        source_project_id=found.project_id,
+        source_project_path=found.project_path,
+        target_branch=found.target_branch,
+        target_protected=found.target_protected,
+        diff_base_sha=found.base_sha or "",
+    )
+
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -113,7 +224,7 @@ class Maker:
         **kwargs: P.kwargs,
     ) -> T:
         """Runs what plans a file where it is in nobody's way. Raises `ConfigError`."""
-        return await planning.in_thread(self.limits, self.remote, plan, text, context, *args, **kwargs)
+        return await planning.plan_in_thread(self.limits, self.remote, plan, text, context, *args, **kwargs)
 
     def _count(self, wanted: Wanted) -> None:
         """Counts a pipeline for its project, user and commit; children are bounded by their hierarchy."""
@@ -293,3 +404,67 @@ def maker(app: App, database: Database | None = None) -> Maker:
     """One that writes through `database`, where that is a request's."""
     joined = (app[REPOSITORIES], app[VAULT], app[SETTINGS], app[LIMITS], app[REMOTE_FILES])
     return Maker(database or app[DATABASE], *joined)
+
+
+INSUFFICIENT = "Insufficient permissions to create a new pipeline"
+
+
+class NotAllowed(NotMade):
+    """The user may not run pipelines there."""
+
+    def __init__(self, *errors: str) -> None:
+        super().__init__(*errors, reason="insufficient_bridge_permissions")
+
+
+async def make_with_rights(maker: Maker, wanted: Wanted) -> int:
+    """As `maker.make`. Whoever takes away what it is judged on waits until the pipeline is there. Raises `NotMade`, and
+    as such `NotAllowed`."""
+    project = await check_rights(maker.database, wanted)
+    groups = (f"group:{namespace_id}" for namespace_id in project.lineage)
+    names = {f"user:{wanted.user_id}", f"project:{project.id}", *groups}
+
+    async def hold(transaction: Transaction) -> None:
+        await share(transaction, names)
+        await check_rights(transaction, wanted)
+
+    return await attrs.evolve(maker, database=maker.database.opening_with(hold)).make(wanted)
+
+
+async def check_rights(executor: Executor, wanted: Wanted) -> Project:
+    """The project as the user meets it. Raises `NotAllowed` where she may not run `wanted`, and as `check_open`."""
+    project = await _project_of_user(executor, wanted)
+    if project is None:
+        raise NotAllowed(INSUFFICIENT)
+    check_open(project)
+    ref, tag = wanted.short_ref, wanted.tag
+    if not await may_run_on(executor, project.id, ref, tag=tag, role=project.role, admin=project.admin):
+        raise not_allowed_on(ref)
+    return project
+
+
+def check_open(project: Project) -> None:
+    """Raises `NotAllowed` where the user may run no pipeline at all, `NotMade` where nobody may."""
+    if project.role < Role.DEVELOPER:
+        raise NotAllowed(INSUFFICIENT)
+    if project.archived or project.builds_access_level == "disabled":
+        raise NotMade("Pipelines are disabled!")
+
+
+def not_allowed_on(ref: str) -> NotAllowed:
+    """For a branch or tag on which the user may run none."""
+    return NotAllowed(f"You do not have sufficient permission to run a pipeline on '{ref}'.")
+
+
+async def _project_of_user(executor: Executor, wanted: Wanted) -> Project | None:
+    """None where the user has gone, is blocked, or does not see it."""
+    user = await creation_queries.active_user(executor, wanted.user_id)
+    if user is None:
+        return None
+    return await projects.find_project(
+        executor,
+        project_id=wanted.project_id,
+        path=None,
+        user_id=wanted.user_id,
+        admin=user.admin,
+        job_project_id=None,
+    )

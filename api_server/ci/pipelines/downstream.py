@@ -5,13 +5,11 @@ from typing import Any
 from api_server.ci.config.pipeline import child_configuration
 from api_server.ci.config.plan import PlannedJob, Trigger
 from api_server.ci.config.variables import Variable
-from api_server.ci.pipelines import actions, downstream_queries, job_queries, queries, rights, transitions
-from api_server.ci.pipelines.creation import Maker
-from api_server.ci.pipelines.downstream_queries import Bridge
-from api_server.ci.pipelines.job_queries import plan_of
-from api_server.ci.pipelines.merge_request_queries import find_merge_request
+from api_server.ci.pipelines import creation, job_queries, queries, transitions
+from api_server.ci.pipelines.creation import Maker, NotMade, Wanted
+from api_server.ci.pipelines.creation_queries import find_merge_request
+from api_server.ci.pipelines.job_queries import Bridge, plan_of
 from api_server.ci.pipelines.states import COMPLETE, TRANSITIONS, Status
-from api_server.ci.pipelines.wanted import NotMade, Wanted
 from api_server.git.ref_names import NO_COMMIT
 from api_server.state.database import Database, Transaction
 from api_server.web.access import Role
@@ -29,13 +27,17 @@ _MIRRORED = _TAKEN_OVER | {"skipped": {"event": "mirror_skipped"}, "manual": {"e
 
 async def start(maker: Maker, job_id: int) -> None:
     """Starts what a pending bridge asks for, once."""
-    bridge = await downstream_queries.find_bridge(maker.database, job_id)
+    bridge = await job_queries.find_bridge(maker.database, job_id)
     if bridge is None or bridge.status != "pending":
         return
     planned = plan_of(bridge)
     try:
         wanted = await _wanted(maker, bridge, planned)
-        await (maker.make(wanted) if wanted.source == "parent_pipeline" else rights.make(maker, wanted))
+        await (
+            maker.make(wanted)
+            if wanted.source == "parent_pipeline"
+            else creation.make_with_rights(maker, wanted)
+        )
         reason = None
     except NotMade as refused:
         reason = refused.reason
@@ -50,7 +52,7 @@ async def start(maker: Maker, job_id: int) -> None:
 
 async def follow_forgotten(database: Database) -> None:
     """Brings the bridges in line whose downstream pipelines have ended, or gone, without a word: with their project."""
-    for job_id in await downstream_queries.forgotten_bridges(database):
+    for job_id in await job_queries.forgotten_bridges(database):
         await follow(database, job_id)
 
 
@@ -58,8 +60,8 @@ async def follow(database: Database, job_id: int) -> None:
     """Brings a bridge that waits for its downstream pipeline in line with it; one whose pipeline was removed fails."""
     async with database.transaction() as transaction:
         await job_queries.lock_pipeline_of(transaction, job_id)
-        bridge = await downstream_queries.find_bridge(transaction, job_id)
-        downstream = await downstream_queries.find_downstream(transaction, job_id)
+        bridge = await job_queries.find_bridge(transaction, job_id)
+        downstream = await job_queries.find_downstream(transaction, job_id)
         if bridge is None or bridge.retried or not _depends(plan_of(bridge)):
             return
         if downstream is None:
@@ -85,13 +87,13 @@ async def _take_over(transaction: Transaction, bridge: Bridge, status: Status) -
 
 async def cancel(database: Database, job_id: int) -> None:
     """Cancels the child pipeline of a bridge that was canceled; pipelines of other projects go on."""
-    bridge = await downstream_queries.find_bridge(database, job_id)
-    downstream = await downstream_queries.find_downstream(database, job_id)
+    bridge = await job_queries.find_bridge(database, job_id)
+    downstream = await job_queries.find_downstream(database, job_id)
     if bridge is None or downstream is None or bridge.status != "canceled":
         return
     if downstream.source == "parent_pipeline" and downstream.status not in COMPLETE:
         async with database.transaction() as transaction:
-            await actions.cancel_pipeline(transaction, downstream.id)
+            await transitions.cancel_pipeline(transaction, downstream.id)
 
 
 async def _wanted(maker: Maker, bridge: Bridge, planned: PlannedJob) -> Wanted:
@@ -125,7 +127,7 @@ async def _wanted(maker: Maker, bridge: Bridge, planned: PlannedJob) -> Wanted:
 async def _wanted_elsewhere(
     maker: Maker, bridge: Bridge, trigger: Trigger, variables: tuple[Variable, ...]
 ) -> Wanted:
-    target = await downstream_queries.project_by_path(maker.database, trigger.project or "", bridge.user_id)
+    target = await job_queries.project_by_path(maker.database, trigger.project or "", bridge.user_id)
     if target is None:
         raise NotMade(reason="downstream_bridge_project_not_found")
     member = target.admin or target.role >= Role.DEVELOPER  # others are not even told which refs there are

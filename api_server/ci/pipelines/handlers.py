@@ -7,7 +7,7 @@ import attrs
 from aiohttp import web
 
 from api_server.ci.config.variables import Variable
-from api_server.ci.pipelines import actions, queries, unsupported
+from api_server.ci.pipelines import queries, transitions, unsupported
 from api_server.ci.pipelines.access import (
     check_may_change,
     check_may_read_variables,
@@ -16,12 +16,10 @@ from api_server.ci.pipelines.access import (
     may_change,
     short_ref,
 )
-from api_server.ci.pipelines.creation import maker
-from api_server.ci.pipelines.limits import LIMITS
+from api_server.ci.pipelines.creation import Wanted, maker, not_allowed_on
 from api_server.ci.pipelines.lint import Question, lint
-from api_server.ci.pipelines.rights import not_allowed_on
+from api_server.ci.pipelines.planning import LIMITS
 from api_server.ci.pipelines.states import Status
-from api_server.ci.pipelines.wanted import Wanted
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
 from api_server.state import audit_trail
@@ -203,7 +201,7 @@ async def cancel_pipeline(request: web.Request, wanted: OnePipeline, found: Proj
     pipeline = await find_pipeline(request, found, wanted.pipeline_id)
     await check_may_change(request, found, pipeline.ref, tag=pipeline.tag)
     async with context.database(request).transaction() as transaction:
-        await actions.cancel_pipeline(transaction, pipeline.id)
+        await transitions.cancel_pipeline(transaction, pipeline.id)
     return await _answer(request, found, pipeline.id)
 
 
@@ -214,7 +212,7 @@ async def retry_pipeline(request: web.Request, wanted: OnePipeline, found: Proje
     await check_may_change(request, found, pipeline.ref, tag=pipeline.tag)
     check_not_archived(request, pipeline.created_at)
     async with context.database(request).transaction() as transaction:
-        await actions.retry_pipeline(transaction, pipeline.id, caller(request).user_id)
+        await transitions.retry_pipeline(transaction, pipeline.id, caller(request).user_id)
     return await _answer(request, found, pipeline.id, status=201)
 
 
@@ -223,7 +221,7 @@ async def delete_pipeline(request: web.Request, wanted: OnePipeline, found: Proj
     """With its jobs, their logs and artifacts."""
     pipeline = await find_pipeline(request, found, wanted.pipeline_id)
     async with context.database(request).transaction() as transaction:
-        await actions.delete_pipeline(transaction, pipeline.id)
+        await transitions.delete_pipeline(transaction, pipeline.id)
         await audit_trail.record(
             transaction,
             "destroy_pipeline",

@@ -12,8 +12,7 @@ from api_server.ci.config.context import Context
 from api_server.ci.config.errors import ConfigError
 from api_server.ci.config.includes import Included
 from api_server.ci.config.plan import PlannedJob
-from api_server.ci.pipelines.creation import Maker
-from api_server.ci.pipelines.wanted import NotMade, Wanted
+from api_server.ci.pipelines.creation import Maker, NotMade, Wanted
 from api_server.git.references import Resolved
 
 

@@ -1,33 +1,152 @@
-"""Planning configurations in threads, and bringing what they include of other projects and of the web."""
+"""Planning configurations in threads, within limits, with the files that they include of other projects and of the
+web."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Concatenate, ParamSpec, TypeVar
 
+import aiohttp
 import attrs
+from aiohttp import hdrs, web
+from cachetools import TTLCache
 
 from api_server.ci.config import context
-from api_server.ci.config.context import Context
+from api_server.ci.config.context import Context, RemoteFile
 from api_server.ci.config.errors import ConfigError, FilesWanted
+from api_server.ci.config.includes import MAX_TOTAL_BYTES
+from api_server.ci.config.yaml_text import MAX_BYTES
 from api_server.ci.pipelines import repository
 from api_server.ci.pipelines.creation_queries import Subject
-from api_server.ci.pipelines.limits import Limits
-from api_server.ci.pipelines.remote_files import ALL_SECONDS, RemoteFiles
-from api_server.expressions import TooCostly, allowed
+from api_server.expressions import Allowance, TooCostly, allowed
 from api_server.git import references
 from api_server.git.errors import RepositoryMissingError
 from api_server.git.repositories import Repositories
 from api_server.namespaces.projects import queries as projects
+from api_server.outbound.checks import check_url
+from api_server.outbound.destinations import HTTP_SCHEMES, BlockedError, written_url
+from api_server.outbound.outgoing import OUTGOING_POLICY, OUTGOING_SESSION, RESOLVER
+from api_server.settings import Settings
 from api_server.state.database import Database
 from api_server.state.errors import Unavailable
-from common.concurrency import TooBusy
+from api_server.web.context import App
+from api_server.web.rate_limit import WINDOW, RateLimiter
+from common.concurrency import ConcurrencyLimiter, TooBusy
 from common.loop_watch import large_work
+
+#: Files that are planned at a time, those of one project, and the seconds that others wait for their turn.
+PLANNED_AT_A_TIME = 2
+PLANNED_FOR_ONE = 1
+PLANNING_PATIENCE = 30
+#: Different regular expressions and path patterns in one file, and the seconds of the processor's time that they may
+#: take; and those of all files of one project together, which begin anew each minute.
+EXPRESSIONS = 1000
+EXPRESSION_SECONDS = 2.0
+EXPRESSION_SECONDS_A_MINUTE = 10.0
+
+
+class Limits:
+    """How many pipelines are made and files tried out in a minute, and planned at a time, in this process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.rate = RateLimiter("pipelines", lambda: settings.pipeline_rate_limit)
+        self.lint = RateLimiter("lint", lambda: settings.lint_rate_limit)
+        self._expressions: TTLCache[int, Allowance] = TTLCache(maxsize=10_000, ttl=WINDOW)
+        self.planning = ConcurrencyLimiter(PLANNED_AT_A_TIME, PLANNED_FOR_ONE, patience=PLANNING_PATIENCE)
+
+    def expressions(self, project_id: int) -> Allowance:
+        """What the regular expressions and path patterns of a file of the project may cost."""
+        within = self._expressions.get(project_id)
+        if within is None:
+            within = self._expressions[project_id] = Allowance(EXPRESSION_SECONDS_A_MINUTE)
+        return Allowance(EXPRESSION_SECONDS, EXPRESSIONS, within)
+
+    def forget(self) -> None:
+        """Nobody has made or tried out any."""
+        self.rate.forget()
+        self.lint.forget()
+        self._expressions.clear()
+
+
+LIMITS = web.AppKey("pipeline_limits", Limits)
+
+
+#: Seconds that one file may take, and from when on they are too many for one configuration.
+FILE_SECONDS = 10
+ALL_SECONDS = 30
+#: Requests of one process at a time, those for one project, and the seconds that others wait for their turn.
+FETCHED_AT_A_TIME = 20
+FETCHED_FOR_ONE = 10
+FETCHING_PATIENCE = 10
+MAX_REDIRECTS = 3
+
+
+@attrs.define
+class _BytesLeft:
+    """Bytes that the files of one configuration may still have together."""
+
+    left: int = MAX_TOTAL_BYTES
+
+
+@attrs.frozen
+class RemoteFiles:
+    """Fetches files of the web for one process."""
+
+    app: App
+    limiter: ConcurrencyLimiter = attrs.field(
+        factory=lambda: ConcurrencyLimiter(FETCHED_AT_A_TIME, FETCHED_FOR_ONE, patience=FETCHING_PATIENCE)
+    )
+    file_seconds: float = FILE_SECONDS
+
+    async def fetch(self, urls: Iterable[str], project_id: int) -> Mapping[str, RemoteFile]:
+        """What is at these URLs, each as anybody may read it, for a project, which does not keep others from fetching;
+        nothing is raised for what goes wrong at one."""
+        wanted, allowance = list(urls), _BytesLeft()
+        files = await asyncio.gather(*(self._file(url, project_id, allowance) for url in wanted))
+        return dict(zip(wanted, files, strict=True))
+
+    async def _file(self, url: str, project_id: int, allowance: _BytesLeft) -> RemoteFile:
+        try:
+            async with self.limiter.place(project_id), asyncio.timeout(self.file_seconds):
+                policy = await self.app[OUTGOING_POLICY]()
+                await check_url(url, policy, self.app[RESOLVER], schemes=HTTP_SCHEMES)
+                return await self._answer(url, allowance)
+        except BlockedError as problem:
+            return RemoteFile(problem=f"could not be fetched because it is blocked: {problem}!")
+        except (TimeoutError, TooBusy):
+            return RemoteFile(problem="could not be fetched because of a timeout error!")
+        except (aiohttp.ClientError, OSError, ValueError):  # their texts may have the URL in them
+            return RemoteFile(problem="could not be fetched because of HTTP error!")
+
+    async def _answer(self, url: str, allowance: _BytesLeft) -> RemoteFile:
+        async with self.app[OUTGOING_SESSION].get(
+            written_url(url),
+            headers={hdrs.ACCEPT_ENCODING: "identity"},
+            max_redirects=MAX_REDIRECTS,
+            auto_decompress=False,
+        ) as response:
+            if response.status != 200:
+                return RemoteFile(
+                    problem=f"could not be fetched because of HTTP code `{response.status}` error!"
+                )
+            content = bytearray()
+            async for piece in response.content.iter_any():
+                content += piece
+                allowance.left -= len(piece)
+                if allowance.left < 0:
+                    return RemoteFile(problem=f"is too much: all are more than {MAX_TOTAL_BYTES} bytes!")
+                if len(content) > MAX_BYTES:
+                    return RemoteFile(problem=f"is too big: more than {MAX_BYTES} bytes!")
+            return RemoteFile(content=bytes(content))
+
+
+REMOTE_FILES = web.AppKey("remote_files", RemoteFiles)
+
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-async def in_thread(
+async def plan_in_thread(
     limits: Limits,
     remote: RemoteFiles,
     planning: Callable[Concatenate[str, Context, P], T],

@@ -1,6 +1,12 @@
-"""The states of a job and the one table of what may follow what; `job_queries.TRANSIT` has PostgreSQL enforce it."""
+"""The states of a job and the one table of what may follow what, which `job_queries.TRANSIT` has PostgreSQL enforce;
+the common status of many jobs, and which jobs of a pipeline go on now. Pure."""
 
-from typing import Final, Literal, get_args
+import graphlib
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, Literal, Protocol, get_args
+
+import attrs
 
 Status = Literal[
     "created",
@@ -86,3 +92,182 @@ TRANSITIONS: Final[dict[Event, dict[Status, Status]]] = {
     "mirror_manual": _to("manual", "running"),
     "mirror_skipped": _to("skipped", "running"),
 }
+
+
+class StatusPart(Protocol):
+    """A job as far as its part in the common status goes."""
+
+    @property
+    def status(self) -> Status: ...
+    @property
+    def allow_failure(self) -> bool: ...
+
+
+_IGNORED = "ignored"
+_WARNING = "warning"
+#: What does not keep the others from having their common status.
+_NEUTRAL = frozenset({_WARNING, _IGNORED})
+
+#: Tried in this order: a status, and those that the parts are confined to for it.
+_ONLY: tuple[tuple[Status, frozenset[str]], ...] = (
+    ("skipped", frozenset({"skipped", _IGNORED})),
+    ("success", frozenset({"success", "skipped"}) | _NEUTRAL),
+    ("created", frozenset({"created"}) | _NEUTRAL),
+    ("preparing", frozenset({"preparing"}) | _NEUTRAL),
+    ("canceled", frozenset({"canceled", "success", "skipped"}) | _NEUTRAL),
+    ("pending", frozenset({"pending", "created", "skipped"}) | _NEUTRAL),
+)
+#: Then in this order: a status, and those of which one is enough for it.
+_ANY: tuple[tuple[Status, frozenset[str]], ...] = (
+    ("canceling", frozenset({"canceling"})),
+    ("running", frozenset({"running", "pending"})),
+    ("waiting_for_resource", frozenset({"waiting_for_resource"})),
+    ("waiting_for_callback", frozenset({"waiting_for_callback"})),
+    ("manual", frozenset({"manual"})),
+    ("scheduled", frozenset({"scheduled"})),
+    ("preparing", frozenset({"preparing"})),
+    ("running", frozenset({"created"})),
+)
+
+
+def composite_status(parts: Iterable[StatusPart]) -> Status | None:
+    """GitLab's status of jobs taken together; None of no jobs."""
+    return _status_of_kinds(_status_kinds(parts))
+
+
+def composite_status_of_needs(parts: Iterable[StatusPart]) -> Status | None:
+    """As `composite`, of the jobs that another one needs: it waits for all of them, and is skipped with any."""
+    kinds = _status_kinds(parts)
+    if not kinds <= COMPLETE | _NEUTRAL:
+        return "pending"
+    if kinds & {"skipped", _IGNORED}:
+        return "skipped"
+    return _status_of_kinds(kinds)
+
+
+def _status_kinds(parts: Iterable[StatusPart]) -> set[str]:
+    return {_status_kind(part) for part in parts}
+
+
+def _status_kind(part: StatusPart) -> str:
+    """What a job adds to the common status: its own, or that its own does not count."""
+    if part.allow_failure and part.status in ("failed", "canceled"):
+        return _WARNING
+    return _IGNORED if part.allow_failure and part.status == "manual" else part.status
+
+
+def _status_of_kinds(kinds: set[str]) -> Status | None:
+    """As `composite`, of jobs of these kinds."""
+    if not kinds:
+        return None
+    for status, allowed in _ONLY:
+        if kinds <= allowed:
+            return status
+    for status, sufficient in _ANY:
+        if kinds & sufficient:
+            return status
+    return "failed"
+
+
+#: `when` -> the statuses of what came before with which the job runs; with the others it is skipped.
+_RUNS_AFTER: Mapping[str, frozenset[Status]] = {
+    "on_success": frozenset({"success", "skipped"}),
+    "on_failure": frozenset({"failed"}),
+    "always": COMPLETE,
+    "manual": frozenset({"success", "skipped"}),
+    "delayed": frozenset({"success", "skipped"}),
+}
+
+
+@attrs.frozen(kw_only=True)
+class OrderedJob:
+    """A job as far as its place in the order of its pipeline goes."""
+
+    id: int
+    project_id: int
+    #: `external`: what another system says, and nobody here moves.
+    kind: Literal["build", "bridge", "external"]
+    status: Status
+    name: str
+    stage_index: int
+    #: Names; None: all jobs of earlier stages.
+    needs: list[str] | None
+    when_run: str
+    allow_failure: bool
+    resource_group: str | None
+    #: Its runner knows the status `canceling`.
+    cancels_gracefully: bool
+
+
+def next_events(jobs: Iterable[OrderedJob]) -> list[tuple[int, Event]]:
+    """What happens to the jobs in status `created` whose turn has come (or never will): their ids with the event.
+
+    `jobs` are the latest ones of the pipeline. Each is looked at once, after all that it waits for, so that those which
+    are skipped bring the turn of others: the result is complete, and asking again after it has happened gives nothing.
+    """
+    known: dict[str, OrderedJob] = {}
+    events: list[tuple[int, Event]] = []
+    kinds_before: set[str] = set()  # of the jobs of earlier stages
+    for stage in _in_order(jobs):
+        before = _status_of_kinds(kinds_before) or "success"
+        for job in stage:
+            known[job.name] = job
+            if job.status != "created":
+                continue
+            previous = before if job.needs is None else _status_of_needs(job.needs, known)
+            if previous in COMPLETE:
+                event = _event(job, previous)
+                events.append((job.id, event))
+                known[job.name] = attrs.evolve(job, status=TRANSITIONS[event][job.status])
+        kinds_before |= {_status_kind(known[job.name]) for job in stage}
+    return events
+
+
+def enqueuing(job: OrderedJob) -> Event:
+    """The event by which a job goes on its way to a runner."""
+    return "enqueue" if job.resource_group is None else "wait_for_resource"
+
+
+def dependents(jobs: Sequence[OrderedJob], of: Iterable[str]) -> set[str]:
+    """Names of the jobs that come after those named: by stage for jobs without `needs`, else by need, transitively."""
+    reached = set(of)
+    first = min((job.stage_index for job in jobs if job.name in reached), default=None)
+    found: set[str] = set()
+    for job in itertools.chain.from_iterable(_in_order(jobs)):
+        if job.name in reached:
+            continue
+        if job.needs is not None:
+            comes_after = not reached.isdisjoint(job.needs)
+        else:
+            comes_after = first is not None and job.stage_index > first
+        if comes_after:
+            reached.add(job.name)
+            found.add(job.name)
+    return found
+
+
+def _in_order(jobs: Iterable[OrderedJob]) -> Iterator[list[OrderedJob]]:
+    """The jobs by stage; those of one stage after what they need of it."""
+    for _, stage in itertools.groupby(
+        sorted(jobs, key=lambda job: job.stage_index), lambda job: job.stage_index
+    ):
+        named = {job.name: job for job in stage}
+        order = graphlib.TopologicalSorter(
+            {name: [need for need in job.needs or () if need in named] for name, job in named.items()}
+        )
+        yield [named[name] for name in order.static_order()]
+
+
+def _status_of_needs(needs: Iterable[str], known: Mapping[str, OrderedJob]) -> Status:
+    return composite_status_of_needs(known[name] for name in needs if name in known) or "success"
+
+
+def _event(job: OrderedJob, previous: Status) -> Event:
+    accepted = _RUNS_AFTER[job.when_run]
+    if job.needs is not None and job.when_run != "always":
+        accepted -= {"skipped"}
+    if previous not in accepted:
+        return "skip"
+    if job.when_run == "manual":
+        return "actionize"
+    return "schedule" if job.when_run == "delayed" else enqueuing(job)

@@ -1,22 +1,48 @@
-"""Everything that moves a job: one event, then what follows from it, in the caller's transaction.
+"""Everything that moves a job, in the caller's transaction: an event with what follows from it, and what people do.
 
 Locks are taken in one order: the pipeline's row, then its jobs. What concerns another pipeline (the bridge that waits
 for this one, the next job of a resource group) is queued and runs in a transaction of its own.
+
+Whether people may cancel, retry, play, erase and remove is decided before (`access`); here it is decided, under the
+pipeline's lock, whether it is possible. These functions raise NotFound where the job has gone.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from api_server.ci.pipelines import job_queries, queries
-from api_server.ci.pipelines.composite_status import composite
 from api_server.ci.pipelines.job_queries import Job, plan_of
-from api_server.ci.pipelines.order import OrderedJob, dependents, enqueuing, next_events
-from api_server.ci.pipelines.states import COMPLETE, Event
-from api_server.state.database import Transaction
+from api_server.ci.pipelines.states import (
+    COMPLETE,
+    RETRYABLE,
+    Event,
+    OrderedJob,
+    composite_status,
+    dependents,
+    enqueuing,
+    next_events,
+)
+from api_server.state.database import Database, Transaction
+from api_server.state.errors import NotFound
 from api_server.state.queue import enqueue
 
-#: The background work that moving a job sets off; `tasks`, for logs `ci/jobs`, and for merge requests those have what
-#: it does.
+#: The background work that removes bytes.
+DELETE_OBJECTS = "delete_objects"
+
+
+async def delete_job_data(transaction: Transaction, *job_ids: int) -> None:
+    """Removes the logs and the artifacts of jobs: the rows now, the bytes by queued work once this has committed."""
+    await delete_objects(transaction, await job_queries.delete_job_data(transaction, job_ids))
+
+
+async def delete_objects(transaction: Transaction, keys: Sequence[str]) -> None:
+    """Removes the bytes of what this transaction has deleted, once it has committed."""
+    if keys:
+        await enqueue(transaction, DELETE_OBJECTS, keys=list(keys))
+
+
+#: Names of the background work that moving a job sets off. It is carried out by `tasks`; for logs by `ci/jobs`, and for
+#: pipelines that a merge request waits for by `merge_requests`.
 START_DOWNSTREAM = "start_downstream_pipeline"
 FOLLOW_DOWNSTREAM = "follow_downstream_pipeline"
 FOLLOW_AWAITED = "follow_awaited_pipeline"
@@ -45,7 +71,7 @@ async def advance(transaction: Transaction, job_id: int, event: Event, **values:
     return moved[0]
 
 
-async def start(
+async def start_job(
     transaction: Transaction,
     job_id: int,
     *,
@@ -83,7 +109,7 @@ async def refresh(transaction: Transaction, pipeline_id: int) -> None:
         await transit(transaction, [job_id for job_id, other in events if other == event], event)
     if events:
         jobs = await job_queries.latest_jobs(transaction, pipeline_id)
-    who = await queries.set_pipeline_status(transaction, pipeline_id, composite(jobs) or "created")
+    who = await queries.set_pipeline_status(transaction, pipeline_id, composite_status(jobs) or "created")
     if who is not None and who.source_job_id is not None:
         await enqueue(transaction, FOLLOW_DOWNSTREAM, job_id=who.source_job_id)
     if who is not None and who.is_awaited:
@@ -172,3 +198,113 @@ async def _retry_by_itself(transaction: Transaction, job: Job) -> None:
     if not job.retried and job.attempt < retry.max and retry.wants(failed, job.exit_code):
         again = await job_queries.clone_job(transaction, job.id, user_id=job.user_id, attempt=job.attempt + 1)
         await put_on_its_way(transaction, again)
+
+
+async def cancel_job(transaction: Transaction, job_id: int, *, force: bool = False) -> None:
+    """Cancels the job, at once or (a runner that knows how) after its `after_script`. Does nothing to a finished one;
+    `force` ends the waiting for `after_script`."""
+    job = await job_queries.lock_job(transaction, job_id)
+    if force:
+        await transit(transaction, [job_id], "force_cancel")
+    elif job.status == "running" and job.cancels_gracefully:
+        await transit(transaction, [job_id], "cancel_gracefully")
+    else:
+        await transit(transaction, [job_id], "cancel")
+    await refresh(transaction, job.pipeline_id)
+
+
+async def retry_job(
+    transaction: Transaction, job_id: int, user_id: int, variables: Mapping[str, bytes] | None = None
+) -> Job | None:
+    """The new job that takes this one's place, on its way already; None where the job cannot be retried."""
+    job = await job_queries.lock_job(transaction, job_id)
+    if job.retried or job.status not in RETRYABLE:
+        return None
+    again = await job_queries.clone_job(transaction, job.id, user_id=user_id)
+    if variables is not None:
+        await job_queries.set_job_variables(transaction, again.id, variables)
+    await put_on_its_way(transaction, again)
+    await refresh(transaction, job.pipeline_id)
+    return again
+
+
+async def play_job(
+    transaction: Transaction, job_id: int, user_id: int, variables: Mapping[str, bytes]
+) -> int | None:
+    """Starts a job that waits for a person or for its moment; one of those kinds that has run is run again, as a new
+    job. The id of the job that is on its way, None where the job cannot be played. `variables` are encrypted."""
+    job = await job_queries.lock_job(transaction, job_id)
+    if job.status in RETRYABLE and job.when_run in ("manual", "delayed") and job.kind == "build":
+        again = await retry_job(transaction, job_id, user_id, variables or None)
+        return None if again is None else again.id
+    if job.status not in ("manual", "scheduled"):
+        return None
+    if job.kind == "bridge" and (job.status, job.when_run) != (
+        "manual",
+        "manual",
+    ):  # others mirror a pipeline
+        return None
+    await job_queries.set_job_variables(transaction, job_id, variables)
+    await put_on_its_way(transaction, job, user_id=user_id)
+    await refresh(transaction, job.pipeline_id)
+    return job_id
+
+
+async def erase_job(transaction: Transaction, job_id: int, user_id: int) -> bool:
+    """Removes the job's log and artifacts; False where it has none or has not finished."""
+    job = await job_queries.lock_job(transaction, job_id)
+    if job.status not in COMPLETE or not await job_queries.has_data(transaction, job_id):
+        return False
+    await delete_job_data(transaction, job_id)
+    await job_queries.mark_erased(transaction, job_id, user_id)
+    return True
+
+
+async def cancel_pipeline(transaction: Transaction, pipeline_id: int) -> None:
+    """Cancels all jobs that have not finished, those of child pipelines by queued work."""
+    if not await queries.lock_pipeline(transaction, pipeline_id):
+        return
+    await cancel_all(transaction, await job_queries.latest_jobs(transaction, pipeline_id))
+    await refresh(transaction, pipeline_id)
+
+
+async def cancel_interruptible(transaction: Transaction, pipeline_id: int) -> None:
+    """As `cancel_pipeline`, of the jobs that say that they may be ended."""
+    if not await queries.lock_pipeline(transaction, pipeline_id):
+        return
+    jobs = await job_queries.latest_jobs(transaction, pipeline_id)
+    ids = await queries.interruptible_jobs(transaction, pipeline_id)
+    await cancel_all(transaction, [job for job in jobs if job.id in ids])
+    await refresh(transaction, pipeline_id)
+
+
+async def retry_pipeline(transaction: Transaction, pipeline_id: int, user_id: int) -> None:
+    """Runs again what failed or was canceled, and gives what was skipped its turn again."""
+    if not await queries.lock_pipeline(transaction, pipeline_id):
+        return
+    for job in await job_queries.latest_jobs(transaction, pipeline_id):
+        if job.kind == "external":  # for those who said so to say otherwise
+            continue
+        if job.status in ("failed", "canceled"):
+            await job_queries.clone_job(transaction, job.id, user_id=user_id)
+        elif job.status == "skipped":
+            await transit(transaction, [job.id], "process", user_id=user_id)
+    await refresh(transaction, pipeline_id)
+
+
+async def cancel_superseded(database: Database, pipeline_id: int, head: str | None) -> None:
+    """Cancels what the pipeline of a newer commit has made superfluous, each in a transaction of its own; nothing of
+    `head`, where the branch or merge request stands by now: its pipeline may have been made first."""
+    for older in await queries.superseded(database, pipeline_id, head):
+        async with database.transaction() as transaction:
+            await (cancel_interruptible if older.partly else cancel_pipeline)(transaction, older.id)
+
+
+async def delete_pipeline(transaction: Transaction, pipeline_id: int) -> None:
+    """Removes the pipeline, its jobs, their logs and artifacts. Raises NotFound."""
+    if not await queries.lock_pipeline(transaction, pipeline_id):
+        raise NotFound
+    await delete_job_data(transaction, *await job_queries.jobs_with_data(transaction, pipeline_id))
+    for job in await job_queries.latest_jobs(transaction, pipeline_id):
+        await release_resource(transaction, job)
+    await queries.delete_pipeline(transaction, pipeline_id)

@@ -1,16 +1,23 @@
-"""Which runner a request means: by its own token, or by its id for those who may look after it."""
+"""Who calls: the runner that a request means, the job for which it speaks, and the machine that it comes from."""
 
 import functools
+from collections.abc import Mapping
+from typing import Any
 
+import attrs
 from aiohttp import web
 
-from api_server.ci.runners import queries
-from api_server.ci.runners.queries import CallingRunner, Runner, RunnerOfUser
+from api_server.ci.pipelines.states import EXECUTING
+from api_server.ci.runners import job_queries, queries
+from api_server.ci.runners.job_queries import HeldJob
+from api_server.ci.runners.queries import CallingRunner, Machine, Runner, RunnerOfUser
 from api_server.state.secrets import digest
 from api_server.web import context, grounds
 from api_server.web.access import Role
-from api_server.web.errors import forbidden, not_found
+from api_server.web.auth import acknowledge_job
+from api_server.web.errors import ApiError, forbidden, not_found
 from api_server.web.grounds import Ground
+from api_server.web.request_data import merged
 from api_server.web.routes import caller
 
 
@@ -35,7 +42,7 @@ async def runner_alone(request: web.Request, token: str | None) -> Runner:
 
 async def find_own_runner(request: web.Request, runner_id: int) -> Runner:
     """A runner that the caller may look after. Raises 404 and 403."""
-    runner = await _find(request, runner_id)
+    runner = await _find_as_caller(request, runner_id)
     if not _looks_after(request, runner):
         raise forbidden()
     return runner
@@ -43,13 +50,13 @@ async def find_own_runner(request: web.Request, runner_id: int) -> Runner:
 
 async def find_runner(request: web.Request, runner_id: int) -> Runner:
     """A runner that the caller may look at: one of her own, or the instance's. Raises 404 and 403."""
-    runner = await _find(request, runner_id)
+    runner = await _find_as_caller(request, runner_id)
     if not (runner.runner_type == "instance_type" or _looks_after(request, runner)):
         raise forbidden()
     return runner
 
 
-async def _find(request: web.Request, runner_id: int) -> RunnerOfUser:
+async def _find_as_caller(request: web.Request, runner_id: int) -> RunnerOfUser:
     user_id = caller(request).user_id
     runner = await queries.find_runner(context.database(request), runner_id, user_id)
     if runner is None:
@@ -63,3 +70,102 @@ async def _find(request: web.Request, runner_id: int) -> RunnerOfUser:
 def _looks_after(request: web.Request, runner: RunnerOfUser) -> bool:
     """Whether the caller maintains one of the runner's projects or owns its group."""
     return caller(request).admin or runner.project_role >= Role.MAINTAINER or runner.group_role >= Role.OWNER
+
+
+#: Seconds between two pieces of a log: while somebody watches it, and otherwise.
+WATCHED_INTERVAL, INTERVAL = 3, 60
+
+
+@attrs.frozen(kw_only=True)
+class HeldJobParams:
+    """What all requests for a job carry; the token may stand in `JOB-TOKEN` instead."""
+
+    id: int
+    token: str | None = None
+
+
+def job_token(request: web.Request, wanted: HeldJobParams) -> str:
+    """The token that was sent; empty without one."""
+    return request.headers.get("JOB-TOKEN") or wanted.token or ""
+
+
+async def job_of_token(request: web.Request, wanted: HeldJobParams) -> HeldJob:
+    """The job whose token it is, of which its runner has been heard by this. Raises 403, also where there is no such
+    job, and where it has been taken back."""
+    token = digest(job_token(request, wanted))
+    job = await job_queries.find_held_job(context.database(request), wanted.id)
+    if job is None or job.token_digest != token:
+        raise _refused("403 Forbidden")
+    if job.unacknowledged and not await acknowledge_job(request, token):
+        raise _refused("403 Forbidden")
+    return job
+
+
+async def running_job(request: web.Request, wanted: HeldJobParams) -> HeldJob:
+    """Likewise, where the job is in the runner's hands. Raises 403 with the reason, and the status in `Job-Status`."""
+    job = await job_of_token(request, wanted)
+    if job.erased_at is not None:
+        raise _refused("403 Forbidden - Job has been erased!", job)
+    if job.status not in EXECUTING:
+        raise _refused("403 Forbidden - Job is not running", job)
+    return job
+
+
+def protocol_headers(job: HeldJob) -> dict[str, str]:
+    """What runners read beside the answer: the job's status (a runner stops a canceled one), and how often to write."""
+    interval = str(WATCHED_INTERVAL if job.watched else INTERVAL)
+    return {
+        "Job-Status": job.status,
+        "X-GitLab-Trace-Update-Interval": interval,
+        "X-Service-Trace-Update-Interval": interval,
+    }
+
+
+def _refused(text: str, job: HeldJob | None = None) -> ApiError:
+    return ApiError(403, {"message": text}, {"Job-Status": job.status} if job is not None else {})
+
+
+@attrs.frozen
+class Contact:
+    """The runner manager that calls."""
+
+    manager_id: int
+    #: It knows the status `canceling`.
+    cancels_gracefully: bool
+    #: It takes other steps than `script` and `after_script`, such as `release`.
+    takes_steps: bool
+
+
+async def note_contact(request: web.Request, runner: Runner, system_id: str | None) -> Contact:
+    """Writes down that the runner has been heard of. Its parameter `info` may have any shape: what of it cannot be
+    understood is passed over."""
+    info = _mapping((await merged(request)).get("info"))
+    manager_id = await queries.note_manager_contact(
+        context.database(request), runner.id, _machine(system_id, info, request.remote)
+    )
+    features = _mapping(info.get("features"))
+    return Contact(
+        manager_id,
+        cancels_gracefully=features.get("cancel_gracefully") is True,
+        takes_steps=features.get("multi_build_steps") is True,
+    )
+
+
+def _mapping(told: Any) -> Mapping[str, Any]:
+    return told if isinstance(told, dict) else {}
+
+
+def _machine(system_id: str | None, info: Mapping[str, Any], ip_address: str | None) -> Machine:
+    return Machine(
+        system_id=system_id or "",
+        version=_text(info.get("version")),
+        revision=_text(info.get("revision")),
+        platform=_text(info.get("platform")),
+        architecture=_text(info.get("architecture")),
+        executor=_text(info.get("executor")),
+        ip_address=ip_address,
+    )
+
+
+def _text(told: Any) -> str | None:
+    return told.replace("\0", "")[:255] or None if isinstance(told, str) else None

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import attrs
 
-from api_server.ci.runners import queries, registration_queries
+from api_server.ci.runners import queries
 from api_server.ci.runners.queries import Runner
 from api_server.state import audit_trail
 from api_server.state.audit_trail import INSTANCE, Author, Entity
@@ -113,7 +113,7 @@ async def reset_registration_token(
 ) -> str:
     """A new token for `POST /runners` in the place of the old one."""
     token = new_token(REGISTRATION_TOKEN)
-    await registration_queries.set_registration_token(
+    await queries.set_registration_token(
         transaction, digest(token), namespace_id=namespace_id, project_id=project_id
     )
     return token

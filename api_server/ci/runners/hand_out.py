@@ -9,14 +9,14 @@ import structlog
 
 from api_server.ci.config.predefined import Server
 from api_server.ci.config.variables import Variable
-from api_server.ci.jobs.logs.masking import MAX_SECRETS
+from api_server.ci.jobs.logs import MAX_SECRETS
 from api_server.ci.pipelines import creation_queries, transitions
-from api_server.ci.pipelines.describing import described_merge_request, described_project, described_user
+from api_server.ci.pipelines.creation import described_merge_request, described_project, described_user
+from api_server.ci.pipelines.creation_queries import find_merge_request
 from api_server.ci.pipelines.job_queries import plan_of
-from api_server.ci.pipelines.merge_request_queries import find_merge_request
-from api_server.ci.runners import hand_out_queries as queries
-from api_server.ci.runners.choosing_queries import choose
-from api_server.ci.runners.contact import Contact
+from api_server.ci.runners import job_queries
+from api_server.ci.runners.access import Contact
+from api_server.ci.runners.job_queries import choose_job
 from api_server.ci.runners.job_response import JobResponse
 from api_server.ci.runners.queries import CallingRunner
 from api_server.ci.variables.queries import SealedVariable, TooManyBytes
@@ -51,12 +51,12 @@ class HandOut:
         while True:
             token = new_token(JOB_TOKEN)
             async with self.database.transaction() as transaction:
-                if not await queries.hold(transaction, runner.id, runner.token_digest):
+                if not await job_queries.hold_runner(transaction, runner.id, runner.token_digest):
                     raise forbidden()
-                job_id = await choose(transaction, runner.id, star_is_any=self.star_is_any)
+                job_id = await choose_job(transaction, runner.id, star_is_any=self.star_is_any)
                 if job_id is None:
                     return None
-                started = await transitions.start(
+                started = await transitions.start_job(
                     transaction,
                     job_id,
                     runner_id=runner.id,
@@ -95,7 +95,9 @@ class HandOut:
         if debug_trace or masked:
             sealed = self.vault.encrypt(orjson.dumps(masked).decode()) if masked else None
             async with self.database.transaction() as transaction:
-                await queries.note_secrets(transaction, job_id, debug_trace=debug_trace, masked_values=sealed)
+                await job_queries.note_secrets(
+                    transaction, job_id, debug_trace=debug_trace, masked_values=sealed
+                )
         # in a transaction of its own: it locks the pipeline, which comes before the job
         if response.job.pipeline_status != "running":
             async with self.database.transaction() as transaction:
@@ -107,12 +109,12 @@ class HandOut:
             await transitions.advance(transaction, job_id, "drop", failure_reason=failure_reason)
 
     async def _gathered(self, job_id: int, runner: CallingRunner, token: str) -> JobResponse:
-        job = await queries.started_job(self.database, job_id)
+        job = await job_queries.started_job(self.database, job_id)
         planned = plan_of(job)
-        earlier = await queries.dependencies(self.database, job, planned.dependencies)
+        earlier = await job_queries.dependencies(self.database, job, planned.dependencies)
         branch = None if job.tag else job.short_ref
         subject = await creation_queries.subject(self.database, job.project_id, job.user_id, branch)
-        given = await queries.given_variables(self.database, job, earlier)
+        given = await job_queries.given_variables(self.database, job, earlier)
         return JobResponse(
             server=self.server,
             token=token,

@@ -1,61 +1,276 @@
-"""`/runners`, `/projects/:id/runners`, `/groups/:id/runners`, `POST /user/runners`: looking after runners."""
+"""`/runners`, `/projects/:id/runners`, `/groups/:id/runners`, `POST /user/runners`: people look after runners, and get
+the tokens with which runners begin; runner programs register and remove themselves with tokens of their own."""
+
+from typing import Annotated, Any, Literal
 
 import attrs
 from aiohttp import web
 
 from api_server.ci.jobs import queries as jobs
-from api_server.ci.runners import changes, manager_queries, queries, unsupported
-from api_server.ci.runners.access import find_own_runner, find_runner
-from api_server.ci.runners.parameters import (
-    AssignRunner,
-    CreateRunner,
-    ListManagers,
-    ListRunnerJobs,
-    ListRunners,
-    ListRunnersOf,
-    OneRunner,
-    UpdateRunner,
-)
+from api_server.ci.pipelines import states
+from api_server.ci.runners import changes, queries, unsupported
+from api_server.ci.runners.access import find_own_runner, find_runner, note_contact, runner_alone
+from api_server.ci.runners.changes import AccessLevel, NewRunner, RunnerType
 from api_server.namespaces.groups.access import find_group, group
 from api_server.namespaces.groups.group import Group
 from api_server.namespaces.projects.access import find_project, project
 from api_server.namespaces.projects.project import Project
+from api_server.state import audit_trail
+from api_server.state.audit_trail import INSTANCE, Author, Entity
+from api_server.state.secrets import digest
 from api_server.web import context
-from api_server.web.access import ADMINISTRATOR, SIGNED_IN, Role
+from api_server.web.access import ADMINISTRATOR, ANYONE, SIGNED_IN, Role
 from api_server.web.answers import json_text, json_value, no_content
 from api_server.web.auth import CREATE_RUNNER_SCOPES, MANAGE_RUNNER_SCOPES, READ_RUNNER_SCOPES
 from api_server.web.authorship import author
-from api_server.web.errors import forbidden
-from api_server.web.pagination import paginated, wanted_page
-from api_server.web.params import UNSET
+from api_server.web.errors import forbidden, not_found
+from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.params import UNSET, AtMost, CommaList, Name, Unset
 from api_server.web.routes import Routes, caller
 
+#: What PostgreSQL's `integer` holds.
+_MAX_INTEGER = 2**31 - 1
+_IN_INTEGER = {"least": -_MAX_INTEGER, "greatest": _MAX_INTEGER}
+#: As long as GitLab's documentation says.
+MaintenanceNote = Annotated[str, AtMost(1024)]
+RunnerStatus = Literal["online", "offline", "stale", "never_contacted", "active", "paused"]
+
+
+def _fits(_: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
+    if isinstance(value, int) and abs(value) > _MAX_INTEGER:
+        raise ValueError(f"{attribute.name} is invalid")
+
+
+@attrs.frozen(kw_only=True)
+class ListRunners(Paginated):
+    type: RunnerType | None = None
+    status: RunnerStatus | None = None
+    scope: Literal["active", "paused", "online", "offline", "specific", "shared"] | None = None
+    paused: bool | None = None
+    tag_list: CommaList[Name] | None = None
+
+
+@attrs.frozen(kw_only=True)
+class ListRunnersOf(ListRunners):
+    id: str
+
+
+@attrs.frozen(kw_only=True)
+class OneRunner:
+    id: int
+
+
+@attrs.frozen(kw_only=True)
+class ListManagers(Paginated):
+    id: int
+
+
+@attrs.frozen(kw_only=True)
+class ListRunnerJobs(Paginated):
+    id: int
+    status: states.Status | None = None
+    system_id: Name | None = None
+
+
+@attrs.frozen(kw_only=True)
+class UpdateRunner:
+    id: int
+    description: Name | None = None
+    active: bool | None = None
+    paused: bool | None = None
+    locked: bool | None = None
+    run_untagged: bool | None = None
+    tag_list: CommaList[Name] | None = None
+    access_level: AccessLevel | None = None
+    maximum_timeout: int | Unset | None = attrs.field(default=UNSET, validator=_fits, metadata=_IN_INTEGER)
+    maintenance_note: MaintenanceNote | None = None
+
+
+@attrs.frozen(kw_only=True)
+class AssignRunner:
+    id: str
+    runner_id: int
+
+
+@attrs.frozen(kw_only=True)
+class RunnerToBe:
+    """What is said of a new runner, however it is made."""
+
+    description: Name | None = None
+    maintenance_note: MaintenanceNote | None = None
+    paused: bool | None = None
+    locked: bool = False
+    run_untagged: bool = True
+    tag_list: CommaList[Name] = attrs.field(factory=CommaList)
+    access_level: AccessLevel = "not_protected"
+    maximum_timeout: int | None = attrs.field(default=None, validator=_fits, metadata=_IN_INTEGER)
+
+    def new(self, *, namespace_id: int | None, project_id: int | None) -> NewRunner:
+        """For that group or project, or for the instance."""
+        return NewRunner(
+            namespace_id=namespace_id,
+            project_id=project_id,
+            description=self.description or "",
+            maintenance_note=self.maintenance_note,
+            active=not self.paused,
+            locked=self.locked,
+            run_untagged=self.run_untagged,
+            tag_list=tuple(self.tag_list),
+            access_level=self.access_level,
+            maximum_timeout=self.maximum_timeout,
+        )
+
+
+@attrs.frozen(kw_only=True)
+class RegisterRunner(RunnerToBe):
+    token: str
+    name: Name | None = None
+    active: bool = True
+
+    def new(self, *, namespace_id: int | None, project_id: int | None) -> NewRunner:
+        """As older runners say it, with `active` where `paused` is not sent."""
+        made = super().new(namespace_id=namespace_id, project_id=project_id)
+        return attrs.evolve(made, name=self.name, active=self.active if self.paused is None else made.active)
+
+
+@attrs.frozen(kw_only=True)
+class CreateRunner(RunnerToBe):
+    runner_type: RunnerType
+    group_id: int | None = None
+    project_id: int | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if self.runner_type == "group_type" and self.group_id is None:
+            raise ValueError("group_id is missing")
+        if self.runner_type == "project_type" and self.project_id is None:
+            raise ValueError("project_id is missing")
+
+
+@attrs.frozen(kw_only=True)
+class RunnerToken:
+    token: str | None = None
+    system_id: Name | None = None
+
+
+@attrs.frozen(kw_only=True)
+class DeleteManager:
+    token: str
+    system_id: Name
+
+
 routes = Routes()
+
+
+@routes.post("/runners", access=ANYONE)
+async def register_runner(request: web.Request, wanted: RegisterRunner) -> web.Response:
+    """A runner makes itself known with a registration token, and gets a token of its own."""
+    async with context.database(request).transaction() as transaction:
+        registration = await queries.hold_registration(transaction, digest(wanted.token))
+        if registration is None:
+            raise forbidden("invalid token supplied")
+        new = wanted.new(namespace_id=registration.namespace_id, project_id=registration.project_id)
+        runner_id, token = await changes.create(transaction, new, _itself(request))
+    return json_value(_identity(runner_id, token), status=201)
+
+
+@routes.post("/runners/verify", access=ANYONE)
+async def verify_runner(request: web.Request, wanted: RunnerToken) -> web.Response:
+    """Whether the token is good; notes the machine that asks."""
+    runner = await runner_alone(request, wanted.token)
+    await note_contact(request, runner, wanted.system_id)
+    return json_value(_identity(runner.id, wanted.token))
+
+
+@routes.delete("/runners", access=ANYONE)
+async def unregister_runner(request: web.Request, wanted: RunnerToken) -> web.Response:
+    runner = await runner_alone(request, wanted.token)
+    async with context.database(request).transaction() as transaction:
+        await changes.delete(transaction, runner, _itself(request))
+    return no_content()
+
+
+@routes.delete("/runners/managers", access=ANYONE)
+async def delete_manager(request: web.Request, wanted: DeleteManager) -> web.Response:
+    """One machine of a runner is gone; the others go on."""
+    runner = await runner_alone(request, wanted.token)
+    async with context.database(request).transaction() as transaction:
+        if not await queries.delete_manager(transaction, runner.id, wanted.system_id):
+            raise not_found("Runner")
+    return no_content()
+
+
+@routes.post("/runners/reset_authentication_token", access=ANYONE)
+async def reset_own_token(request: web.Request, wanted: RunnerToken) -> web.Response:
+    """A runner replaces its token; the old one opens nothing any more."""
+    runner = await runner_alone(request, wanted.token)
+    async with context.database(request).transaction() as transaction:
+        token = await changes.reset_token(transaction, runner.id, _itself(request))
+    return json_value({"token": token, "token_expires_at": None}, status=201)
+
+
+@routes.post("/runners/reset_registration_token", access=ADMINISTRATOR)
+async def reset_registration_token(request: web.Request) -> web.Response:
+    """The token with which runners of the instance register; it is shown here only."""
+    return await _registration_token(request, INSTANCE)
+
+
+@routes.post("/groups/{id}/runners/reset_registration_token", access=group(Role.OWNER))
+async def reset_group_registration_token(request: web.Request, found: Group) -> web.Response:
+    return await _registration_token(request, found.entity, namespace_id=found.id)
+
+
+@routes.post("/projects/{id}/runners/reset_registration_token", access=project(Role.MAINTAINER))
+async def reset_project_registration_token(request: web.Request, found: Project) -> web.Response:
+    return await _registration_token(request, found.entity, project_id=found.id)
+
+
+async def _registration_token(request: web.Request, entity: Entity, **owner: int) -> web.Response:
+    async with context.database(request).transaction() as transaction:
+        token = await changes.reset_registration_token(transaction, **owner)
+        await audit_trail.record(
+            transaction,
+            "runner_registration_token_reset",
+            author=author(request),
+            entity=entity,
+            target_id=None,
+            target_details=entity.path,
+            message="Replaced the registration token of runners",
+        )
+    return json_value({"token": token, "token_expires_at": None}, status=201)
+
+
+def _identity(runner_id: int, token: str | None) -> dict[str, Any]:
+    return {"id": runner_id, "token": token, "token_expires_at": None}
+
+
+def _itself(request: web.Request) -> Author:
+    """Runners are no users: events name them as such."""
+    return Author(id=-1, name="Runner", ip_address=request.remote)
 
 
 @routes.get("/runners", access=SIGNED_IN, ignores=unsupported.OfRunnerLists)
 async def list_runners(request: web.Request, wanted: ListRunners) -> web.Response:
     """The runners that the caller may look after."""
-    return await _listed(request, wanted, "owner_id", caller(request).user_id)
+    return await _list(request, wanted, "owner_id", caller(request).user_id)
 
 
 @routes.get("/runners/all", access=ADMINISTRATOR, ignores=unsupported.OfRunnerLists)
 async def list_all_runners(request: web.Request, wanted: ListRunners) -> web.Response:
-    return await _listed(request, wanted)
+    return await _list(request, wanted)
 
 
 @routes.get("/projects/{id}/runners", access=project(Role.MAINTAINER), ignores=unsupported.OfRunnerLists)
 async def list_project_runners(request: web.Request, wanted: ListRunnersOf, found: Project) -> web.Response:
     """All that may run the project's jobs: its own, those of its groups, and the instance's."""
-    return await _listed(request, wanted, "project_id", found.id)
+    return await _list(request, wanted, "project_id", found.id)
 
 
 @routes.get("/groups/{id}/runners", access=group(Role.MAINTAINER), ignores=unsupported.OfRunnerLists)
 async def list_group_runners(request: web.Request, wanted: ListRunnersOf, found: Group) -> web.Response:
-    return await _listed(request, wanted, "namespace_id", found.id)
+    return await _list(request, wanted, "namespace_id", found.id)
 
 
-async def _listed(
+async def _list(
     request: web.Request, wanted: ListRunners, whose: queries.Whose | None = None, whose_id: int | None = None
 ) -> web.Response:
     page = wanted_page(wanted, queries.LISTING)
@@ -87,8 +302,8 @@ async def show_runner(request: web.Request, wanted: OneRunner) -> web.Response:
 async def list_managers(request: web.Request, wanted: ListManagers) -> web.Response:
     """The machines that use the runner's token."""
     runner = await find_runner(request, wanted.id)
-    page = wanted_page(wanted, manager_queries.LISTING)
-    listed = await manager_queries.list_managers(context.database(request), page, runner.id)
+    page = wanted_page(wanted, queries.MANAGER_LISTING)
+    listed = await queries.list_managers(context.database(request), page, runner.id)
     return await paginated(request, page, listed)
 
 

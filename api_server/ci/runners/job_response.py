@@ -1,21 +1,183 @@
 """Everything that a runner is told about the job it has got: the 201 of `POST /jobs/request`. Pure."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import attrs
 import orjson
+from attrs import asdict
 
-from api_server.ci.config import payload, predefined
-from api_server.ci.config.plan import PlannedJob
+from api_server.ci.config import checks, predefined
+from api_server.ci.config.execution import REPORTS
+from api_server.ci.config.plan import Artifacts, Image, PlannedJob, Release, ReleaseLink
 from api_server.ci.config.predefined import job_variables, pipeline_variables
-from api_server.ci.config.variables import Variable
-from api_server.ci.runners.failure_reasons import FAILURE_REASONS
-from api_server.ci.runners.hand_out_queries import EarlierJob, StartedJob
+from api_server.ci.config.variables import Variable, expand_all, overlay
+from api_server.ci.runners.job_queries import EarlierJob, StartedJob
 from api_server.ci.runners.queries import Runner
 from api_server.git.ref_names import BRANCHES, TAGS
 from api_server.state.secrets import JOB_TOKEN, PERSONAL_ACCESS_TOKEN, RUNNER_TOKEN
+
+#: What runners may report; anything else is `unknown_failure`.
+FAILURE_REASONS: Final = frozenset(
+    {
+        "unknown_failure", "script_failure", "api_failure", "stuck_or_timeout_failure", "runner_system_failure",
+        "missing_dependency_failure", "runner_unsupported", "stale_schedule", "job_execution_timeout",
+        "archived_failure", "unmet_prerequisites", "scheduler_failure", "data_integrity_failure",
+        "image_pull_failure", "trace_size_exceeded", "environment_creation_failure", "job_token_expired",
+    }
+)  # fmt: skip
+
+
+def failure_reason(reported: str | None) -> str:
+    """`reported` where it is known."""
+    return reported if reported in FAILURE_REASONS else "unknown_failure"
+
+
+Shape = dict[str, Any]
+
+
+def plan_shape(job: PlannedJob, *, timeout: int, protected: bool) -> Shape:
+    """The keys `steps`, `hooks`, `image`, `services`, `artifacts` and `cache`.
+
+    `timeout` is the job's effective one in seconds; `protected` says whether its ref is, since such jobs keep
+    their caches apart from everyone else's.
+    """
+    return {
+        "steps": step_shapes(job, timeout),
+        "hooks": hook_shapes(job),
+        "image": None if job.image is None else _image_shape(job.image),
+        "services": service_shapes(job),
+        "artifacts": None if job.artifacts is None else artifact_shapes(job.artifacts),
+        "cache": cache_shapes(job, protected=protected),
+    }
+
+
+def variable_shapes(
+    job: PlannedJob, *, predefined: Iterable[Variable], given: Iterable[Variable] = ()
+) -> list[Shape]:
+    """`variables`: `predefined` below the file's below `given` (project, pipeline, play), expanded."""
+    return [one.for_runner() for one in expand_all(overlay(predefined, job.variables, given))]
+
+
+def dependency_shape(job_id: int, name: str, token: str, filename: str, size: int) -> Shape:
+    """An item of `dependencies`: an earlier job with an archive, and the token with which to download it."""
+    return {
+        "id": job_id,
+        "name": name,
+        "token": token,
+        "artifacts_file": {"filename": filename, "size": size},
+    }
+
+
+def step_shapes(job: PlannedJob, timeout: int) -> list[Shape]:
+    """The script, what makes the release, and `after_script` that runs whatever came of it."""
+    found = [
+        _step_shape("script", [*job.before_script, *job.script], timeout, "on_success", allow_failure=False)
+    ]
+    if job.release is not None:
+        command = release_command(job.release)
+        found.append(_step_shape("release", [command], timeout, "on_success", allow_failure=False))
+    if job.after_script:
+        found.append(
+            _step_shape("after_script", list(job.after_script), timeout, "always", allow_failure=True)
+        )
+    return found
+
+
+def _step_shape(name: str, script: list[str], timeout: int, when: str, *, allow_failure: bool) -> Shape:
+    return {"name": name, "script": script, "timeout": timeout, "when": when, "allow_failure": allow_failure}
+
+
+def hook_shapes(job: PlannedJob) -> list[Shape]:
+    script = list(job.pre_get_sources_script)
+    return [{"name": "pre_get_sources_script", "script": script}] if script else []
+
+
+def release_command(release: Release) -> str:
+    """The call of release-cli, a program in the job's image; the shell puts variables in."""
+    given = {
+        "name": release.name,
+        "description": release.description,
+        "tag-name": release.tag_name,
+        "tag-message": release.tag_message,
+        "ref": release.ref,
+        "released-at": release.released_at,
+    }
+    options = [(option, value) for option, value in given.items() if value is not None]
+    options += [("milestone", milestone) for milestone in release.milestones]
+    options += [("assets-link", _link(link)) for link in release.links]
+    return " ".join(["release-cli create", *(f"--{option} {_quoted(value)}" for option, value in options)])
+
+
+def _link(link: ReleaseLink) -> str:
+    return orjson.dumps({key: value for key, value in asdict(link).items() if value is not None}).decode()
+
+
+def _quoted(text: str) -> str:
+    """In double quotes, for a shell that is to replace variables in it."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _image_shape(image: Image) -> Shape:
+    return {
+        "name": image.name,
+        "entrypoint": None if image.entrypoint is None else list(image.entrypoint),
+        "ports": [],
+        "executor_opts": {"docker": dict(image.docker)} if image.docker else {},
+        "pull_policy": list(image.pull_policy) or None,
+    }
+
+
+def service_shapes(job: PlannedJob) -> list[Shape]:
+    return [
+        {
+            **_image_shape(service),
+            "alias": service.alias,
+            "command": None if service.command is None else list(service.command),
+            "variables": [variable.for_runner() for variable in service.variables],
+        }
+        for service in job.services
+    ]
+
+
+def artifact_shapes(planned: Artifacts) -> list[Shape]:
+    """One upload for the archive, when it has paths, and one for each report."""
+    expire_in = None if planned.expire_in is None else checks.spell_duration(planned.expire_in)
+    found: list[Shape] = []
+    if planned.paths or planned.untracked:
+        archive: Shape = {
+            "name": planned.name,
+            "untracked": planned.untracked,
+            "paths": list(planned.paths),
+            "when": planned.when,
+            "expire_in": expire_in,
+            "artifact_type": "archive",
+            "artifact_format": "zip",
+        }
+        found.append({**archive, "exclude": list(planned.exclude)} if planned.exclude else archive)
+    for kind, paths in planned.reports.items():
+        filename, form = REPORTS[kind]
+        report: Shape = {"name": filename, "paths": list(paths), "when": "always", "expire_in": expire_in}
+        found.append({**report, "artifact_type": kind, "artifact_format": form})
+    return found
+
+
+def cache_shapes(job: PlannedJob, *, protected: bool) -> list[Shape]:
+    suffix = "-protected" if protected else "-non_protected"
+    return [
+        {
+            "key": cache.key if cache.unprotect else cache.key + suffix,
+            "untracked": cache.untracked,
+            "unprotect": cache.unprotect,
+            "paths": list(cache.paths),
+            "policy": cache.policy,
+            "when": cache.when,
+            "fallback_keys": list(cache.fallback_keys),
+        }
+        for cache in job.cache
+    ]
+
 
 #: git's number for all of it, and its greatest.
 INFINITE_DEPTH = 2**31 - 1
@@ -65,10 +227,10 @@ class JobResponse:
             "git_info": self._git_info(depth),
             "runner_info": {"timeout": self.seconds, "runner_session_url": None},
             "variables": variables,
-            **payload.describe(self.planned, timeout=self.seconds, protected=self.job.protected),
+            **plan_shape(self.planned, timeout=self.seconds, protected=self.job.protected),
             "credentials": [],
             "dependencies": [
-                payload.dependency(one.id, one.name, self.token, one.filename, one.size)
+                dependency_shape(one.id, one.name, self.token, one.filename, one.size)
                 for one in self.earlier
                 if one.filename is not None and one.size is not None
             ],
@@ -85,7 +247,7 @@ class JobResponse:
             self.server, self.project, self._pipeline(), self._commit(), self.user, self.merge_request
         )
         of_job = job_variables(self.server, self.project, self._job(), self.planned, of_pipeline)
-        return payload.variables(self.planned, predefined=(*of_pipeline, *of_job), given=self.given)
+        return variable_shapes(self.planned, predefined=(*of_pipeline, *of_job), given=self.given)
 
     def _git_info(self, depth: int) -> dict[str, Any]:
         parts = urlsplit(self.server.url)

@@ -4,7 +4,7 @@ from typing import Any
 
 import attrs
 
-from api_server.ci.pipelines.given_variables import check_keys
+from api_server.ci.pipelines.access import check_keys
 from api_server.ci.schedules import cron, queries
 from api_server.ci.schedules.queries import Schedule, StoredVariable
 from api_server.state import audit_trail

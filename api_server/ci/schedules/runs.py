@@ -10,10 +10,8 @@ import structlog
 from aiohttp import web
 
 from api_server.ci.config.variables import Variable
-from api_server.ci.pipelines import rights
-from api_server.ci.pipelines.creation import Maker, maker
-from api_server.ci.pipelines.rights import NotAllowed
-from api_server.ci.pipelines.wanted import NotMade, Wanted
+from api_server.ci.pipelines import creation
+from api_server.ci.pipelines.creation import Maker, NotAllowed, NotMade, Wanted, maker
 from api_server.ci.schedules import changes, cron, queries
 from api_server.ci.schedules.queries import Schedule
 from api_server.state.database import Database, Transaction
@@ -89,7 +87,7 @@ async def _make(making: Maker, schedule: Schedule, user_id: int | None, origin: 
     """Raises `NotMade`."""
     on = making.resolve(schedule.project_id, schedule.ref)
     rows = await queries.variables(making.database, schedule.id)
-    return await rights.make(
+    return await creation.make_with_rights(
         making,
         Wanted(
             project_id=schedule.project_id,

@@ -5,7 +5,7 @@ from typing import Literal
 import attrs
 from aiohttp import web
 
-from api_server.ci.pipelines.given_variables import check_may_give
+from api_server.ci.pipelines.access import check_may_give
 from api_server.ci.schedules import changes, queries
 from api_server.ci.schedules.access import administered_schedule, owned_schedule
 from api_server.ci.schedules.handlers import CHANGE, ONE, OneSchedule

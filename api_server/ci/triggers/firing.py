@@ -8,9 +8,8 @@ import orjson
 from aiohttp import web
 
 from api_server.ci.config.variables import Variable
-from api_server.ci.pipelines.given_variables import PAYLOAD, REFUSAL
-from api_server.ci.pipelines.rights import NotAllowed, check_open
-from api_server.ci.pipelines.wanted import PipelineSource
+from api_server.ci.pipelines.access import PAYLOAD, REFUSAL
+from api_server.ci.pipelines.creation import NotAllowed, PipelineSource, check_open
 from api_server.ci.triggers import queries
 from api_server.ci.triggers.queries import Trigger
 from api_server.namespaces import redirects

@@ -10,9 +10,7 @@ from aiohttp import web
 
 from api_server.ci.pipelines import queries as pipelines
 from api_server.ci.pipelines.access import may_change
-from api_server.ci.pipelines.creation import maker
-from api_server.ci.pipelines.rights import not_allowed_on
-from api_server.ci.pipelines.wanted import Wanted
+from api_server.ci.pipelines.creation import Wanted, maker, not_allowed_on
 from api_server.ci.triggers import firing, queries
 from api_server.ci.triggers.firing import FireTrigger
 from api_server.ci.triggers.queries import Trigger

@@ -8,14 +8,11 @@ import attrs
 import orjson
 from aiohttp import hdrs, web
 
-from api_server.ci.jobs import handlers as api
+from api_server.ci.jobs import artifact_handlers, handlers
 from api_server.ci.jobs import queries as jobs
 from api_server.ci.jobs.access import find_job, find_job_or_bridge
-from api_server.ci.jobs.artifacts import handlers as artifact_api
-from api_server.ci.jobs.artifacts import handlers as artifacts
-from api_server.ci.jobs.artifacts.answer import archive_of, check_may_read
-from api_server.ci.jobs.logs import handlers as logs
-from api_server.ci.jobs.logs.handlers import may_read_log
+from api_server.ci.jobs.artifact_handlers import archive_of, check_may_read
+from api_server.ci.jobs.handlers import may_read_log
 from api_server.ci.jobs.queries import Job
 from api_server.ci.pipelines.access import archived_before
 from api_server.ci.pipelines.states import COMPLETE, STATUSES
@@ -169,7 +166,7 @@ async def follow_log(request: web.Request, wanted: FollowedLog, found: Project) 
 @pages.get("/{project}/-/jobs/{id}/raw", access=project(opens="builds"))
 async def show_raw_log(request: web.Request, wanted: OneJob, found: Project) -> web.StreamResponse:
     """All of it, as text."""
-    return await ask(request, logs.show_log, id=str(found.id), job_id=wanted.id)
+    return await ask(request, handlers.show_log, id=str(found.id), job_id=wanted.id)
 
 
 async def _sight(request: web.Request, found: Project, job: Job) -> Sight:
@@ -219,25 +216,25 @@ class PlayJob(OneJob):
 
 @pages.post("/{project}/-/jobs/{id}/cancel", access=DEVELOPER)
 async def cancel(request: web.Request, who: Visitor, wanted: CancelJob, found: Project) -> web.Response:
-    await ask(request, api.cancel_job, id=str(found.id), job_id=wanted.id, force=wanted.force)
+    await ask(request, handlers.cancel_job, id=str(found.id), job_id=wanted.id, force=wanted.force)
     return _to(request, who, found, wanted.id, "The job is canceled, as soon as its runner hears of it.")
 
 
 @pages.post("/{project}/-/jobs/{id}/retry", access=DEVELOPER)
 async def retry(request: web.Request, who: Visitor, wanted: OneJob, found: Project) -> web.Response:
-    answer = await ask(request, api.retry_job, id=str(found.id), job_id=wanted.id)
+    answer = await ask(request, handlers.retry_job, id=str(found.id), job_id=wanted.id)
     return _to(request, who, found, _id(answer), "This is the new attempt.")
 
 
 @pages.post("/{project}/-/jobs/{id}/erase", access=DEVELOPER)
 async def erase(request: web.Request, who: Visitor, wanted: OneJob, found: Project) -> web.Response:
-    await ask(request, api.erase_job, id=str(found.id), job_id=wanted.id)
+    await ask(request, handlers.erase_job, id=str(found.id), job_id=wanted.id)
     return _to(request, who, found, wanted.id, "The log and the artifacts are erased.")
 
 
 @pages.post("/{project}/-/jobs/{id}/artifacts/keep", access=DEVELOPER)
 async def keep(request: web.Request, who: Visitor, wanted: OneJob, found: Project) -> web.Response:
-    await ask(request, artifacts.keep, id=str(found.id), job_id=wanted.id)
+    await ask(request, artifact_handlers.keep, id=str(found.id), job_id=wanted.id)
     return _to(request, who, found, wanted.id, "The artifacts do not expire any more.")
 
 
@@ -247,7 +244,7 @@ async def play(request: web.Request, who: Visitor, wanted: PlayJob, found: Proje
     try:
         given = _variables(wanted.variables)
         answer = await ask(
-            request, api.play_job, id=str(found.id), job_id=wanted.id, job_variables_attributes=given
+            request, handlers.play_job, id=str(found.id), job_id=wanted.id, job_variables_attributes=given
         )
     except (ApiError, ValueError) as problem:
         told = reason_of(problem) if isinstance(problem, ApiError) else str(problem)
@@ -326,7 +323,7 @@ async def browse(request: web.Request, who: Visitor, wanted: ArtifactPath, found
 @pages.get(f"{_ONE}/download", access=project(opens="builds"))
 async def download(request: web.Request, wanted: OneJob, found: Project) -> web.StreamResponse:
     """The archive."""
-    return await ask(request, artifact_api.download, id=str(found.id), job_id=wanted.id)
+    return await ask(request, artifact_handlers.download, id=str(found.id), job_id=wanted.id)
 
 
 @pages.get(f"{_ONE}/file/{{path:.+}}", access=project(opens="builds"))
@@ -334,5 +331,5 @@ async def download(request: web.Request, wanted: OneJob, found: Project) -> web.
 async def download_file(request: web.Request, wanted: ArtifactPath, found: Project) -> web.StreamResponse:
     """One file of the archive."""
     return await ask(
-        request, artifact_api.download_file, id=str(found.id), job_id=wanted.id, path=wanted.path
+        request, artifact_handlers.download_file, id=str(found.id), job_id=wanted.id, path=wanted.path
     )

@@ -14,8 +14,8 @@ import orjson
 from aiohttp import web
 from attrs import field, validators
 
-from api_server.ci.jobs.logs.handlers import watched_log
-from api_server.ci.jobs.logs.storage import Logs, logs_of
+from api_server.ci.jobs.handlers import watched_log
+from api_server.ci.jobs.logs import Logs, logs_of
 from api_server.pages.ci import terminal
 from api_server.pages.ci.terminal import PLAIN, Begin, End, Part, Pieces, Style
 

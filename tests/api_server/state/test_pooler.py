@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg2
 import pytest
 
-from api_server.ci.runners.job_requests import PENDING_JOBS
+from api_server.ci.runners.job_handlers import PENDING_JOBS
 from api_server.ci.runners.pending_jobs import CHANNEL
 from api_server.state.database import Database, connect
 from api_server.state.errors import Unavailable

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from api_server.ci.runners.job_requests import PENDING_JOBS
+from api_server.ci.runners.job_handlers import PENDING_JOBS
 from api_server.state import database
 from api_server.state.migrate import migrate
 from forgelet.local.embedded_postgres import Cluster, temporary

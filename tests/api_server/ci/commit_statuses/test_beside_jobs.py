@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from api_server.ci.jobs import lost
+from api_server.ci.jobs import upkeep
 from tests.support.ci import CiProject, ci_project, eventually, happen, run
 from tests.support.commit_statuses import a_commit, pipeline_of, said, say
 from tests.support.forge import Forge, new_name
@@ -140,7 +140,7 @@ async def test_nobody_waits_for_the_runner_of_a_status_or_a_bridge(project: CiPr
         for job_id in (status["id"], bridge):
             await transaction.run(MAKE_OLD, id=job_id)
         await transaction.run(LISTENING_SINCE_LAST_WEEK)
-    await lost.look(project.forge.database, 3600, 60)
+    await upkeep.look_for_lost_jobs(project.forge.database, 3600, 60)
     assert await _status_of(project, pipeline) == "running"
     assert (await pipeline_of(project, status))["status"] == "running"
 

@@ -2,9 +2,9 @@
 
 import json
 
-from api_server.ci.config import payload
 from api_server.ci.config.plan import Retry, from_json, to_json
 from api_server.ci.config.variables import Variable
+from api_server.ci.runners import job_response
 
 from .planning import FULL, job
 
@@ -127,7 +127,7 @@ CACHE = [
 
 
 def test_the_payload_of_a_job_with_every_keyword():
-    assert payload.describe(job(FULL), timeout=7200, protected=True) == {
+    assert job_response.plan_shape(job(FULL), timeout=7200, protected=True) == {
         "steps": STEPS,
         "hooks": [{"name": "pre_get_sources_script", "script": ["echo before"]}],
         "image": IMAGE,
@@ -138,7 +138,7 @@ def test_the_payload_of_a_job_with_every_keyword():
 
 
 def test_a_plain_job_has_null_where_there_is_nothing():
-    found = payload.describe(job("a: {script: x}"), timeout=60, protected=False)
+    found = job_response.plan_shape(job("a: {script: x}"), timeout=60, protected=False)
     assert {key: found[key] for key in ("hooks", "image", "services", "artifacts", "cache")} == {
         "hooks": [],
         "image": None,
@@ -151,11 +151,11 @@ def test_a_plain_job_has_null_where_there_is_nothing():
 def test_artifacts_kept_for_ever_say_never():
     found = job("a: {script: x, artifacts: {paths: [a], expire_in: never}}")
     assert found.artifacts.expire_in == 0
-    assert payload.artifacts(found.artifacts)[0]["expire_in"] == "never"
+    assert job_response.artifact_shapes(found.artifacts)[0]["expire_in"] == "never"
 
 
 def test_variables_are_layered_and_expanded_for_the_runner():
-    found = payload.variables(
+    found = job_response.variable_shapes(
         job(FULL),
         predefined=[Variable("CI", "true"), Variable("NAME", "predefined")],
         given=[Variable("NAME", "given"), Variable("SECRET", "s", public=False, masked=True)],
@@ -177,7 +177,7 @@ def test_variables_are_layered_and_expanded_for_the_runner():
 
 
 def test_a_dependency_has_what_a_runner_downloads_with():
-    assert payload.dependency(1, "build", "token", "artifacts.zip", 10) == {
+    assert job_response.dependency_shape(1, "build", "token", "artifacts.zip", 10) == {
         "id": 1,
         "name": "build",
         "token": "token",

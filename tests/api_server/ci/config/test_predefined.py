@@ -4,8 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from api_server.ci.config import payload, predefined
+from api_server.ci.config import predefined
 from api_server.ci.config.predefined import job_variables, pipeline_variables
+from api_server.ci.runners import job_response
 
 from .planning import FULL, job, jobs
 
@@ -122,7 +123,7 @@ def test_a_jobs_variables_and_its_secrets():
 def test_a_commit_message_cannot_pull_secrets_into_other_variables():
     planned = job("a: {script: x, variables: {NOTE: 'note: $CI_COMMIT_DESCRIPTION'}}")
     known = pipeline_variables(SERVER, PROJECT, PIPELINE, COMMIT, ALICE)
-    found = payload.variables(
+    found = job_response.variable_shapes(
         planned, predefined=[*known, *job_variables(SERVER, PROJECT, HANDED_OUT, planned, known)]
     )
     texts = {one["key"]: one for one in found}

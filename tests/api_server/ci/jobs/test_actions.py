@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from api_server.ci.pipelines import actions
+from api_server.ci.pipelines import transitions
 from api_server.web.context import VAULT
 from tests.support.ci import ci_project, give_log, happen, run
 from tests.support.forge import Client, Forge
@@ -207,7 +207,7 @@ async def test_a_job_that_goes_while_something_is_done_to_it_is_not_there(forge:
     pipeline = await project.pipeline()
     (job,) = (await project.jobs(pipeline)).values()
     async with forge.database.transaction() as transaction:
-        await actions.delete_pipeline(transaction, pipeline["id"])
+        await transitions.delete_pipeline(transaction, pipeline["id"])
         asked = asyncio.create_task(forge.root.post(f"{project.url}/jobs/{job['id']}/{action}"))
         await until_somebody_waits(forge.database)
     answer = await asked

@@ -6,9 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from api_server.ci.jobs.logs import sealing
-from api_server.ci.jobs.logs.sealing import coverage_of, last_figure
-from api_server.ci.jobs.logs.storage import Logs
+from api_server.ci.jobs import logs
+from api_server.ci.jobs.logs import Logs, coverage_of, last_figure
 from api_server.expressions import compile_expression
 
 
@@ -67,7 +66,7 @@ async def test_lines_are_whole_wherever_the_log_is_cut(before: int) -> None:
 
 
 async def test_no_more_than_the_end_of_a_log_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sealing, "_LOOKED_AT", 2**20)
+    monkeypatch.setattr(logs, "_LOOKED_AT", 2**20)
     log = OneLog(b"5%" + b"\n" * 1_100_000)
     assert await coverage_of(cast("Logs", log), 1, len(log.text), r"\d%") is None
     assert log.read_bytes == 2**20
@@ -89,7 +88,7 @@ async def test_no_more_than_the_end_of_a_log_is_looked_at(monkeypatch: pytest.Mo
 async def test_the_hardest_logs_take_a_bounded_time(
     line: bytes, expression: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sealing, "_SECONDS", 0.1)
+    monkeypatch.setattr(logs, "_SECONDS", 0.1)
     text = (line + b"\n") * (300_000 // len(line))
     began = time.process_time()
     found: Any = await coverage(text, expression)

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api_server.ci.jobs.reports import junit, unpacking
-from api_server.ci.jobs.reports.cases import JobSuite, Suite, report, summary
-from api_server.ci.jobs.reports.junit import BrokenReport, Room, TooManyCases
+from api_server.ci.jobs import junit
+from api_server.ci.jobs.junit import BrokenReport, JobSuite, Room, Suite, TooManyCases, report, summary
 
 MANY = 1000
 
@@ -21,7 +20,7 @@ def read(*documents: str | bytes, most: int = MANY) -> dict[str, Any]:
     suite, room = Suite("rspec"), Room(most, 20 * MANY)
     for document in documents:
         data = document.encode() if isinstance(document, str) else document
-        junit.read(iter([data[:7], data[7:]]), suite, room)
+        junit.read_junit(iter([data[:7], data[7:]]), suite, room)
     return dict(report([JobSuite(1, suite)])["test_suites"][0])
 
 
@@ -140,7 +139,7 @@ def test_what_cannot_be_read_says_why(document: str, told: str) -> None:
 def test_a_tag_or_comment_is_bounded_however_it_comes(token: str) -> None:
     def read_in_pieces(length: int) -> Suite:
         suite, data = Suite("s"), f"<testsuite>{token.format('x' * length)}</testsuite>".encode()
-        junit.read((data[at : at + 2**16] for at in range(0, len(data), 2**16)), suite, Room(9, 9))
+        junit.read_junit((data[at : at + 2**16] for at in range(0, len(data), 2**16)), suite, Room(9, 9))
         return suite
 
     began = time.thread_time()
@@ -178,8 +177,8 @@ def test_no_more_cases_than_are_wanted_are_read() -> None:
 
 def test_an_error_empties_its_suite_and_is_told_by_the_summary() -> None:
     good, bad = Suite("good"), Suite("bad")
-    junit.read(iter([b'<testsuite><testcase time="2"/></testsuite>']), good, Room(9, 9))
-    junit.read(iter([b"<testsuite><testcase><error/></testcase></testsuite>"]), bad, Room(9, 9))
+    junit.read_junit(iter([b'<testsuite><testcase time="2"/></testsuite>']), good, Room(9, 9))
+    junit.read_junit(iter([b"<testsuite><testcase><error/></testcase></testsuite>"]), bad, Room(9, 9))
     bad.error = "why"
     jobs = [JobSuite(1, good), JobSuite(2, bad), JobSuite(3, good)]
     shown = summary(jobs)
@@ -218,7 +217,7 @@ FILES = [b"<a/>", b"", b"x" * 300_000]
 )
 def test_files_are_found_however_they_are_packed(packed: bytes, files: list[bytes]) -> None:
     sizes: list[int] = []
-    assert [b"".join(pieces) for pieces in unpacking.files(packed, sizes.append)] == files
+    assert [b"".join(pieces) for pieces in junit.report_files(packed, sizes.append)] == files
     assert sum(sizes) == sum(len(file) for file in files)
     assert max(sizes, default=0) <= 65_536
 
@@ -226,8 +225,8 @@ def test_files_are_found_however_they_are_packed(packed: bytes, files: list[byte
 @given(st.binary(max_size=200), st.integers(min_value=0, max_value=200))
 def test_what_is_broken_is_one_of_the_known_problems(noise: bytes, at: int) -> None:
     packed = gzip.compress(FILES[0]) + gzip.compress(FILES[2])
-    with contextlib.suppress(*unpacking.BROKEN):
-        for pieces in unpacking.files(packed[:at] + noise + packed[at + len(noise) :], lambda _: None):
+    with contextlib.suppress(*junit.UNPACKING_ERRORS):
+        for pieces in junit.report_files(packed[:at] + noise + packed[at + len(noise) :], lambda _: None):
             b"".join(pieces)
 
 

@@ -13,7 +13,7 @@ import pytest
 from api_server.ci.commit_statuses import queries as commit_statuses
 from api_server.ci.jobs import queries
 from api_server.ci.pipelines import queries as pipelines
-from api_server.ci.runners import choosing_queries
+from api_server.ci.runners import job_queries
 from api_server.state.database import connect
 from api_server.state.listing import MOST_COUNTED, Page
 from api_server.state.statements import Statement
@@ -224,7 +224,7 @@ async def test_a_runner_that_asks_for_a_job_reads_one_of_each_kind(full, tags, l
             await transaction.run(TAGS, id=runner_id, tags=tags)
             await transaction.row("SET LOCAL plan_cache_mode = force_generic_plan")
             read = await read_of(
-                "jobs", transaction, choosing_queries.CHOOSE, runner_id=runner_id, star_is_any=False, depth=8
+                "jobs", transaction, job_queries.CHOOSE_JOB, runner_id=runner_id, star_is_any=False, depth=8
             )
             raise Undone
     assert 0 < read <= 5 + lanes * 2 + lanes * 8 + 8

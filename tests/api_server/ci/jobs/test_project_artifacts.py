@@ -5,7 +5,7 @@ from typing import Any
 
 import gitlab
 
-from api_server.ci.jobs.artifacts import project_artifacts
+from api_server.ci.jobs import upkeep
 from api_server.git.repositories import REPOSITORIES
 from tests.support.ci import ONE_JOB, CiProject, ci_project, eventually
 from tests.support.folders import files_below
@@ -62,7 +62,7 @@ async def test_what_is_not_the_newest_of_its_ref_goes(forge: Forge) -> None:
     everything = {old, last_success, *failed, of_deleted_branch, *never_succeeded, of_tag}
     assert await scene.kept() == everything
     assert (await forge.root.delete(f"{project.url}/repository/branches/gone")).status == 204
-    await project_artifacts.delete_all_but_the_newest(
+    await upkeep.delete_all_but_the_newest(
         forge.database, forge.server.app[REPOSITORIES], project.id, batch=3
     )
     assert await scene.kept() == {last_success, failed[1], never_succeeded[1], of_tag}
@@ -100,6 +100,4 @@ async def test_the_answer_and_who_may(forge: Forge) -> None:
     assert (answer.status, answer.body) == (202, {"message": "202 Accepted"})
     assert (await forge.root.post(f"{project.url}/archive")).status == 201
     assert (await forge.root.delete(url)).status == 403
-    await project_artifacts.delete_all_but_the_newest(
-        forge.database, forge.server.app[REPOSITORIES], 999_999_999
-    )
+    await upkeep.delete_all_but_the_newest(forge.database, forge.server.app[REPOSITORIES], 999_999_999)

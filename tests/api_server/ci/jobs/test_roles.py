@@ -2,9 +2,7 @@
 
 import pytest
 
-from api_server.ci.jobs import handlers as jobs
-from api_server.ci.jobs.artifacts import handlers as artifacts
-from api_server.ci.jobs.logs import handlers as logs
+from api_server.ci.jobs import artifact_handlers, handlers
 from api_server.web.access import Role
 from tests.support.ci import MANUAL_JOB, bring, ci_project, give_log
 from tests.support.deviations import Deviations
@@ -16,7 +14,7 @@ HIDDEN = {"message": "404 Project Not Found"}
 #: Routes about jobs in a project.
 OF_PROJECTS = [
     route
-    for routes in (jobs.routes, artifacts.routes, logs.routes)
+    for routes in (handlers.routes, artifact_handlers.routes, handlers.routes)
     for route in routes.routes
     if route.access.who == "project"
 ]

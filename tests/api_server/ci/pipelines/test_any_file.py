@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from api_server.ci.config.pipeline import FILTERED, NO_JOBS
 from api_server.ci.pipelines import queries
-from api_server.ci.pipelines.creation import maker
-from api_server.ci.pipelines.wanted import NotMade, Wanted
+from api_server.ci.pipelines.creation import NotMade, Wanted, maker
 from tests.support.ci import CiProject, ci_project, eventually
 from tests.support.forge import Forge
 

@@ -14,7 +14,7 @@ import pytest
 from api_server.ci.config.context import Context
 from api_server.ci.pipelines import downstream
 from api_server.ci.pipelines.creation import maker
-from api_server.ci.pipelines.limits import LIMITS, Limits
+from api_server.ci.pipelines.planning import LIMITS, Limits
 from api_server.state.errors import Unavailable
 from api_server.web.context import SETTINGS
 from common import loop_watch

@@ -5,8 +5,7 @@ from typing import Any
 import attrs
 
 from api_server.ci.pipelines import downstream
-from api_server.ci.pipelines.creation import Maker, maker
-from api_server.ci.pipelines.wanted import Wanted
+from api_server.ci.pipelines.creation import Maker, Wanted, maker
 from api_server.web.access import Role
 from tests.support.ci import MANUAL_JOB, CiProject, bring, ci_project, eventually, happen, run
 from tests.support.forge import Forge

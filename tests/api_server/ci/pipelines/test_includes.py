@@ -14,7 +14,7 @@ from aiohttp.test_utils import TestServer
 
 from api_server.ci.config.context import RemoteFile
 from api_server.ci.config.yaml_text import MAX_BYTES
-from api_server.ci.pipelines.remote_files import RemoteFiles
+from api_server.ci.pipelines.planning import RemoteFiles
 from api_server.web.access import Role
 from common.concurrency import ConcurrencyLimiter
 from tests.support.ci import CiProject, ci_project

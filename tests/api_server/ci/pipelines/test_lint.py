@@ -1,6 +1,6 @@
 """Trying configurations out."""
 
-from api_server.ci.pipelines import limits
+from api_server.ci.pipelines import planning
 from api_server.web.access import Role
 from tests.support.ci import ONE_JOB, ci_project
 from tests.support.forge import Forge
@@ -56,14 +56,14 @@ async def test_expressions_of_a_file_take_a_bounded_time(forge, monkeypatch):
     assert await errors([f"/^w{number}/" for number in range(1001)]) == [
         "There are more than 1000 different regular expressions and path patterns"
     ]
-    monkeypatch.setattr(limits, "EXPRESSION_SECONDS", 0.001)
+    monkeypatch.setattr(planning, "EXPRESSION_SECONDS", 0.001)
     assert await errors([rf"/\pL{{2}}{number}/" for number in range(100)]) == [
         "Regular expressions and path patterns take too long; try simpler ones, or later"
     ]
 
 
 async def test_a_text_without_a_commit_uses_its_own_projects_allowance(forge, monkeypatch):
-    monkeypatch.setattr(limits, "EXPRESSION_SECONDS_A_MINUTE", 0.001)
+    monkeypatch.setattr(planning, "EXPRESSION_SECONDS_A_MINUTE", 0.001)
     user = await forge.user("alice", admin=True)
 
     async def errors(project, expressions):

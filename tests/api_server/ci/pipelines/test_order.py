@@ -6,9 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api_server.ci.pipelines.composite_status import composite, composite_of_needs
-from api_server.ci.pipelines.order import OrderedJob, dependents, next_events
-from api_server.ci.pipelines.states import COMPLETE, STATUSES, TRANSITIONS
+from api_server.ci.pipelines.states import (
+    COMPLETE,
+    STATUSES,
+    TRANSITIONS,
+    OrderedJob,
+    composite_status,
+    composite_status_of_needs,
+    dependents,
+    next_events,
+)
 
 
 def a_job(number: int, **values) -> OrderedJob:
@@ -50,16 +57,16 @@ def jobs_of(*given: str) -> list[OrderedJob]:
     ],
 )
 def test_row_of_4_5(given, expected):
-    assert composite(jobs_of(*given)) == expected
+    assert composite_status(jobs_of(*given)) == expected
 
 
 def test_a_need_that_does_not_run_skips_and_one_that_has_not_finished_holds_up():
-    assert composite_of_needs(jobs_of("success", "skipped")) == "skipped"
-    assert composite_of_needs(jobs_of("failed", "manual!")) == "skipped"
-    assert composite_of_needs(jobs_of("running", "skipped")) == "pending"
-    assert composite_of_needs(jobs_of("success", "manual")) == "pending"
-    assert composite_of_needs(jobs_of("success", "failed!")) == "success"
-    assert composite_of_needs(jobs_of("success", "failed")) == "failed"
+    assert composite_status_of_needs(jobs_of("success", "skipped")) == "skipped"
+    assert composite_status_of_needs(jobs_of("failed", "manual!")) == "skipped"
+    assert composite_status_of_needs(jobs_of("running", "skipped")) == "pending"
+    assert composite_status_of_needs(jobs_of("success", "manual")) == "pending"
+    assert composite_status_of_needs(jobs_of("success", "failed!")) == "success"
+    assert composite_status_of_needs(jobs_of("success", "failed")) == "failed"
 
 
 @st.composite

@@ -130,8 +130,7 @@ async def test_caches_that_are_named_for_files_of_any_size_change_with_them(forg
 
 
 async def test_a_pushed_pipeline_is_made_once_however_often_the_work_is_done(project):
-    from api_server.ci.pipelines.creation import maker
-    from api_server.ci.pipelines.wanted import Wanted
+    from api_server.ci.pipelines.creation import Wanted, maker
 
     pipeline = await project.pipeline()
     wanted = Wanted(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api_server.ci.pipelines.push_options import Wishes, wishes
+from api_server.ci.pipelines.tasks import PushOptions, push_options
 from api_server.code import refs
 from api_server.git.received_push import Push, RefUpdate
 from api_server.git.ref_names import NO_COMMIT
@@ -25,17 +25,17 @@ TEXT = "build:\n  script: echo\n  rules: [{if: '$FLAVOR != \"none\"'}]\n"
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ([], Wishes()),
-        (["ci.skip"], Wishes(skip=True)),
-        (["ci.skip=true"], Wishes(skip=True)),
-        (["ci.skipped", "ci.variables=A=b", "merge_request.create"], Wishes()),
-        (["ci.variable=A=b=c", "ci.variable=EMPTY="], Wishes(variables={"A": "b=c", "EMPTY": ""})),
-        (["ci.variable=A=1", "ci.variable=A=2"], Wishes(variables={"A": "2"})),
-        (["ci.variable=A", "ci.variable==b", "ci.variable=a b=c", "ci.variable=A=\0"], Wishes()),
+        ([], PushOptions()),
+        (["ci.skip"], PushOptions(skip=True)),
+        (["ci.skip=true"], PushOptions(skip=True)),
+        (["ci.skipped", "ci.variables=A=b", "merge_request.create"], PushOptions()),
+        (["ci.variable=A=b=c", "ci.variable=EMPTY="], PushOptions(variables={"A": "b=c", "EMPTY": ""})),
+        (["ci.variable=A=1", "ci.variable=A=2"], PushOptions(variables={"A": "2"})),
+        (["ci.variable=A", "ci.variable==b", "ci.variable=a b=c", "ci.variable=A=\0"], PushOptions()),
     ],
 )
-def test_what_options_mean(options: list[str], expected: Wishes) -> None:
-    assert wishes(options) == expected
+def test_what_options_mean(options: list[str], expected: PushOptions) -> None:
+    assert push_options(options) == expected
 
 
 @given(
@@ -44,7 +44,9 @@ def test_what_options_mean(options: list[str], expected: Wishes) -> None:
     )
 )
 def test_every_variable_arrives_as_it_was_written(variables: dict[str, str]) -> None:
-    assert wishes(f"ci.variable={key}={value}" for key, value in variables.items()).variables == variables
+    assert (
+        push_options(f"ci.variable={key}={value}" for key, value in variables.items()).variables == variables
+    )
 
 
 async def push(project: CiProject, folder: Path, *options: str, branch: str = "topic") -> str:

@@ -7,9 +7,8 @@ from collections import Counter
 
 import pytest
 
-from api_server.ci.pipelines import actions, job_queries, transitions
-from api_server.ci.pipelines.composite_status import composite
-from api_server.ci.pipelines.states import EVENTS, STATUSES, TRANSITIONS
+from api_server.ci.pipelines import job_queries, transitions
+from api_server.ci.pipelines.states import EVENTS, STATUSES, TRANSITIONS, composite_status
 from api_server.state.database import connect
 from api_server.state.secrets import JOB_TOKEN, digest, new_token
 from tests.support.ci import a_runner, bring, ci_project
@@ -158,7 +157,7 @@ async def test_no_sequence_of_concurrent_callers_reaches_a_forbidden_state(new_f
     response = Counter(row.job_id for row in seen if row.after == "running")
     assert set(response.values()) <= {1}
     assert len({row.name for row in latest}) == len(latest) == 8
-    assert status == composite(latest)
+    assert status == composite_status(latest)
 
 
 async def _pull(many, pipeline_id, project, choice, runners) -> None:
@@ -169,7 +168,7 @@ async def _pull(many, pipeline_id, project, choice, runners) -> None:
         async with many.transaction() as transaction:
             started = None
             if deed == "run":
-                started = await transitions.start(
+                started = await transitions.start_job(
                     transaction,
                     job_id,
                     runner_id=choice.choice(runners),
@@ -178,11 +177,11 @@ async def _pull(many, pipeline_id, project, choice, runners) -> None:
                     cancels_gracefully=choice.random() < 0.5,
                 )
             elif deed == "cancel":
-                await actions.cancel(transaction, job_id, force=choice.random() < 0.3)
+                await transitions.cancel_job(transaction, job_id, force=choice.random() < 0.3)
             elif deed == "retry":
-                await actions.retry(transaction, job_id, project.developer.id)
+                await transitions.retry_job(transaction, job_id, project.developer.id)
             elif deed == "play":
-                await actions.play(transaction, job_id, project.developer.id, {})
+                await transitions.play_job(transaction, job_id, project.developer.id, {})
             else:
                 await transitions.advance(transaction, job_id, deed)
         if started is not None:
@@ -198,7 +197,7 @@ async def test_a_job_is_handed_out_once_however_many_ask(project):
         async def ask() -> bool:
             async with many.transaction() as transaction:
                 return (
-                    await transitions.start(
+                    await transitions.start_job(
                         transaction,
                         job["id"],
                         runner_id=runner,
@@ -218,6 +217,6 @@ async def test_a_retried_job_is_retried_once_however_many_ask(project):
 
         async def ask() -> bool:
             async with many.transaction() as transaction:
-                return await actions.retry(transaction, job["id"], project.developer.id) is not None
+                return await transitions.retry_job(transaction, job["id"], project.developer.id) is not None
 
         assert sum(await asyncio.gather(*(ask() for _ in range(10)))) == 1

@@ -11,7 +11,7 @@ import gitlab
 import pytest
 
 from api_server.ci.jobs import upkeep
-from api_server.ci.jobs.artifacts.answer import media_type
+from api_server.ci.jobs.artifact_handlers import media_type
 from api_server.state import disk
 from tests.support.ci import CiProject, ci_project, eventually
 from tests.support.folders import files_below

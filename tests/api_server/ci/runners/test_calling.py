@@ -9,8 +9,8 @@ import attrs
 import pytest
 from prometheus_client import CollectorRegistry
 
-from api_server.ci.runners import choosing_queries
-from api_server.ci.runners.choosing_queries import choose
+from api_server.ci.runners import job_queries
+from api_server.ci.runners.job_queries import choose_job
 from api_server.ci.runners.pending_jobs import CALLED_AT_A_TIME, PendingJobs
 from api_server.state.database import Database, connect
 from api_server.state.errors import Unavailable
@@ -47,7 +47,7 @@ class Scene:
         self.looked += 1
         if self.problems:
             raise self.problems.pop()
-        return await choosing_queries.able(self.database, runner_ids, projects, most, star_is_any=False)
+        return await job_queries.able_runners(self.database, runner_ids, projects, most, star_is_any=False)
 
     async def wait(self, runner_id: int, generation: int | None = None) -> None:
         """As a runner's request does that has found nothing."""
@@ -56,7 +56,7 @@ class Scene:
             while await self.pending.called(place, 60):
                 self.asked.append(runner_id)
                 async with self.database.transaction() as transaction:
-                    job_id = await choose(transaction, runner_id, star_is_any=False)
+                    job_id = await choose_job(transaction, runner_id, star_is_any=False)
                     if job_id is not None:
                         await transaction.run(TAKE, id=job_id)
                 if job_id is not None:

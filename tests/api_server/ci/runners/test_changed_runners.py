@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from api_server.ci.runners.job_requests import PENDING_JOBS
+from api_server.ci.runners.job_handlers import PENDING_JOBS
 from tests.support.ci import CiProject
 from tests.support.forge import Answer, Client, Forge
 from tests.support.runner import Runner, a_runner, until_waiting

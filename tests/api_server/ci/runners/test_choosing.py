@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api_server.ci.runners import choosing_queries
-from api_server.ci.runners.choosing_queries import Choice, choose
+from api_server.ci.runners import job_queries
+from api_server.ci.runners.job_queries import Choice, choose_job
 from tests.support.waiting_jobs import JOB, NAMESPACES, PROJECT, RUNNER, TAKE
 
 #: All jobs that wait and the runner may have: of the project with the fewest in runners' hands the oldest.
@@ -146,7 +146,7 @@ def _take_all(cursor: Any, runner_id: int, star: bool) -> None:
         cursor.execute(RULE, {"runner_id": runner_id, "star_is_any": star})
         right = cursor.fetchone()
         cursor.execute("ROLLBACK TO before")
-        chosen = asyncio.run(choose(Asking(cursor), runner_id, star_is_any=star))  # type: ignore[arg-type]
+        chosen = asyncio.run(choose_job(Asking(cursor), runner_id, star_is_any=star))  # type: ignore[arg-type]
         assert chosen == (right and right[0])
         if chosen is None:
             return
@@ -155,7 +155,7 @@ def _take_all(cursor: Any, runner_id: int, star: bool) -> None:
 
 def test_it_looks_further_where_others_hold_all_that_it_looked_at(connections) -> None:
     one, other = connections
-    cursor, depth = one.cursor(), choosing_queries.FIRST_DEPTH
+    cursor, depth = one.cursor(), job_queries.FIRST_DEPTH
     try:
         cursor.execute(PROJECT, {"id": 1, "namespace": 1, "archived": False, "builds": "enabled"})
         job = {"project": 1, "kind": "build", "status": "pending", "tags": [], "protected": False}
@@ -168,7 +168,7 @@ def test_it_looks_further_where_others_hold_all_that_it_looked_at(connections) -
         (runner_id,) = cursor.fetchone()
         one.commit()
         other.cursor().execute(LOCK, {"ids": ids[:-1]})
-        assert asyncio.run(choose(Asking(cursor), runner_id, star_is_any=False)) == ids[-1]  # type: ignore[arg-type]
+        assert asyncio.run(choose_job(Asking(cursor), runner_id, star_is_any=False)) == ids[-1]  # type: ignore[arg-type]
     finally:
         other.rollback()
         one.rollback()

@@ -5,7 +5,7 @@ import contextlib
 from hypothesis import given
 from hypothesis import strategies as some
 
-from api_server.ci.runners import dotenv
+from api_server.ci.runners import uploads
 from tests.support.ci import CiProject
 from tests.support.runner import Runner, RunningJob
 
@@ -43,10 +43,10 @@ async def test_a_broken_dotenv_report_is_400(job: RunningJob) -> None:
 )
 def test_dotenv_reads_what_was_written(variables: dict[str, str]) -> None:
     text = "".join(f"{key}={value}\n" for key, value in variables.items())
-    assert dotenv.parse(text.encode()) == variables
+    assert uploads.parse_dotenv(text.encode()) == variables
 
 
 @given(some.binary(max_size=200))
 def test_dotenv_never_fails_otherwise_than_by_refusal(content: bytes) -> None:
-    with contextlib.suppress(dotenv.InvalidReport):
-        assert len(dotenv.parse(content)) <= dotenv.MAX_VARIABLES
+    with contextlib.suppress(uploads.InvalidDotenv):
+        assert len(uploads.parse_dotenv(content)) <= uploads.MAX_DOTENV_VARIABLES

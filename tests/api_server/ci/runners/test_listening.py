@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from api_server.ci.runners.job_requests import PENDING_JOBS
+from api_server.ci.runners.job_handlers import PENDING_JOBS
 from api_server.ci.runners.pending_jobs import LISTENER
 from tests.support.ci import ci_project
 from tests.support.forge import Forge

@@ -5,8 +5,8 @@ import asyncio
 import gitlab
 import pytest
 
-from api_server.ci.jobs.logs import sealing
-from api_server.ci.jobs.logs.storage import logs_of
+from api_server.ci.jobs import logs
+from api_server.ci.jobs.logs import logs_of
 from api_server.state.objects import OBJECTS
 from tests.support.ci import CiProject, ci_project, eventually
 from tests.support.folders import files_below
@@ -19,7 +19,7 @@ def log_of(project: CiProject, job: RunningJob) -> str:
 
 
 async def seal(forge: Forge, job_id: int) -> None:
-    await sealing.seal(logs_of(forge.server.app), job_id)
+    await logs.seal(logs_of(forge.server.app), job_id)
 
 
 async def test_an_append_is_acknowledged_with_the_size(project: CiProject, job: RunningJob) -> None:

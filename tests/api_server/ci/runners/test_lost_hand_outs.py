@@ -9,7 +9,7 @@ import attrs
 import orjson
 import pytest
 
-from api_server.ci.jobs import lost, lost_queries
+from api_server.ci.jobs import upkeep, upkeep_queries
 from api_server.state.secrets import digest
 from api_server.state.statements import Statement
 from api_server.web.auth_queries import acknowledge_job
@@ -33,14 +33,14 @@ class Scene:
     runner: Runner
 
     async def look(self) -> None:
-        await lost.look(self.forge.database, RUNNER_TIMEOUT, HAND_OUT_TIMEOUT)
+        await upkeep.look_for_lost_jobs(self.forge.database, RUNNER_TIMEOUT, HAND_OUT_TIMEOUT)
 
     async def pass_time(self, seconds: int) -> None:
         """With the looks that the server takes meanwhile, the first one just now."""
         await self.look()
         while seconds:
-            self.clock.move(seconds=min(seconds, lost.EVERY_SECONDS))
-            seconds -= min(seconds, lost.EVERY_SECONDS)
+            self.clock.move(seconds=min(seconds, upkeep.LOOK_EVERY_SECONDS))
+            seconds -= min(seconds, upkeep.LOOK_EVERY_SECONDS)
             await self.look()
 
     async def shown(self, job: RunningJob) -> dict[str, Any]:
@@ -210,8 +210,8 @@ async def test_a_look_reads_what_it_finds_however_many_jobs_run(scene: Scene) ->
         await transaction.run(MANY, id=job["id"])
         await transaction.run("ANALYZE jobs")
         since = scene.clock.now
-        found = await lost_queries.unacknowledged_jobs(transaction, since, 200)
-        plan = await explained(transaction, lost_queries.UNACKNOWLEDGED_JOBS, since=since, most=200)
+        found = await upkeep_queries.unacknowledged_jobs(transaction, since, 200)
+        plan = await explained(transaction, upkeep_queries.UNACKNOWLEDGED_JOBS, since=since, most=200)
         await transaction.run("DELETE FROM jobs WHERE name LIKE 'many %%'")
     assert len(found) == 4
     assert [(node["Node Type"], node.get("Index Name"), node["Actual Rows"]) for node in plan] == [

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from api_server.ci.jobs.logs.masking import MAX_SECRETS, mask
+from api_server.ci.jobs.logs import MAX_SECRETS, mask
 
 letters = some.binary(max_size=12).map(lambda text: bytes(97 + byte % 3 for byte in text))
 

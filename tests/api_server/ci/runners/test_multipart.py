@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from api_server.ci.runners.multipart import _Parts
+from api_server.ci.runners.uploads import _Parts
 
 FORM = (
     b"\r\n--x\r\n"

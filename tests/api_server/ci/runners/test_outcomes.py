@@ -4,7 +4,7 @@ import datetime
 
 import pytest
 
-from api_server.ci.jobs import lost
+from api_server.ci.jobs import upkeep
 from tests.support.ci import CiProject
 from tests.support.forge import Forge
 from tests.support.runner import Runner, RunningJob, a_runner, checksum
@@ -162,6 +162,8 @@ async def test_jobs_without_a_runner_or_out_of_time_fail(
             running=datetime.timedelta(seconds=running),
         )
         await transaction.run(LISTENING_SINCE_YESTERDAY)
-    await lost.look(forge.database, forge.settings.runner_timeout, forge.settings.hand_out_timeout)
+    await upkeep.look_for_lost_jobs(
+        forge.database, forge.settings.runner_timeout, forge.settings.hand_out_timeout
+    )
     found = await shown(project, job)
     assert (found["status"], found.get("failure_reason")) == outcome

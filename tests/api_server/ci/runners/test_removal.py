@@ -7,9 +7,8 @@ import sys
 
 import pytest
 
-from api_server.ci.jobs import removal
-from api_server.ci.jobs.logs import sealing
-from api_server.ci.jobs.logs.storage import logs_of
+from api_server.ci.jobs import logs, upkeep
+from api_server.ci.jobs.logs import logs_of
 from tests.support.ci import CiProject, ci_project, eventually
 from tests.support.folders import files_below
 from tests.support.forge import Forge
@@ -26,7 +25,7 @@ async def finished_job(forge: Forge, project: CiProject, moment: str) -> Running
     await job.log(b"log")
     assert (await job.upload(b"archive", expire_in="never")).status == 201
     await job.finish()
-    await sealing.seal(logs_of(forge.server.app), job.id)
+    await logs.seal(logs_of(forge.server.app), job.id)
     async with forge.database.transaction() as transaction:
         await transaction.row(AGE, id=job.id, moment=moment)
     return job
@@ -76,14 +75,14 @@ async def test_the_command(new_forge) -> None:
 
 
 async def test_a_run_that_was_stopped_is_gone_on_with(forge: Forge, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(removal, "BATCH", 1)
+    monkeypatch.setattr(upkeep, "BATCH", 1)
     project = await ci_project(forge)
     jobs = [await finished_job(forge, project, "1999-01-01T00:00:00Z") for _ in range(3)]
     moment = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
-    run = removal.remove_before(forge.database, moment, dry_run=False)
-    assert await anext(run) == removal.Removed(1, 10)
+    run = upkeep.remove_before(forge.database, moment, dry_run=False)
+    assert await anext(run) == upkeep.Removed(1, 10)
     await run.aclose()
     assert [(await statuses(project, job))[1] for job in jobs] == [404, 200, 200]
-    async for _ in removal.remove_before(forge.database, moment, dry_run=False):
+    async for _ in upkeep.remove_before(forge.database, moment, dry_run=False):
         pass
     assert [(await statuses(project, job))[1] for job in jobs] == [404, 404, 404]

@@ -1,4 +1,7 @@
-"""Reading the reports of a pipeline: bytes from the object store, cases in a thread."""
+"""`/projects/:id/pipelines/:pipeline_id/test_report` and `/test_report_summary` (supporting resources).
+
+Reports are read when somebody asks for them: their bytes from the object store, their cases in a thread.
+"""
 
 import asyncio
 import sys
@@ -11,13 +14,18 @@ import re2
 from aiohttp import web
 from cachetools import LRUCache
 
-from api_server.ci.jobs.reports import junit, unpacking
-from api_server.ci.jobs.reports.cases import JobSuite, Suite
-from api_server.ci.jobs.reports.junit import BrokenReport
-from api_server.ci.jobs.reports.queries import StoredReport
+from api_server.ci.jobs import artifact_queries, junit
+from api_server.ci.jobs.artifact_queries import StoredReport
+from api_server.ci.jobs.junit import BrokenReport, JobSuite, Suite
+from api_server.ci.pipelines.access import find_pipeline
 from api_server.code.reading import counted_for
+from api_server.namespaces.projects.access import project
+from api_server.namespaces.projects.project import Project
 from api_server.state.objects import OBJECTS
 from api_server.web import context
+from api_server.web.answers import json_text
+from api_server.web.context import database
+from api_server.web.routes import Routes
 from common.concurrency import ConcurrencyLimiter
 
 #: Pipelines whose reports are read at a time, and those of one caller; seconds that others wait.
@@ -67,7 +75,7 @@ class _Room:
             raise BrokenReport("JUnit data parsing failed: the reports of the pipeline are too many files")
 
 
-async def answer(
+async def read_reports(
     request: web.Request,
     reports: Sequence[StoredReport],
     shown: Callable[[Sequence[JobSuite]], dict[str, Any]],
@@ -95,7 +103,7 @@ async def _suites(request: web.Request, reports: Sequence[StoredReport]) -> Sequ
         suite = Suite(stored.name if of_matrix else suite_name(stored.name))
         try:
             data = await _bytes_of(request, stored, room)
-            await asyncio.to_thread(_read, data, suite, room, most)
+            await asyncio.to_thread(_read_report, data, suite, room, most)
         except BrokenReport as problem:
             suite.error = str(problem)
         except FileNotFoundError:  # deleted a moment ago
@@ -111,18 +119,50 @@ async def _bytes_of(request: web.Request, stored: StoredReport, room: _Room) -> 
     return b"".join([piece async for piece in objects.read(stored.object_key, 0, stored.size)])
 
 
-def _read(data: bytes, suite: Suite, room: _Room, most: int) -> None:
+def _read_report(data: bytes, suite: Suite, room: _Room, most: int) -> None:
     try:
-        for pieces in unpacking.files(data, room.take):
+        for pieces in junit.report_files(data, room.take):
             room.take_file()
-            junit.read(pieces, suite, room.xml)
+            junit.read_junit(pieces, suite, room.xml)
     except junit.TooManyCases:
         told = f"number of test cases exceeded the limit of {most}"
         raise BrokenReport(f"JUnit data parsing failed: {told}") from None
-    except unpacking.BROKEN as problem:
+    except junit.UNPACKING_ERRORS as problem:
         raise BrokenReport(f"JUnit data parsing failed: {problem}") from None
 
 
 def suite_name(job: str) -> str:
     """The name of a job without what tells it from others that belong together."""
     return str(_NUMBERING.sub("", job)).strip()
+
+
+routes = Routes()
+
+
+@attrs.frozen(kw_only=True)
+class ReportsOfPipeline:
+    id: str
+    pipeline_id: int
+
+
+@routes.get("/projects/{id}/pipelines/{pipeline_id}/test_report", access=project(opens="builds"))
+async def show_report(request: web.Request, wanted: ReportsOfPipeline, found: Project) -> web.Response:
+    """All test cases of the pipeline's jobs."""
+    return await _answer(request, wanted, found, junit.report)
+
+
+@routes.get("/projects/{id}/pipelines/{pipeline_id}/test_report_summary", access=project(opens="builds"))
+async def show_summary(request: web.Request, wanted: ReportsOfPipeline, found: Project) -> web.Response:
+    """How many there are."""
+    return await _answer(request, wanted, found, junit.summary)
+
+
+async def _answer(
+    request: web.Request,
+    wanted: ReportsOfPipeline,
+    found: Project,
+    shown: Callable[[Sequence[JobSuite]], dict[str, Any]],
+) -> web.Response:
+    pipeline = await find_pipeline(request, found, wanted.pipeline_id)
+    reports = await artifact_queries.reports_of(database(request), pipeline.id)
+    return json_text(await read_reports(request, reports, shown))

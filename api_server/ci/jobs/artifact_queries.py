@@ -1,4 +1,4 @@
-"""Statements about artifacts."""
+"""Statements about artifacts, and about the reports among them."""
 
 import datetime
 from collections.abc import Mapping, Sequence
@@ -257,3 +257,33 @@ DELETE_CHOSEN = """
 async def delete_chosen(transaction: Transaction, ids: Sequence[int]) -> list[str]:
     """Forgets these artifacts: the keys of their bytes."""
     return list(await transaction.value(DELETE_CHOSEN, ids=list(ids)))
+
+
+@attrs.frozen
+class StoredReport:
+    """A job's report of its tests in the object store."""
+
+    job_id: int
+    #: Of the job.
+    name: str
+    #: One of the jobs that `parallel` makes of one.
+    parallel: bool
+    object_key: str
+    size: int
+
+
+REPORTS = Query(
+    f"""
+    SELECT jobs.id AS job_id, jobs.name, coalesce((jobs.plan ->> 'node_total')::integer, 1) > 1 AS parallel,
+        archive.object_key, archive.size
+    FROM jobs JOIN job_artifacts archive ON archive.job_id = jobs.id AND archive.file_type = 'junit'
+    WHERE jobs.pipeline_id = %(pipeline_id)s AND jobs.kind = 'build' AND NOT jobs.retried AND {HAS_NOT_EXPIRED}
+    ORDER BY jobs.id
+    """,
+    StoredReport,
+)
+
+
+async def reports_of(database: Executor, pipeline_id: int) -> list[StoredReport]:
+    """Those of the builds that count."""
+    return await database.rows(REPORTS, pipeline_id=pipeline_id)

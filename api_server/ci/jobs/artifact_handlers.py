@@ -1,13 +1,16 @@
 """`/projects/:id/jobs/:job_id/artifacts`: people and tools download, keep and delete artifacts."""
 
-import attrs
-from aiohttp import web
+import hashlib
+import mimetypes
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
 
-from api_server.ci.jobs.access import find_job
-from api_server.ci.jobs.artifacts import project_artifacts, queries, unsupported
-from api_server.ci.jobs.artifacts.answer import archive_of, check_may_read, send_artifact, send_member
-from api_server.ci.jobs.artifacts.queries import Artifact
-from api_server.ci.jobs.parameters import OneJob
+import attrs
+from aiohttp import hdrs, web
+
+from api_server.ci.jobs import artifact_queries, unsupported, upkeep
+from api_server.ci.jobs.access import OneJob, find_job
+from api_server.ci.jobs.artifact_queries import Artifact
 from api_server.ci.jobs.queries import show_job
 from api_server.ci.pipelines.access import (
     archived_before,
@@ -15,16 +18,105 @@ from api_server.ci.pipelines.access import (
     check_not_archived,
     short_ref,
 )
-from api_server.ci.pipelines.job_data import delete_objects
+from api_server.ci.pipelines.transitions import delete_objects
 from api_server.namespaces.projects.access import project
 from api_server.namespaces.projects.project import Project
 from api_server.state import audit_trail
+from api_server.state.objects import OBJECTS
 from api_server.web import context
 from api_server.web.access import Role
-from api_server.web.answers import json_text, json_value, no_content
+from api_server.web.answers import attachment, json_text, json_value, no_content
 from api_server.web.authorship import author
-from api_server.web.errors import record_not_found
+from api_server.web.conditional import matches, not_modified
+from api_server.web.errors import forbidden, not_found, record_not_found
 from api_server.web.routes import Routes
+from api_server.web.stored_objects import SAFETY, send_stored
+from api_server.zip_files.directory import DamagedError
+from api_server.zip_files.members import ZIP_FILES
+
+_CODED = {"gzip": "application/gzip", "bzip2": "application/x-bzip2", "xz": "application/x-xz"}
+_TYPES = {"zip": "application/zip", "gzip": "application/gzip", "raw": "application/octet-stream"}
+
+_LEAST_ROLE = {"all": Role.NO_ACCESS, "developer": Role.DEVELOPER, "maintainer": Role.MAINTAINER}
+
+
+async def archive_of(request: web.Request, job_id: int) -> Artifact:
+    """Raises 404 where the job has no archive, or none any more."""
+    archive = await artifact_queries.find_artifact(context.database(request), job_id)
+    if archive is None:
+        raise not_found("Artifacts")
+    return archive
+
+
+def check_may_read(project: Project, archive: Artifact) -> None:
+    """Raises 403 for whom `artifacts:access` of the job's file leaves out; `none` is for nobody's eyes."""
+    least = _LEAST_ROLE.get(archive.access)
+    if least is None or project.role < least:
+        raise forbidden()
+
+
+async def send_artifact(request: web.Request, artifact: Artifact) -> web.StreamResponse:
+    """The whole file, or the part of it that `Range` asks for."""
+    headers = {
+        "Content-Type": _TYPES[artifact.file_format],
+        "Content-Disposition": attachment(artifact.filename),
+    }
+    digest = artifact.sha256.hex()
+    try:
+        return await send_stored(
+            request, request.config_dict[OBJECTS], artifact.object_key, artifact.size, digest, headers
+        )
+    except FileNotFoundError:  # deleted since the row was read
+        raise not_found("Artifacts") from None
+
+
+def media_type(name: str) -> str:
+    """The type of a file by the end of its name, as Workhorse tells it: of `a.tar.gz` that of gzip, not that of tar."""
+    media, coding = mimetypes.guess_type(f"/{name}")  # with a slash no name is taken for a URL
+    if coding is not None:
+        return _CODED.get(coding, "application/octet-stream")
+    return media or "application/octet-stream"
+
+
+async def send_member(request: web.Request, artifact: Artifact, path: str) -> web.StreamResponse:
+    """One file of a zip archive, unpacked as it is sent. Raises 404 where there is none at `path`, and where it is
+    encrypted or packed in a way that is not known, or the archive is damaged."""
+    files, key = request.config_dict[ZIP_FILES], artifact.object_key
+    try:
+        member = await files.find(key, path)
+        if member is None:
+            raise not_found("File")
+        name = path.rpartition("/")[2]
+        etag = f'"{hashlib.sha256(artifact.sha256 + path.encode()).hexdigest()}"'
+        headers = SAFETY | {
+            hdrs.CONTENT_TYPE: media_type(name),
+            hdrs.CONTENT_DISPOSITION: attachment(name),
+            hdrs.CONTENT_LENGTH: str(member.size),
+            hdrs.ETAG: etag,
+        }
+        if matches(request, etag):
+            return not_modified(headers)
+        async with aclosing(files.unpack(key, artifact.size, member)) as pieces:
+            return await _send_pieces(request, await anext(pieces, b""), pieces, headers)
+    except (FileNotFoundError, DamagedError):  # deleted a moment ago, or broken from its first byte on
+        raise not_found("File") from None
+
+
+async def _send_pieces(
+    request: web.Request, first: bytes, rest: AsyncIterator[bytes], headers: Mapping[str, str]
+) -> web.StreamResponse:
+    response = web.StreamResponse(headers=headers)
+    await response.prepare(request)
+    if request.method != "HEAD":
+        await response.write(first)
+        try:
+            async for piece in rest:
+                await response.write(piece)
+        except DamagedError:  # the client must not take this for the whole
+            raise ConnectionResetError from None
+    await response.write_eof()
+    return response
+
 
 routes = Routes()
 
@@ -99,7 +191,7 @@ async def keep(request: web.Request, wanted: OneJob, found: Project) -> web.Resp
     await check_may_change(request, found, job.ref, tag=job.tag)
     check_not_archived(request, job.created_at)
     async with context.database(request).transaction() as transaction:
-        if not await queries.keep(transaction, job.id):
+        if not await artifact_queries.keep(transaction, job.id):
             raise record_not_found()
     return json_text(await show_job(context.database(request), job.id, archived_before(request)))
 
@@ -110,7 +202,7 @@ async def delete(request: web.Request, wanted: OneJob, found: Project) -> web.Re
     job = await find_job(request, found, wanted.job_id)
     await check_may_change(request, found, job.ref, tag=job.tag)
     async with context.database(request).transaction() as transaction:
-        keys = await queries.delete_artifacts(transaction, job.id)
+        keys = await artifact_queries.delete_artifacts(transaction, job.id)
         await delete_objects(transaction, keys)
         await audit_trail.record(
             transaction,
@@ -129,7 +221,7 @@ async def delete(request: web.Request, wanted: OneJob, found: Project) -> web.Re
 async def delete_of_project(request: web.Request, found: Project) -> web.Response:
     """Soon all artifacts but the newest of each branch and tag are gone."""
     async with context.database(request).transaction() as transaction:
-        await project_artifacts.request_deletion(transaction, found.id)
+        await upkeep.request_artifact_deletion(transaction, found.id)
         await audit_trail.record(
             transaction,
             "project_artifacts_deleted",
@@ -143,6 +235,8 @@ async def delete_of_project(request: web.Request, found: Project) -> web.Respons
 async def _archive_of_ref(request: web.Request, found: Project, wanted: ArtifactsOfRef) -> Artifact:
     """Raises 400 for the name of a branch and a tag, 404, 403 where it is not for everybody."""
     ref, tag = short_ref(request, found, wanted.ref)
-    archive = await queries.archive_of_ref(context.database(request), found.id, ref, tag=tag, name=wanted.job)
+    archive = await artifact_queries.archive_of_ref(
+        context.database(request), found.id, ref, tag=tag, name=wanted.job
+    )
     check_may_read(found, archive)
     return archive

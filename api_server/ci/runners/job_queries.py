@@ -1,4 +1,5 @@
-"""Which pending job is a runner's next.
+"""Statements about jobs that runners get: which pending job is a runner's next, what it is told about it, and whose job
+a token is.
 
 Projects take turns: first the one with the fewest jobs in runners' hands, then the oldest job. Rows that another
 hand-out holds are passed over, so that of any number of runners each gets another job, and none waits for one.
@@ -8,11 +9,14 @@ oldest of each lane are looked at and no others, so that the cost is that of the
 and not of the jobs in them.
 """
 
+import datetime
 from collections.abc import Collection, Sequence
 
 import attrs
 
-from api_server.state.database import Executor, Transaction
+from api_server.ci.jobs.artifact_queries import HAS_NOT_EXPIRED
+from api_server.ci.variables.queries import APPLICABLE, SealedVariable, checked, weakest_first
+from api_server.state.database import Database, Executor, Transaction
 from api_server.state.statements import Statement
 
 #: How many jobs are locked in vain, at most, before there is another look. Eight times as many then.
@@ -55,7 +59,7 @@ _OPEN = "projects.builds_access_level <> 'disabled' AND NOT projects.archived"
 #: `lanes` goes from one project to the next in the same way; the few projects of a project's runner are looked up one
 #: by one. Nobody counts what runs where only one project waits. The first `depth` jobs of all are among the first
 #: `depth` of the `depth` lanes that are nearest.
-CHOOSE = Statement(
+CHOOSE_JOB = Statement(
     f"""
     WITH RECURSIVE runner AS MATERIALIZED (
         SELECT * FROM runners WHERE runners.id = %(runner_id)s AND runners.active
@@ -140,19 +144,19 @@ CHOOSE = Statement(
 )
 
 
-async def choose(transaction: Transaction, runner_id: int, *, star_is_any: bool) -> int | None:
+async def choose_job(transaction: Transaction, runner_id: int, *, star_is_any: bool) -> int | None:
     """The id of the pending job that is the runner's next, its row locked; None too for a paused runner. With
     `star_is_any`, a runner with the tag `*` has all tags."""
     depth = FIRST_DEPTH
     while True:
-        choice = await transaction.one(CHOOSE, runner_id=runner_id, star_is_any=star_is_any, depth=depth)
+        choice = await transaction.one(CHOOSE_JOB, runner_id=runner_id, star_is_any=star_is_any, depth=depth)
         if choice.id is not None or choice.looked_at < depth:
             return choice.id
         depth *= 8
 
 
 #: Asked of one runner after the other, until there are enough.
-ABLE = Statement(
+ABLE_RUNNERS = Statement(
     f"""
     WITH RECURSIVE kinds AS ({_KINDS}),
     wanting AS MATERIALIZED (
@@ -191,7 +195,7 @@ ABLE = Statement(
 PROJECTS_THAT_WAIT = Statement(f"SELECT ARRAY(SELECT DISTINCT jobs.project_id FROM jobs WHERE {_WAITS})")
 
 
-async def able(
+async def able_runners(
     database: Executor,
     runner_ids: Sequence[int],
     project_ids: Collection[int | None],
@@ -205,6 +209,241 @@ async def able(
     if len(named) < len(project_ids):
         named = await database.value(PROJECTS_THAT_WAIT)
     runners: list[int] = await database.value(
-        ABLE, runner_ids=list(runner_ids), project_ids=named, most=most, star_is_any=star_is_any
+        ABLE_RUNNERS, runner_ids=list(runner_ids), project_ids=named, most=most, star_is_any=star_is_any
     )
     return runners
+
+
+HOLD_RUNNER = Statement("""
+    SELECT runners.id FROM runners WHERE runners.id = %(runner_id)s AND runners.token_digest = %(token_digest)s
+    FOR KEY SHARE
+""")
+
+
+async def hold_runner(transaction: Transaction, runner_id: int, token_digest: bytes) -> bool:
+    """Until the transaction ends nobody changes the runner. False where it is gone, or has another token by now."""
+    return await transaction.value(HOLD_RUNNER, runner_id=runner_id, token_digest=token_digest) is not None
+
+
+@attrs.frozen(kw_only=True)
+class StartedJob:
+    """A job in a runner's hands, with the pipeline that it is of."""
+
+    id: int
+    project_id: int
+    pipeline_id: int
+    user_id: int | None
+    name: str
+    stage: str
+    stage_index: int
+    #: Of the job as of its pipeline: the ref was protected when the pipeline was made.
+    protected: bool
+    environment: str | None
+    #: Seconds.
+    timeout: int
+    plan: str
+    started_at: datetime.datetime
+    pipeline_iid: int
+    pipeline_status: str
+    pipeline_name: str | None
+    source: str
+    #: As answers show it; of a merge request's pipeline that of its head.
+    ref: str
+    #: The branch or tag that it runs on.
+    short_ref: str
+    tag: bool
+    merge_request_id: int | None
+    sha: str
+    before_sha: str
+    tag_message: str
+    #: JSON, as answers show it.
+    commit: str
+    committed_at: datetime.datetime
+    pipeline_created_at: datetime.datetime
+    #: Of the project.
+    default_depth: int
+    git_strategy: str
+
+
+STARTED_JOB = Statement(
+    """
+    SELECT jobs.id, jobs.project_id, jobs.pipeline_id, jobs.user_id, jobs.name, jobs.stage, jobs.stage_index,
+        jobs.protected, jobs.environment, jobs.timeout, jobs.plan, jobs.started_at,
+        pipelines.iid AS pipeline_iid, pipelines.status AS pipeline_status, pipelines.name AS pipeline_name,
+        pipelines.source, pipelines.ref, coalesce(pipelines.source_branch, pipelines.ref) AS short_ref, pipelines.tag,
+        pipelines.merge_request_id, pipelines.sha, pipelines.before_sha,
+        coalesce(pipelines.tag_message, '') AS tag_message, pipelines.commit, pipelines.committed_at,
+        pipelines.created_at AS pipeline_created_at, projects.ci_default_git_depth AS default_depth,
+        projects.build_git_strategy AS git_strategy
+    FROM jobs JOIN pipelines ON pipelines.id = jobs.pipeline_id JOIN projects ON projects.id = jobs.project_id
+    WHERE jobs.id = %(id)s
+    """,
+    StartedJob,
+)
+
+
+async def started_job(database: Database, job_id: int) -> StartedJob:
+    return await database.one(STARTED_JOB, id=job_id)
+
+
+@attrs.frozen
+class EarlierJob:
+    """A job whose results another one gets, with its archive; null without one."""
+
+    id: int
+    name: str
+    filename: str | None
+    size: int | None
+
+
+DEPENDENCIES = Statement(
+    f"""
+    SELECT jobs.id, jobs.name, archive.filename, archive.size FROM jobs
+    LEFT JOIN job_artifacts archive ON archive.job_id = jobs.id AND archive.file_type = 'archive'
+        AND {HAS_NOT_EXPIRED}
+    WHERE jobs.pipeline_id = %(pipeline_id)s AND NOT jobs.retried AND jobs.kind = 'build'
+        AND CASE WHEN %(names)s::text[] IS NULL THEN jobs.stage_index < %(stage_index)s::integer
+            ELSE jobs.name = ANY (%(names)s::text[]) END
+    ORDER BY jobs.stage_index, jobs.id
+    """,
+    EarlierJob,
+)
+
+
+async def dependencies(database: Database, job: StartedJob, names: Sequence[str] | None) -> list[EarlierJob]:
+    """The jobs of these names; for None, those of all earlier stages."""
+    return await database.rows(
+        DEPENDENCIES,
+        pipeline_id=job.pipeline_id,
+        stage_index=job.stage_index,
+        names=None if names is None else list(names),
+    )
+
+
+GIVEN_VARIABLES = Statement(
+    weakest_first(f"""
+        SELECT ARRAY[0, job_id] AS rank, key, value, false AS file, true AS raw, false AS masked
+        FROM job_report_variables WHERE job_report_variables.job_id = ANY (%(earlier)s::bigint[])
+        UNION ALL
+        {APPLICABLE}
+        UNION ALL
+        SELECT ARRAY[2, id], key, value, variable_type = 'file', false, false FROM pipeline_variables
+        WHERE pipeline_variables.pipeline_id = %(pipeline_id)s
+        UNION ALL
+        SELECT ARRAY[3, id], key, value, false, false, false FROM job_variables
+        WHERE job_variables.job_id = %(job_id)s
+    """),
+    SealedVariable,
+)
+
+
+async def given_variables(
+    database: Database, job: StartedJob, earlier: Sequence[EarlierJob]
+) -> list[SealedVariable]:
+    """Reports of the jobs `earlier`, then what groups and the project have for such jobs, then what was given to the
+    pipeline, then to this job: weakest first. Raises `TooManyBytes`."""
+    return checked(
+        await database.rows(
+            GIVEN_VARIABLES,
+            job_id=job.id,
+            pipeline_id=job.pipeline_id,
+            project_id=job.project_id,
+            protected=job.protected,
+            environment=job.environment,
+            earlier=[one.id for one in earlier],
+        )
+    )
+
+
+NOTE_SECRETS = """
+    UPDATE jobs SET debug_trace = %(debug_trace)s, masked_values = %(masked_values)s WHERE id = %(id)s
+"""
+
+
+async def note_secrets(
+    transaction: Transaction, job_id: int, *, debug_trace: bool, masked_values: bytes | None
+) -> None:
+    """What the job's log must not show (encrypted), and whether it may show secrets: then fewer people may read it."""
+    await transaction.run(NOTE_SECRETS, id=job_id, debug_trace=debug_trace, masked_values=masked_values)
+
+
+ANY_PENDING = Statement("""
+    SELECT EXISTS (SELECT FROM jobs WHERE jobs.status = 'pending' AND jobs.kind = 'build')
+""")
+
+
+async def any_pending(database: Executor) -> bool:
+    """Whether there is a job for anybody at all."""
+    return bool(await database.value(ANY_PENDING))
+
+
+@attrs.frozen(kw_only=True)
+class HeldJob:
+    """A job that a runner speaks for, or did, with the end of its log."""
+
+    id: int
+    project_id: int
+    status: str
+    token_digest: bytes | None
+    #: This is the first that is heard of its runner.
+    unacknowledged: bool
+    erased_at: datetime.datetime | None
+    #: What its log must not show; encrypted.
+    masked_values: bytes | None
+    #: Of its log; 0 without one.
+    size: int
+    checksum: int
+    #: The last bytes of the log, encrypted, where they may be the beginning of a secret.
+    held: bytes | None
+    #: Somebody has read the log within the last minute.
+    watched: bool
+
+
+FIND_HELD_JOB = Statement(
+    """
+    SELECT jobs.id, jobs.project_id, jobs.status, jobs.token_digest,
+        jobs.unacknowledged_since IS NOT NULL AS unacknowledged, jobs.erased_at, jobs.masked_values,
+        coalesce(job_logs.size, 0) AS size, coalesce(job_logs.checksum, 0) AS checksum, job_logs.held,
+        coalesce(job_logs.watched_at > %(now)s::timestamptz - interval '1 minute', false) AS watched
+    FROM jobs LEFT JOIN job_logs ON job_logs.job_id = jobs.id
+    WHERE jobs.id = %(id)s
+    """,
+    HeldJob,
+)
+
+
+async def find_held_job(database: Executor, job_id: int) -> HeldJob | None:
+    return await database.row(FIND_HELD_JOB, id=job_id)
+
+
+@attrs.frozen
+class Neighbour:
+    """Another job of the same pipeline, by its token."""
+
+    status: str
+    unacknowledged: bool
+
+
+FIND_NEIGHBOUR = Statement(
+    """
+    SELECT asking.status, asking.unacknowledged_since IS NOT NULL AS unacknowledged
+    FROM jobs asking JOIN jobs asked ON asked.pipeline_id = asking.pipeline_id
+    WHERE asking.token_digest = %(digest)s AND asking.erased_at IS NULL AND asked.id = %(id)s AND asking.id <> asked.id
+    """,
+    Neighbour,
+)
+
+
+async def find_neighbour(database: Executor, token_digest: bytes, job_id: int) -> Neighbour | None:
+    """The job with that token, where it is another one of the pipeline of job `job_id`."""
+    return await database.row(FIND_NEIGHBOUR, digest=token_digest, id=job_id)
+
+
+NOTE_JOB_CONTACT = """
+    UPDATE jobs SET contacted_at = %(now)s WHERE id = %(id)s
+"""
+
+
+async def note_job_contact(transaction: Transaction, job_id: int) -> None:
+    """The job's runner has been heard of."""
+    await transaction.run(NOTE_JOB_CONTACT, id=job_id)

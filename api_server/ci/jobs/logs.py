@@ -1,0 +1,260 @@
+"""Jobs' logs: appended durably while a job runs, without its secrets; one object afterwards.
+
+A running job's log is rows of `job_log_chunks`. Each append is one transaction: the bytes, the log's new size and
+its checksum are there together or not at all, so that what has been acknowledged survives a crash and is there once,
+and any process can take the next append. When the job is over, a task moves the log into the object store, where
+bytes are cheap, and deletes the rows; before, the coverage is read from it.
+
+A secret is replaced by as many `x`, so that offsets in the log stay those of the runner. A piece may end in the middle
+of a secret: such an end is held back until the next piece shows what it was. Both the log and the secrets are chosen by
+strangers: time is linear in their bytes, by Aho and Corasick's algorithm.
+"""
+
+import asyncio
+import re
+import secrets
+import zlib
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import aclosing
+from itertools import islice, product
+
+import attrs
+import orjson
+import structlog
+from ahocorasick_rs import BytesAhoCorasick, Implementation, MatchKind
+
+from api_server.ci.jobs import log_queries
+from api_server.ci.pipelines.job_queries import plan_of
+from api_server.expressions import Allowance, Expression, TooCostly, allowed, compile_expression
+from api_server.state.database import Database
+from api_server.state.objects import OBJECTS, Objects
+from api_server.state.secrets import Vault
+from api_server.web.context import DATABASE, VAULT, App
+from common.concurrency import aside
+
+#: Bytes of all secrets of one job together.
+MAX_SECRETS = 128 * 1024
+#: Bytes that are compared at most to find out what the end of a piece is the beginning of; what has not been compared
+#: by then is held back as well.
+_MAX_COMPARED = 4 * 1024 * 1024
+#: So many bytes decide first, nearly always alone.
+_HEAD = 16
+_MASK = b"x"
+#: Patterns of bytes that no UTF-8 has, so that they overlap no secret. With few patterns the library would compare
+#: whole ones in each place that looks like a beginning, which takes text times secret.
+_FILLERS = [bytes(three) for three in islice(product(range(0xF8, 0x100), repeat=3), 65)]
+
+
+def mask(text: bytes, secrets: Collection[bytes]) -> tuple[bytes, bytes]:
+    """`text` with its secrets hidden, and the end of it (raw) that may be the beginning of a secret.
+
+    `text` is what was held of the last piece, and the new piece. However a log is cut into pieces, the result is the
+    same; the longest of several secrets that begin in one place counts.
+    """
+    known = sorted(filter(None, set(secrets)))
+    if not known:
+        return text, b""
+    held = _first_beginning(text, known, 0)
+    done: list[bytes] = []
+    position = 0
+    for start, end in _matches(text, known):
+        if held < position:
+            held = _first_beginning(text, known, position)
+        if held <= start:
+            break
+        done += [text[position:start], _MASK * (end - start)]
+        position = end
+    if held < position:
+        held = _first_beginning(text, known, position)
+    return b"".join([*done, text[position:held]]), text[held:]
+
+
+def _matches(text: bytes, known: Sequence[bytes]) -> list[tuple[int, int]]:
+    """Start and end of each secret: the leftmost one, the longest of those that begin there, then what follows it."""
+    # the library would choose a table that takes minutes to make of a long secret
+    automaton = BytesAhoCorasick([*known, *_FILLERS], MatchKind.LeftmostLongest, Implementation.ContiguousNFA)
+    matches = automaton.find_matches_as_indexes(text)
+    return [(start, end) for index, start, end in matches if index < len(known)]
+
+
+def _first_beginning(text: bytes, known: Sequence[bytes], position: int) -> int:
+    """The first place from `position` on from which the rest of `text` is a beginning, not the whole, of a secret; the
+    end of `text` where there is none. `known` is sorted."""
+    first_bytes = {secret[0] for secret in known}
+    compared = 0
+    for start in range(max(position, len(text) - max(map(len, known)) + 1), len(text)):
+        if text[start] in first_bytes and _goes_on(text[start : start + _HEAD], known):
+            compared += len(text) - start
+            if compared > _MAX_COMPARED or _goes_on(text[start:], known):
+                return start
+    return len(text)
+
+
+def _goes_on(beginning: bytes, known: Sequence[bytes]) -> bool:
+    """Whether a secret begins so and is longer: sorted, the first of those follows the text directly."""
+    at = bisect_left(known, beginning + b"\0")
+    return at < len(known) and known[at].startswith(beginning)
+
+
+log = structlog.get_logger(__name__)
+
+#: Bytes that are stored as one piece at most; a statement that stores it takes some times as much memory.
+CHUNK = 2**18
+#: Small pieces are read together, up to about so many bytes.
+_WINDOW = 2**18
+#: Bytes of a piece and of secrets that are masked in the event loop.
+_MASKED_AT_ONCE = 2**13
+
+
+@attrs.frozen
+class End:
+    """What an append has to know of the log before it: its size, its CRC-32, and what is held back of it."""
+
+    size: int
+    checksum: int
+    held: bytes
+
+
+@attrs.frozen
+class Logs:
+    """The logs of all jobs."""
+
+    database: Database
+    objects: Objects
+    vault: Vault
+
+    def masked_values(self, sealed: bytes | None) -> tuple[bytes, ...]:
+        """The variables that a job's log must not show, as they stand encrypted in its row."""
+        if sealed is None:
+            return ()
+        return tuple(text.encode() for text in orjson.loads(self.vault.decrypt(sealed)))
+
+    async def append(self, job_id: int, end: End, text: bytes, secrets: tuple[bytes, ...]) -> End | None:
+        """Adds `text` to a log that ends so: its new end, durable. None where it does not end so any more, or its job
+        does not run."""
+        bytes_compared = len(end.held) + len(text) + sum(map(len, secrets))
+        stored, held = await aside(bytes_compared > _MASKED_AT_ONCE, mask, end.held + text, secrets)
+        after = End(end.size + len(text), zlib.crc32(text, end.checksum), held)
+        async with self.database.transaction() as transaction:
+            added = await log_queries.append(
+                transaction,
+                job_id,
+                size=end.size,
+                received=len(text),
+                start=end.size - len(end.held),
+                text=stored,
+                checksum=after.checksum,
+                held=self.vault.encrypt(held.decode("latin-1")) if held else None,
+                held_size=len(held),
+            )
+        return after if added else None
+
+    async def size(self, job_id: int) -> int:
+        """Bytes received; 0 without a log."""
+        found = await log_queries.find_log(self.database, job_id)
+        return 0 if found is None else found.size
+
+    async def read(self, job_id: int, start: int, end: int) -> AsyncIterator[bytes]:
+        """Bytes `start` to `end` (exclusive), a piece at a time. Ends early where the log is erased meanwhile."""
+        position = start
+        while position < end:
+            chunks = await log_queries.read_chunks(self.database, job_id, position, _WINDOW)
+            if not chunks:
+                break
+            for chunk in chunks:
+                piece = chunk.text[position - chunk.start : end - chunk.start]
+                position += len(piece)
+                yield piece
+        if position < end:  # they were moved, before this began or meanwhile
+            found = await log_queries.find_log(self.database, job_id)
+            if found is not None and found.object_key is not None:
+                try:
+                    async with aclosing(self.objects.read(found.object_key, position, end)) as pieces:
+                        async for piece in pieces:
+                            yield piece
+                except FileNotFoundError:
+                    await self._tell_if_lost(job_id, found.object_key)
+
+    async def _tell_if_lost(self, job_id: int, key: str) -> None:
+        """An object goes after its row; one that has a row still is lost."""
+        log_now = await log_queries.find_log(self.database, job_id)
+        if log_now is not None and log_now.object_key == key:
+            log.error("the log of a job is gone from the object store", job_id=job_id, key=key)
+
+    def opened(self, held: bytes | None) -> bytes:
+        """The end of a log that may be the beginning of a secret, as it came."""
+        return b"" if held is None else self.vault.decrypt(held).encode("latin-1")
+
+
+def logs_of(app: App) -> Logs:
+    return Logs(app[DATABASE], app[OBJECTS], app[VAULT])
+
+
+#: Bytes of a log that are looked at for the coverage, from its end, so many at a time; and of one line, from its end.
+_COVERAGE_BYTES = 16 * 2**20
+_COVERAGE_WINDOW = 2**18
+_LINE_BYTES = 4096
+#: Of the processor's time, for one log.
+_COVERAGE_SECONDS = 0.5
+_FIGURE = re.compile(rb"\d+(?:\.\d+)?")
+#: What has more digits is no figure.
+_FIGURE_BYTES = 32
+
+
+async def seal(logs: Logs, job_id: int) -> None:
+    """Closes the log and makes one object of it. Does nothing for a job that runs, or has no log, or was sealed."""
+    async with logs.database.transaction() as transaction:
+        log = await log_queries.close(transaction, job_id)
+        if log is None or log.object_key is not None:
+            return
+        if log.held is not None:
+            await log_queries.add_last_chunk(transaction, job_id, logs.opened(log.held))
+    key = f"projects/{log.project_id}/jobs/{job_id}/log-{secrets.token_hex(16)}"
+    await logs.objects.put(key, logs.read(job_id, 0, log.size))
+    expression = plan_of(log).coverage
+    coverage = await coverage_of(logs, job_id, log.size, expression) if expression else None
+    async with logs.database.transaction() as transaction:
+        sealed = await log_queries.seal(transaction, job_id, key=key, coverage=coverage)
+    if not sealed:  # erased meanwhile, or sealed by another worker
+        await logs.objects.discard([key])
+
+
+async def coverage_of(logs: Logs, job_id: int, size: int, text: str) -> float | None:
+    """The last figure that a job's `coverage` expression matches in its log of `size` bytes.
+
+    Return None where it matches none, is none, or takes too long; and where the figure stands too far from the end.
+    """
+    try:
+        expression = compile_expression(text)
+    except ValueError:
+        return None
+    position, rest = size, b""
+    try:
+        with allowed(Allowance(_COVERAGE_SECONDS)):
+            while position > max(0, size - _COVERAGE_BYTES):
+                start = max(0, position - _COVERAGE_WINDOW)
+                lines = b"".join([piece async for piece in logs.read(job_id, start, position)]) + rest
+                rest, newline, whole = lines.partition(b"\n") if start else (b"", b"\n", lines)
+                found = await asyncio.to_thread(last_figure, whole, expression) if newline else None
+                if found is not None:
+                    return found
+                position, rest = start, rest[-_LINE_BYTES:]
+    except TooCostly:
+        pass
+    return None
+
+
+def last_figure(lines: bytes, expression: Expression) -> float | None:
+    """The first number in the last match that has one: `Covered 97.5 %` is 97.5. Raises `TooCostly`."""
+    for line in reversed(lines.split(b"\n")):
+        if _FIGURE.search(line, len(line) - _LINE_BYTES) is None:
+            continue
+        text = line[-_LINE_BYTES:].decode(errors="replace").encode()
+        group = 1 if expression.groups else 0
+        figures = [
+            figure for match in expression.matches(text) if (figure := _FIGURE.search(match[group] or b""))
+        ]
+        if figures and len(figures[-1][0]) <= _FIGURE_BYTES:
+            return float(figures[-1][0])
+    return None

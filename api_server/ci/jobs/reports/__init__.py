@@ -1,1 +1,0 @@
-"""What jobs report of their tests (`artifacts:reports:junit`), read when somebody asks for it."""

@@ -1,0 +1,315 @@
+"""What runners call about jobs: `POST /jobs/request` asks for one and waits, `PATCH /jobs/:id/trace` adds to its log,
+`/jobs/:id/artifacts` takes and gives artifacts, and `PUT /jobs/:id` says how it ended."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Literal
+
+import attrs
+import structlog
+from aiohttp import web
+
+from api_server.ci.config.predefined import Server
+from api_server.ci.jobs import log_queries
+from api_server.ci.jobs.artifact_handlers import archive_of, send_artifact
+from api_server.ci.jobs.logs import CHUNK, End, logs_of
+from api_server.ci.pipelines import transitions
+from api_server.ci.pipelines.states import EXECUTING
+from api_server.ci.runners import job_queries
+from api_server.ci.runners.access import (
+    Contact,
+    HeldJobParams,
+    job_of_token,
+    job_token,
+    note_contact,
+    protocol_headers,
+    runner_of_token,
+    running_job,
+)
+from api_server.ci.runners.hand_out import HandOut
+from api_server.ci.runners.job_queries import HeldJob
+from api_server.ci.runners.job_response import failure_reason
+from api_server.ci.runners.pending_jobs import PendingJobs
+from api_server.ci.runners.queries import CallingRunner
+from api_server.ci.runners.uploads import room_of, store_artifact, too_large
+from api_server.state.secrets import digest
+from api_server.web import context, request_body
+from api_server.web.access import ANYONE
+from api_server.web.answers import has_left, json_value
+from api_server.web.auth import acknowledge_job
+from api_server.web.context import DATABASE, SETTINGS
+from api_server.web.errors import ApiError, forbidden
+from api_server.web.params import Name
+from api_server.web.routes import Routes
+from common.lifecycle import BACKGROUND, SHUTDOWN
+
+routes = Routes()
+
+PENDING_JOBS = web.AppKey("pending_jobs", PendingJobs)
+#: Hand-outs at a time in this process: when many runners ask at once, other requests still get connections.
+TURNS = web.AppKey("hand_out_turns", asyncio.Semaphore)
+TURNS_AT_A_TIME = 3
+
+
+def setup(app: web.Application) -> None:
+    """What waiting runners need; they are sent home when the server shuts down."""
+    app[PENDING_JOBS] = PendingJobs()
+    app[TURNS] = asyncio.Semaphore(TURNS_AT_A_TIME)
+    app.cleanup_ctx.append(_listening)
+    app[SHUTDOWN].at_begin(app[PENDING_JOBS].close)
+
+
+async def _listening(app: web.Application) -> AsyncIterator[None]:
+    database, star_is_any = app[DATABASE], app[SETTINGS].testing
+
+    async def able(runner_ids: Sequence[int], projects: frozenset[int | None], most: int) -> list[int]:
+        return await job_queries.able_runners(database, runner_ids, projects, most, star_is_any=star_is_any)
+
+    async with app[PENDING_JOBS].listening(app[SETTINGS].unpooled_url, app[BACKGROUND], able):
+        yield
+
+
+@attrs.frozen(kw_only=True)
+class RequestJob:
+    token: str | None = None
+    system_id: Name | None = None
+    last_update: str | None = None
+
+
+@routes.post("/jobs/request", access=ANYONE)
+async def request_job(request: web.Request, wanted: RequestJob) -> web.Response:
+    """201 with a job, or 204. A runner that sends back the `X-GitLab-Last-Update` of its last poll waits up to setting
+    `runner_poll_timeout` for a job; one that does not is answered at once."""
+    runner = await runner_of_token(request, wanted.token)
+    contact = await note_contact(request, runner, wanted.system_id)
+    waits = context.settings(request).runner_poll_timeout if wanted.last_update else 0
+    job = await _next_job(request, runner, contact, waits) if runner.active else None
+    headers = _last_update(request)
+    if job is None:
+        if waits:
+            await runner_of_token(request, wanted.token)  # whose token may have been replaced meanwhile
+        return web.Response(status=204, headers=headers)
+    return json_value(job, status=201, headers=headers)
+
+
+async def _next_job(
+    request: web.Request, runner: CallingRunner, contact: Contact, seconds: float
+) -> dict[str, Any] | None:
+    pending, database = request.config_dict[PENDING_JOBS], context.database(request)
+    settings = context.settings(request)
+    server = Server(url=settings.base_url, version=settings.dialect)
+    hand_out = HandOut(database, context.vault(request), server, star_is_any=settings.testing)
+    deadline = asyncio.get_running_loop().time() + seconds
+
+    async def asked() -> dict[str, Any] | None:
+        async with request.config_dict[TURNS]:
+            if has_left(request) or not await job_queries.any_pending(database):
+                return None  # who has left would lose the job
+            return await hand_out.next_job(runner, contact)
+
+    generation = pending.generation
+    job = await asked()
+    if job is not None or not seconds:
+        return job
+    with pending.waiting(runner.id, generation) as place:
+        while await pending.called(place, deadline - asyncio.get_running_loop().time()):
+            job = await asked()
+            if job is not None:
+                place.end_turn(True)
+                return job
+            if has_left(request):
+                break
+            pending.got_nothing(place)
+    return None
+
+
+def _last_update(request: web.Request) -> dict[str, str]:
+    value = str(request.config_dict[PENDING_JOBS].generation)
+    return {"X-GitLab-Last-Update": value, "X-Service-Last-Update": value}
+
+
+_CONTENT_RANGE = re.compile(r"(?:bytes[ =])?(\d{1,18})-(-?\d*)(?:/.*)?", re.ASCII)
+
+
+@routes.patch("/jobs/{id}/trace", access=ANYONE, streams_body="application/octet-stream")
+async def append_log(request: web.Request, wanted: HeldJobParams) -> web.Response:
+    """202 once the bytes are durable, with the log's size in `Range`; 416 where `Content-Range` does not begin at that
+    size. Of `Content-Range` the start alone counts: runners disagree on what the end means."""
+    job = await running_job(request, wanted)
+    start = _start_of_range(request)
+    if start < job.size == start + (request.content_length or 0):
+        return _log_accepted(job, job.size)  # this has come before, and the answer was lost
+    if start != job.size:
+        raise _range_not_satisfiable(job, job.size)
+    return _log_accepted(job, await _append_body(request, job, job_token(request, wanted)))
+
+
+async def _append_body(request: web.Request, job: HeldJob, token: str) -> int:
+    """The log's size after the body has been added. Raises 416 where somebody else has added to it meanwhile, and 403
+    where it has become too long."""
+    logs = logs_of(request.config_dict)
+    end = End(job.size, job.checksum, logs.opened(job.held))
+    secrets = (token.encode(), *logs.masked_values(job.masked_values))
+    async for piece in _pieces(request):
+        if end.size + len(piece) > context.settings(request).log_limit:
+            raise await _log_too_long(request, job)
+        appended = await logs.append(job.id, end, piece, secrets)
+        if appended is None:
+            raise _range_not_satisfiable(job, await logs.size(job.id))
+        end = appended
+    return end.size
+
+
+def _start_of_range(request: web.Request) -> int:
+    match = _CONTENT_RANGE.fullmatch(request.headers.get("Content-Range", ""))
+    if match is None:
+        raise ApiError(400, {"message": "400 Missing header Content-Range"})
+    return int(match[1])
+
+
+async def _pieces(request: web.Request) -> AsyncIterator[bytes]:
+    """The body in pieces of at most CHUNK bytes, each stored as soon as it is there."""
+    piece = bytearray()
+    async for data in request_body.pieces(request):
+        piece += data
+        while len(piece) >= CHUNK:
+            yield bytes(piece[:CHUNK])
+            del piece[:CHUNK]
+    if piece:
+        yield bytes(piece)
+
+
+def _log_accepted(job: HeldJob, size: int) -> web.Response:
+    return web.Response(status=202, text="202", headers=protocol_headers(job) | {"Range": f"0-{size}"})
+
+
+def _range_not_satisfiable(job: HeldJob, size: int) -> ApiError:
+    return ApiError(
+        416, {"message": "416 Range Not Satisfiable"}, protocol_headers(job) | {"Range": f"0-{size}"}
+    )
+
+
+async def _log_too_long(request: web.Request, job: HeldJob) -> ApiError:
+    """The job fails: a log without end would fill the disk."""
+    async with context.database(request).transaction() as transaction:
+        await transitions.advance(transaction, job.id, "drop", failure_reason="trace_size_exceeded")
+    return ApiError(403, {"message": "403 Forbidden - Job is not running"}, {"Job-Status": "failed"})
+
+
+#: Windows has exit codes beyond what a job's row holds; none of them is one that a file can allow.
+_MAX_EXIT_CODE = 2**31 - 1
+log = structlog.get_logger(__name__)
+
+
+@attrs.frozen(kw_only=True)
+class Output:
+    checksum: str | None = None
+    bytesize: int | None = None
+
+
+@attrs.frozen(kw_only=True)
+class UpdateJob(HeldJobParams):
+    state: Literal["running", "success", "failed"] | None = None
+    failure_reason: str | None = None
+    exit_code: int | None = None
+    checksum: str | None = None
+    output: Output = Output()
+
+
+@routes.put("/jobs/{id}", access=ANYONE)
+async def update_job(request: web.Request, wanted: UpdateJob) -> web.Response:
+    """200 when it is done. A job that ended is not before its log is complete: 412 asks the runner to send what is
+    missing, 202 to ask again in a moment, since a piece of the log is being stored right now."""
+    job = await running_job(request, wanted)
+    if wanted.state not in ("success", "failed"):
+        async with context.database(request).transaction() as transaction:
+            await job_queries.note_job_contact(transaction, job.id)
+        return _update_answer(job, 200, job.status)
+    missing = await _what_is_missing(request, job, wanted)
+    if missing is not None:
+        return _update_answer(job, missing, job.status)
+    async with context.database(request).transaction() as transaction:
+        moved = await transitions.advance(
+            transaction,
+            job.id,
+            "success" if wanted.state == "success" else "drop",
+            failure_reason=failure_reason(wanted.failure_reason),
+            exit_code=_kept_exit_code(wanted.exit_code),
+        )
+    return _update_answer(job, 200, job.status if moved is None else moved.status)
+
+
+def _kept_exit_code(exit_code: int | None) -> int | None:
+    return None if exit_code is None else max(-_MAX_EXIT_CODE, min(exit_code, _MAX_EXIT_CODE))
+
+
+def _update_answer(job: HeldJob, status: int, job_status: str) -> web.Response:
+    headers = protocol_headers(job) | {"Job-Status": job_status}
+    return web.Response(status=status, text=str(status), headers=headers)
+
+
+async def _what_is_missing(request: web.Request, job: HeldJob, wanted: UpdateJob) -> Literal[202, 412] | None:
+    """The status that asks for it; None when the log is what the runner says it is, or it says nothing."""
+    size, checksum = wanted.output.bytesize, wanted.output.checksum or wanted.checksum
+    if size is None and checksum is None:
+        return None
+    async with context.database(request).transaction() as transaction:
+        stored = await log_queries.lock_for_check(transaction, job.id)
+        if stored is None:
+            if await log_queries.find_log(transaction, job.id) is not None:
+                return 202
+            return 412 if size else None
+        if size is not None and stored.size < size:
+            return 412
+        if (size is None or stored.size == size) and checksum in (None, f"crc32:{stored.checksum:08x}"):
+            return None
+        if stored.doubted:
+            log.warning("a log differs from what its runner sent, twice", job_id=job.id)
+            return None
+        await log_queries.empty(transaction, job.id)
+        return 412
+
+
+@attrs.frozen(kw_only=True)
+class Authorize(HeldJobParams):
+    filesize: int | None = None
+
+
+@routes.post("/jobs/{id}/artifacts/authorize", access=ANYONE)
+async def authorize_upload(request: web.Request, wanted: Authorize) -> web.Response:
+    """Whether a file of `filesize` bytes would be taken."""
+    job = await running_job(request, wanted)
+    limit = context.settings(request).artifact_limit
+    if (wanted.filesize or 0) > limit:
+        raise too_large()
+    with await room_of(request, job.project_id) as room:
+        room.grow(wanted.filesize or 0)
+    most = limit if room.left is None else min(limit, room.left)
+    return json_value({"MaximumSize": most}, headers=protocol_headers(job))
+
+
+@routes.post("/jobs/{id}/artifacts", access=ANYONE, streams_body="multipart/form-data")
+async def upload_artifact(request: web.Request, wanted: HeldJobParams) -> web.Response:
+    """201. The same file again is 201 too; another one of a type that the job has is refused with 400."""
+    job = await running_job(request, wanted)
+    await store_artifact(request, job)
+    return web.Response(status=201, text="201", headers=protocol_headers(job))
+
+
+@routes.get("/jobs/{id}/artifacts", access=ANYONE)
+async def download_artifacts(request: web.Request, wanted: HeldJobParams) -> web.StreamResponse:
+    """The archive, for the job itself and for running jobs of the same pipeline."""
+    await _check_may_download(request, wanted)
+    return await send_artifact(request, await archive_of(request, wanted.id))
+
+
+async def _check_may_download(request: web.Request, wanted: HeldJobParams) -> None:
+    token = digest(job_token(request, wanted))
+    neighbour = await job_queries.find_neighbour(context.database(request), token, wanted.id)
+    if neighbour is None:
+        await job_of_token(request, wanted)
+    elif neighbour.status not in EXECUTING:
+        raise forbidden("Job is not running")
+    elif neighbour.unacknowledged and not await acknowledge_job(request, token):
+        raise forbidden()

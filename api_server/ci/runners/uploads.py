@@ -1,0 +1,390 @@
+"""Uploaded artifacts: the form is taken apart while it comes, its file goes straight into the object store and gets a
+row, within the room that the project has left."""
+
+import datetime
+import hashlib
+import re
+import secrets
+import zlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, Literal, Self
+
+import attrs
+from aiohttp import hdrs, web
+
+from api_server.ci.config import checks
+from api_server.ci.config.execution import REPORTS
+from api_server.ci.jobs import artifact_queries
+from api_server.ci.runners.job_queries import HeldJob
+from api_server.state.database import Transaction
+from api_server.state.errors import Conflict, Unavailable
+from api_server.state.objects import OBJECTS, Objects
+from api_server.web import context, request_body, request_data
+from api_server.web.context import SETTINGS
+from api_server.web.errors import ApiError, bad_parameters, bad_request, forbidden
+from api_server.web.params import structure
+from api_server.zip_files.directory import Limits, TooMuchError
+from api_server.zip_files.members import ZIP_FILES, ZipFiles, with_indices
+
+_FIELD_BYTES = 1024
+_FIELDS = 20
+#: What a body has at most besides the file.
+_FORM_BYTES = 64 * 1024
+
+
+@attrs.frozen
+class Received:
+    """A file that is in the object store now, and nowhere else yet."""
+
+    key: str
+    filename: str
+    size: int
+    sha256: bytes
+    fields: Mapping[str, str]
+
+
+async def receive_file(
+    request: web.Request, objects: Objects, folder: str, grow: Callable[[int], None]
+) -> Received:
+    """Stores the part `file` of a multipart body below `folder`; the other parts are fields. `grow` is told how many
+    bytes the file has, as it comes, and first of all how many it has at least. Raises 400, and what `grow` raises;
+    nothing is stored then."""
+    if request.content_type != "multipart/form-data":
+        raise bad_parameters("file is missing")
+    grow(max(0, (request.content_length or 0) - _FORM_BYTES))
+    request_body.refuse_encoded_parts(request)
+    fields: dict[str, str] = {}
+    stored: dict[str, Any] = {}
+    try:
+        parts = _Parts(request_body.pieces(request), request.headers[hdrs.CONTENT_TYPE])
+        while part := await parts.next():
+            name, filename = part
+            if name == "file" and not stored:
+                stored = await _store_file(parts.content(), filename, objects, folder, grow)
+            else:
+                fields[name] = (await parts.short(parts.delimiter, _FIELD_BYTES)).decode(errors="replace")
+    except ValueError:
+        await objects.discard(filter(None, [stored.get("key")]))
+        raise bad_request("the form is not understood") from None
+    except BaseException:
+        await objects.discard(filter(None, [stored.get("key")]))
+        raise
+    if not stored:
+        raise bad_parameters("file is missing")
+    return Received(**stored, fields=fields)
+
+
+def too_large(reason: str = "") -> ApiError:
+    """413, after which runners do not try again."""
+    text = "413 Request Entity Too Large"
+    return ApiError(413, {"message": f"{text} - {reason}" if reason else text})
+
+
+class _Parts:
+    """The parts of a body, one after the other: of each either its content or, if that is short, all of it."""
+
+    def __init__(self, coming: AsyncIterator[bytes], content_type: str) -> None:
+        """Raises ValueError."""
+        self.delimiter = b"\r\n" + request_data.boundary_of(content_type)
+        self._coming = coming
+        self._buffer = b"\r\n"  # so that the first delimiter is like the others
+        self._number = 0  # of parts, which may have one name
+
+    async def next(self) -> tuple[str, str | None] | None:
+        """The names of the next part and of its file; None behind the last one. Raises ValueError."""
+        if not self._number:
+            await self.short(self.delimiter, request_data.MAX_PART_HEAD)
+        self._number += 1
+        while len(self._buffer) < len(b"--"):
+            await self._more()
+        if self._buffer.startswith(b"--"):
+            await self._end()
+            return None
+        if self._number > _FIELDS:
+            raise ValueError(self._number)
+        return request_data.part_named(await self.short(b"\r\n\r\n", request_data.MAX_PART_HEAD))
+
+    async def content(self) -> AsyncIterator[bytes]:
+        """Up to the next delimiter, as it comes."""
+        async for piece in self._until(self.delimiter):
+            yield piece
+
+    async def short(self, end: bytes, most: int) -> bytes:
+        """What comes before `end`, of `most` bytes."""
+        before = b""
+        async for piece in self._until(end):
+            before += piece
+            if len(before) > most:
+                raise ValueError(most)
+        return before
+
+    async def _end(self) -> None:
+        """A connection serves the next request once the body has been read."""
+        while len(self._buffer) <= request_data.MAX_PART_HEAD:
+            piece = await anext(self._coming, b"")
+            if not piece:
+                return
+            self._buffer += piece
+        raise ValueError("more comes behind the last part")
+
+    async def _until(self, end: bytes) -> AsyncIterator[bytes]:
+        while (at := self._buffer.find(end)) < 0:
+            certain = len(self._buffer) - len(end) + 1
+            if certain > 0:
+                piece, self._buffer = self._buffer[:certain], self._buffer[certain:]
+                yield piece
+            await self._more()
+        piece, self._buffer = self._buffer[:at], self._buffer[at + len(end) :]
+        yield piece
+
+    async def _more(self) -> None:
+        piece = await anext(self._coming, b"")
+        if not piece:
+            raise ValueError("the body ends too early")
+        self._buffer += piece
+
+
+async def _store_file(
+    content: AsyncIterator[bytes],
+    filename: str | None,
+    objects: Objects,
+    folder: str,
+    grow: Callable[[int], None],
+) -> dict[str, Any]:
+    key = f"{folder}/{secrets.token_hex(16)}"
+    digest = hashlib.sha256()
+    size = 0
+
+    async def chunks() -> AsyncIterator[bytes]:
+        nonlocal size
+        async for chunk in content:
+            size += len(chunk)
+            grow(size)
+            digest.update(chunk)
+            yield chunk
+
+    await objects.put(key, chunks())
+    return {"key": key, "filename": _plain_name(filename), "size": size, "sha256": digest.digest()}
+
+
+def _plain_name(name: str | None) -> str:
+    """A file name that can be shown and sent in a header."""
+    last = (name or "").replace("\\", "/").rpartition("/")[2]
+    return "".join(letter for letter in last if letter.isprintable())[:255] or "artifacts.zip"
+
+
+MAX_DOTENV_BYTES = 5 * 1024
+MAX_DOTENV_VARIABLES = 150
+MAX_DOTENV_KEY = 255
+_DOTENV_LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=(.*)", re.ASCII)
+
+
+class InvalidDotenv(Exception):
+    """A report that gives no variables; the text says why."""
+
+
+def unpack_dotenv(content: bytes) -> bytes:
+    """The text of an upload, which is gzip or plain."""
+    if not content.startswith(b"\x1f\x8b"):
+        return content
+    unpacker = zlib.decompressobj(wbits=31)
+    try:
+        return unpacker.decompress(content, MAX_DOTENV_BYTES + 1)
+    except zlib.error as problem:
+        raise InvalidDotenv("Invalid Format") from problem
+
+
+def parse_dotenv(content: bytes) -> dict[str, str]:
+    """Variables in order; a key that comes again replaces the one before. Raises `InvalidReport`."""
+    text = unpack_dotenv(content)
+    if len(text) > MAX_DOTENV_BYTES:
+        raise InvalidDotenv("Dotenv Artifact Too Big. Maximum Allowable Size: 5120")
+    try:
+        lines = text.decode().splitlines()
+    except UnicodeDecodeError:
+        raise InvalidDotenv("Invalid Format") from None
+    variables: dict[str, str] = {}
+    for line in lines:
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        match = _DOTENV_LINE.fullmatch(line)
+        if match is None or "\0" in line:
+            raise InvalidDotenv("Invalid Format")
+        if len(match[1]) > MAX_DOTENV_KEY:
+            raise InvalidDotenv(
+                f"Validation failed: Key is too long (maximum is {MAX_DOTENV_KEY} characters)"
+            )
+        variables[match[1]] = _unquoted(match[2].strip(" \t\r\f\v"))
+    if len(variables) > MAX_DOTENV_VARIABLES:
+        raise InvalidDotenv(f"Dotenv files cannot have more than {MAX_DOTENV_VARIABLES} variables")
+    return variables
+
+
+def _unquoted(value: str) -> str:
+    if len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'":
+        return value[1:-1]
+    return value
+
+
+ARRIVING = web.AppKey("arriving_artifacts", Counter[int])
+
+
+@attrs.define
+class Room:
+    """How far one upload may grow; for the length of its `with` block it counts for all others of this process. What
+    other processes take in at the same time shows when it is `settled`."""
+
+    project_id: int
+    limit: int
+    kept: int
+    _arriving: Counter[int]
+    _mine: int = 0
+
+    @property
+    def left(self) -> int | None:
+        """Bytes; None without a limit."""
+        return max(0, self.limit - self.kept - self._arriving[self.project_id]) if self.limit else None
+
+    def grow(self, size: int) -> None:
+        """This upload has so many bytes, or says so. Raises 413 where they have no room."""
+        more = max(0, size - self._mine)
+        if self.left is not None and more > self.left:
+            raise self._refusal()
+        self._mine += more
+        self._arriving[self.project_id] += more
+
+    async def settled(self, transaction: Transaction) -> None:
+        """Once the artifact has been added: other uploads wait for the end of the transaction. Raises 413 where it is
+        too much after all."""
+        if (
+            self.limit
+            and await artifact_queries.kept_bytes_for_certain(transaction, self.project_id) > self.limit
+        ):
+            raise self._refusal()
+
+    def _refusal(self) -> ApiError:
+        return too_large(f"The artifacts of a project may take {self.limit} bytes together")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._arriving -= Counter({self.project_id: self._mine})
+
+
+async def room_of(request: web.Request, project_id: int) -> Room:
+    """What a project has left."""
+    limit = context.settings(request).project_artifacts_limit
+    kept = await artifact_queries.kept_bytes(context.database(request), project_id) if limit else 0
+    return Room(project_id, limit, kept, request.config_dict[ARRIVING])
+
+
+Format = Literal["zip", "gzip", "raw"]
+FILE_TYPES = frozenset({"archive", "metadata", *REPORTS})
+
+
+def setup(app: web.Application) -> None:
+    settings = app[SETTINGS]
+    limits = Limits(settings.artifact_members_limit, settings.artifact_unpacked_limit)
+    app[ZIP_FILES] = ZipFiles(app[OBJECTS], limits)
+    app[ARRIVING] = Counter()
+
+
+@attrs.frozen(kw_only=True)
+class Upload:
+    """What is said of a file, in the query or in the form's fields."""
+
+    artifact_type: str = "archive"
+    artifact_format: Format | None = None
+    expire_in: str | None = None
+
+
+async def store_artifact(request: web.Request, job: HeldJob) -> None:
+    """The request's file becomes an artifact of the job, unless it has this very file already. Raises 400, 403 and 413,
+    and keeps nothing then."""
+    objects = request.config_dict[OBJECTS]
+    folder = f"projects/{job.project_id}/jobs/{job.id}"
+    limit = context.settings(request).artifact_limit
+    with await room_of(request, job.project_id) as room:
+
+        def grow(size: int) -> None:
+            if size > limit:
+                raise too_large()
+            room.grow(size)
+
+        received = await receive_file(request, objects, folder, grow)
+        try:
+            added = await _add(request, job, received, room)
+        except Unavailable:  # its row may be there even so; if not, the object is swept
+            raise
+        except Exception:
+            await objects.discard(with_indices([received.key]))
+            raise
+        if not added:
+            await objects.discard(with_indices([received.key]))
+
+
+async def _add(request: web.Request, job: HeldJob, received: Received, room: Room) -> bool:
+    """False where the job has this very file already. Raises 400, 403 and 413."""
+    said = structure({**received.fields, **request.query}, Upload)
+    if said.artifact_type not in FILE_TYPES:
+        raise bad_request(f"{said.artifact_type} is no type of artifact")
+    variables = await _report(request, received) if said.artifact_type == "dotenv" else {}
+    if said.artifact_type == "archive":
+        await _index(request, received)
+    try:
+        async with context.database(request).transaction() as transaction:
+            added = await artifact_queries.add_artifact(
+                transaction,
+                job.id,
+                file_type=said.artifact_type,
+                file_format=said.artifact_format or REPORTS.get(said.artifact_type, ("", "zip"))[1],
+                filename=received.filename,
+                size=received.size,
+                object_key=received.key,
+                sha256=received.sha256,
+                expire_at=_expire_at(request, said.expire_in),
+            )
+            if not added:
+                raise forbidden("Job is not running")
+            await room.settled(transaction)
+            if variables:
+                vault = context.vault(request)
+                sealed = {key: vault.encrypt(value) for key, value in variables.items()}
+                await artifact_queries.set_report_variables(transaction, job.id, sealed)
+    except Conflict:
+        known = await artifact_queries.find_artifact(context.database(request), job.id, said.artifact_type)
+        if known is None or known.sha256 != received.sha256:
+            raise bad_request("another artifact of the same type already exists") from None
+        return False
+    return True
+
+
+async def _index(request: web.Request, received: Received) -> None:
+    try:
+        await request.config_dict[ZIP_FILES].make_index(received.key)
+    except TooMuchError as problem:
+        raise too_large(f"The archive has more than {problem}") from None
+
+
+async def _report(request: web.Request, received: Received) -> dict[str, str]:
+    objects = request.config_dict[OBJECTS]
+    if received.size > MAX_DOTENV_BYTES * 2:
+        raise bad_request(f"Dotenv Artifact Too Big. Maximum Allowable Size: {MAX_DOTENV_BYTES}")
+    content = b"".join([piece async for piece in objects.read(received.key, 0, received.size)])
+    try:
+        return parse_dotenv(content)
+    except InvalidDotenv as problem:
+        raise bad_request(str(problem)) from None
+
+
+def _expire_at(request: web.Request, expire_in: str | None) -> datetime.datetime | None:
+    """`expire_in` as CI files say it (`1 week`, `never`, seconds); without it, what the setting says."""
+    seconds = context.settings(request).artifacts_expire_in
+    try:
+        if expire_in:
+            seconds = checks.parse_duration(expire_in)
+        return context.now(request) + datetime.timedelta(seconds=seconds) if seconds else None
+    except (ValueError, OverflowError):  # no duration, or one that ends after the year 9999
+        raise bad_request("expire_in is not a duration") from None
