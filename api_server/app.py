@@ -44,7 +44,7 @@ from api_server.namespaces.members import tasks as member_tasks
 from api_server.namespaces.projects import default_branch
 from api_server.namespaces.projects.access import PROJECTS
 from api_server.namespaces.projects.events import CREATION_LISTENERS, DEFAULT_BRANCH_LISTENERS
-from api_server.operations import metrics, readiness, samples, watch
+from api_server.operations import figures, watch
 from api_server.operations import tasks as operators_tasks
 from api_server.outbound import edges
 from api_server.outbound.mail import delivery as mail
@@ -120,9 +120,9 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
             _worker,
         ]
     )
-    read_metrics = metrics.setup(app, registry)
-    checks = readiness.checks(app)
-    operations.setup(app, settings, registry, checks, read_metrics=read_metrics, summed=metrics.SUMMED)
+    read_metrics = figures.setup_metrics(app, registry)
+    checks = watch.readiness_checks(app)
+    operations.setup(app, settings, registry, checks, read_metrics=read_metrics, summed=figures.SUMMED)
     app.add_subapp(API, _api())
     description.setup(app, ROUTES, urlsplit(settings.base_url).path)
     testing.setup(app, settings)
@@ -250,7 +250,7 @@ def _add_tasks(app: web.Application) -> None:
     releases.setup(app)
     upkeep.setup(app)
     operators_tasks.setup(app)
-    samples.setup(app)
+    figures.setup_samples(app)
 
 
 async def _database(app: web.Application) -> AsyncIterator[None]:

@@ -10,7 +10,7 @@ import attrs
 from aiohttp import web
 
 from api_server.operations import tasks
-from api_server.operations.task_queries import Status
+from api_server.operations.queries import Status
 from api_server.operations.tasks import TaskRefused
 from api_server.outbound.edge_api import EdgeApi, EdgeRefuses
 from api_server.outbound.edges import EDGES

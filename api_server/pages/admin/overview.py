@@ -12,8 +12,7 @@ from aiohttp import web
 from markupsafe import Markup, escape
 
 from api_server.operations.failing import failing
-from api_server.operations.figures import FIGURES
-from api_server.operations.samples import history
+from api_server.operations.figures import FIGURES, history
 from api_server.pages import page
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Visitor

@@ -1,13 +1,17 @@
-"""Statements that look at all tables of the database at once, copy them and bring the copies back.
+"""Statements that look at all tables at once, copy them and bring the copies back; and those of the queue's clock.
 
-They are made from what the database says of itself, so that no table can be forgotten.
+They are made from what the database says of itself, so that no table can be forgotten. procrastinate's statements ask
+`now()`; on the queue's connections (`search_path`) that is the function made here.
 """
 
 from collections.abc import Iterable, Mapping
 
 import attrs
 
-#: Where the copies are, and what PostgreSQL's clock is replaced by (`time_queries`).
+from api_server.state.database import Executor
+from api_server.state.statements import Query
+
+#: Where the copies are, and what PostgreSQL's clock is replaced by.
 SCHEMA = "forgelet_testing"
 
 MAY_REPLICATE = "SELECT has_parameter_privilege('session_replication_role', 'SET')"
@@ -96,3 +100,40 @@ def set_sequences(values: Mapping[str, tuple[int, bool]]) -> str:
 def vacuum(table: str) -> str:
     """Runs by itself, outside of a transaction."""
     return f"VACUUM {table}"
+
+
+MAKE_CLOCK = f"""
+    CREATE TABLE IF NOT EXISTS {SCHEMA}.clock (ahead interval NOT NULL);
+    DELETE FROM {SCHEMA}.clock;
+    INSERT INTO {SCHEMA}.clock VALUES ('0');
+    CREATE OR REPLACE FUNCTION {SCHEMA}.now() RETURNS timestamptz LANGUAGE sql STABLE AS
+        'SELECT pg_catalog.now() + ahead FROM {SCHEMA}.clock'
+"""
+
+#: Workers have been heard of as long ago as before.
+MOVE_CLOCK = f"""
+    UPDATE procrastinate_workers SET last_heartbeat = last_heartbeat + %(ahead)s - ahead FROM {SCHEMA}.clock;
+    UPDATE {SCHEMA}.clock SET ahead = %(ahead)s
+"""
+
+
+@attrs.frozen
+class Due:
+    """A kind of work that is due or under way."""
+
+    name: str
+
+
+DUE = Query(
+    """
+    SELECT DISTINCT task_name::text AS name FROM procrastinate_jobs
+    WHERE status = 'doing' OR status = 'todo' AND (scheduled_at IS NULL OR scheduled_at <= %(now)s)
+    ORDER BY 1
+    """,
+    Due,
+)
+
+
+async def due(database: Executor) -> list[str]:
+    """The names of tasks that are due or under way."""
+    return [one.name for one in await database.rows(DUE)]
