@@ -5,8 +5,7 @@ from typing import Any
 
 import attrs
 
-from api_server.namespaces.members.rules import SourceKind
-from api_server.namespaces.members.sources import Source
+from api_server.namespaces.members import Source, SourceKind
 from api_server.state.audit_trail import Entity
 from api_server.state.database import Executor, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import attrs
 from aiohttp import web
 
-from api_server.accounts.users import bot_queries
+from api_server.accounts import user_queries
 from api_server.code.branches.protection import Protection, protection_of
 from api_server.code.repository.committing import acting_person
 from api_server.git.commit_text import Person
@@ -22,8 +22,8 @@ from api_server.git.server_refs import remove_internal_ref, set_internal_ref
 from api_server.merge_requests import merging_queries, queries
 from api_server.merge_requests.heads import Heads, MissingBranchError, read_heads
 from api_server.merge_requests.queries import MergeRequest, Part
-from api_server.namespaces.projects.project import Project
-from api_server.namespaces.projects.queries import find_project, lock_project
+from api_server.namespaces.project_queries import find_project, lock_project
+from api_server.namespaces.resources import Project
 from api_server.state import audit_trail
 from api_server.state.database import Database, Transaction
 from api_server.web.access import Role
@@ -406,7 +406,7 @@ async def unapprove(request: web.Request, transaction: Transaction, merge_reques
 async def reset_approvals(transaction: Transaction, merge_request_id: int, who: Caller) -> None:
     """Takes all approvals back, whatever has become of the merge request; nobody hears of it. Raises 401 for who is no
     bot of a project or group."""
-    if not await bot_queries.is_bot(transaction, who.user_id):
+    if not await user_queries.is_bot(transaction, who.user_id):
         raise unauthorized()
     await queries.lock(transaction, merge_request_id)
     await queries.reset_approvals(transaction, merge_request_id)

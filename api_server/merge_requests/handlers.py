@@ -21,9 +21,9 @@ from api_server.merge_requests.changes import acting
 from api_server.merge_requests.merging import Merge, check_shown, diverged_commits, merge
 from api_server.merge_requests.pushes import wanted_pipeline
 from api_server.merge_requests.queries import MergeRequest, Part
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
-from api_server.namespaces.projects.queries import lock_project
+from api_server.namespaces.access import project
+from api_server.namespaces.project_queries import lock_project
+from api_server.namespaces.resources import Project
 from api_server.state.errors import NotFound
 from api_server.web import context
 from api_server.web.access import Role

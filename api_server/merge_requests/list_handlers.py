@@ -9,10 +9,8 @@ from aiohttp import web
 
 from api_server.merge_requests import list_queries, unsupported
 from api_server.merge_requests.handlers import PATH
-from api_server.namespaces.groups.access import group
-from api_server.namespaces.groups.group import Group
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import group, project
+from api_server.namespaces.resources import Group, Project
 from api_server.web import context, scalars
 from api_server.web.access import SIGNED_IN, Role
 from api_server.web.errors import bad_parameters

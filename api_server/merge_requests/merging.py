@@ -42,7 +42,7 @@ from api_server.merge_requests.changes import (
 from api_server.merge_requests.heads import mergeability
 from api_server.merge_requests.merging_queries import MergeStatus
 from api_server.merge_requests.queries import MergeRequest
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.resources import Project
 from api_server.state.database import Database, Executor, Transaction
 from api_server.state.errors import LockNotAvailable
 from api_server.state.queue import QUEUE, enqueue

@@ -9,8 +9,8 @@ from aiohttp import web
 from api_server.merge_requests import note_queries, notes, queries
 from api_server.merge_requests.handlers import ONE
 from api_server.merge_requests.notes import Position, Said, conversation
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.state.database import Executor
 from api_server.web import context, unsupported
 from api_server.web.answers import json_text, no_content

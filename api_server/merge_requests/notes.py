@@ -15,7 +15,7 @@ from api_server.git.repositories import repositories
 from api_server.merge_requests import note_queries
 from api_server.merge_requests.merging import look_again
 from api_server.merge_requests.note_queries import NewNote, Note, Noteable
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.resources import Project
 from api_server.settings import Settings
 from api_server.state.database import Transaction
 from api_server.web import context

@@ -19,7 +19,7 @@ from api_server.merge_requests.changes import Actor, acting_later, title_and_des
 from api_server.merge_requests.handlers import CreateMergeRequest, UpdateMergeRequest, as_edit, as_new
 from api_server.merge_requests.merging import Merge, merge_or_wait
 from api_server.merge_requests.queries import MergeRequest
-from api_server.namespaces.projects.queries import lock_project
+from api_server.namespaces.project_queries import lock_project
 from api_server.state.database import Transaction
 from api_server.state.errors import LockNotAvailable, NotFound, Unavailable
 from api_server.web.context import DATABASE, SETTINGS, App

@@ -22,8 +22,8 @@ from api_server.git.repositories import Repository, repositories
 from api_server.merge_requests import list_queries, queries
 from api_server.merge_requests.changes import MERGE_REQUEST_LISTENERS, MergeRequestEvent
 from api_server.merge_requests.handlers import MOST_COMMITS, ONE
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.state.database import Transaction
 from api_server.web import context
 from api_server.web.answers import json_value

@@ -27,7 +27,7 @@ from api_server.mirrors.configuration import (
 from api_server.mirrors.lfs import LfsTransfer
 from api_server.mirrors.pushing import Outcome, Selection, Target, update_target
 from api_server.mirrors.queries import Ending, Maintainer, Mirror, MirroredProject
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.resources import Project
 from api_server.outbound.mail.delivery import queue_letter
 from api_server.outbound.mail.letters import Letter
 from api_server.outbound.outgoing import OUTGOING_POLICY, RESOLVER

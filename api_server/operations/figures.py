@@ -98,7 +98,7 @@ FIGURES = web.AppKey("figures", FreshFigures)
 
 
 #: What is kept, by name, with what it is in words.
-NAMES = {
+SAMPLE_NAMES = {
     "jobs_created": "jobs that wait for others",
     "jobs_pending": "jobs that wait for a runner",
     "jobs_running": "jobs that runners have",
@@ -135,7 +135,7 @@ _BEFORE = datetime.timedelta(minutes=5)
 async def history(
     database: Executor, names: Sequence[str], since: datetime.datetime
 ) -> dict[str, list[tuple[datetime.datetime, float]]]:
-    """For each of `names` (those of `NAMES`) moments and values from `since` on, the oldest first; a minute in which
+    """For each of `names` (those of `SAMPLE_NAMES`) moments and values from `since` on, the oldest first; a minute in which
     nobody looked is missing."""
     found: dict[str, list[tuple[datetime.datetime, float]]] = {name: [] for name in names}
     for one in await figure_queries.history(database, names, since):

@@ -11,14 +11,10 @@ import attrs
 import orjson
 from aiohttp import web
 
-from api_server.accounts.emails import changes as email_changes
-from api_server.accounts.emails import queries as email_queries
-from api_server.accounts.passwords import resets
-from api_server.accounts.passwords.rules import problem_with
-from api_server.accounts.tokens import changes as token_changes
-from api_server.accounts.tokens import queries as token_queries
-from api_server.accounts.tokens.changes import NewToken
-from api_server.accounts.users.queries import User
+from api_server.accounts import email_queries, emails, passwords, token_queries, tokens
+from api_server.accounts.passwords import problem_with
+from api_server.accounts.tokens import NewToken
+from api_server.accounts.user_queries import User
 from api_server.pages import page, problems, queries, sessions
 from api_server.pages.page import pager
 from api_server.pages.queries import Account
@@ -61,7 +57,7 @@ async def add_email(request: web.Request, who: Visitor, form: Form) -> web.Respo
     email, settings = str(form.get("email", "")).strip(), context.settings(request)
     try:
         async with context.database(request).transaction() as transaction:
-            await email_changes.add(transaction, user_of(who), email, who.author(), settings, confirmed=False)
+            await emails.add(transaction, user_of(who), email, who.author(), settings, confirmed=False)
     except ApiError as problem:
         return await _profile_page(request, who, email, reason_of(problem), problem.status)
     return page.see_other(
@@ -72,7 +68,7 @@ async def add_email(request: web.Request, who: Visitor, form: Form) -> web.Respo
 @pages.post(f"{PROFILE}/emails/{{id}}/remove")
 async def remove_email(request: web.Request, who: Visitor, wanted: EmailId) -> web.Response:
     async with context.database(request).transaction() as transaction:
-        await email_changes.remove(transaction, wanted.id, user_of(who).id, who.author())
+        await emails.remove(transaction, wanted.id, user_of(who).id, who.author())
     return page.see_other(request, who, PROFILE, "The address is removed.")
 
 
@@ -127,7 +123,7 @@ async def change_password(request: web.Request, who: Visitor, form: Form) -> web
     grounds.rely_on(request, Ground((f"user:{user.id}",), account, read))
     grounds.end(request, f"user:{user.id}")
     async with context.database(request).transaction() as transaction:
-        await resets.change(transaction, user.id, hashed, request.remote)
+        await passwords.change(transaction, user.id, hashed, request.remote)
         begun = await sessions.begin(request, transaction, user)
     response = page.see_other(
         request, begun, PASSWORD, "Your password is changed. All other sessions have ended."
@@ -197,7 +193,7 @@ async def create_token(request: web.Request, who: Visitor, form: Form) -> web.Re
     expires_at = datetime.date.fromisoformat(until) if until else None
     new = NewToken(user_id=user.id, name=name, scopes=scopes, expires_at=expires_at)
     async with context.database(request).transaction() as transaction:
-        made = await token_changes.create(transaction, new, user.username, user.name, who.author())
+        made = await tokens.create(transaction, new, user.username, user.name, who.author())
     return await _token_page(request, who, ListTokens(), {}, made=orjson.loads(made))
 
 
@@ -208,7 +204,7 @@ async def revoke_token(request: web.Request, who: Visitor, wanted: TokenId) -> w
         raise not_found("Token")
     grounds.end(request, f"token:{token.id}")
     async with context.database(request).transaction() as transaction:
-        await token_changes.revoke(request.config_dict, transaction, token, who.author())
+        await tokens.revoke(request.config_dict, transaction, token, who.author())
     return page.see_other(request, who, TOKENS, f"The token {token.name} is revoked.")
 
 

@@ -16,8 +16,8 @@ from api_server.git import commits, references
 from api_server.git.commits import History
 from api_server.git.diffs import DiffLimits, FileDiff, differences
 from api_server.git.repositories import Repository
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.pages import page
 from api_server.pages.files import read_tree_path
 from api_server.pages.page import pager, url_path

@@ -15,8 +15,8 @@ from api_server.git import files, references, trees
 from api_server.git.errors import NotFoundError
 from api_server.git.files import IN_MEMORY_BYTES, Entry
 from api_server.git.repositories import Repository
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.pages import page
 from api_server.pages.page import pager, url_path
 from api_server.pages.routes import Pages

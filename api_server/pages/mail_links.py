@@ -10,14 +10,10 @@ import functools
 
 from aiohttp import web
 
-from api_server.accounts.emails import changes as email_changes
-from api_server.accounts.emails import confirmation
-from api_server.accounts.emails import queries as email_queries
-from api_server.accounts.emails.queries import Email
-from api_server.accounts.passwords import queries as password_queries
-from api_server.accounts.passwords import resets
-from api_server.accounts.passwords.queries import Account
-from api_server.accounts.passwords.rules import problem_with
+from api_server.accounts import email_queries, emails, password_queries, passwords
+from api_server.accounts.email_queries import Email
+from api_server.accounts.password_queries import Account
+from api_server.accounts.passwords import problem_with
 from api_server.invitations import changes as invitation_changes
 from api_server.invitations import queries as invitation_queries
 from api_server.pages import page, sessions
@@ -45,7 +41,7 @@ async def confirm_email(request: web.Request, who: Visitor, _form: Form) -> web.
         if who.user is None or email.user_id != who.user.id:
             text = f"It was added to the account @{email.username}. Sign in with that one, and try again."
             return page.say(request, who, "The address could not be confirmed", text, status=403)
-        await email_changes.confirm(transaction, email, who.author())
+        await emails.confirm(transaction, email, who.author())
     return page.say(request, who, f"{email.email} is confirmed")
 
 
@@ -58,7 +54,7 @@ def _linked(request: web.Request, email: Email | None) -> Email | None:
     if email is None:
         return None
     token = request.match_info["token"]
-    return email if confirmation.is_token_of(context.vault(request), email, token) else None
+    return email if emails.is_token_of(context.vault(request), email, token) else None
 
 
 def _unknown_email(request: web.Request, who: Visitor) -> web.Response:
@@ -142,7 +138,7 @@ async def show_password_question(request: web.Request) -> web.Response:
 async def send_password_link(request: web.Request, who: Visitor, form: Form) -> web.StreamResponse:
     email = str(form.get("email", "")).strip()
     async with context.database(request).transaction() as transaction:
-        await resets.ask(transaction, context.settings(request), email, request.remote)
+        await passwords.ask_for_link(transaction, context.settings(request), email, request.remote)
     text = "If there is an account with that address, a link to set a new password is on its way to it."
     return page.say(request, who, "Look into your mail", text)
 
@@ -170,7 +166,7 @@ async def set_password(request: web.Request, who: Visitor, form: Form) -> web.St
     grounds.rely_on(request, Ground((f"user:{account.id}",), account, read))
     grounds.end(request, f"user:{account.id}")
     async with context.database(request).transaction() as transaction:
-        if await resets.use(transaction, _token(request), hashed, request.remote) is None:
+        if await passwords.use_link(transaction, _token(request), hashed, request.remote) is None:
             return _unknown_link(request, who)
     return page.answer(request, await sessions.visitor(request), "account/password_set.html")
 

@@ -11,8 +11,8 @@ from api_server.merge_requests import handlers, list_queries, note_handlers
 from api_server.merge_requests import queries as merge_requests
 from api_server.merge_requests.handlers import CHANGE
 from api_server.merge_requests.list_handlers import ListOfProject, filters_of
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.pages import commits, page, queries
 from api_server.pages.page import pager
 from api_server.pages.routes import Pages

@@ -6,15 +6,13 @@ import attrs
 import orjson
 from aiohttp import web
 
+from api_server.accounts import user_queries
 from api_server.accounts.path_rules import FULL_PATH
-from api_server.accounts.users import queries as user_queries
 from api_server.code.git_http import go_get
-from api_server.namespaces import personal_queries
-from api_server.namespaces.groups import queries as group_queries
-from api_server.namespaces.groups.access import group, visible_group
-from api_server.namespaces.groups.group import Group
+from api_server.namespaces import namespace_queries, project_queries
+from api_server.namespaces.access import group, visible_group
 from api_server.namespaces.paths import MOST_SEGMENTS, problem_with
-from api_server.namespaces.projects import list_queries
+from api_server.namespaces.resources import Group
 from api_server.pages import page, routes
 from api_server.pages.page import pager
 from api_server.pages.problems import SignInFirst
@@ -42,8 +40,8 @@ async def show_home(request: web.Request, who: Visitor, wanted: ShowHome) -> web
     if who.user is None:
         base_url = context.settings(request).base_url
         return page.answer(request, who, "welcome.html", base_url=base_url)
-    part = wanted_page(wanted, list_queries.LISTING, default_order="last_activity_at")
-    listed = await list_queries.list_projects(
+    part = wanted_page(wanted, project_queries.LISTING, default_order="last_activity_at")
+    listed = await project_queries.list_projects(
         context.database(request),
         part,
         viewer_id=who.user.id,
@@ -71,8 +69,8 @@ class ShowGroup(Paginated):
 @pages.get(f"/groups/{{group:{FULL_PATH}}}", access=group())
 async def show_group(request: web.Request, who: Visitor, wanted: ShowGroup, found: Group) -> web.Response:
     database, viewer = context.database(request), who.user_id or NOBODY
-    entity = orjson.loads(await group_queries.show_group(database, found.id))
-    groups = await group_queries.list_groups(
+    entity = orjson.loads(await namespace_queries.show_group(database, found.id))
+    groups = await namespace_queries.list_groups(
         database,
         Page(MAX_PER_PAGE, order="name", descending=False, counted=False),
         user_id=viewer,
@@ -84,8 +82,8 @@ async def show_group(request: web.Request, who: Visitor, wanted: ShowGroup, foun
         skipped=[],
         search=None,
     )
-    part = wanted_page(wanted, list_queries.LISTING, default_order="last_activity_at")
-    projects = await list_queries.list_projects(
+    part = wanted_page(wanted, project_queries.LISTING, default_order="last_activity_at")
+    projects = await project_queries.list_projects(
         database,
         part,
         viewer_id=viewer,
@@ -112,12 +110,12 @@ async def show_user(request: web.Request, who: Visitor, wanted: Paginated, usern
     if who.user is None:
         raise SignInFirst
     database = context.database(request)
-    namespace = await personal_queries.namespace_of_named(database, user_id=None, username=username)
+    namespace = await namespace_queries.namespace_of_named(database, user_id=None, username=username)
     if namespace is None:
         raise not_found("User")
     own = namespace.owner_id == who.user.id
-    part = wanted_page(wanted, list_queries.LISTING, default_order="last_activity_at")
-    projects = await list_queries.list_projects(
+    part = wanted_page(wanted, project_queries.LISTING, default_order="last_activity_at")
+    projects = await project_queries.list_projects(
         database,
         part,
         viewer_id=who.user.id,

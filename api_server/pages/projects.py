@@ -12,9 +12,9 @@ from api_server.code.repository.access import opened, url_of
 from api_server.git import files, references
 from api_server.git.commits import tree_of
 from api_server.git.repositories import Repository
-from api_server.namespaces.projects import queries as project_queries
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces import project_queries
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.pages import files as file_pages
 from api_server.pages import page
 from api_server.pages.files import ShownText

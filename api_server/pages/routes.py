@@ -20,11 +20,9 @@ from aiohttp.typedefs import Handler
 from yarl import URL
 
 from api_server.accounts.path_rules import FULL_PATH
-from api_server.namespaces.groups.access import GroupAccess, visible_group
-from api_server.namespaces.groups.group import Group
-from api_server.namespaces.projects import access as projects
-from api_server.namespaces.projects.access import ProjectAccess
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces import access as resource_access
+from api_server.namespaces.access import GroupAccess, ProjectAccess, visible_group
+from api_server.namespaces.resources import Group, Project
 from api_server.pages import page, problems, sessions
 from api_server.pages.page import url_path
 from api_server.pages.problems import SignInFirst
@@ -96,7 +94,7 @@ async def project_in_path(request: web.Request, who: Visitor, path: str, access:
 
 async def visible_project(request: web.Request, who: Visitor, path: str) -> Project | None:
     """The project with that full path, where the visitor can see it."""
-    found = await projects.visible_project(
+    found = await resource_access.visible_project(
         request, path, user_id=who.user_id, admin=who.is_admin, job_project_id=None
     )
     if found is not None and found.moved:

@@ -24,7 +24,7 @@ from api_server.git.errors import NotFoundError
 from api_server.git.received_push import RefUpdate
 from api_server.git.ref_names import TAGS
 from api_server.git.repositories import Repository
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.resources import Project
 from api_server.releases import queries
 from api_server.releases.queries import OfTag, Release
 from api_server.state import audit_trail

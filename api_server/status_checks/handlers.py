@@ -6,8 +6,8 @@ import attrs
 from aiohttp import web
 
 from api_server.merge_requests import queries as merge_requests
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.status_checks import delivery_queries, queries, services
 from api_server.status_checks.queries import Service
 from api_server.status_checks.services import Configuration, ServiceAudit

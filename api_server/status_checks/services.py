@@ -11,7 +11,7 @@ from api_server.code.branches.changes import EndOfProtection
 from api_server.merge_requests.changes import check_head
 from api_server.merge_requests.merging import look_again
 from api_server.merge_requests.queries import MergeRequest
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.resources import Project
 from api_server.outbound import checks
 from api_server.outbound.destinations import HTTP_SCHEMES, without_secrets
 from api_server.outbound.outgoing import OUTGOING_POLICY, RESOLVER

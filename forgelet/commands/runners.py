@@ -6,8 +6,7 @@ import click
 from aiohttp import web
 
 from api_server.ci.runners import changes
-from api_server.namespaces.groups import queries as groups
-from api_server.namespaces.projects import queries as projects
+from api_server.namespaces import namespace_queries, project_queries
 from api_server.web.context import DATABASE
 from common.mistakes import Mistake
 from forgelet.acting import application, author, changing
@@ -63,7 +62,7 @@ def create(
 
 
 async def _project(app: web.Application, path: str) -> int:
-    found = await projects.find_project(
+    found = await project_queries.find_project(
         app[DATABASE], project_id=None, path=path, user_id=None, admin=True, job_project_id=None
     )
     if found is None:
@@ -72,7 +71,7 @@ async def _project(app: web.Application, path: str) -> int:
 
 
 async def _group(app: web.Application, path: str) -> int:
-    found = await groups.find_group(app[DATABASE], group_id=None, path=path, user_id=0, admin=True)
+    found = await namespace_queries.find_group(app[DATABASE], group_id=None, path=path, user_id=0, admin=True)
     if found is None:
         raise Mistake(f"There is no group {path}")
     return found.id

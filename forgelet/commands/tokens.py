@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from api_server.accounts.tokens import changes, queries
+from api_server.accounts import token_queries, tokens
 from api_server.web.auth import ALL_SCOPES
 from api_server.web.context import DATABASE
 from common.mistakes import Mistake
@@ -55,14 +55,14 @@ def create(
     async def run() -> dict[str, Any]:
         async with application(instance) as app:
             owner = await find(app[DATABASE], username)
-            new = changes.NewToken(
+            new = tokens.NewToken(
                 user_id=owner.id,
                 name=name,
                 scopes=list(dict.fromkeys(scopes)),
                 expires_at=expires_at.date() if expires_at else None,
             )
             async with changing(app) as transaction:
-                made = await changes.create(transaction, new, owner.username, owner.name, author())
+                made = await tokens.create(transaction, new, owner.username, owner.name, author())
         shown: dict[str, Any] = json.loads(made)
         return shown
 
@@ -78,11 +78,11 @@ def revoke(instance: Instance, token_id: int) -> None:
 
     async def run() -> str:
         async with application(instance) as app:
-            found = await queries.find_token(app[DATABASE], token_id)
+            found = await token_queries.find_token(app[DATABASE], token_id)
             if found is None:
                 raise Mistake(f"There is no personal access token with id {token_id}")
             async with changing(app, ends=f"token:{token_id}") as transaction:
-                await changes.revoke(app, transaction, found, author())
+                await tokens.revoke(app, transaction, found, author())
             return found.username
 
     username = asyncio.run(run())

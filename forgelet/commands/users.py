@@ -8,10 +8,10 @@ import attrs
 import click
 from aiohttp import web
 
-from api_server.accounts.passwords.rules import problem_with
-from api_server.accounts.settings.values import current
-from api_server.accounts.users import accounts, queries
-from api_server.accounts.users.queries import User
+from api_server.accounts import user_queries, users
+from api_server.accounts.instance_settings import current
+from api_server.accounts.passwords import problem_with
+from api_server.accounts.user_queries import User
 from api_server.state.database import Executor
 from api_server.web.context import DATABASE, VAULT
 from common.mistakes import Mistake
@@ -40,7 +40,7 @@ def create(
     """Makes an account, with a namespace for its projects, and prints its id."""
     if not name.strip():
         raise Mistake("--name is empty: give the name that others are to see")
-    new = accounts.NewUser(username=username, email=email, name=name, admin=admin, confirmed=True)
+    new = users.NewUser(username=username, email=email, name=name, admin=admin, confirmed=True)
     chosen = _acceptable(passwords.read(password))
 
     async def run() -> int:
@@ -51,7 +51,7 @@ def create(
                 projects_limit=(await current(app)).default_projects_limit,
             )
             async with changing(app) as transaction:
-                return await accounts.create(app, transaction, whole, author())
+                return await users.create(app, transaction, whole, author())
 
     user_id = asyncio.run(run())
     answer(
@@ -69,10 +69,10 @@ def set_password(instance: Instance, username: str, password: str | None) -> Non
     chosen = _acceptable(passwords.read(password))
 
     async def change(app: web.Application, found: User) -> None:
-        values = dict.fromkeys(field.name for field in attrs.fields(accounts.NewUser))
+        values = dict.fromkeys(field.name for field in attrs.fields(users.NewUser))
         values["password_hash"] = app[VAULT].hash_password(chosen)
         async with changing(app, ends=f"user:{found.id}") as transaction:
-            await accounts.update(app, transaction, found.id, author(), **values)
+            await users.update(app, transaction, found.id, author(), **values)
 
     _with_user(instance, username, change)
     answer({"username": username}, f"The password of {username} is set.")
@@ -97,7 +97,7 @@ def unblock(instance: Instance, username: str) -> None:
 def _set_state(instance: Instance, username: str, state: Literal["active", "blocked"]) -> None:
     async def change(app: web.Application, found: User) -> bool:
         async with changing(app, ends=f"user:{found.id}") as transaction:
-            return await accounts.set_state(app, transaction, found.id, state, author())
+            return await users.set_state(app, transaction, found.id, state, author())
 
     changed = _with_user(instance, username, change)
     answer(
@@ -108,7 +108,7 @@ def _set_state(instance: Instance, username: str, state: Literal["active", "bloc
 
 async def find(database: Executor, username: str) -> User:
     """The account. Raises `Mistake` where there is none."""
-    found = await queries.find_user_by_username(database, username)
+    found = await user_queries.find_user_by_username(database, username)
     if found is None:
         raise Mistake(f"There is no user {username}")
     return found

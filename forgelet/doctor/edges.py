@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 from yarl import URL
 
-from api_server.accounts.settings import values
+from api_server.accounts import instance_settings
 from api_server.outbound.destinations import written_url
 from api_server.outbound.edge_api import EdgeApi, EdgeRefuses
 from api_server.settings import Settings
@@ -131,7 +131,7 @@ async def external_storage(patient: Patient, database: Database) -> list[Finding
         vault = secret_key.open_vault(settings.data_dir)
     except Mistake:  # none yet
         return []
-    instance = await values.read(database, vault, values.defaults(settings))
+    instance = await instance_settings.read(database, vault, instance_settings.defaults(settings))
     url, known = instance.static_objects_external_storage_url, settings.edge_urls
     if url and not known:
         return [

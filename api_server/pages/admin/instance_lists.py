@@ -6,12 +6,10 @@ import attrs
 import orjson
 from aiohttp import web
 
-from api_server.accounts.tokens import handlers as token_routes
-from api_server.accounts.users import handlers as user_routes
-from api_server.accounts.users import queries as users
+from api_server.accounts import token_handlers, user_handlers, user_queries
 from api_server.ci.runners import handlers as runner_routes
 from api_server.mirrors import handlers as mirror_routes
-from api_server.namespaces.projects import list_queries as projects
+from api_server.namespaces import project_queries
 from api_server.pages import page
 from api_server.pages.admin import lists, queries
 from api_server.pages.admin.lists import EMPTY_IS_ALL, Filters, act
@@ -41,7 +39,7 @@ class ListTokens(Filters):
 @pages.get("/admin/users", access=ADMINISTRATOR)
 async def list_users(request: web.Request, who: Visitor, wanted: ListUsers) -> web.Response:
     """Everybody, the newest first; found by name, username or address."""
-    listed = await users.list_users(
+    listed = await user_queries.list_users(
         context.database(request),
         wanted.page,
         for_administrator=True,
@@ -54,8 +52,8 @@ async def list_users(request: web.Request, who: Visitor, wanted: ListUsers) -> w
     return lists.answer(request, who, "users.html", wanted, listed)
 
 
-act(pages, "/admin/users/{id}/block", user_routes.block_user, "The user is blocked.")
-act(pages, "/admin/users/{id}/unblock", user_routes.unblock_user, "The user is unblocked.")
+act(pages, "/admin/users/{id}/block", user_handlers.block_user, "The user is blocked.")
+act(pages, "/admin/users/{id}/unblock", user_handlers.unblock_user, "The user is unblocked.")
 
 
 @pages.get("/admin/tokens", access=ADMINISTRATOR)
@@ -70,7 +68,7 @@ async def list_tokens(request: web.Request, who: Visitor, wanted: ListTokens) ->
 act(
     pages,
     "/admin/tokens/{id}/revoke",
-    token_routes.revoke_token,
+    token_handlers.revoke_token,
     "The token is revoked: it opens nothing any more.",
 )
 
@@ -114,7 +112,7 @@ class ListProjects(Filters):
 @pages.get("/admin/projects", access=ADMINISTRATOR)
 async def list_projects(request: web.Request, who: Visitor, wanted: ListProjects) -> web.Response:
     """The newest first; found by name or path."""
-    listed = await projects.list_projects(
+    listed = await project_queries.list_projects(
         context.database(request),
         wanted.page,
         viewer_id=caller(request).user_id,

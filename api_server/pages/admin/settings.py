@@ -8,8 +8,8 @@ import aiohttp
 import attrs
 from aiohttp import web
 
-from api_server.accounts.settings import changes, values
-from api_server.accounts.settings.values import InstanceSettings
+from api_server.accounts import instance_settings
+from api_server.accounts.instance_settings import InstanceSettings
 from api_server.outbound.client import create_session
 from api_server.outbound.destinations import HTTP_SCHEMES, parse_destination
 from api_server.outbound.outgoing import OUTGOING_POLICY, RESOLVER, TIMEOUT, USER_AGENT
@@ -50,7 +50,7 @@ class ProcessSetting:
 
 @pages.get(SETTINGS_PATH, access=ADMINISTRATOR)
 async def show_settings(request: web.Request, who: Visitor) -> web.Response:
-    return _page(request, who, _entered(await values.current(request.config_dict)))
+    return _page(request, who, _entered(await instance_settings.current(request.config_dict)))
 
 
 @pages.post(SETTINGS_PATH, access=ADMINISTRATOR)
@@ -62,9 +62,11 @@ async def save_settings(request: web.Request, who: Visitor, form: Form) -> web.R
         return _page(request, who, entered, [f"{_LABELS[_LIMIT]} has to be a whole number."], 400)
     wanted: dict[str, Any] = {name: entered[name] for name in _SWITCHES}
     wanted |= {_LIMIT: int(entered[_LIMIT]), _LIST: _entries(entered[_LIST])}
-    unset = values.defaults(context.settings(request))
+    unset = instance_settings.defaults(context.settings(request))
     async with context.database(request).transaction() as transaction:
-        problems = await changes.update(transaction, context.vault(request), unset, wanted, who.author())
+        problems = await instance_settings.update(
+            transaction, context.vault(request), unset, wanted, who.author()
+        )
     if problems:
         told = [f"{_LABELS.get(name, name)}: {text}." for name, texts in problems.items() for text in texts]
         return _page(request, who, entered, told, 400)
@@ -148,9 +150,11 @@ async def save_repository_settings(request: web.Request, who: Visitor, form: For
     wanted = {_URL: _repository_text(form, _URL) or None}
     if token := _repository_text(form, _TOKEN):
         wanted[_TOKEN] = token
-    unset = values.defaults(context.settings(request))
+    unset = instance_settings.defaults(context.settings(request))
     async with context.database(request).transaction() as transaction:
-        problems = await changes.update(transaction, context.vault(request), unset, wanted, who.author())
+        problems = await instance_settings.update(
+            transaction, context.vault(request), unset, wanted, who.author()
+        )
     if problems:
         return await _repository_page(
             request, who, url=wanted[_URL] or "", problems=_in_words(problems), status=400
@@ -162,7 +166,7 @@ async def save_repository_settings(request: web.Request, who: Visitor, form: For
 async def check_storage(request: web.Request, who: Visitor, form: Form) -> web.Response:
     """Asks through the storage for a real object, twice, purges it, and tells what was seen."""
     named = _repository_text(form, "object")
-    settings = await values.current(request.config_dict)
+    settings = await instance_settings.current(request.config_dict)
     url, token = (
         settings.static_objects_external_storage_url,
         settings.static_objects_external_storage_auth_token,
@@ -233,7 +237,7 @@ async def _repository_page(
     status: int = 200,
 ) -> web.Response:
     """`url` is what was entered, where that is not what is set; `asked` the path whose check has the `findings`."""
-    settings = await values.current(request.config_dict)
+    settings = await instance_settings.current(request.config_dict)
     return page.answer(
         request,
         who,

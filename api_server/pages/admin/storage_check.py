@@ -15,7 +15,7 @@ from aiohttp import web
 from api_server.git import files, references
 from api_server.git.commits import tree_of
 from api_server.git.repositories import Repositories, repositories
-from api_server.namespaces.projects.access import visible_project
+from api_server.namespaces.access import visible_project
 from api_server.outbound.destinations import BlockedError, written_url
 from api_server.outbound.edges import project_key
 from api_server.pages.admin import queries

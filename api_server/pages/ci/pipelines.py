@@ -15,8 +15,8 @@ from api_server.ci.pipelines import queries as pipelines
 from api_server.ci.pipelines.access import archived_before, find_pipeline, may_change
 from api_server.ci.pipelines.queries import Pipeline
 from api_server.ci.pipelines.states import COMPLETE, RETRYABLE, STATUSES, TRANSITIONS, Status
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.pages import page
 from api_server.pages.ci import queries, words
 from api_server.pages.ci.queries import JobDetails, PipelineJob

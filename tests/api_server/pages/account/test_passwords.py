@@ -9,7 +9,7 @@ from typing import Any
 import gitlab
 import pytest
 
-from api_server.accounts.passwords import queries, resets
+from api_server.accounts import password_queries, passwords
 from api_server.pages import mail_links, sign_in
 from api_server.state.secrets import digest
 from api_server.web.rate_limit import RateLimiter
@@ -130,7 +130,7 @@ async def test_the_page_tells_nobody_which_addresses_are_known(
         "SELECT count(*) FROM procrastinate_jobs WHERE task_name = %(task)s AND status IN ('todo', 'doing')"
     )
     async with asyncio.timeout(20):
-        while await postal_forge.database.value(waiting, task=resets.ASKED):
+        while await postal_forge.database.value(waiting, task=passwords.ASKED):
             await asyncio.sleep(0.02)
     assert (mailbox.to(unknown), mailbox.to(blocked.email)) == ([], [])
 
@@ -211,7 +211,7 @@ async def test_no_link_goes_to_an_address_that_is_being_given_up(
     async with postal_forge.database.transaction() as changing:
         await changing.run("UPDATE users SET email = %(new)s WHERE id = %(id)s", new=new, id=alice.id)
         async with postal_forge.database.transaction() as asking:
-            await resets.queue_mail(asking, alice.id, is_new=False)
+            await passwords.queue_mail(asking, alice.id, is_new=False)
         await until_somebody_waits(postal_forge.database)
     assert (await visitor.get(await _link(mailbox, new))).status == 200
     assert mailbox.to(alice.email) == []
@@ -261,7 +261,9 @@ async def test_a_link_is_good_for_two_days_and_stored_as_a_digest(
     async with forge_with_clock(new_database(), tmp_path) as (forge, clock), browsing(forge) as browser:
         alice = await forge.user("alice")
         async with forge.database.transaction() as transaction:
-            await queries.keep(transaction, alice.id, digest("flpwd-x"), transaction.now + resets.LIFETIME)
+            await password_queries.keep(
+                transaction, alice.id, digest("flpwd-x"), transaction.now + passwords.LIFETIME
+            )
         clock.move(days=2, seconds=-1)
         assert (await browser.get("/-/password/flpwd-x")).status == 200
         clock.move(seconds=1)
@@ -270,7 +272,7 @@ async def test_a_link_is_good_for_two_days_and_stored_as_a_digest(
         stored = await forge.database.rows("SELECT password_resets::text AS text FROM password_resets")
         assert ("flpwd" in stored[0].text, len(stored)) == (False, 1)
         async with forge.database.transaction() as transaction:
-            await queries.delete_expired(transaction)
+            await password_queries.delete_expired(transaction)
         assert await forge.database.rows("SELECT user_id FROM password_resets") == []
 
 
