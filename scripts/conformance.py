@@ -17,8 +17,7 @@ from typing import Any, Final
 
 from common import logs
 from common.serving import serving
-from storage_edge.app import create_app
-from storage_edge.client.server import served
+from storage_edge.app import create_app, served
 from storage_edge.settings import Settings
 
 #: Makes the suite's paths those of raw files.

@@ -24,13 +24,10 @@ from common.mistakes import Mistake, check_object_store, require_obstore, usable
 from common.serving import allow_files, bound, stopping
 from common.settings import command
 from common.workers import worker_address
-from storage_edge.app import create_app
-from storage_edge.cache.origin_tls import origin_context
+from storage_edge.app import create_app, reconfigured, served
 from storage_edge.client.handlers import CONNECTIONS
-from storage_edge.client.server import served
-from storage_edge.client.tls import Certificate
-from storage_edge.reconfigured import reconfigured
 from storage_edge.settings import Settings
+from storage_edge.tls import Certificate, origin_context
 
 log = structlog.get_logger(__name__)
 

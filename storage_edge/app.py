@@ -1,9 +1,11 @@
-"""The one place where the edge's parts are joined."""
+"""The one place where the edge's parts are joined: as application, metrics and server, and anew after SIGHUP."""
 
 import asyncio
 import contextlib
+import logging
 import os
 import shutil
+import ssl
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -13,23 +15,140 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from common import operations
+from common.client_address import networks
 from common.concurrency import Rates
-from common.lifecycle import BACKGROUND, SHUTDOWN, BackgroundTasks, Check, Shutdown, Work
+from common.lifecycle import BACKGROUND, SHUTDOWN, BackgroundTasks, Change, Check, Shutdown, Work
+from common.serving import Endpoint, Serving
 from storage_edge.cache.cache import Cache
 from storage_edge.cache.origin import Origin
-from storage_edge.client import controls, handlers, operators, watched
-from storage_edge.client.answers import Sender
+from storage_edge.client import handlers, operators
+from storage_edge.client.answers import Sender, Streams
+from storage_edge.client.callers import AccessLog, Proxies
 from storage_edge.client.connections import Connections
-from storage_edge.client.plain_hits import PlainHits
-from storage_edge.client.streaming import Streams
-from storage_edge.client.who import Proxies
+from storage_edge.client.handlers import CONNECTIONS
+from storage_edge.client.memory_hits import PlainHits
 from storage_edge.metrics import Metrics
 from storage_edge.request_rules import Rules
 from storage_edge.settings import Settings
-from storage_edge.tiers.store import Store
+from storage_edge.storage.store import Store
+from storage_edge.tls import origin_context
 
 if TYPE_CHECKING:
-    from storage_edge.tiers.shared import SharedTier
+    from storage_edge.storage.shared import SharedTier
+
+#: Gauges of which those of all workers are added up.
+SUMMED = frozenset(("edge_connections", "edge_origin_requests_active"))
+
+
+def watch(
+    metrics: Metrics, connections: Connections, origin: Origin, store: Store, shared: "SharedTier | None"
+) -> None:
+    """Adds the gauges and counters of these parts."""
+    health = origin.health
+    metrics.gauge("edge_connections", "Open connections of clients.", lambda: len(connections))
+    metrics.total("edge_connections_accepted", "Connections of clients so far.", lambda: connections.accepted)
+    metrics.total(
+        "edge_connections_refused", "Connections that were one too many.", lambda: connections.turned_away
+    )
+    metrics.gauge("edge_origin_requests_active", "Requests at work at the origin.", lambda: origin.at_work)
+    metrics.gauge("edge_origin_up", "1 while the origin answers, else 0.", lambda: health.reachable)
+    metrics.gauge(
+        "edge_origin_token_right",
+        "1 where the origin knows the storage token, 0 where it does not, NaN while that is not known.",
+        lambda: {"right": 1.0, "wrong": 0.0}.get(health.token, float("nan")),
+    )
+    _watch_tiers(metrics, store)
+    if shared is not None:
+        health_of_store = shared.health
+        metrics.gauge(
+            "edge_shared_usable",
+            "1 while the shared tier can be used, else 0.",
+            lambda: not health_of_store.problem,
+        )
+
+
+def _watch_tiers(metrics: Metrics, store: Store) -> None:
+    memory, disk = store.memory, store.disk
+    metrics.gauge(
+        "edge_tier_bytes",
+        "Bytes that a tier holds.",
+        lambda: {"memory": memory.used, "disk": disk.size},
+        "tier",
+    )
+    metrics.gauge(
+        "edge_tier_limit_bytes",
+        "Bytes that a tier may hold.",
+        lambda: {"memory": memory.limit, "disk": disk.budget},
+        "tier",
+    )
+    metrics.gauge(
+        "edge_tier_responses",
+        "Responses that a tier holds (memory: URLs).",
+        lambda: {"memory": len(memory), "disk": disk.responses},
+        "tier",
+    )
+    metrics.total(
+        "edge_evictions",
+        "What had to leave a tier for others.",
+        lambda: {"memory": memory.evicted, "disk": disk.evicted},
+        "tier",
+    )
+    metrics.gauge(
+        "edge_purges_pending", "Purges that hold and are not in the index yet.", lambda: disk.pending_purges
+    )
+    metrics.gauge("edge_disk_usable", "1 while the disk tier can be used, else 0.", lambda: not disk.problem)
+    metrics.total("edge_disk_failures", "Times that the disk tier could not be used.", lambda: disk.failures)
+    metrics.total(
+        "edge_disk_damaged_files", "Files of the disk tier found damaged.", lambda: disk.files.damaged
+    )
+
+
+def served(app: web.Application, settings: Settings, context: ssl.SSLContext | None = None) -> Serving:
+    """The application as `settings` say, with TLS where there is a `context`."""
+    return Serving(
+        app=app,
+        endpoint=Endpoint(
+            settings=settings,
+            host=settings.host,
+            port=settings.port,
+            connections=app[CONNECTIONS],
+            context=context,
+            reuse_port=settings.reuse_port,
+            descriptor=settings.listen_fd,
+        ),
+        options={
+            "handler_cancellation": True,  # nobody waits for the answer once the client has gone
+            "access_log_class": AccessLog,
+            "access_log": logging.getLogger("storage_edge.access") if settings.access_log else None,
+        },
+    )
+
+
+def reconfigured(app: web.Application, fresh: Settings) -> Change:
+    """The parts that have made something of their settings do so again; the others read them whenever they need them.
+    Raises `Mistake` where files for TLS to the origin cannot be used.
+    """
+    to_origin = origin_context(fresh)
+
+    async def change() -> None:
+        settings = app[handlers.SETTINGS]  # by now with the new values
+        app[operators.ORIGIN].use(settings, to_origin)
+        app[operators.ORIGIN].health.forget()
+        app[handlers.RULES].use(settings)
+        app[handlers.PROXIES].trust(settings.trusted_proxies)
+        app[handlers.CONNECTIONS].trust(networks(settings.trusted_proxies))
+        app[handlers.RATES].limit(settings.client_rate, settings.client_burst)
+        app[handlers.STORE].resize(
+            memory_bytes=settings.memory_bytes,
+            memory_object_bytes=settings.memory_object_bytes,
+            disk_bytes=settings.disk_bytes,
+        )
+
+    return change
+
+
+if TYPE_CHECKING:
+    from storage_edge.storage.shared import SharedTier
 
 #: Seconds between two reports of used responses to the disk tier, which is tried then.
 TEND_INTERVAL = 10.0
@@ -48,7 +167,7 @@ def create_app(
 ) -> web.Application:
     """The edge as an application; `clock` gives seconds since 1970, `random_bytes` what nobody can guess."""
     if settings.testing:
-        clock = controls.MovableClock(clock)
+        clock = operators.MovableClock(clock)
     app = web.Application(client_max_size=MAX_PURGE_BYTES, middlewares=[handlers.identified])
     app.on_response_prepare.append(handlers.name_request)
     rules = app[handlers.RULES] = Rules(settings)
@@ -75,7 +194,7 @@ def create_app(
             await opened.enter_async_context(contextlib.aclosing(cache))
             app[operators.ORIGIN], app[handlers.STORE], app[handlers.CACHE] = origin, store, cache
             plain.cache = cache
-            watched.watch(metrics, connections, origin, store, shared)
+            watch(metrics, connections, origin, store, shared)
             if shared is not None:
                 checks["shared_store"] = shared.health.check
             for name, work in _background(settings, origin, store, shared).items():
@@ -86,17 +205,15 @@ def create_app(
     app.cleanup_ctx.append(parts)
     _let_be_steered(app, clock)
     checks = {**_checks(app), "background": background.check}
-    operations.setup(
-        app, settings, metrics.registry, checks, shares_port=settings.reuse_port, summed=watched.SUMMED
-    )
+    operations.setup(app, settings, metrics.registry, checks, shares_port=settings.reuse_port, summed=SUMMED)
     app.add_routes(OTHER_PATHS)
     return app
 
 
 def _let_be_steered(app: web.Application, clock: Callable[[], float]) -> None:
     operators.setup(app, clock)
-    if isinstance(clock, controls.MovableClock):
-        controls.setup(app, clock)
+    if isinstance(clock, operators.MovableClock):
+        operators.setup_controls(app, clock)
 
 
 def _checks(app: web.Application) -> dict[str, Check]:
@@ -135,7 +252,7 @@ def _shared(settings: Settings, metrics: Metrics) -> "SharedTier | None":
     if not settings.shared_store_url:
         return None
     # megabytes that few edges need
-    from storage_edge.tiers.shared import SharedTier, open_store
+    from storage_edge.storage.shared import SharedTier, open_store
 
     store = open_store(settings.shared_store_url, settings.shared_store_timeout)
     return SharedTier(store, settings.shared_store_timeout, settings.shared_store_pause, metrics.shared)

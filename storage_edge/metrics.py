@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from common.static_paths import Kind
-from storage_edge.rules.cache_status import Outcome
+from storage_edge.rules.fields import Outcome
 
 #: What a request to the origin goes through: a place among those that may ask, the connection (name, TCP, TLS), the
 #: head of the answer, and its body.

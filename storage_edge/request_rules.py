@@ -9,8 +9,8 @@ import attrs
 from multidict import CIMultiDictProxy
 
 from common import static_paths
-from storage_edge.rules import coding, reuse, selection, storing
-from storage_edge.rules.reuse import RequestDirectives
+from storage_edge.rules import coding, freshness, selection, storing
+from storage_edge.rules.freshness import RequestDirectives
 from storage_edge.settings import Settings
 
 ALLOWED_METHODS: Final = "GET, HEAD, OPTIONS"
@@ -66,7 +66,7 @@ class EdgeRequest:
     kind: static_paths.Kind
     token: str | None = attrs.field(default=None, repr=False)
     forwarded: Mapping[str, str] = attrs.field(factory=dict, repr=False)
-    directives: RequestDirectives = reuse.NOTHING_ASKED
+    directives: RequestDirectives = freshness.NOTHING_ASKED
     client: str = attrs.field(default="", eq=False, repr=False)
     told: Callable[[], Mapping[str, str]] = attrs.field(default=dict, eq=False, repr=False)
     has: tuple[str, ...] = attrs.field(default=(), eq=False, repr=False)
@@ -126,7 +126,7 @@ class Rules:
             kind=path.kind,
             token=path.token,
             forwarded=_end_to_end(headers) if self._forward_all else {},
-            directives=reuse.request_directives(cache_control),
+            directives=freshness.request_directives(cache_control),
             client=client,
             told=told,
             has=(*headers.getall("If-None-Match", []), *headers.getall("If-Range", [])),

@@ -21,7 +21,7 @@ from api_server.web import request_data
 from api_server.web.errors import ApiError
 from common import http_fields, logs, static_paths
 from common.client_address import networks, way_of
-from storage_edge.rules import fields, selection, targeted
+from storage_edge.rules import fields, selection
 
 
 def _parts(text: str) -> object:
@@ -45,7 +45,7 @@ PARSERS: list[tuple[str, Callable[[str], Any], Callable[[int], str]]] = [
     ("Cache-Control of commas", lambda text: fields.directives([text]), lambda n: "," * n),
     ("Cache-Control of spaces", lambda text: fields.directives([text]), lambda n: " " * n),
     ("Cache-Control of quotes", lambda text: fields.directives([text]), lambda n: 'a="' * (n // 3)),
-    ("CDN-Cache-Control", lambda text: targeted.directives([text]), lambda n: "a;" * (n // 2)),
+    ("CDN-Cache-Control", lambda text: fields.cdn_directives([text]), lambda n: "a;" * (n // 2)),
     (
         "Accept-Encoding",
         lambda text: selection.normalised("accept-encoding", text),

@@ -135,8 +135,8 @@ _BEFORE = datetime.timedelta(minutes=5)
 async def history(
     database: Executor, names: Sequence[str], since: datetime.datetime
 ) -> dict[str, list[tuple[datetime.datetime, float]]]:
-    """For each of `names` (those of `SAMPLE_NAMES`) moments and values from `since` on, the oldest first; a minute in which
-    nobody looked is missing."""
+    """Return for each of `names`, which are of `SAMPLE_NAMES`, moments and values from `since` on, the oldest first; a
+    minute in which nobody looked is missing."""
     found: dict[str, list[tuple[datetime.datetime, float]]] = {name: [] for name in names}
     for one in await figure_queries.history(database, names, since):
         found[one.name].append((one.at, one.value))

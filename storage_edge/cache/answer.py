@@ -1,14 +1,27 @@
-"""What the cache answers a request with: a stored response, one of the origin's, or nothing."""
+"""What the cache answers a request with: something stored, in one representation, a response of the origin, or nothing.
+
+Text is compressed when somebody who takes gzip first asks for it from memory, and kept beside it, once. What is private
+never is: how much a secret shrinks beside what an attacker chooses tells what it is (BREACH).
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
 
 import attrs
+from multidict import CIMultiDictProxy
 
-from storage_edge.cache.origin_response import OriginResponse
+from common import http_fields
+from storage_edge.cache.origin import OriginResponse
+from storage_edge.metrics import Metrics
 from storage_edge.request_rules import EdgeRequest
-from storage_edge.rules import cache_status, selection
-from storage_edge.rules.cache_status import Outcome
-from storage_edge.tiers.bodies import Reader
-from storage_edge.tiers.spool import Spool
-from storage_edge.tiers.stored_responses import StoredResponse
+from storage_edge.rules import coding, fields, selection
+from storage_edge.rules.fields import Outcome
+from storage_edge.settings import Settings
+from storage_edge.storage.bodies import MemoryBody, Reader
+from storage_edge.storage.spool import Spool
+from storage_edge.storage.stored_responses import StoredResponse
 
 
 @attrs.define(eq=False)
@@ -26,7 +39,7 @@ class FromStore:
         """Values of Age and Cache-Status, which change at the same moments; `now` is seconds since 1970."""
         age = int(self.stored.age(now))
         ttl = None if self.is_new or self.stored.private else int(self.stored.policy.lifetime) - age
-        return str(age), cache_status.value(self.outcome, stored=self.is_new, ttl=ttl)
+        return str(age), fields.cache_status(self.outcome, stored=self.is_new, ttl=ttl)
 
 
 @attrs.frozen
@@ -73,3 +86,112 @@ def may_select(stored: StoredResponse, request: EdgeRequest) -> bool:
 def may_join(stored: StoredResponse, request: EdgeRequest) -> bool:
     """Whether what another request has brought answers this one as well."""
     return may_select(stored, request) and selection.matches(stored.selected, request.forwarded)
+
+
+GZIP: Final = "gzip"
+#: Bodies that wait for being compressed; whoever asks for more gets them as they are.
+MOST_WAITING: Final = 16
+#: A coding that saves less is not worth that clients decode it.
+WORTH: Final = 0.9
+
+
+class Representations:
+    """Chooses, and compresses in a thread of its own. `weigh` is told which target has become heavier in memory."""
+
+    def __init__(self, settings: Settings, metrics: Metrics, weigh: Callable[[str], None]) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self._weigh = weigh
+        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="compression")
+        self._under_way: dict[MemoryBody, asyncio.Task[None]] = {}
+
+    async def aclose(self) -> None:
+        """Waits for what is being compressed."""
+        while self._under_way:
+            await asyncio.wait(self._under_way.values())
+        self._worker.shutdown()
+
+    def at_hand(self, request: EdgeRequest, answer: FromStore) -> FromStore | None:
+        """The representation for a request without conditions, None where it has to be made first."""
+        if not answer.stored.is_public_text:  # each hit comes by here
+            return answer
+        body = self._text(request, answer.stored)
+        if body is None:
+            return answer
+        if not request.takes_gzip:
+            return _as_it_is(answer)
+        return _compressed(answer, body.coded[GZIP]) if GZIP in body.coded else None
+
+    async def chosen(self, request: EdgeRequest, answer: FromStore) -> FromStore:
+        """The representation for a request: what it has already where it says so, of which a 304 or a part is right for
+        it (RFC 9110 section 13.1.2, 13.1.5), and never a part of another one than the first answer may have been.
+        """
+        body = self._text(request, answer.stored)
+        if body is None:
+            return _as_it_is(answer) if self._may_become_text(request, answer.stored) else answer
+        if not request.takes_gzip or answer.is_new or _wants_plain(request, answer.stored):
+            return _as_it_is(answer)
+        if GZIP not in body.coded:
+            await self._compress(answer.stored.target, body)
+        return _compressed(answer, body.coded.get(GZIP))
+
+    def announce(self, request: EdgeRequest, response: OriginResponse) -> None:
+        """HEAD says what GET would, of a public body that has not been fetched: that there may be two of them."""
+        if coding.is_text(response.status, response.headers) and self._may_become(request, response.length):
+            response.headers = CIMultiDictProxy(coding.varying(response.headers))
+
+    def _text(self, request: EdgeRequest, stored: StoredResponse) -> MemoryBody | None:
+        """The body that there are two representations of."""
+        least = self._settings.compress_from
+        body = stored.body
+        if not least or not isinstance(body, MemoryBody) or body.length < least:
+            return None
+        if 2 * body.length > self._settings.memory_bytes:
+            return None  # both would not stay in memory
+        return body if request.token is None and stored.is_public_text else None
+
+    def _may_become_text(self, request: EdgeRequest, stored: StoredResponse) -> bool:
+        """Whether a body that is not in memory (yet), of which there may be two representations then."""
+        if isinstance(stored.body, MemoryBody) or not stored.is_public_text:
+            return False
+        return self._may_become(request, stored.body.length)
+
+    def _may_become(self, request: EdgeRequest, length: int | None) -> bool:
+        least = self._settings.compress_from
+        if not least or request.token is not None:
+            return False
+        return length is None or least <= length <= self._settings.memory_object_bytes
+
+    async def _compress(self, target: str, body: MemoryBody) -> None:
+        task = self._under_way.get(body)
+        if task is None:
+            if len(self._under_way) >= MOST_WAITING:
+                self._metrics.compressed("busy")
+                return
+            task = self._under_way[body] = asyncio.create_task(self._make(target, body))
+            task.add_done_callback(lambda _: self._under_way.pop(body, None))
+        await asyncio.shield(task)
+
+    async def _make(self, target: str, body: MemoryBody) -> None:
+        data = await asyncio.get_running_loop().run_in_executor(self._worker, coding.compress, body.data)
+        is_worth_it = len(data) <= WORTH * body.length
+        body.coded[GZIP] = MemoryBody(data) if is_worth_it else None
+        self._metrics.compressed("done" if is_worth_it else "useless")
+        self._weigh(target)
+
+
+def _wants_plain(request: EdgeRequest, stored: StoredResponse) -> bool:
+    tag = stored.headers.get("ETag")
+    if tag is not None and http_fields.names_tag(request.has, coding.tag(tag)):
+        return False
+    return request.is_ranged or (tag is not None and http_fields.names_tag(request.has, tag))
+
+
+def _as_it_is(answer: FromStore) -> FromStore:
+    return FromStore(answer.stored.varying, answer.outcome, answer.reader, answer.is_new)
+
+
+def _compressed(answer: FromStore, body: MemoryBody | None) -> FromStore:
+    if body is None:
+        return _as_it_is(answer)
+    return FromStore(answer.stored.compressed(body), answer.outcome, body, answer.is_new)

@@ -1,42 +1,104 @@
 """The cache itself: how a request gets its answer from what is stored, from a flight, or from the origin."""
 
 import asyncio
+import hashlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import attrs
+import cachetools
 
 from storage_edge.cache.answer import (
     Answer,
     FromOrigin,
     FromStore,
     Missing,
+    Representations,
     differ,
     from_store,
     hit,
     may_join,
     may_select,
 )
-from storage_edge.cache.at_hand import AtHand
-from storage_edge.cache.fetching import Fetcher
-from storage_edge.cache.flights import Failed, Flight, Flights, Kept, Landing, Passed
-from storage_edge.cache.grants import Grants
-from storage_edge.cache.origin import Origin
-from storage_edge.cache.origin_response import STOPPED, OriginBusy, OriginError, OriginResponse
-from storage_edge.cache.representations import Representations
+from storage_edge.cache.fetching import Failed, Fetcher, Flight, Flights, Kept, Landing, Passed
+from storage_edge.cache.origin import STOPPED, Origin, OriginBusy, OriginError, OriginResponse
 from storage_edge.metrics import Metrics
 from storage_edge.request_rules import EdgeRequest
-from storage_edge.rules import reuse, validation
-from storage_edge.rules.cache_status import Outcome
-from storage_edge.rules.reuse import Reuse
+from storage_edge.rules import freshness, selection
+from storage_edge.rules.fields import Outcome
+from storage_edge.rules.freshness import Reuse
 from storage_edge.settings import Settings
-from storage_edge.tiers.bodies import BodyGoneError
-from storage_edge.tiers.purges import Purge
-from storage_edge.tiers.store import Store
-from storage_edge.tiers.stored_responses import StoredResponse
+from storage_edge.storage.bodies import BodyGoneError, MemoryBody
+from storage_edge.storage.purges import Purge
+from storage_edge.storage.store import Store
+from storage_edge.storage.stored_responses import StoredResponse
+
+#: The newest that are remembered.
+REMEMBERED = 65_536
+
+
+class Grants:
+    """A user's token and a target count for the entity tag that the origin has said 304 to; `clock` gives seconds since
+    1970."""
+
+    def __init__(self, settings: Settings, clock: Callable[[], float]) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._known: cachetools.LRUCache[tuple[str, bytes], tuple[str, float]] = cachetools.LRUCache(
+            REMEMBERED
+        )
+
+    def has(self, request: EdgeRequest, tag: str) -> bool:
+        """Whether the origin need not be asked."""
+        granted, until = self._known.get(_key(request), ("", 0.0))
+        return granted == tag and 0 < until - self._clock() <= self._settings.private_grace
+
+    def add(self, request: EdgeRequest, tag: str) -> None:
+        """The origin has said so just now."""
+        if self._settings.private_grace > 0:
+            self._known[_key(request)] = tag, self._clock() + self._settings.private_grace
+
+    def clear(self) -> None:
+        """Everybody is asked about again."""
+        self._known.clear()
+
+
+def _key(request: EdgeRequest) -> tuple[str, bytes]:
+    return request.uri, hashlib.sha256((request.token or "").encode()).digest()
+
+
+@attrs.frozen
+class AtHand:
+    """What is in memory. `clock` gives seconds since 1970."""
+
+    store: Store
+    flights: Flights
+    representations: Representations
+    clock: Callable[[], float]
+
+    def stored(self, request: EdgeRequest) -> StoredResponse | None:
+        """What a request selects, if no flight brings something newer. No purge has concerned it."""
+        self.store.catch_up()
+        if self.flights.get(request.uri) is not None:
+            return None
+        return self.store.memory.find(request.uri, request.forwarded)
+
+    def answer(self, request: EdgeRequest, stored: StoredResponse) -> FromStore | None:
+        """The answer with `stored` to a request without a token, if it is for everybody and nobody has to be asked."""
+        if stored.private or not isinstance(stored.body, MemoryBody):
+            return None
+        age = stored.age(self.clock())
+        if freshness.decide_reuse(stored.policy, age, request.directives) is not Reuse.USE:
+            return None
+        return self.representations.at_hand(request, from_store(stored, hit(stored, age)))
+
+    def used(self, request: EdgeRequest) -> None:
+        """What is stored has answered a request."""
+        self.store.used(request.uri)
+
 
 if TYPE_CHECKING:
-    from storage_edge.tiers.shared import SharedTier
+    from storage_edge.storage.shared import SharedTier
 
 
 class Cache:
@@ -133,7 +195,7 @@ class Cache:
         if stored.private:
             return await self._validate_for_user(request, stored)
         age = stored.age(self._clock())
-        match reuse.decide(stored.policy, age, request.directives):
+        match freshness.decide_reuse(stored.policy, age, request.directives):
             case Reuse.USE:
                 return from_store(stored, hit(stored, age))
             case Reuse.USE_AND_VALIDATE:
@@ -228,7 +290,7 @@ class Cache:
         if (
             stale is not None
             and stale.status < 500
-            and reuse.may_use_on_error(stale.policy, stale.age(self._clock()), when_unreachable=allowed)
+            and freshness.may_use_on_error(stale.policy, stale.age(self._clock()), when_unreachable=allowed)
             and not self._store.ledger.is_concerned(epoch, stale)
         ):
             if leads and failed.response is not None:
@@ -298,7 +360,7 @@ class Cache:
             return from_store(new, Outcome.VALIDATED)
         if response.status == 200 and response.status == stale.status:
             new = attrs.evolve(stale, stale=True)
-            if validation.head_matches(stale.headers, stale.body.length, response.headers):
+            if selection.head_matches(stale.headers, stale.body.length, response.headers):
                 new = self._fetcher.freshened(stale, response, requested, epoch)
             try:
                 await self._store.update(stale, new)

@@ -11,16 +11,16 @@ from aiohttp.typedefs import Handler
 from common.concurrency import Rates
 from storage_edge import request_rules
 from storage_edge.cache.cache import Cache
-from storage_edge.cache.origin_response import OriginError
-from storage_edge.client import access_log, answers
+from storage_edge.cache.origin import OriginError
+from storage_edge.client import answers, callers
 from storage_edge.client.answers import Sender
+from storage_edge.client.callers import CALLER, REQUEST_ID, Proxies, ProxyFields
 from storage_edge.client.connections import Connections
-from storage_edge.client.who import REQUEST_ID, WHO, Proxies, Said
 from storage_edge.metrics import CLIENT_GONE, Metrics
 from storage_edge.request_rules import EdgeRequest, Options, Refusal, Rules
 from storage_edge.settings import Settings
-from storage_edge.tiers.bodies import TruncatedBodyError
-from storage_edge.tiers.store import Store
+from storage_edge.storage.bodies import TruncatedBodyError
+from storage_edge.storage.store import Store
 
 log = structlog.get_logger(__name__)
 
@@ -62,8 +62,8 @@ async def static_object(http: web.Request) -> web.StreamResponse:
 def _log_gone(http: web.Request, seconds: float) -> None:
     """Write the access line of a client that did not take its answer; aiohttp writes none."""
     if http.app[SETTINGS].access_log:
-        access_log.write(
-            http[WHO],
+        callers.log_request(
+            http[CALLER],
             http.method,
             http.raw_path,
             CLIENT_GONE,
@@ -79,9 +79,9 @@ async def identified(request: web.Request, handler: Handler) -> web.StreamRespon
     """Finds out who asks; no question of our own is asked again. `OPTIONS *` and CONNECT name no path, so that no route
     finds them: refused as other targets are.
     """
-    app, said = request.app, Said.by(request.headers)
-    request[WHO] = app[PROXIES].who(app[CONNECTIONS].of(request).address, said)
-    if said.loop and app[PROXIES].name in said.loop:
+    app, sent = request.app, ProxyFields.by(request.headers)
+    request[CALLER] = app[PROXIES].caller(app[CONNECTIONS].of(request).address, sent)
+    if sent.loop and app[PROXIES].name in sent.loop:
         app[METRICS].failed(HTTPStatus.LOOP_DETECTED)
         return answers.failure(HTTPStatus.LOOP_DETECTED, "The origin of this edge leads back to it.")
     return await (handler(request) if request.path.startswith("/") else static_object(request))
@@ -89,12 +89,12 @@ async def identified(request: web.Request, handler: Handler) -> web.StreamRespon
 
 async def name_request(request: web.Request, response: web.StreamResponse) -> None:
     """The answer says under which id it is logged."""
-    if WHO in request:
-        response.headers[REQUEST_ID] = request[WHO].request_id
+    if CALLER in request:
+        response.headers[REQUEST_ID] = request[CALLER].request_id
 
 
 async def _response(http: web.Request) -> web.StreamResponse:
-    app, who = http.app, http[WHO]
+    app, who = http.app, http[CALLER]
     client = who.client
     wait = app[RATES].wait(client, time.monotonic())
     if wait:
@@ -128,7 +128,7 @@ async def _answered(http: web.Request, request: EdgeRequest) -> web.StreamRespon
     except (ConnectionError, asyncio.CancelledError):
         raise
     except Exception:
-        log.exception("request failed", target=request.target, request_id=http[WHO].request_id)
+        log.exception("request failed", target=request.target, request_id=http[CALLER].request_id)
         status, sentence = 500, "The edge failed."
     metrics.failed(status)
     return answers.failure(status, sentence, retry_after)

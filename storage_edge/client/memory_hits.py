@@ -1,13 +1,129 @@
-"""Hits from memory leave in one write: a head that was rendered once for the stored response, and its body."""
+"""Hits from memory leave in one write: a head that was rendered once for the stored response, and its body.
 
+Request heads that ask for a whole object and nothing else are told by their bytes: reading a request the ordinary way
+is most of what a hit costs. What is read here aiohttp would read alike: the rest, of which there is much that two
+readers could understand differently, is left to it.
+"""
+
+import math
+import time
+from collections.abc import Callable
 from typing import Final
 
+import attrs
 from aiohttp import ClientConnectionResetError, HttpVersion11, hdrs, web
 from aiohttp.abc import AbstractStreamWriter
 
+from common.client_settings import ClientSettings
+from common.concurrency import Rates
+from common.connections import is_host
 from storage_edge.cache.answer import FromStore
-from storage_edge.request_rules import EdgeRequest
-from storage_edge.tiers.bodies import MemoryBody
+from storage_edge.cache.cache import AtHand, Cache
+from storage_edge.client import callers
+from storage_edge.client.callers import (
+    FORWARDED_FOR,
+    NO_PROXY_FIELDS,
+    REQUEST_ID,
+    Caller,
+    Proxies,
+    ProxyFields,
+)
+from storage_edge.metrics import Metrics
+from storage_edge.request_rules import EdgeRequest, Rules
+from storage_edge.rules.fields import Outcome
+from storage_edge.storage.bodies import MemoryBody
+from storage_edge.storage.stored_responses import Rendered
+
+#: Fields, by lower-case name, that change neither the answer nor the connection, or that are read here; each may come
+#: once. Not among them: conditions, ranges, directives, credentials and cookies, what announces a body or asks for
+#: another protocol, and whatever is unknown.
+HARMLESS: Final = frozenset(
+    {
+        b"accept",
+        b"accept-charset",
+        b"accept-encoding",
+        b"accept-language",
+        b"connection",
+        b"device-memory",
+        b"dnt",
+        b"downlink",
+        b"ect",
+        b"from",
+        b"host",
+        b"origin",
+        b"priority",
+        b"referer",
+        b"rtt",
+        b"save-data",
+        b"sec-ch-ua",
+        b"sec-ch-ua-arch",
+        b"sec-ch-ua-mobile",
+        b"sec-ch-ua-platform",
+        b"sec-fetch-dest",
+        b"sec-fetch-mode",
+        b"sec-fetch-site",
+        b"sec-fetch-user",
+        b"sec-gpc",
+        b"upgrade-insecure-requests",
+        b"user-agent",
+        b"x-forwarded-for",
+        b"x-forwarded-host",
+        b"x-forwarded-proto",
+        b"x-real-ip",
+        b"x-request-id",
+    }
+)
+_METHODS: Final = {b"GET": "GET", b"HEAD": "HEAD"}
+_VISIBLE: Final = bytes(range(0x20, 0x7F))
+
+
+@attrs.define(eq=False)
+class PlainHead:
+    """What a plain head says. `fields` are its values by lower-case name, with the spaces around them. It never
+    changes, but freezing is dear where each request makes one.
+    """
+
+    method: str
+    target: str
+    fields: dict[bytes, bytes]
+
+    def value(self, name: bytes) -> str | None:
+        """A field's value, None where there is none."""
+        value = self.fields.get(name)
+        return None if value is None else value.strip(b" ").decode()
+
+
+def read_plain_head(data: bytes, most_bytes: int, most_fields: int) -> PlainHead | None:
+    """What these bytes ask for if they are one plain head and no more, at most so long; otherwise None.
+
+    A plain head is a GET or HEAD in origin form of HTTP/1.1, on a connection that stays open, with one Host. It is
+    made of visible ASCII, spaces, and CRLF where a line ends: nothing is folded, spelled otherwise, or cut off.
+    """
+    if len(data) > most_bytes or not data.endswith(b"\r\n\r\n"):
+        return None
+    request_line, *lines, _, _ = data.split(b"\r\n")
+    if len(lines) > most_fields or data.translate(None, _VISIBLE) != b"\r\n" * (len(lines) + 2):
+        return None
+    method, _, rest = request_line.partition(b" ")
+    target, _, version = rest.partition(b" ")
+    if method not in _METHODS or version != b"HTTP/1.1" or not target.startswith(b"/") or b"#" in target:
+        return None
+    fields = _fields(lines)
+    return None if fields is None else PlainHead(_METHODS[method], target.decode(), fields)
+
+
+def _fields(lines: list[bytes]) -> dict[bytes, bytes] | None:
+    fields: dict[bytes, bytes] = {}
+    for line in lines:  # an empty one, behind which another request begins, has no name
+        name, colon, value = line.partition(b":")
+        name = name.lower()
+        if name not in HARMLESS or name in fields or not colon:
+            return None
+        fields[name] = value
+    connection = fields.get(b"connection")
+    stays_open = connection is None or connection.strip(b" ").lower() == b"keep-alive"
+    return fields if stays_open and is_host(fields.get(b"host", b"/").strip(b" ")) else None
+
 
 #: Request fields that may lead to another answer than the whole body, or to more than one answer.
 _SPECIAL: Final = (hdrs.RANGE, hdrs.IF_NONE_MATCH, hdrs.IF_MODIFIED_SINCE, hdrs.EXPECT, hdrs.UPGRADE)
@@ -35,7 +151,7 @@ def is_plain(answer: FromStore) -> bool:
     )
 
 
-def head(answer: FromStore, age: str, status: str) -> bytes:
+def head_of_hit(answer: FromStore, age: str, status: str) -> bytes:
     """The head of an answer that `is_plain`, up to the id of its request."""
     return b"%sAge: %b\r\nCache-Status: %b\r\nX-Request-Id: " % (
         answer.stored.head,
@@ -47,7 +163,7 @@ def head(answer: FromStore, age: str, status: str) -> bytes:
 END: Final = b"\r\n\r\n"
 
 
-def body(answer: FromStore) -> MemoryBody:
+def body_of_hit(answer: FromStore) -> MemoryBody:
     """Its body."""
     found = answer.stored.body
     assert isinstance(found, MemoryBody)  # noqa: S101 - plain answers are in memory
@@ -63,8 +179,8 @@ class MemoryHit(web.StreamResponse):
 
     def __init__(self, answer: FromStore, age: str, status: str, request_id: str) -> None:
         super().__init__(headers={"Cache-Status": status})
-        self._rendered = head(answer, age, status) + request_id.encode() + END
-        self._content = body(answer)
+        self._rendered = head_of_hit(answer, age, status) + request_id.encode() + END
+        self._content = body_of_hit(answer)
         self._writer: AbstractStreamWriter | None = None
 
     @property
@@ -97,3 +213,102 @@ class MemoryHit(web.StreamResponse):
         assert self._writer is not None  # noqa: S101 - prepared before
         assert not data  # noqa: S101 - the body is known from the beginning
         await self._writer.drain()
+
+
+_ACCEPT_ENCODING = b"accept-encoding"
+_AGENT = b"user-agent"
+_FORWARDED_FOR = FORWARDED_FOR.lower().encode()
+_REQUEST_ID = REQUEST_ID.lower().encode()
+_NO_BODY = MemoryBody(b"")
+
+
+class PlainHits:
+    """Answers plain heads (see `PlainHead`) from memory. What is no hit, or is not the same for everybody, goes the
+    ordinary way: nobody is asked here, nothing is waited for, and nothing is remembered of a request.
+    """
+
+    def __init__(
+        self,
+        rules: Rules,
+        metrics: Metrics,
+        clock: Callable[[], float],
+        proxies: Proxies,
+        rates: Rates,
+        settings: ClientSettings,
+        *,
+        logged: bool,
+    ) -> None:
+        self._rules = rules
+        self._metrics = metrics
+        self._clock = clock
+        self._proxies = proxies
+        self._rates = rates
+        self._limits = settings.max_header_bytes, settings.max_headers
+        self._logged = logged
+        #: Set when the edge starts.
+        self.cache: Cache | None = None
+        #: How many have been answered.
+        self.answered = 0
+
+    def answer(self, data: bytes, peer: str) -> tuple[bytes, MemoryBody] | None:
+        """What head and body to send for these bytes from `peer`, or None when they are no plain head, or it has no
+        answer in memory now."""
+        head = read_plain_head(data, *self._limits)
+        if head is None or self.cache is None:
+            return None
+        request = self._rules.read_plainly(head.method, head.target, head.value(_ACCEPT_ENCODING))
+        rendered = None if request is None else self._rendered(request, self.cache.at_hand)
+        if request is None or rendered is None:
+            return None
+        caller: Caller | None = None
+        sent = self._proxy_fields(head)
+        if self._logged or self._rates.is_on or sent is not NO_PROXY_FIELDS:
+            caller = self._proxies.caller(peer, sent)
+            if self._rates.wait(caller.client, time.monotonic()):
+                return None  # whoever is asked next refuses it
+        request_id = self._proxies.new_id() if caller is None else caller.request_id
+        first = rendered.head + request_id.encode() + END
+        body = rendered.body if request.method == "GET" else _NO_BODY
+        self._count(request, len(first) + body.length)
+        if self._logged:
+            size, agent = len(first) + body.length, head.value(_AGENT)
+            callers.log_request(caller, head.method, head.target, 200, rendered.status, size, 0.0, agent)
+        return first, body
+
+    def _count(self, request: EdgeRequest, size: int) -> None:
+        self.answered += 1
+        self._metrics.answered(request.kind, Outcome.HIT)
+        self._metrics.sent(200, size)
+
+    def _rendered(self, request: EdgeRequest, at_hand: AtHand) -> Rendered | None:
+        """The answer, the same until its Age is another; what it is about is looked up each time."""
+        stored = at_hand.stored(request)
+        if stored is None:
+            return None
+        now = self._clock()
+        kept = stored.rendered.get(request.takes_gzip)
+        if kept is None or not kept.since <= now < kept.until:
+            answer = at_hand.answer(request, stored)
+            if answer is None or answer.outcome is not Outcome.HIT or not is_plain(answer):
+                return None
+            kept = stored.rendered[request.takes_gzip] = _render(answer, now)
+        at_hand.used(request)
+        return kept
+
+    def _proxy_fields(self, head: PlainHead) -> ProxyFields:
+        """What the head says of who it comes from, where there is anybody who would be believed."""
+        fields = head.fields
+        if not self._proxies.networks or not (_FORWARDED_FOR in fields or _REQUEST_ID in fields):
+            return NO_PROXY_FIELDS
+        way = head.value(_FORWARDED_FOR)
+        return ProxyFields(() if way is None else (way,), head.value(_REQUEST_ID) or "")
+
+
+def _render(answer: FromStore, now: float) -> Rendered:
+    """How an answer leaves, with when that changes: at the next second of its Age, or when it becomes stale."""
+    stored = answer.stored
+    age, status = answer.age_and_status(now)
+    seconds = stored.age(now)
+    until = now + min(math.floor(seconds) + 1, stored.policy.lifetime) - seconds
+    head = head_of_hit(answer, age, status)
+    return Rendered(head, body_of_hit(answer), status, now, until)

@@ -1,13 +1,18 @@
-"""For whoever has the purge token: purges, what the edge does, and what it has stored."""
+"""For whoever has the purge token: purges, what the edge does, and what it has stored.
+
+An edge of a server for tests also has controls: it forgets everything, and its clock is moved with the service's.
+"""
 
 import asyncio
 import base64
 import hmac
 import json
 import time
+from collections.abc import Callable
 from importlib import metadata
 from typing import Any
 
+import attrs
 import orjson
 import structlog
 from aiohttp import web
@@ -19,12 +24,12 @@ from common.concurrency import ended
 from common.connections import BodyTooSlow, ask_for_body
 from common.lifecycle import Degraded
 from common.logs import ThrottledLog
-from storage_edge.cache.origin import Origin
-from storage_edge.cache.origin_response import RETRY_AFTER
-from storage_edge.client.handlers import METRICS, RULES, SETTINGS, STORE
-from storage_edge.client.who import WHO
-from storage_edge.tiers import listing, purges
-from storage_edge.tiers.listing import Listed
+from storage_edge.cache.origin import RETRY_AFTER, Origin
+from storage_edge.client.callers import CALLER
+from storage_edge.client.handlers import METRICS, RATES, RULES, SETTINGS, STORE
+from storage_edge.storage import purges
+from storage_edge.storage.purges import EVERYTHING
+from storage_edge.storage.store import MOST, Listed
 
 log = structlog.get_logger(__name__)
 _throttled = ThrottledLog(log)
@@ -97,7 +102,7 @@ def for_purgers(handler: Handler) -> Handler:
 def _refused(http: web.Request, why: str) -> None:
     """Strangers may try as well, and must not alarm anybody."""
     http.app[METRICS].purges["refused"] += 1
-    address, settings = http[WHO].address, http.app[SETTINGS]
+    address, settings = http[CALLER].address, http.app[SETTINGS]
     _throttled.warning("a purge was refused", about=address, client=address, problem=why)
     if "Authorization" in http.headers and is_in(networks(settings.operations_networks or NEAR), address):
         http.app[TROUBLE].problem = why
@@ -191,7 +196,7 @@ async def _stored(http: web.Request, now: float) -> web.Response:
         return web.json_response(
             {"error": "limit is a number, and after is next of another page."}, status=400
         )
-    limit = max(1, min(limit, listing.MOST))
+    limit = max(1, min(limit, MOST))
     found = await http.app[STORE].stored(prefix, after, limit + 1)
     page = found[:limit]
     return web.json_response(
@@ -240,3 +245,60 @@ def _iso(seconds: float) -> str:
     """A moment that is too far away for a calendar is the last one there is."""
     whole, milliseconds = divmod(int(min(max(seconds, 0.0), 253_402_300_799.0) * 1000), 1000)
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(whole))}.{milliseconds:03d}Z"
+
+
+@attrs.define
+class MovableClock:
+    """Goes on as the clock below it does, `ahead` seconds of it."""
+
+    _machine: Callable[[], float]
+    ahead: float = 0.0
+
+    def __call__(self) -> float:
+        return self._machine() + self.ahead
+
+
+def setup_controls(app: web.Application, clock: MovableClock) -> None:
+    """Adds the routes."""
+
+    async def move_clock(http: web.Request) -> web.Response:
+        """POST /-/testing/clock `{"ahead": seconds}`: 204; no client has asked too often."""
+        ahead = await _ahead(http)
+        if ahead is None:
+            return _wrong()
+        clock.ahead = ahead
+        _forget_clients(app)
+        return web.Response(status=204)
+
+    async def reset(http: web.Request) -> web.Response:
+        """POST /-/testing/reset `{"ahead": seconds}`: 204 when nothing is known any more of what was, and the clock is
+        so much ahead."""
+        ahead = await _ahead(http)
+        if ahead is None:
+            return _wrong()
+        await app[STORE].purge(EVERYTHING)
+        clock.ahead = ahead
+        _forget_clients(app)
+        app[TROUBLE].problem = None
+        return web.Response(status=204)
+
+    app.router.add_post("/-/testing/clock", for_purgers(move_clock))
+    app.router.add_post("/-/testing/reset", for_purgers(reset))
+
+
+def _forget_clients(app: web.Application) -> None:
+    app[RATES].forget()
+    app[ORIGIN].forget_clients()
+
+
+async def _ahead(http: web.Request) -> float | None:
+    try:
+        sent = orjson.loads(await http.read())
+    except orjson.JSONDecodeError:
+        return None
+    ahead = sent.get("ahead") if isinstance(sent, dict) else None
+    return float(ahead) if isinstance(ahead, int | float) else None
+
+
+def _wrong() -> web.Response:
+    return web.json_response({"error": 'The body is {"ahead": seconds}.'}, status=400)

@@ -1,5 +1,6 @@
-"""Field values that the caching rules read: directives, seconds and lists (RFC 9110 5, 9111 5)."""
+"""Fields of caching: Cache-Control, lists (RFC 9110, 9111), CDN-Cache-Control (RFC 9213), Cache-Status (RFC 9211)."""
 
+import enum
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -44,3 +45,71 @@ def members(values: Iterable[str]) -> list[str]:
 def age_value(values: Sequence[str]) -> int:
     """The Age of a response; the first member counts, one that does not parse is ignored (RFC 9111 5.1)."""
     return seconds(values[0].split(",", 1)[0].strip()) or 0 if values else 0
+
+
+CDN_CACHE_CONTROL: Final = "CDN-Cache-Control"
+
+_INTEGER_DIRECTIVES = frozenset({"max-age", "s-maxage", "stale-while-revalidate", "stale-if-error"})
+_MEMBER = re.compile(
+    r"""(?P<key>[a-z*][a-z0-9_.*-]*)
+        (?:=(?:(?P<integer>-?\d{1,15})(?![\d.])|(?P<other>-?\d{1,12}\.\d{1,3}|"(?:[ !#-\[\]-~]|\\["\\])*"
+            |[A-Za-z*][\w!#$%&'*+.^`|~:/-]*|:[A-Za-z0-9+/=]*:|\?[01])))?
+        (?:;[ ]*[a-z*][a-z0-9_.*-]*(?:=[^;,\s]*)?)*
+        [ \t]*(?:,[ \t]*(?=\S)|$)""",
+    re.VERBOSE,
+)
+
+
+def cdn_directives(values: Sequence[str]) -> Directives | None:
+    """The members of a valid, non-empty CDN-Cache-Control; None when Cache-Control has to be used instead.
+
+    It is a structured field (RFC 9213 section 2.1): one syntax error makes all of it void. A member whose
+    value is of the wrong type is left out.
+    """
+    text = ", ".join(value.strip(" \t") for value in values if value.strip(" \t"))
+    found: dict[str, str | None] = {}
+    position = 0
+    while position < len(text):
+        member = _MEMBER.match(text, position)
+        if member is None:
+            return None
+        position = member.end()
+        key = member["key"]
+        found.pop(key, None)
+        if key not in _INTEGER_DIRECTIVES:
+            found[key] = member["integer"] or (member["other"] or "").strip('"') or None
+        elif member["integer"] is not None:
+            found[key] = member["integer"]
+    return found if text else None
+
+
+CACHE_NAME: Final = "forgelet-edge"
+
+
+class Outcome(enum.Enum):
+    """What happened; the value is the Cache-Status parameters that say so."""
+
+    HIT = "hit"
+    STALE = "hit; detail=stale"
+    VALIDATED = "hit; fwd=stale; fwd-status=304"
+    VALIDATED_FOR_USER = "hit; fwd=request; fwd-status=304"
+    MISS = "fwd=uri-miss"
+    REPLACED = "fwd=stale"
+    COLLAPSED = "fwd=uri-miss; collapsed"
+    REQUESTED = "fwd=request"
+    BYPASS = "fwd=bypass"
+    REFUSED = "detail=refused"
+    ONLY_IF_CACHED = "detail=only-if-cached"
+    FAILED = "fwd=uri-miss; detail=origin-failure"
+
+    __hash__ = object.__hash__  # each hit is counted by it, and Enum's own is a call of Python's
+
+
+def cache_status(outcome: Outcome, *, stored: bool = False, ttl: int | None = None) -> str:
+    """One list member for this cache; `ttl` is the remaining freshness in seconds, negative when stale."""
+    parts = [CACHE_NAME, outcome.value]
+    if stored:
+        parts.append("stored")
+    if ttl is not None:
+        parts.append(f"ttl={ttl}")
+    return "; ".join(parts)

@@ -1,12 +1,15 @@
-"""Whether a response may be kept, and what of it (RFC 9111 section 3)."""
+"""Whether a response may be kept, what of it (RFC 9111 section 3), and what clients see of its fields."""
 
 import enum
+from email.utils import formatdate
 from typing import Final
 
 import attrs
+from aiohttp import hdrs
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from storage_edge.rules import fields, validation
+from storage_edge.rules import fields, selection
+from storage_edge.rules.fields import CDN_CACHE_CONTROL
 from storage_edge.rules.freshness import Policy
 
 Headers = CIMultiDictProxy[str]
@@ -56,12 +59,12 @@ class RequestFacts:
     no_store: bool = False
 
 
-def decide(request: RequestFacts, status: int, headers: Headers, policy: Policy) -> Storage:
+def decide_storage(request: RequestFacts, status: int, headers: Headers, policy: Policy) -> Storage:
     """Section 3, 3.5 and 5.2.2 for the response to a GET.
 
     Beyond the RFC: a `private` response to a request with a user's token is kept when it has a strong
     validator, for reuse only after the origin has validated it for the very user who asks (see
-    `reuse.decide`). An answer other than 200 that a token had part in is never kept, because it may be about
+    `freshness.decide_reuse`). An answer other than 200 that a token had part in is never kept, because it may be about
     that token alone.
     """
     if status < 200 or status in NEVER_STORED or request.no_store or _is_sign_in(status, headers):
@@ -74,7 +77,7 @@ def decide(request: RequestFacts, status: int, headers: Headers, policy: Policy)
     if "*" in fields.members(headers.getall("Vary", [])):
         return Storage.NONE
     if policy.private:
-        keep = request.has_token and status == 200 and validation.has_strong_tag(headers)
+        keep = request.has_token and status == 200 and selection.has_strong_tag(headers)
         return Storage.PRIVATE if keep else Storage.NONE
     if request.has_token and status != 200:
         return Storage.NONE
@@ -123,3 +126,54 @@ def surrogate_keys(headers: Headers) -> frozenset[str]:
 def _is_sign_in(status: int, headers: Headers) -> bool:
     """A real GitLab answers a refused user with a redirect to its sign-in page."""
     return 300 <= status < 400 and "/users/sign_in" in headers.get("Location", "")
+
+
+#: On every answer, errors too: any site may read public files, and none is harmed by what users put there.
+ALWAYS: Final = {
+    hdrs.ACCESS_CONTROL_ALLOW_ORIGIN: "*",
+    hdrs.ACCESS_CONTROL_EXPOSE_HEADERS: (
+        "Accept-Ranges, Age, Cache-Status, Content-Disposition, Content-Length, "
+        "Content-Range, ETag, Last-Modified"
+    ),
+    "Cross-Origin-Resource-Policy": "cross-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+#: Users' files never run as part of a site, unless the origin itself says what they may do.
+CONTENT_SECURITY_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
+SERVER: Final = "forgelet-edge"
+
+
+def for_clients(headers: CIMultiDictProxy[str]) -> CIMultiDict[str]:
+    """End-to-end fields of the origin as clients get them, but for Age, Cache-Status and length."""
+    fields = end_to_end(headers)
+    for name in (SURROGATE_KEY, hdrs.AGE, hdrs.CONTENT_LENGTH, "X-Request-Id"):
+        fields.popall(name, None)
+    fields.update(ALWAYS)
+    fields.setdefault("Content-Security-Policy", CONTENT_SECURITY_POLICY)
+    fields.setdefault(hdrs.SERVER, SERVER)
+    return fields
+
+
+def head_of_200(fields: CIMultiDict[str], length: int, received: float) -> bytes:
+    """Status line and fields of a 200 with a body of `length` bytes, open for more fields at the end.
+
+    `received` stands in for a missing Date (RFC 9110 section 6.6.1). Raises ValueError for a field that would
+    not stay one line.
+    """
+    whole = CIMultiDict(fields)
+    whole.setdefault(hdrs.DATE, formatdate(received, usegmt=True))
+    if length:
+        whole.setdefault(hdrs.CONTENT_TYPE, "application/octet-stream")
+    whole[hdrs.ACCEPT_RANGES] = "bytes"
+    whole[hdrs.CONTENT_LENGTH] = str(length)
+    lines = [f"{name}: {value}" for name, value in whole.items()]
+    if any(sign in line for line in lines for sign in "\r\n\0"):
+        raise ValueError("A stored field holds a line break or NUL.")
+    return "\r\n".join(["HTTP/1.1 200 OK", *lines, ""]).encode()
+
+
+def keep_from_other_caches(fields: CIMultiDict[str]) -> None:
+    """The URL held a user's token: no cache behind the edge may keep the answer for others."""
+    fields[hdrs.CACHE_CONTROL] = "private, no-cache"
+    fields.popall(CDN_CACHE_CONTROL, None)

@@ -11,8 +11,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from common.serving import serving
-from storage_edge.app import create_app
-from storage_edge.client.server import served
+from storage_edge.app import create_app, served
 from storage_edge.settings import Settings
 from tests.support.forge import Answer, Client, Forge, Person, running_forge
 from tests.support.ports import free_port

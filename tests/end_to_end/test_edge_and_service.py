@@ -12,8 +12,8 @@ import attrs
 import pytest
 
 from common.serving import serving
-from storage_edge import app as edge_app
-from storage_edge.client.server import served
+from storage_edge import app
+from storage_edge.app import served
 from storage_edge.settings import Settings as EdgeSettings
 from tests.support.ci import eventually
 from tests.support.forge import Answer, Forge, Person, running_forge
@@ -59,7 +59,7 @@ async def join(database_url: str, folder: Path, **settings: Any) -> AsyncIterato
             data_dir=folder / "edge",
             port=port,
         )
-        async with serving(served(edge_app.create_app(chosen), chosen)):
+        async with serving(served(app.create_app(chosen), chosen)):
             changed = await forge.root.put(
                 "/application/settings",
                 {

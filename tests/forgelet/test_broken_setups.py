@@ -20,8 +20,8 @@ from common.serving import serving
 from forgelet.doctor import services
 from forgelet.doctor.examination import LONGEST, examine
 from forgelet.local.embedded_postgres import Cluster
-from storage_edge import app as edge_app
-from storage_edge.client.server import served
+from storage_edge import app
+from storage_edge.app import served
 from storage_edge.settings import Settings as EdgeSettings
 from tests.forgelet.broken_setups import BROKEN, Setup
 from tests.storage_edge.disks import small_disk
@@ -74,7 +74,7 @@ async def sound(
             "negative_seconds": 600,
         }
         chosen = EdgeSettings(**of_edge)  # type: ignore[arg-type]
-        await stack.enter_async_context(serving(served(edge_app.create_app(chosen), chosen)))
+        await stack.enter_async_context(serving(served(app.create_app(chosen), chosen)))
         await forge.root.put(
             "/application/settings",
             {

@@ -18,10 +18,9 @@ from typed_settings import SecretStr
 from yarl import URL
 
 from common.serving import serving
-from storage_edge.app import create_app
-from storage_edge.cache.flights import Flight, Landing
+from storage_edge.app import create_app, served
+from storage_edge.cache.fetching import Flight, Landing
 from storage_edge.client.handlers import CACHE
-from storage_edge.client.server import served
 from storage_edge.settings import Settings
 
 STORAGE_TOKEN = "storage-secret"

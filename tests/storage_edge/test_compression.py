@@ -8,7 +8,7 @@ import pytest
 
 from storage_edge.client.handlers import STORE
 from storage_edge.rules import coding
-from storage_edge.tiers.bodies import MemoryBody
+from storage_edge.storage.bodies import MemoryBody
 from tests.storage_edge.conftest import Answer, Edge, Origin, StartEdge
 from tests.storage_edge.talk import RAW, head, talk
 

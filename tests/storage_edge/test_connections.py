@@ -8,7 +8,7 @@ from aiohttp import web
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from storage_edge.client import sendfile
+from storage_edge.client import connections
 from storage_edge.client.handlers import CONNECTIONS
 from tests.storage_edge.conftest import Edge, Origin, StartEdge
 from tests.storage_edge.talk import RAW, head, talk
@@ -135,7 +135,7 @@ async def test_a_body_that_is_also_in_a_file_arrives_whole_even_at_a_slow_reader
 ) -> None:
     edge = await start_edge(memory_object_bytes=8_000_000)
     body = bytes(range(256)) * 24_000
-    assert len(body) > sendfile.LEAST
+    assert len(body) > connections.LEAST
     origin.answers(body)
     async with talk(edge.port) as client:
         for _ in range(3):

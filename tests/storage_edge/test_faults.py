@@ -16,7 +16,7 @@ import pytest
 
 from storage_edge import app
 from storage_edge.client.handlers import CACHE, STORE
-from storage_edge.tiers.store import Store
+from storage_edge.storage.store import Store
 from tests.storage_edge.conftest import Answer, Clock, Edge, Origin, StartEdge
 from tests.storage_edge.talk import head, talk
 from tests.support.logs import lines_of_edges

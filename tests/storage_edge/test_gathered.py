@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage_edge.tiers.gathered import SMALL, Gathered
+from storage_edge.storage.spool import SMALL, Gathered
 
 PIECES = st.lists(st.sampled_from([1, 2, 100, SMALL - 1, SMALL, SMALL + 1, 3 * SMALL]), max_size=12)
 

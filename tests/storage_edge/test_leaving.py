@@ -11,7 +11,7 @@ from storage_edge.cache import fetching
 from storage_edge.client import connections
 from storage_edge.client.handlers import METRICS, STORE
 from storage_edge.client.operators import ORIGIN
-from storage_edge.tiers.purges import Purge
+from storage_edge.storage.purges import Purge
 from tests.storage_edge.conftest import PURGE_TOKEN, Clock, Edge, Origin, StartEdge
 from tests.storage_edge.talk import RAW, Talk, head, talk
 from tests.support.logs import lines_of_edges

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from storage_edge.tiers import index_connection, listing
+from storage_edge.storage import store
+from storage_edge.storage.index import _connect
 
 
 @pytest.fixture
 def index(tmp_path: Path) -> Iterator[sqlite3.Connection]:
-    with contextlib.closing(index_connection._connect(tmp_path / "index", schema=True)) as index:
+    with contextlib.closing(_connect(tmp_path / "index", schema=True)) as index:
         yield index
 
 
@@ -36,7 +37,7 @@ def test_a_page_in_the_midst_of_many_costs_as_much_as_the_first(index: sqlite3.C
     def cost(prefix: str, after: str) -> int:
         nonlocal steps
         steps = 0
-        assert len(listing.page(index, prefix, (after, "[]" if after else ""), 10)) == 10
+        assert len(store.index_page(index, prefix, (after, "[]" if after else ""), 10)) == 10
         return steps
 
     index.set_progress_handler(step, 10)
@@ -51,4 +52,4 @@ def test_a_page_in_the_midst_of_many_costs_as_much_as_the_first(index: sqlite3.C
 
 def test_targets_in_memory_come_in_order_from_the_last_one_on() -> None:
     targets = ["b", "a/2", "a/1", "a/4", "a/3"]
-    assert listing.first(targets, "a/", ("a/2", "[]"), 1) == ["a/2", "a/3"]
+    assert store.first_targets(targets, "a/", ("a/2", "[]"), 1) == ["a/2", "a/3"]

@@ -9,10 +9,11 @@ from aiohttp import web
 from typed_settings import SecretStr
 
 from common.operations import CHECK_SECONDS
-from storage_edge.cache.origin_health import LOOK_SECONDS
+from storage_edge.cache.origin import LOOK_SECONDS
 from storage_edge.client.handlers import STORE
 from storage_edge.client.operators import ORIGIN
-from storage_edge.tiers import index_connection, listing
+from storage_edge.storage import store
+from storage_edge.storage.index import _connect
 from tests.storage_edge.conftest import PURGE_TOKEN, STORAGE_TOKEN, Clock, Edge, Origin, StartEdge
 from tests.storage_edge.talk import RAW
 from tests.support.logs import lines_of_edges
@@ -139,9 +140,9 @@ async def test_wrong_parameters_are_400(edge: Edge, parameters: dict[str, str]) 
 
 def test_a_page_costs_as_much_as_its_length(tmp_path: Any) -> None:
     """However many responses there are: rows are taken from an index, in its order, and none is sorted."""
-    with contextlib.closing(index_connection._connect(tmp_path / "index", schema=True)) as index:
+    with contextlib.closing(_connect(tmp_path / "index", schema=True)) as index:
         given = {"target": "", "selected": "", "end": "x", "limit": 1}
-        plan = [row[3] for row in index.execute(f"EXPLAIN QUERY PLAN {listing.PAGE}", given)]
+        plan = [row[3] for row in index.execute(f"EXPLAIN QUERY PLAN {store.PAGE}", given)]
         assert not [step for step in plan if step.startswith("SCAN") or "TEMP B-TREE" in step], plan
         assert any("responses" in step and "target" in step for step in plan), plan
         assert index.execute("SELECT responses FROM counts").fetchone() == (0,)
@@ -222,7 +223,7 @@ async def test_an_outage_is_told_when_it_begins_and_ends_and_seldom_meanwhile(
             await health.look()
         origin.answers(status=502)
         await health.look()
-        monkeypatch.setattr("storage_edge.cache.origin_health.REMIND_SECONDS", 0.0)
+        monkeypatch.setattr("storage_edge.cache.origin.REMIND_SECONDS", 0.0)
         await health.look()
     broken, well = "the origin cannot be used as it should", "the origin can be used again"
     assert [line["event"] for line in logs] == [broken, well, broken, broken]
@@ -232,7 +233,7 @@ async def test_an_origin_that_is_silent_is_told_in_words_before_readiness_gives_
     start_edge: StartEdge, origin: Origin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert LOOK_SECONDS < CHECK_SECONDS  # those of a look, whatever it asks, and of readiness
-    monkeypatch.setattr("storage_edge.cache.origin_health.LOOK_SECONDS", 0.3)
+    monkeypatch.setattr("storage_edge.cache.origin.LOOK_SECONDS", 0.3)
     forever = asyncio.Event()
 
     async def silent(_request: web.Request) -> web.StreamResponse:

@@ -12,11 +12,11 @@ import pytest
 from aiohttp import web
 
 from common.mistakes import Mistake
-from storage_edge.cache.origin_tls import origin_context
+from storage_edge.app import reconfigured
 from storage_edge.client.handlers import SETTINGS
 from storage_edge.client.operators import ORIGIN
-from storage_edge.reconfigured import reconfigured
 from storage_edge.settings import Settings
+from storage_edge.tls import origin_context
 from tests.storage_edge.bare_origin import bare_origin, says
 from tests.storage_edge.conftest import Edge, StartEdge
 from tests.storage_edge.talk import RAW

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from common.connections import is_host
-from storage_edge.client import plain_heads
-from storage_edge.client.plain_heads import HARMLESS, PlainHead
+from storage_edge.client import memory_hits
+from storage_edge.client.memory_hits import HARMLESS, PlainHead
 from storage_edge.request_rules import EdgeRequest, Rules
 from storage_edge.settings import Settings
 
@@ -28,7 +28,7 @@ RULES = Rules(Settings())
 
 
 def by_bytes(data: bytes) -> PlainHead | None:
-    return plain_heads.read(data, MOST_BYTES, MOST_FIELDS)
+    return memory_hits.read_plain_head(data, MOST_BYTES, MOST_FIELDS)
 
 
 async def by_aiohttp(data: bytes) -> list[Any] | None:
@@ -225,9 +225,9 @@ def test_where_all_fields_count_nothing_is_plain() -> None:
 
 def test_limits_are_the_operators() -> None:
     data = PLAIN + b"Accept: */*\r\n" + END
-    assert plain_heads.read(data, len(data), 2) is not None
-    assert plain_heads.read(data, len(data) - 1, 2) is None
-    assert plain_heads.read(data, len(data), 1) is None
+    assert memory_hits.read_plain_head(data, len(data), 2) is not None
+    assert memory_hits.read_plain_head(data, len(data) - 1, 2) is None
+    assert memory_hits.read_plain_head(data, len(data), 1) is None
 
 
 NAMES = st.sampled_from(

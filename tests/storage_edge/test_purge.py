@@ -7,8 +7,8 @@ import orjson
 import pytest
 
 from storage_edge.client.handlers import STORE
-from storage_edge.tiers import purge_file
-from storage_edge.tiers.purges import REMEMBERED, Ledger, Purge
+from storage_edge.storage import purges
+from storage_edge.storage.purges import REMEMBERED, Ledger, Purge
 from tests.storage_edge.conftest import Clock, Edge, Origin, StartEdge
 
 RAW = "/group/app/-/raw/main/README.md"
@@ -83,7 +83,7 @@ async def test_a_purge_reaches_all_processes_of_a_data_directory(
 async def test_a_process_that_was_idle_for_more_purges_than_are_kept_forgets_everything(
     start_edge: StartEdge, origin: Origin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(purge_file, "SLOTS", 2)
+    monkeypatch.setattr(purges, "SLOTS", 2)
     busy, idle = await start_edge(), await start_edge()
     await _fill(busy, origin)
     assert (await idle.get(RAW)).body == b"old"

@@ -10,9 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from storage_edge.client.handlers import STORE
-from storage_edge.tiers import purge_file
-from storage_edge.tiers.purge_log import NoLogError, PurgeLog
-from storage_edge.tiers.purges import EVERYTHING, Purge
+from storage_edge.storage.purges import EVERYTHING, SLOT_BYTES, SLOTS, NoLogError, Purge, PurgeLog
 from tests.storage_edge.conftest import PURGE_TOKEN, Clock, Edge, Origin, StartEdge
 from tests.storage_edge.test_purge import RAW, Named
 from tests.support.waiting import until
@@ -70,7 +68,7 @@ def test_the_longest_names_fit(log: PurgeLog, name: str) -> None:
 
 
 def test_a_purge_of_more_than_the_log_holds_is_one_of_everything(log: PurgeLog) -> None:
-    keys = frozenset(f"project-{number:0100}" for number in range(8 * purge_file.SLOTS))
+    keys = frozenset(f"project-{number:0100}" for number in range(8 * SLOTS))
     assert _added(log, Purge(keys=keys)) == [EVERYTHING]
 
 
@@ -97,7 +95,7 @@ async def test_a_log_that_is_made_anew_goes_on_with_higher_numbers(log: PurgeLog
 
 
 def test_its_room_is_taken_when_it_is_made(log: PurgeLog, path: Path) -> None:
-    assert path.stat().st_blocks * 512 >= path.stat().st_size > purge_file.SLOTS * purge_file.SLOT_BYTES
+    assert path.stat().st_blocks * 512 >= path.stat().st_size > SLOTS * SLOT_BYTES
 
 
 def test_without_a_log_everything_is_purged_all_the_time(path: Path) -> None:
@@ -112,7 +110,7 @@ def test_without_a_log_everything_is_purged_all_the_time(path: Path) -> None:
 async def test_a_process_that_keeps_the_log_locked_stops_no_purge(
     start_edge: StartEdge, origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("storage_edge.tiers.store.PATIENCE", 0.05)
+    monkeypatch.setattr("storage_edge.storage.store.PATIENCE", 0.05)
     edges = [await start_edge(), await start_edge()]
     origin.answers(b"old", cache_control="max-age=600", Surrogate_Key="project-1")
     for edge in edges:
@@ -137,7 +135,7 @@ async def test_a_purge_is_on_disk_before_it_is_answered(
         synced.append((os.fstat(descriptor).st_ino, purges.since(before)))
         os.fsync(descriptor)
 
-    monkeypatch.setattr("storage_edge.tiers.purge_log.os", _Os(fdatasync))
+    monkeypatch.setattr("storage_edge.storage.purges.os", _Os(fdatasync))
     await edge.purge(keys=["project-1"])
     ((inode, written),) = synced
     assert written == [(before + 1, Purge(keys=frozenset({"project-1"})))]

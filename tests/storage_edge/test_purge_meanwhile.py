@@ -6,7 +6,7 @@ import pytest
 from aiohttp import web
 
 from storage_edge.client.handlers import STORE
-from storage_edge.tiers import purge_file
+from storage_edge.storage import purges
 from tests.storage_edge.conftest import Clock, Edge, Origin, StartEdge
 
 RAW = "/group/app/-/raw/main/README.md"
@@ -105,7 +105,7 @@ async def test_what_was_asked_of_the_origin_before_a_purge_is_not_joined_after_i
 async def test_what_was_asked_for_more_purges_ago_than_are_kept_is_not_stored(
     start_edge: StartEdge, origin: Origin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(purge_file, "SLOTS", 2)
+    monkeypatch.setattr(purges, "SLOTS", 2)
     edge = await start_edge()
     origin.answers(b"old", cache_control="max-age=600", etag=None)
     begun, gate = origin.held_back()

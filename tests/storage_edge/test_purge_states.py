@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from storage_edge.rules.freshness import Policy, Times
-from storage_edge.tiers import index_connection
-from storage_edge.tiers.bodies import BodyGoneError
-from storage_edge.tiers.purges import Purge
-from storage_edge.tiers.store import Store
-from storage_edge.tiers.stored_responses import StoredResponse
+from storage_edge.storage import index as index_module
+from storage_edge.storage.bodies import BodyGoneError
+from storage_edge.storage.purges import Purge
+from storage_edge.storage.store import Store
+from storage_edge.storage.stored_responses import StoredResponse
 from tests.storage_edge.conftest import Clock
 
 TARGETS = [f"/group/app/-/raw/main/{letter}" for letter in "abc"]
@@ -175,7 +175,7 @@ async def test_nothing_that_was_purged_is_served(
 
 @pytest.fixture
 def never_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_connection, "BUSY_SECONDS", 0.0)
+    monkeypatch.setattr(index_module, "BUSY_SECONDS", 0.0)
 
 
 async def test_a_purge_under_a_full_disk_survives_both_processes(never_waiting: None) -> None:

@@ -13,8 +13,8 @@ import pytest
 from aiohttp import web
 
 from common.mistakes import Mistake
-from storage_edge.client.tls import Certificate
 from storage_edge.settings import Settings
+from storage_edge.tls import Certificate
 from tests.storage_edge.conftest import PURGE_TOKEN, Clock, Origin, Serve
 from tests.storage_edge.processes import EdgeProcess, edge_process
 from tests.storage_edge.talk import head, talk

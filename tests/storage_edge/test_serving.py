@@ -4,7 +4,7 @@ import pytest
 from aiohttp import web
 from multidict import CIMultiDict
 
-from storage_edge.rules import client_fields
+from storage_edge.rules import storing
 from tests.storage_edge.conftest import STORAGE_TOKEN, Answer, Clock, Edge, Origin, StartEdge
 from tests.storage_edge.talk import RAW, head, talk
 
@@ -271,4 +271,4 @@ async def test_pipelined_hits_are_answered_one_after_the_other(edge: Edge, origi
 @pytest.mark.parametrize("value", ["a\r\nX-Bad: 1", "a\nb", "a\0b"])
 def test_a_field_that_would_not_stay_one_line_is_never_sent(value: str) -> None:
     with pytest.raises(ValueError, match="line break"):
-        client_fields.head(CIMultiDict({"X-Own": value}), 1, 0.0)
+        storing.head_of_200(CIMultiDict({"X-Own": value}), 1, 0.0)

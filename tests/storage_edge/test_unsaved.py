@@ -12,10 +12,10 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from storage_edge.client.handlers import STORE
 from storage_edge.rules.freshness import Policy, Times
-from storage_edge.tiers import unsaved
-from storage_edge.tiers.purges import Purge
-from storage_edge.tiers.store import Store
-from storage_edge.tiers.stored_responses import StoredResponse
+from storage_edge.storage import disk
+from storage_edge.storage.purges import Purge
+from storage_edge.storage.store import Store
+from storage_edge.storage.stored_responses import StoredResponse
 from tests.storage_edge.conftest import Edge, Origin, StartEdge
 from tests.storage_edge.talk import RAW
 
@@ -55,7 +55,7 @@ async def new_store(tmp_path: Path) -> AsyncIterator[Stores]:
 
 
 async def save(
-    store: Store, body: bytes = b"hello", target: str = TARGET, saved: unsaved.Saved | None = None
+    store: Store, body: bytes = b"hello", target: str = TARGET, saved: disk.Saved | None = None
 ) -> StoredResponse:
     """A public response, as a flight keeps it."""
     spool = store.spool(target, len(body))
@@ -190,10 +190,10 @@ async def test_what_is_removed_meanwhile_does_not_come_back(new_store: Stores) -
 async def test_what_waits_is_bounded(new_store: Stores) -> None:
     store = new_store()
     piece = bytes(MEMORY_OBJECT)
-    for number in range(2 * unsaved.MOST_BYTES // MEMORY_OBJECT):
+    for number in range(2 * disk.MOST_BYTES // MEMORY_OBJECT):
         await save(store, piece, f"{TARGET}{number}")
         assert not store.unsaved.is_full
-    assert store.disk.responses > unsaved.MOST_BYTES // MEMORY_OBJECT
+    assert store.disk.responses > disk.MOST_BYTES // MEMORY_OBJECT
 
 
 async def test_what_cannot_be_saved_stays_in_memory(new_store: Stores) -> None:
@@ -211,11 +211,11 @@ async def test_what_waits_together_is_one_transaction(new_store: Stores) -> None
     await save(store, b"first")
     await store.unsaved.flush()
     store.disk.ask(lambda index: index.set_trace_callback(begun.append))
-    for number in range(unsaved.BATCH):
+    for number in range(disk.BATCH):
         await save(store, b"%d" % number, f"{TARGET}{number}")
     await store.unsaved.flush()
     assert sum(statement.startswith("BEGIN") for statement in begun) == 1
-    assert store.disk.responses == unsaved.BATCH + 1
+    assert store.disk.responses == disk.BATCH + 1
 
 
 async def test_large_bodies_wait_for_each_other(new_store: Stores) -> None:
@@ -236,14 +236,14 @@ async def test_one_that_cannot_be_saved_takes_no_others_with_it(
     store = new_store()
     for name in ("a", "bad", "c"):
         await save(store, name.encode(), TARGET + name)
-    move_to = unsaved.Unsaved.move_to
+    move_to = disk.Unsaved.move_to
 
-    def failing(self: unsaved.Unsaved, path: Path, directory: Path) -> None:
+    def failing(self: disk.Unsaved, path: Path, directory: Path) -> None:
         if self.body.data == b"bad":
             raise OSError(errno.EIO, "broken")
         move_to(self, path, directory)
 
-    monkeypatch.setattr(unsaved.Unsaved, "move_to", failing)
+    monkeypatch.setattr(disk.Unsaved, "move_to", failing)
     await store.unsaved.flush()
     other = new_store()
     assert await body_of(await other.find(TARGET + "a", {})) == b"a"

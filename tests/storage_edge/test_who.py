@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from common.concurrency import Rates
-from storage_edge.client.who import NOTHING, Proxies, Said
+from storage_edge.client.callers import NO_PROXY_FIELDS, Proxies, ProxyFields
 from tests.storage_edge.conftest import Edge, Origin, StartEdge
 from tests.storage_edge.talk import RAW, head, talk
 from tests.support.logs import lines_of_edges
@@ -74,8 +74,11 @@ async def test_every_answer_is_found_in_the_log(start_edge: StartEdge, origin: O
 
 def test_what_a_peer_says_is_looked_at_once_per_head() -> None:
     proxies = Proxies(["127.0.0.1"], bytes)
-    assert Said.by({}) is NOTHING
-    first, second = proxies.who("192.0.2.1", NOTHING), proxies.who("2001:db8::1", NOTHING)
+    assert ProxyFields.by({}) is NO_PROXY_FIELDS
+    first, second = (
+        proxies.caller("192.0.2.1", NO_PROXY_FIELDS),
+        proxies.caller("2001:db8::1", NO_PROXY_FIELDS),
+    )
     assert (first.address, second.client) == ("192.0.2.1", "2001:db8::/64")
     assert first.request_id != second.request_id
 

@@ -13,8 +13,8 @@ import orjson
 
 from common.connections import Connections
 from common.serving import serving
-from storage_edge import app as edge_app
-from storage_edge.client.server import served as edge_served
+from storage_edge import app
+from storage_edge.app import served as edge_served
 from storage_edge.settings import Settings as EdgeSettings
 from tests.support.forge import ROOT_TOKEN, Forge, running_forge
 from tests.support.ports import free_port
@@ -108,7 +108,7 @@ async def running(
         shutdown_timeout=0.2,
         **settings,
     )
-    served = edge_served(edge_app.create_app(chosen), chosen)
+    served = edge_served(app.create_app(chosen), chosen)
     async with serving(served) as (_, port):
         posts = ("/-/purge", f"Authorization: Bearer {PURGE_TOKEN}")
         yield Server(port, served.endpoint.connections, posts)

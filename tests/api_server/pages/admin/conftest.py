@@ -9,8 +9,8 @@ import pytest
 
 from api_server.outbound.edges import EDGES
 from common.serving import serving
-from storage_edge import app as edge_app
-from storage_edge.client.server import served
+from storage_edge import app
+from storage_edge.app import served
 from storage_edge.settings import Settings as EdgeSettings
 from tests.support.browser import PASSWORD, Browser, browsing
 from tests.support.forge import Forge, Person, running_forge
@@ -33,7 +33,7 @@ class Scene:
 async def running_edge(settings: dict[str, Any]) -> AsyncIterator[str]:
     """A storage edge, by its URL."""
     chosen = EdgeSettings(**{"port": 0, "access_log": False} | settings)
-    async with serving(served(edge_app.create_app(chosen), chosen)) as (_, port):
+    async with serving(served(app.create_app(chosen), chosen)) as (_, port):
         yield f"http://127.0.0.1:{port}"
 
 

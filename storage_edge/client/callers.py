@@ -1,4 +1,4 @@
-"""Who asks, and under which id: what proxies that the operator trusts say of that."""
+"""Who asks, and under which id, as far as trusted proxies say; and the line about each request in the access log."""
 
 import itertools
 import re
@@ -7,9 +7,11 @@ from typing import Final
 
 import attrs
 from aiohttp import web
+from aiohttp.abc import AbstractAccessLogger
 
 from common.client_address import Network, is_in, networks, one_client, way_of
-from storage_edge.rules.cache_status import CACHE_NAME
+from common.logs import AccessLines
+from storage_edge.rules.fields import CACHE_NAME
 
 REQUEST_ID: Final = "X-Request-Id"
 FORWARDED_FOR: Final = "X-Forwarded-For"
@@ -20,7 +22,7 @@ _SENT_ID = re.compile(r"[\w.-]{8,64}", re.ASCII)
 
 
 @attrs.define(eq=False)
-class Who:
+class Caller:
     """`address` is the client's, `client` what limits by address count it as, `way` all addresses up to the peer's,
     `loop` whose requests its own is part of. It never changes, but freezing is dear where each request makes one.
     """
@@ -46,7 +48,7 @@ class Who:
 
 
 @attrs.frozen
-class Said:
+class ProxyFields:
     """What a request says of who it comes from; it is believed where the peer is a trusted proxy."""
 
     forwarded_for: tuple[str, ...] = ()
@@ -54,15 +56,15 @@ class Said:
     loop: str = ""
 
     @classmethod
-    def by(cls, headers: "Mapping[str, str]") -> "Said":
+    def by(cls, headers: "Mapping[str, str]") -> "ProxyFields":
         """Reads the fields of a request."""
         if FORWARDED_FOR not in headers and REQUEST_ID not in headers and CDN_LOOP not in headers:
-            return NOTHING
+            return NO_PROXY_FIELDS
         loop = ", ".join(_all(headers, CDN_LOOP))
         return cls(tuple(_all(headers, FORWARDED_FOR)), headers.get(REQUEST_ID, ""), loop)
 
 
-NOTHING: Final = Said()
+NO_PROXY_FIELDS: Final = ProxyFields()
 
 
 class Proxies:
@@ -84,21 +86,70 @@ class Proxies:
         """For a request that has none."""
         return f"{self._ours}-{next(self._numbers):x}"
 
-    def who(self, peer: str, said: Said) -> Who:
+    def caller(self, peer: str, sent: ProxyFields) -> Caller:
         """Who asks that has come from `peer`."""
-        if said is NOTHING:
-            return Who(peer, (peer,), self.new_id())
-        loop = f"{said.loop}, {self.name}" if said.loop else ""
+        if sent is NO_PROXY_FIELDS:
+            return Caller(peer, (peer,), self.new_id())
+        loop = f"{sent.loop}, {self.name}" if sent.loop else ""
         if not is_in(self.networks, peer):
-            return Who(peer, (peer,), self.new_id(), loop)
-        way = tuple(way_of(self.networks, peer, list(said.forwarded_for)))
-        id_ = said.request_id if _SENT_ID.fullmatch(said.request_id) else self.new_id()
-        return Who(way[0], way, id_, loop)
+            return Caller(peer, (peer,), self.new_id(), loop)
+        way = tuple(way_of(self.networks, peer, list(sent.forwarded_for)))
+        id_ = sent.request_id if _SENT_ID.fullmatch(sent.request_id) else self.new_id()
+        return Caller(way[0], way, id_, loop)
 
 
-WHO = web.RequestKey("who", Who)
+CALLER = web.RequestKey("caller", Caller)
 
 
 def _all(headers: Mapping[str, str], name: str) -> list[str]:
     found: list[str] = headers.getall(name, [])  # type: ignore[attr-defined]
     return found
+
+
+log = AccessLines("storage_edge.access")
+
+#: What is logged of a User-Agent.
+AGENT_LENGTH = 200
+
+
+def log_request(
+    who: Caller | None,
+    method: str,
+    target: str,
+    status: int,
+    cache: str | None,
+    body_bytes: int,
+    seconds: float,
+    agent: str | None,
+) -> None:
+    """The line about one request that was answered."""
+    log(
+        {
+            "client": None if who is None else who.address,
+            "method": method,
+            "target": target,
+            "status": status,
+            "cache": cache,
+            "bytes": body_bytes,
+            "seconds": round(seconds, 6),
+            "request_id": None if who is None else who.request_id,
+            "agent": None if agent is None else agent[:AGENT_LENGTH],
+        }
+    )
+
+
+class AccessLog(AbstractAccessLogger):
+    """The lines about requests that aiohttp has read."""
+
+    def log(self, request: web.BaseRequest, response: web.StreamResponse, time: float) -> None:
+        """`time` is seconds since the request came in."""
+        log_request(
+            request.get(CALLER),
+            request.method,
+            request.raw_path,
+            response.status,
+            response.headers.get("Cache-Status"),
+            response.body_length,
+            time,
+            request.headers.get("User-Agent"),
+        )

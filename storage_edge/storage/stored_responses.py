@@ -7,10 +7,10 @@ from typing import Any
 import attrs
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from storage_edge.rules import client_fields, coding, storing, validation
+from storage_edge.rules import coding, selection, storing
 from storage_edge.rules.freshness import Policy, Times
 from storage_edge.rules.selection import Selection
-from storage_edge.tiers.bodies import Body, MemoryBody
+from storage_edge.storage.bodies import Body, MemoryBody
 
 
 @attrs.define(eq=False)
@@ -53,12 +53,12 @@ class StoredResponse:
     @functools.cached_property
     def client_fields(self) -> CIMultiDict[str]:
         """What clients get of `headers`, made once, when it is first asked for: not all of it is."""
-        return client_fields.for_clients(self.headers)
+        return storing.for_clients(self.headers)
 
     @functools.cached_property
     def head(self) -> bytes:
         """What a 200 from memory begins with, made once; Age and Cache-Status follow."""
-        return client_fields.head(self.client_fields, self.body.length or 0, self.times.received)
+        return storing.head_of_200(self.client_fields, self.body.length or 0, self.times.received)
 
     @functools.cached_property
     def is_public_text(self) -> bool:
@@ -94,7 +94,7 @@ class StoredResponse:
     @property
     def conditions(self) -> dict[str, str]:
         """Request fields that ask the origin whether it is still right."""
-        return validation.conditions_for(self.headers)
+        return selection.conditions_for(self.headers)
 
     def age(self, now: float) -> float:
         """Current age in seconds; a soft purge makes it stale whatever its lifetime is."""

@@ -7,9 +7,9 @@ import attrs
 import cachetools
 
 from storage_edge.rules import selection
-from storage_edge.tiers.bodies import MemoryBody
-from storage_edge.tiers.purges import Purge
-from storage_edge.tiers.stored_responses import StoredResponse
+from storage_edge.storage.bodies import MemoryBody
+from storage_edge.storage.purges import Purge
+from storage_edge.storage.stored_responses import StoredResponse
 
 #: What an entry costs in memory beside its body, about.
 ENTRY_OVERHEAD: Final = 4096

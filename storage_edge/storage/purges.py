@@ -1,0 +1,532 @@
+"""Purges: what must not be served any more, the order of purges and stores, and the file that keeps them.
+
+All processes of a data directory map the file: a counter and a place for each of the newest purges. Its room was taken
+when it was made, so a purge is written down in place, on a full disk as well. What cannot be read counts as a purge of
+everything, and so does a file that has gone: it is made anew, and begins with a higher number.
+"""
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+import struct
+import tempfile
+import threading
+import time
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, Protocol
+
+import attrs
+import cattrs
+import orjson
+
+from common import static_paths
+
+#: Purges that are remembered; what began before the oldest of them is not stored.
+REMEMBERED: Final = 4096
+
+#: Of one purge: all that is stored is held against each prefix, and URLs are parsed.
+MOST: Final = {"keys": 10_000, "urls": 1_000, "prefixes": 100}
+
+
+class PurgeRequestError(ValueError):
+    """The body of a purge is not what it should be; the text says what is wrong."""
+
+
+class Purgeable(Protocol):
+    """What of a response a purge looks at."""
+
+    @property
+    def target(self) -> str:
+        """Target URI."""
+
+    @property
+    def status(self) -> int:
+        """Status code."""
+
+    @property
+    def surrogate_keys(self) -> frozenset[str]:
+        """The origin's names for it."""
+
+
+@attrs.frozen
+class Purge:
+    """What one purge concerns: surrogate keys, exact target URIs, and those that start with a prefix.
+
+    A soft one makes responses stale instead of dropping them.
+    """
+
+    keys: frozenset[str] = frozenset()
+    urls: frozenset[str] = frozenset()
+    prefixes: tuple[str, ...] = ()
+    soft: bool = False
+
+    def concerns(self, response: Purgeable) -> bool:
+        """Whether a response must not be used as it is any more.
+
+        An answer like "not found" that bears no key may be about anything that a purge tells of, so every purge
+        concerns it.
+        """
+        keys = response.surrogate_keys
+        return (
+            response.target in self.urls
+            or response.target.startswith(self.prefixes)
+            or not self.keys.isdisjoint(keys)
+            or (response.status != 200 and not keys)
+        )
+
+
+#: Stands for purges of which nothing is known any more.
+EVERYTHING: Final = Purge(prefixes=("",))
+
+
+@attrs.frozen
+class _PurgeBody:
+    keys: list[str] = attrs.field(factory=list)
+    urls: list[str] = attrs.field(factory=list)
+    prefixes: list[str] = attrs.field(factory=list)
+    soft: bool = False
+
+
+_converter = cattrs.Converter(forbid_extra_keys=True)
+
+
+@_converter.register_structure_hook
+def _strict_str(value: object, _type: type[str]) -> str:
+    if not isinstance(value, str) or not value or "\0" in value or not value.isprintable():
+        raise ValueError
+    return value
+
+
+@_converter.register_structure_hook
+def _strict_bool(value: object, _type: type[bool]) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError
+    return value
+
+
+def parse(document: object, origin: str) -> Purge:
+    """Reads the JSON document of `POST /-/purge`; raises `PurgeRequestError`.
+
+    URLs may be full URLs or paths, with the parameters that count; prefixes are paths that begin with a slash. Both
+    concern what is stored of `origin` (scheme, host and port); keys concern what bears them, whoever's it is.
+    """
+    if not isinstance(document, dict) or any(
+        not isinstance(document.get(name, []), list) for name in ("keys", "urls", "prefixes")
+    ):
+        raise PurgeRequestError(
+            "The body is a JSON object with lists keys, urls, prefixes and a boolean soft."
+        )
+    for name, most in MOST.items():
+        if len(document.get(name, ())) > most:
+            raise PurgeRequestError(f"A purge names {most} {name} at most.")
+    try:
+        body = _converter.structure(document, _PurgeBody)
+    except Exception as error:
+        raise PurgeRequestError(
+            "The body is a JSON object with lists of strings keys, urls, prefixes and a boolean soft."
+        ) from error
+    if any(not prefix.startswith("/") for prefix in body.prefixes):
+        raise PurgeRequestError("A prefix is a path that begins with a slash.")
+    return Purge(
+        keys=frozenset(body.keys),
+        urls=frozenset(origin + _target(url) for url in body.urls),
+        prefixes=tuple(origin + prefix for prefix in body.prefixes),
+        soft=body.soft,
+    )
+
+
+def _target(url: str) -> str:
+    try:
+        return static_paths.parse(url).target
+    except static_paths.StaticPathError as error:
+        raise PurgeRequestError(f"A URL cannot be purged: {error}.") from None
+
+
+class Ledger:
+    """The purges of this edge in their order; `epoch` counts them.
+
+    A response carries the epoch at which its origin request began; it may be stored or joined only if no
+    purge since then concerns it.
+    """
+
+    def __init__(self, epoch: int = 0) -> None:
+        self.epoch = epoch
+        self._recent: deque[tuple[int, Purge]] = deque(maxlen=REMEMBERED)
+
+    def record(self, epoch: int, purge: Purge) -> None:
+        """Adds the purge that made `epoch`."""
+        self.epoch = epoch
+        self._recent.append((epoch, purge))
+
+    def since(self, epoch: int) -> list[Purge] | None:
+        """The purges after `epoch`; None when some of them are not remembered."""
+        if epoch >= self.epoch:
+            return []
+        if not self._recent or self._recent[0][0] > epoch + 1:
+            return None
+        return [purge for number, purge in self._recent if number > epoch]
+
+    def is_concerned(self, epoch: int, response: Purgeable) -> bool:
+        """Whether a purge since `epoch` concerns a response, or might."""
+        purges = self.since(epoch)
+        return purges is None or any(purge.concerns(response) for purge in purges)
+
+
+#: Purges that are kept, for processes that look but now and then and for the index; and bytes of each.
+SLOTS: Final = 1024
+SLOT_BYTES: Final = 1024
+#: Bytes of one name, of which each may need two in JSON; of longer paths the beginning is purged.
+LONGEST_NAME: Final = 400
+
+#: Seconds for which a file is waited for that another process writes when it is opened.
+PATIENCE: Final = 0.01
+
+_MAGIC: Final = b"purges 2"
+_EPOCH = struct.Struct("=Q")
+_EPOCH_AT: Final = len(_MAGIC)
+#: Where it stands which file the index is.
+_INDEX_AT: Final = _EPOCH_AT + _EPOCH.size
+_HEADER_BYTES: Final = 4096
+_SLOT = struct.Struct("=QII")  # number, bytes, CRC-32 of number and bytes
+#: What a slot holds of names; the rest is the document around them.
+_CONTENT_BYTES: Final = SLOT_BYTES - _SLOT.size - len(b'{"keys":[],"urls":[],"prefixes":[],"soft":false}')
+
+Numbered = tuple[int, Purge]
+
+
+class PurgeFile:
+    """The file at `path`, opened; where there is none it is made, and begins with the number `least`. Its number is
+    above `known` afterwards. Raises OSError.
+    """
+
+    def __init__(self, path: Path, known: int, least: int) -> None:
+        self._path = str(path)
+        with contextlib.ExitStack() as opened:
+            self.descriptor = _open(path, max(known + 1, least))
+            opened.callback(os.close, self.descriptor)
+            self._identity = _identity(os.fstat(self.descriptor))
+            self._map = mmap.mmap(self.descriptor, self._identity[2], access=mmap.ACCESS_READ)
+            opened.callback(self._map.close)
+            self._slots = (self._identity[2] - _HEADER_BYTES) // SLOT_BYTES
+            self._raise_above(known)
+            opened.pop_all()
+
+    def close(self) -> None:
+        self._map.close()
+        os.close(self.descriptor)
+
+    def is_whole(self) -> bool:
+        """Whether the file has not been cut short: the kernel kills whoever reads what is not there any more."""
+        return self._map.size() == self._identity[2]
+
+    def is_current(self) -> bool:
+        """Whether the path still leads to this file."""
+        try:
+            return _identity(os.stat(self._path)) == self._identity  # noqa: PTH116 - asked often
+        except OSError:
+            return False
+
+    @property
+    def epoch(self) -> int:
+        return int(_EPOCH.unpack_from(self._map, _EPOCH_AT)[0])
+
+    @property
+    def index(self) -> int:
+        return int(_EPOCH.unpack_from(self._map, _INDEX_AT)[0])
+
+    @index.setter
+    def index(self, inode: int) -> None:
+        os.pwrite(self.descriptor, _EPOCH.pack(inode), _INDEX_AT)
+
+    def _raise_above(self, known: int) -> None:
+        """Another file was here before, whose numbers must not come again. Raises OSError."""
+        with self._exclusive(patience=PATIENCE) as is_ours:
+            if not is_ours:
+                raise BlockingIOError
+            newest = max(self._slot(number)[0] for number in range(self._slots))
+            epoch = max(self.epoch, known + 1, newest)
+            if epoch != self.epoch:
+                os.pwrite(self.descriptor, _EPOCH.pack(epoch), _EPOCH_AT)
+
+    def since(self, epoch: int) -> list[Numbered]:
+        current = self.epoch
+        found: list[Numbered] = []
+        for number in range(epoch + 1, current + 1) if current - epoch <= self._slots else ():
+            written, content = self._slot(number)
+            if written != number:
+                break
+            found.append((number, _purge(content)))
+        return found if len(found) == current - epoch else [(current, EVERYTHING)]
+
+    def add(self, purge: Purge) -> bool:
+        """Writes a purge down; False while another process writes. Raises OSError."""
+        entries = _entries(purge)
+        with self._exclusive() as is_ours:
+            if not is_ours:
+                return False
+            if len(entries) > self._slots // 2:
+                entries = [_content(EVERYTHING)]
+            epoch = self.epoch
+            for content in entries:
+                epoch += 1
+                head = _SLOT.pack(epoch, len(content), _checksum(epoch, content))
+                os.pwrite(self.descriptor, head + content, self._offset(epoch))
+            os.pwrite(self.descriptor, _EPOCH.pack(epoch), _EPOCH_AT)
+        return True
+
+    def _slot(self, number: int) -> tuple[int, bytes]:
+        """The purge that is in the place of `number`, and its number; 0 when that cannot be read."""
+        offset = self._offset(number)
+        written, length, checksum = _SLOT.unpack_from(self._map, offset)
+        content = self._map[offset + _SLOT.size : offset + min(_SLOT.size + length, SLOT_BYTES)]
+        return (written, content) if _checksum(written, content) == checksum else (0, b"")
+
+    def _offset(self, number: int) -> int:
+        return _HEADER_BYTES + number % self._slots * SLOT_BYTES
+
+    @contextlib.contextmanager
+    def _exclusive(self, patience: float = 0.0) -> Iterator[bool]:
+        """Whether no other process writes meanwhile, which is waited for so many seconds."""
+        deadline = time.monotonic() + patience
+        while not _is_locked(self.descriptor):
+            if time.monotonic() >= deadline:
+                yield False
+                return
+            time.sleep(0.0005)
+        try:
+            yield True
+        finally:
+            fcntl.flock(self.descriptor, fcntl.LOCK_UN)
+
+
+def _is_locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _open(path: Path, least: int) -> int:
+    while True:
+        with contextlib.suppress(FileNotFoundError):
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            if os.pread(descriptor, len(_MAGIC), 0) == _MAGIC and _is_whole(os.fstat(descriptor).st_size):
+                return descriptor
+            os.close(descriptor)
+            path.unlink(missing_ok=True)
+        _make(path, least)
+
+
+def _make(path: Path, least: int) -> None:
+    """Makes the file with all of its room, unless another process is quicker."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".purges-")
+    try:
+        os.posix_fallocate(descriptor, 0, _HEADER_BYTES + SLOTS * SLOT_BYTES)
+        os.pwrite(descriptor, _MAGIC + _EPOCH.pack(least), 0)
+        os.fsync(descriptor)
+        with contextlib.suppress(FileExistsError):
+            os.link(name, path)
+    finally:
+        os.close(descriptor)
+        Path(name).unlink()
+
+
+def _is_whole(size: int) -> bool:
+    return size > _HEADER_BYTES and (size - _HEADER_BYTES) % SLOT_BYTES == 0
+
+
+def _identity(stat: os.stat_result) -> tuple[int, int, int]:
+    return stat.st_ino, stat.st_dev, stat.st_size
+
+
+def _checksum(number: int, content: bytes) -> int:
+    return zlib.crc32(content, number & 0xFFFF_FFFF)
+
+
+def _entries(purge: Purge) -> list[bytes]:
+    """A purge in pieces that fit into slots; what is too long becomes more than was asked for, never less."""
+    if any(len(key.encode()) > LONGEST_NAME for key in purge.keys):
+        return [_content(EVERYTHING)]
+    short = {url for url in purge.urls if len(url.encode()) <= LONGEST_NAME}
+    prefixes = [*purge.prefixes, *(purge.urls - short)]
+    names = [
+        *(("keys", key) for key in sorted(purge.keys)),
+        *(("urls", url) for url in sorted(short)),
+        *(("prefixes", prefix.encode()[:LONGEST_NAME].decode(errors="ignore")) for prefix in prefixes),
+    ]
+    entries: list[bytes] = []
+    document: dict[str, list[str]] = {}
+    room = _CONTENT_BYTES
+    for kind, name in names:
+        needed = len(orjson.dumps(name)) + 1
+        if needed > room:
+            entries.append(orjson.dumps({**document, "soft": purge.soft}))
+            document, room = {}, _CONTENT_BYTES
+        document.setdefault(kind, []).append(name)
+        room -= needed
+    return [*entries, orjson.dumps({**document, "soft": purge.soft})]
+
+
+def _content(purge: Purge) -> bytes:
+    (content,) = _entries(purge)
+    return content
+
+
+def _purge(content: bytes) -> Purge:
+    kept = orjson.loads(content)
+    return Purge(
+        keys=frozenset(kept.get("keys", ())),
+        urls=frozenset(kept.get("urls", ())),
+        prefixes=tuple(kept.get("prefixes", ())),
+        soft=kept["soft"],
+    )
+
+
+#: Seconds between two attempts to make a file that could not be made.
+RETRY_SECONDS: Final = 1.0
+#: Seconds for which a process goes on with its file without looking whether the path still leads there, which costs as
+#: much as a tenth of a hit.
+LOOK_SECONDS: Final = 0.05
+
+
+class NoLogError(OSError):
+    """The file is not there and could not be made."""
+
+    def __init__(self) -> None:
+        super().__init__(errno.ENOENT, "there is no purge log")
+
+
+class OldLogError(OSError):
+    """There is another file by now, which the thread that asks has not noticed yet."""
+
+    def __init__(self) -> None:
+        super().__init__(errno.ESTALE, "there is another purge log")
+
+
+class PurgeLog:
+    """The purges at `path`, numbered; `clock` gives seconds since 1970.
+
+    For one thread that asks and adds, and one more that reads.
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], float]) -> None:
+        self._path = path
+        self._clock = clock
+        self._file: PurgeFile | None = None
+        self._retry_at = self._look_at = self._known_at = 0.0
+        self._lock = threading.Lock()
+
+    def epoch(self, known: int) -> int:
+        """How many purges there have been, more or less: it grows with each, by whichever process. `known` is what
+        it was when the caller last asked.
+
+        While there is no file, nobody would hear of others' purges, and it grows whenever it is asked for.
+        """
+        file = self._file
+        if file is not None and file.is_whole() and (time.monotonic() < self._look_at or self._look(file)):
+            epoch = file.epoch
+            if epoch >= known:
+                return epoch
+        return self._opened_anew(known)
+
+    def since(self, epoch: int) -> list[Numbered]:
+        """The purges after `epoch` in their order; one of everything where some are not known any more."""
+        with self._lock:
+            return [(epoch + 1, EVERYTHING)] if self._file is None else self._file.since(epoch)
+
+    def add(self, purge: Purge, known: int) -> bool:
+        """Makes a purge known to all processes; False while another process is adding one. Raises OSError; `known` as
+        for `epoch`.
+        """
+        self._retry_at = self._look_at = 0.0
+        self.epoch(known)
+        with self._lock:
+            if self._file is None:
+                raise NoLogError
+            return self._file.add(purge) and self._file.is_current()
+
+    @property
+    def unknown_for(self) -> float:
+        """Seconds until all processes have noticed that the file is another one than before, or none."""
+        return max(0.0, self._known_at - time.monotonic())
+
+    def sync(self) -> None:
+        """What has been added survives a crash of the machine. Raises OSError."""
+        with self._lock:
+            descriptor = None if self._file is None else os.dup(self._file.descriptor)
+        if descriptor is not None:
+            try:
+                os.fdatasync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def discard(self) -> None:
+        """Takes the file away, which all processes notice: everything has been purged. Raises OSError."""
+        self.close()
+        self._known_at = time.monotonic() + LOOK_SECONDS
+        with contextlib.suppress(FileNotFoundError):
+            self._path.unlink()
+            directory = os.open(self._path.parent, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+
+    @property
+    def index(self) -> int:
+        """The number of the file (inode) that is the index of this directory; 0 when there is none. Raises OSError
+        when there is no log.
+        """
+        with self._lock:
+            if self._file is None:
+                raise NoLogError
+            return self._file.index
+
+    @index.setter
+    def index(self, inode: int) -> None:
+        with self._lock:
+            if self._file is None:
+                raise NoLogError
+            self._file.index = inode
+
+    def check_current(self) -> None:
+        """Raises `OldLogError` where the path leads elsewhere: what the file says of the index is no longer so."""
+        with self._lock:
+            if self._file is not None and not self._file.is_current():
+                raise OldLogError
+
+    def close(self) -> None:
+        """Lets the file go; it is opened again when the epoch is asked for."""
+        with self._lock:
+            file, self._file = self._file, None
+            if file is not None:
+                file.close()
+
+    def _look(self, file: PurgeFile) -> bool:
+        self._look_at = time.monotonic() + LOOK_SECONDS
+        return file.is_current()
+
+    def _opened_anew(self, known: int) -> int:
+        file = self._file
+        is_damaged = file is not None and file.is_current()
+        self.close()
+        if time.monotonic() < self._retry_at:
+            return known + 1
+        try:
+            if is_damaged:
+                self._path.unlink(missing_ok=True)
+            opened = PurgeFile(self._path, known, int(self._clock() * 1e6))
+        except OSError:
+            self._retry_at = time.monotonic() + RETRY_SECONDS
+            return known + 1
+        self._look_at = self._known_at = time.monotonic() + LOOK_SECONDS
+        with self._lock:
+            self._file = opened
+        return opened.epoch
