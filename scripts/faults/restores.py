@@ -66,7 +66,7 @@ class Crawl:
         self._lists: dict[str, list[Any]] = {}
 
     def answers(self) -> dict[str, tuple[int, str]]:
-        """Status and text by path: JSON without what moves, of anything else its size and digest."""
+        """Return status and text by path: JSON without what moves, of anything else its size and digest."""
         found = {}
         for route in (route for routes in ROUTES for route in routes.routes):
             if route.method == "GET" and route.access.who != "job":
@@ -86,7 +86,7 @@ class Crawl:
         return status, f"{len(body)} bytes, {hashlib.sha256(body).hexdigest()}"
 
     def _paths(self, rest: str, done: str) -> Iterator[str]:
-        """All paths that the template `done` + `rest` can be, as far as `done` has been filled in."""
+        """Yield all paths that the template `done` + `rest` can be, as far as `done` has been filled in."""
         match = re.search(r"{(\w+)}", rest)
         if match is None:
             yield done + rest
@@ -138,7 +138,7 @@ def without_moving(body: Any) -> Any:
 
 
 def differences(before: Mapping[str, tuple[int, str]], after: Mapping[str, tuple[int, str]]) -> list[str]:
-    """One line for each path whose answer is not the same."""
+    """Return one line for each path whose answer is not the same."""
     told = []
     for path in sorted({*before, *after}):
         one, other = before.get(path), after.get(path)

@@ -83,7 +83,8 @@ class Load:
 
     @contextlib.asynccontextmanager
     async def working(self) -> AsyncIterator[None]:
-        """At its end each finishes what it does; the runners when no job is left, or after two minutes."""
+        """Have all work. At the end each finishes what it does; the runners when no job is left, or after two
+        minutes."""
         resting, idle = asyncio.Event(), asyncio.Event()
         makers = [asyncio.create_task(self._work(worker, resting)) for worker in self._makers]
         runners = [asyncio.create_task(self._work(worker, idle)) for worker in self._runners]
