@@ -22,13 +22,7 @@ from aiohttp import web
 from forgelet.local.processes import Child
 from tests.api_server.mirrors.repositories import BareRepository
 from tests.api_server.mirrors.targets import PASSWORD, USER, HttpTarget, serve_http
-from tests.api_server.status_checks.receiver import (
-    Behaviour,
-    Receiver,
-    answer,
-    reset,
-    running_receiver,
-)
+from tests.api_server.status_checks.receiver import Behaviour, Receiver, answer, reset, running_receiver
 from tests.support import pgbouncer, standbys
 from tests.support.ports import free_port, is_listened_on
 

@@ -104,10 +104,7 @@ def fcgiwrap(socket: Path) -> Iterator[None]:
 
 
 def _both(measure: Callable[[str], Measure], bench: Bench) -> Sides:
-    return {
-        OURS: measure(bench.use(our_server)),
-        BACKEND: side(lambda: measure(bench.use(http_backend))),
-    }
+    return {OURS: measure(bench.use(our_server)), BACKEND: side(lambda: measure(bench.use(http_backend)))}
 
 
 def _clones(name: str, bench: Bench) -> Sides:
