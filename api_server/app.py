@@ -15,12 +15,13 @@ from api_server.accounts.instance_settings import outbound_policy
 from api_server.accounts.users import USER_LISTENERS
 from api_server.api import ROUTES
 from api_server.audit import tasks as audit_tasks
-from api_server.ci.agents import tasks as agent_tasks
-from api_server.ci.jobs import report_handlers, upkeep
+from api_server.ci.agents import agents
+from api_server.ci.jobs import report_handlers
+from api_server.ci.jobs import upkeep as job_upkeep
 from api_server.ci.jobs.handlers import JOBS_LIMIT
 from api_server.ci.pipelines import tasks
 from api_server.ci.runners import job_handlers, uploads
-from api_server.ci.schedules import runs as schedule_runs
+from api_server.ci.schedules import schedules
 from api_server.code import housekeeping, reading, refs
 from api_server.code.branches.changes import END_OF_PROTECTION_LISTENERS
 from api_server.code.git_http import handlers as git_http
@@ -226,8 +227,8 @@ def _add_tasks(app: web.Application) -> None:
     first_commit.setup(app)
     housekeeping.setup(app)
     tasks.setup(app)
-    schedule_runs.setup(app)
-    agent_tasks.setup(app)
+    schedules.setup(app)
+    agents.setup(app)
     member_endings.setup(app)
     access_tokens.setup(app)
     audit_tasks.setup(app)
@@ -247,7 +248,7 @@ def _add_tasks(app: web.Application) -> None:
     status_check_tasks.setup(app)
     mirror_tasks.setup(app)
     removed_tags.setup(app)
-    upkeep.setup(app)
+    job_upkeep.setup(app)
     operators_tasks.setup(app)
     samples.setup(app)
 

@@ -10,8 +10,8 @@ import pytest
 from api_server.ci.config import checks, patterns, predefined, rules, variables
 from api_server.ci.config.errors import Budget, ConfigError
 from api_server.ci.config.yaml_text import load
-from api_server.ci.jobs import logs as masking
 from api_server.ci.jobs import report_handlers
+from api_server.ci.jobs.logs import mask
 from api_server.ci.runners import uploads
 from api_server.git.remote import redaction
 from api_server.outbound.mail import letters
@@ -86,7 +86,7 @@ PARSERS: list[tuple[str, Callable[[str], Any], Callable[[int], str]]] = [
     ),
     (
         "a log full of secrets",
-        lambda text: masking.mask(text.encode(), [b"s3cret12", b"k" * 2000]),
+        lambda text: mask(text.encode(), [b"s3cret12", b"k" * 2000]),
         lambda n: "s3cret12 " * n,
     ),
     ("numbers in YAML", lambda text: load(text, Budget()), lambda n: "a: 1" + ":1" * (4 * n)),

@@ -17,7 +17,7 @@ from api_server.ci.pipelines.access import (
     short_ref,
 )
 from api_server.ci.pipelines.creation import Wanted, maker, not_allowed_on
-from api_server.ci.pipelines.lint import Question, lint
+from api_server.ci.pipelines.lint import LintRequest, lint
 from api_server.ci.pipelines.planning import LIMITS
 from api_server.ci.pipelines.states import Status
 from api_server.namespaces.access import project
@@ -145,7 +145,8 @@ async def create_pipeline(request: web.Request, wanted: CreatePipeline, found: P
             source="api",
             user_id=caller(request).user_id,
             variables=tuple(
-                Variable(one.key, one.value, file=one.variable_type == "file") for one in wanted.variables
+                Variable(variable.key, variable.value, file=variable.variable_type == "file")
+                for variable in wanted.variables
             ),
         )
     )
@@ -239,7 +240,7 @@ async def delete_pipeline(request: web.Request, wanted: OnePipeline, found: Proj
 async def lint_text(request: web.Request, wanted: LintText, found: Project) -> web.Response:
     """Tries out a text as if it were the project's file on `ref` (the default branch); `dry_run` obeys rules too."""
     _count_lint(request)
-    question = Question(
+    lint_request = LintRequest(
         project_id=found.id,
         user_id=caller(request).user_id,
         ref=wanted.ref or found.default_branch,
@@ -247,7 +248,7 @@ async def lint_text(request: web.Request, wanted: LintText, found: Project) -> w
         plans=wanted.dry_run,
         shows_jobs=wanted.include_jobs,
     )
-    return json_value(await lint(maker(request.config_dict), question))
+    return json_value(await lint(maker(request.config_dict), lint_request))
 
 
 @routes.get("/projects/{id}/ci/lint", access=project(Role.REPORTER, opens="builds"))
@@ -255,7 +256,7 @@ async def lint_file(request: web.Request, wanted: LintFile, found: Project) -> w
     """Tries out the project's file as it is on `content_ref`, with `dry_run` as if it ran on `dry_run_ref` (both: the
     default branch)."""
     _count_lint(request)
-    question = Question(
+    lint_request = LintRequest(
         project_id=found.id,
         user_id=caller(request).user_id,
         ref=wanted.content_ref or found.default_branch,
@@ -264,7 +265,7 @@ async def lint_file(request: web.Request, wanted: LintFile, found: Project) -> w
         plans_on=wanted.dry_run_ref or found.default_branch,
         shows_jobs=wanted.include_jobs,
     )
-    return json_value(await lint(maker(request.config_dict), question))
+    return json_value(await lint(maker(request.config_dict), lint_request))
 
 
 def _count_lint(request: web.Request) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from api_server.ci.agents.configuration import path_of
+from api_server.ci.agents.agents import path_of
 from api_server.git import references
 from api_server.git.repositories import REPOSITORIES
 from api_server.namespaces import projects

@@ -1,13 +1,14 @@
-"""What making, changing and removing a CI/CD variable means, each in the caller's transaction.
+"""CI/CD variables: what they may look like, and changing them, each time in the caller's transaction.
 
-Its `owner` is the project, group or instance that it belongs to.
+The `owner` of a variable is the project, group or instance that it belongs to. Refusals are in GitLab's words.
 """
+
+import re
 
 import attrs
 
-from api_server.ci.variables import queries, rules
+from api_server.ci.variables import queries
 from api_server.ci.variables.queries import StoredVariable
-from api_server.ci.variables.rules import Values
 from api_server.state import audit_trail
 from api_server.state.audit_trail import INSTANCE, Author, Entity
 from api_server.state.database import Transaction
@@ -15,7 +16,54 @@ from api_server.state.errors import Conflict
 from api_server.state.secrets import Vault
 from api_server.web.errors import ApiError, invalid
 
-#: Type of the owner -> how events about its variables begin.
+MAX_VALUE = 10_000
+MAX_TEXT = 255
+
+_KEY = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
+_SCOPE = re.compile(r"[A-Za-z0-9_/${}. *-]+", re.ASCII)
+#: A value that can be found in a log again: one line without spaces; where it may refer to others, of few characters.
+_MASKABLE = re.compile(r"[A-Za-z0-9_+=/@:.~-]{8,}", re.ASCII)
+_MASKABLE_RAW = re.compile(r"\S{8,}")
+
+
+@attrs.frozen(kw_only=True)
+class Values:
+    """The values that a variable is to have."""
+
+    key: str
+    value: str = attrs.field(repr=False)
+    variable_type: str = "env_var"
+    protected: bool = False
+    masked: bool = False
+    hidden: bool = False
+    raw: bool = False
+    environment_scope: str = "*"
+    description: str | None = None
+
+
+def problems(values: Values) -> dict[str, list[str]]:
+    """Return why this cannot be a variable, by attribute."""
+    found: dict[str, list[str]] = {}
+    for name, limit in (
+        ("key", MAX_TEXT),
+        ("value", MAX_VALUE),
+        ("environment_scope", MAX_TEXT),
+        ("description", MAX_TEXT),
+    ):
+        if len(getattr(values, name) or "") > limit:
+            found[name] = [f"is too long (maximum is {limit} characters)"]
+    if not _KEY.fullmatch(values.key):
+        found["key"] = ["can contain only letters, digits and '_'."]
+    if not _SCOPE.fullmatch(values.environment_scope):
+        found["environment_scope"] = [
+            "can contain only letters, digits, '-', '_', '/', '$', '{', '}', '.', '*' and spaces"
+        ]
+    if values.masked and not (_MASKABLE_RAW if values.raw else _MASKABLE).fullmatch(values.value):
+        found.setdefault("value", ["is invalid"])
+    return found
+
+
+#: Type of the owner -> prefix of the events about its variables.
 _EVENTS = {"Project": "ci_variable", "Group": "ci_group_variable", INSTANCE.type: "ci_instance_variable"}
 #: Type of the owner -> what its variables are called where there are too many.
 _KINDS = {
@@ -23,14 +71,14 @@ _KINDS = {
     "Group": "group ci variables",
     INSTANCE.type: "ci instance level variables",
 }
-#: What the trail tells of; it never holds a value.
-_TOLD = ("variable_type", "protected", "masked", "raw", "environment_scope", "description")
+#: Fields whose changes the audit trail records; it never holds a value.
+_AUDITED = ("variable_type", "protected", "masked", "raw", "environment_scope", "description")
 
 
 async def create(
     transaction: Transaction, vault: Vault, owner: Entity, values: Values, author: Author, most: int
 ) -> int:
-    """The new variable's id; the owner may have up to `most`. Raises 400 as GitLab words it."""
+    """Create a variable and return its id; the owner may have up to `most`. Raises 400 as GitLab words it."""
     _refuse_problems(values)
     columns = attrs.asdict(values) | {"value": vault.encrypt(values.value)}
     try:
@@ -53,7 +101,7 @@ async def update(
     values: Values,
     author: Author,
 ) -> None:
-    """`before` is the row, `values` all that it shall hold. Raises 400."""
+    """Give the variable `before` the `values`. Raises 400."""
     _refuse_problems(values)
     if before.hidden and not values.masked:
         raise invalid({"base": ["The visibility setting cannot be changed for masked and hidden variables."]})
@@ -65,7 +113,7 @@ async def update(
     target = (author, owner, before.id, before.key)
     if vault.decrypt(before.value) != values.value:
         await _record(transaction, "updated", *target, "Changed value", change="value")
-    for name in _TOLD:
+    for name in _AUDITED:
         old, new = getattr(before, name), getattr(values, name)
         if old != new:
             message = f"Changed {name} from {audit_trail.words(old)} to {audit_trail.words(new)}"
@@ -89,7 +137,7 @@ async def delete(transaction: Transaction, owner: Entity, before: StoredVariable
 
 
 def _refuse_problems(values: Values) -> None:
-    if found := rules.problems(values):
+    if found := problems(values):
         raise invalid(found)
 
 
