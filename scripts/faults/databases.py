@@ -66,7 +66,7 @@ class Replication:
 
     @property
     def servers(self) -> Sequence[Server]:
-        return [one for one in (self.primary, self.standby) if one is not None]
+        return [server for server in (self.primary, self.standby) if server is not None]
 
     async def begin(self, folder: Path) -> None:
         """Start a standby in an empty folder, for which all commits wait from now on."""
@@ -137,7 +137,10 @@ class Databases:
 
     @property
     def kept(self) -> Sequence[KeptProcess]:
-        return [*(one.kept for one in self.replication.servers), *([self.pooler.kept] if self.pooler else [])]
+        return [
+            *(server.kept for server in self.replication.servers),
+            *([self.pooler.kept] if self.pooler else []),
+        ]
 
     async def fail_over(self) -> None:
         """Lose the primary for good; the replica takes its place, and gets a replica of its own."""

@@ -101,7 +101,7 @@ def programs_of(
 def _program(
     data: DataDirectory, name: str, module: str, prefix: str, port: int, settings: Mapping[str, str]
 ) -> KeptProgram:
-    given = {"PORT": str(port), "LOG_FORMAT": "json", **settings}
+    values = {"PORT": str(port), "LOG_FORMAT": "json", **settings}
     others = {name: value for name, value in os.environ.items() if not name.startswith("FORGELET_")}
     return KeptProgram(
         name,
@@ -110,7 +110,7 @@ def _program(
         environment={
             **others,
             "PYTHONPATH": str(Path(__file__).parents[2]),
-            **{f"FORGELET_{prefix}_{setting}": value for setting, value in given.items()},
+            **{f"FORGELET_{prefix}_{setting}": value for setting, value in values.items()},
         },
         cwd=data.path,
     )
@@ -238,8 +238,8 @@ async def running_environment(
 
 def _started(kept: Sequence[KeptProcess], are_ready: bool) -> None:
     if not are_ready:
-        said = "\n".join(one.newest_log().read_text()[-3000:] for one in kept)
-        raise RuntimeError(f"The service did not start: {said}")
+        logs = "\n".join(program.newest_log().read_text()[-3000:] for program in kept)
+        raise RuntimeError(f"The service did not start: {logs}")
 
 
 @contextlib.contextmanager

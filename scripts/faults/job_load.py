@@ -71,7 +71,9 @@ class Jobs:
                 where = f"{HERE}/pipelines/{shown['pipeline']['id']}/variables"
                 variables = await owner.ask("list", "GET", where)
                 if variables is not None and variables.ok:
-                    self.given_up |= {one["value"] for one in variables.json if one["key"] == MARK}
+                    self.given_up |= {
+                        variable["value"] for variable in variables.json if variable["key"] == MARK
+                    }
         return self.unfinished()
 
 
@@ -144,7 +146,7 @@ class Runner(Worker):
             # With this value the next request waits until there may be a job.
             self._last_update = "" if answer is None else answer.headers.get("X-GitLab-Last-Update", "")
             return
-        variables = {one["key"]: one["value"] for one in answer.json["variables"]}
+        variables = {variable["key"]: variable["value"] for variable in answer.json["variables"]}
         job = Job(answer.json["id"], answer.json["token"], variables[MARK])
         before = self._jobs.by_id.get(job.id)
         if before is None or before.heard or job.taken_at < before.taken_at + HAND_OUT_SECONDS:
@@ -229,10 +231,12 @@ class Runner(Worker):
         return False
 
 
-def _difference(answer: Answer | None, wanted: bytes) -> str:
+def _difference(answer: Answer | None, acknowledged: bytes) -> str:
     if answer is None:
         return "no answer"
     if answer.status != 200:
-        return f"status {answer.status}, where {len(wanted)} bytes were acknowledged"
-    same = next((at for at, (a, b) in enumerate(zip(answer.body, wanted, strict=False)) if a != b), None)
-    return f"{len(answer.body)} bytes for {len(wanted)}, the first other one at {same}"
+        return f"status {answer.status}, where {len(acknowledged)} bytes were acknowledged"
+    same = next(
+        (at for at, (a, b) in enumerate(zip(answer.body, acknowledged, strict=False)) if a != b), None
+    )
+    return f"{len(answer.body)} bytes for {len(acknowledged)}, the first other one at {same}"

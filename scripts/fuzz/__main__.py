@@ -160,8 +160,8 @@ def _review(api: Api, project: str, values: dict[str, object]) -> None:
     values["{check_id}"] = values["{external_status_check_id}"] = api.post(
         f"{project}/external_status_checks", check
     )["id"]
-    wanted = {"source_branch": "greeting", "target_branch": "main", "title": "Greet"}
-    request = api.post(f"{project}/merge_requests", wanted)["iid"]
+    body = {"source_branch": "greeting", "target_branch": "main", "title": "Greet"}
+    request = api.post(f"{project}/merge_requests", body)["iid"]
     values["{merge_request_iid}"] = request
     one = f"{project}/merge_requests/{request}"
     values["{note_id}"] = api.post(f"{one}/notes", {"body": "A note"})["id"]
@@ -174,8 +174,8 @@ def _jobs(api: Api, project: str, values: dict[str, object]) -> tuple[str, dict[
     """Return the runner's token, the job that runs, the id of the one that waits for somebody, the trigger's token."""
     trigger = api.post(f"{project}/triggers", {"description": "Fuzz"})
     values["{trigger_id}"] = trigger["id"]
-    wanted = {"runner_type": "project_type", "project_id": values["projects/{id}"]}
-    runner = api.post("user/runners", wanted)
+    body = {"runner_type": "project_type", "project_id": values["projects/{id}"]}
+    runner = api.post("user/runners", body)
     values["runners/{id}"] = values["{runner_id}"] = runner["id"]
     api.steer("settle", {})
     pipeline = api.post(f"{project}/pipeline", {"ref": "main"})["id"]
@@ -293,8 +293,8 @@ def _ask(command: list[str], service: Forgelet, folder: Path) -> bool:
 def _errors(log: Path) -> Iterator[str]:
     """Yield the lines of the log that are errors or have a traceback."""
     for line in log.read_text(errors="replace").splitlines():
-        told = json.loads(line) if line.startswith("{") else {"event": line}
-        if told.get("level") in (None, "error", "critical") or "exception" in told:
+        entry = json.loads(line) if line.startswith("{") else {"event": line}
+        if entry.get("level") in (None, "error", "critical") or "exception" in entry:
             yield line
 
 

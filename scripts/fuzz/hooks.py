@@ -44,8 +44,8 @@ class _Progress:
 
     def write(self) -> None:
         operations = {label.rpartition(" ")[0] for label in self.answers}
-        told = {"cases": self.cases, "operations": len(operations), "answers": self.answers}
-        Path(os.environ["FORGELET_FUZZ_COUNTS"]).write_text(json.dumps(told))
+        counts = {"cases": self.cases, "operations": len(operations), "answers": self.answers}
+        Path(os.environ["FORGELET_FUZZ_COUNTS"]).write_text(json.dumps(counts))
 
 
 _progress = _Progress()

@@ -121,9 +121,11 @@ def _is_about_state(status: int, body: bytes) -> bool:
     that it cannot be done."""
     if status != 400:
         return status in _STATE_FORBIDS
-    told = json.loads(body)
-    said = told.get("error")
-    return said is None or any(reason.search(said) for reason in (_DEPENDENT, _UNSUPPORTED, _FORMAT, _ORDER))
+    answer = json.loads(body)
+    error = answer.get("error")
+    return error is None or any(
+        reason.search(error) for reason in (_DEPENDENT, _UNSUPPORTED, _FORMAT, _ORDER)
+    )
 
 
 def _is_another_operation(case: Any) -> bool:
