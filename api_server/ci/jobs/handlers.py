@@ -1,6 +1,6 @@
 """Endpoints 1 to 11: jobs and bridges are listed, read with their logs, canceled, retried, erased and played."""
 
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 from aiohttp import hdrs, web
@@ -38,15 +38,11 @@ from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.state.database import Executor
 from api_server.web import context
-from api_server.web.access import JOB, Role
-from api_server.web.answers import json_text, json_value
-from api_server.web.conditional import matches, not_modified
+from api_server.web.answers import json_text, json_value, matches_etag, not_modified, wanted_part
 from api_server.web.errors import ApiError, bad_request, forbidden, record_not_found, too_many_requests
 from api_server.web.pagination import paginated
-from api_server.web.ranges import wanted_part
-from api_server.web.rate_limit import RateLimiter
-from api_server.web.routes import Routes, caller
-from api_server.web.tiers import Feature
+from api_server.web.rate_limits import RateLimiter
+from api_server.web.routes import JOB, Feature, Role, Routes, caller
 from common.http_fields import rejoined
 
 routes = Routes()
@@ -89,7 +85,7 @@ async def send_log(request: web.Request, job_id: int) -> web.StreamResponse:
         hdrs.CACHE_CONTROL: "private, no-cache",
         "X-Content-Type-Options": "nosniff",
     }
-    if matches(request, etag):
+    if matches_etag(request, etag):
         return not_modified(headers)
     part = wanted_part(request, size, etag)
     left = part.end - part.start if request.method != "HEAD" else 0
@@ -128,28 +124,25 @@ async def list_project_jobs(request: web.Request, wanted: ListProjectJobs, found
 @routes.get("/projects/{id}/pipelines/{pipeline_id}/jobs", access=project(opens="builds"))
 async def list_pipeline_jobs(request: web.Request, wanted: ListPipelineJobs, found: Project) -> web.Response:
     """Endpoint 2. Newest first; without retried ones, unless `include_retried`."""
-    pipeline = await find_pipeline(request, found, wanted.pipeline_id)
-    page = wanted_jobs(wanted, queries.JOBS_OF_PIPELINE)
-    listed = await queries.list_pipeline_jobs(
-        context.database(request),
-        page,
-        pipeline.id,
-        wanted.scope,
-        archived_before(request),
-        include_retried=wanted.include_retried,
-    )
-    return await paginated(request, page, listed)
+    return await _jobs_of_pipeline(request, wanted, found, "build")
 
 
 @routes.get("/projects/{id}/pipelines/{pipeline_id}/bridges", access=project(opens="builds"))
 async def list_bridges(request: web.Request, wanted: ListPipelineJobs, found: Project) -> web.Response:
     """Endpoint 3. Jobs that start other pipelines, newest first."""
+    return await _jobs_of_pipeline(request, wanted, found, "bridge")
+
+
+async def _jobs_of_pipeline(
+    request: web.Request, wanted: ListPipelineJobs, found: Project, kind: Literal["build", "bridge"]
+) -> web.Response:
     pipeline = await find_pipeline(request, found, wanted.pipeline_id)
-    page = wanted_jobs(wanted, queries.BRIDGES_OF_PIPELINE)
-    listed = await queries.list_bridges(
+    page = wanted_jobs(wanted, queries.JOBS_OF_PIPELINE if kind == "build" else queries.BRIDGES_OF_PIPELINE)
+    listed = await queries.list_pipeline_jobs(
         context.database(request),
         page,
         pipeline.id,
+        kind,
         wanted.scope,
         archived_before(request),
         include_retried=wanted.include_retried,
