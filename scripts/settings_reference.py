@@ -52,9 +52,9 @@ def _table(settings_class: type[ClientSettings], fields: list["attrs.Attribute[A
 def _rows(settings_class: type[ClientSettings], fields: list["attrs.Attribute[Any]"]) -> Iterator[str]:
     for field in fields:
         mark = " ↻" if field.name in settings_class.reloaded else ""
-        said = field.metadata["typed-settings"]["help"].rstrip(".")
+        help_text = field.metadata["typed-settings"]["help"].rstrip(".")
         kind = has_to_be(field).removeprefix("has to be ")
-        yield f"| `{field.name}`{mark} | {_default(field)} | {_uncapitalised(said)} | {kind} |"
+        yield f"| `{field.name}`{mark} | {_default(field)} | {_uncapitalised(help_text)} | {kind} |"
 
 
 def _uncapitalised(text: str) -> str:

@@ -50,7 +50,7 @@ class Server:
         return standbys.url_of(self.sockets, self.password, database, role)
 
     async def run(self, statement: str) -> object:
-        """The first value of what a superuser's statement gives."""
+        """Run a superuser's statement; return its first value."""
         return await asyncio.to_thread(standbys.run, self.url("postgres", "postgres"), statement)
 
 
@@ -66,7 +66,7 @@ class Replication:
 
     @property
     def servers(self) -> Sequence[Server]:
-        return [one for one in (self.primary, self.standby) if one is not None]
+        return [server for server in (self.primary, self.standby) if server is not None]
 
     async def begin(self, folder: Path) -> None:
         """Start a standby in an empty folder, for which all commits wait from now on."""
@@ -76,8 +76,8 @@ class Replication:
         await self.follow(folder)
 
     async def promote(self) -> Path:
-        """The primary is lost for good, whatever it was doing, and the standby is the primary. The folder of what was
-        lost, which is empty."""
+        """Lose the primary for good, whatever it was doing, and have the standby take its place. Return the folder of
+        what was lost, which is empty."""
         assert self.standby is not None
         lost, self.primary, self.standby = self.primary, self.standby, None
         await lost.kept.end()
@@ -87,7 +87,7 @@ class Replication:
         return lost.folder
 
     async def caught_up(self) -> bool:
-        """Whether the standby shows, within a minute, all that the primary has by now."""
+        """Return whether the standby shows, within a minute, all that the primary has by now."""
         position = await self.primary.run("SELECT pg_current_wal_flush_lsn()")
         statement = _HAS_REPLAYED.format(position)
         return bool(await retry_until(lambda: self.primary.run(statement), CATCH_UP_SECONDS, pause=0.05))
@@ -137,10 +137,13 @@ class Databases:
 
     @property
     def kept(self) -> Sequence[KeptProcess]:
-        return [*(one.kept for one in self.replication.servers), *([self.pooler.kept] if self.pooler else [])]
+        return [
+            *(server.kept for server in self.replication.servers),
+            *([self.pooler.kept] if self.pooler else []),
+        ]
 
     async def fail_over(self) -> None:
-        """The primary is lost for good, the replica takes its place, and gets a replica of its own."""
+        """Lose the primary for good; the replica takes its place, and gets a replica of its own."""
         folder = await self.replication.promote()
         if self.pooler is not None:
             self.pooler.lead_to(self.replication.primary)
@@ -170,7 +173,7 @@ class Pooler:
 
 @contextlib.asynccontextmanager
 async def running_databases(data: DataDirectory, shape: Shape) -> AsyncIterator[Databases]:
-    """All of them, started; they end with the block."""
+    """Run all of them until the block ends."""
     async with contextlib.AsyncExitStack() as stack:
         primary = await _primary(data, stack)
         replication = Replication(primary, data.part("logs"), stack)
@@ -210,7 +213,7 @@ def _upstream(replication: Replication, pooler: Pooler | None) -> Callable[[], s
 
 
 def _settings(replication: Replication, url: str, pooler: Pooler | None) -> dict[str, str]:
-    """Each of the servers may be the primary, and the other is the replica then."""
+    """Return the servers' settings: each of the databases may be the primary, and the other is the replica then."""
     urls = [server.url() for server in replication.servers]
     settings = {"DATABASE_URL": url}
     if pooler is not None:
@@ -221,7 +224,7 @@ def _settings(replication: Replication, url: str, pooler: Pooler | None) -> dict
 
 
 def _bounded(cluster: Cluster) -> None:
-    """PostgreSQL's log of what it writes fits on its small disk."""
+    """Bound PostgreSQL's write-ahead log, so that it fits on its small disk."""
     with contextlib.closing(psycopg2.connect(cluster.url("postgres", SUPERUSER))) as connection:
         connection.autocommit = True
         for name, value in (("max_wal_size", "128MB"), ("min_wal_size", "32MB")):

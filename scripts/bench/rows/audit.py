@@ -128,7 +128,7 @@ async def _verified(url: str) -> Sample:
 
 @contextlib.contextmanager
 def _renamed(bench: Bench) -> Iterator[Callable[[], Awaitable[None]]]:
-    """Renames a project over HTTP."""
+    """Yield what renames a project over HTTP."""
     server = bench.use(in_process)
     root = server.forge.root
     project = server.runner.run(root.post("/projects", {"name": "app"})).body["id"]
@@ -157,7 +157,7 @@ def _recording(bench: Bench) -> Sides:
 
 
 async def _nothing(*_arguments: object, **_details: object) -> None:
-    """In the place of `record`."""
+    """Stand in for `record`."""
 
 
 _row = partial(Row, warmed_up=False)

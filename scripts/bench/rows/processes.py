@@ -80,7 +80,7 @@ def _testing_memory(bench: Bench) -> Sides:
 
 
 def _api_memory(bench: Bench) -> Sides:
-    """After lists have been read by all connections."""
+    """Measure after lists have been read by all connections."""
     served = bench.use(service)
     url = f"{served.api.base_url}/api/v4/projects/{served.ids['project_id']}/jobs"
     return {OURS: partial(_memory_after, url, HEADERS, served.running.pid)}
