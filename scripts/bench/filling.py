@@ -19,8 +19,7 @@ from api_server.state import secret_key
 from api_server.state.database import Executor
 from api_server.state.migrate import known_migrations, make_older_schema
 from api_server.state.secrets import STATIC_OBJECT_TOKEN, digest
-from forgelet.local import cluster_folders
-from forgelet.local.embedded_postgres import SUPERUSER, Cluster
+from forgelet.local.embedded_postgres import SUPERUSER, Cluster, make_folder, temporary_root
 
 #: Events of the author, entity and type that are looked for; as many among few as among many.
 WANTED = 100
@@ -167,10 +166,10 @@ INDEXES = """
 @contextlib.contextmanager
 def durable_cluster() -> Iterator[Cluster]:
     """A durable one, which leaves nothing behind."""
-    with tempfile.TemporaryDirectory(prefix="forgelet-growth-", dir=cluster_folders.temporary_root()) as name:
+    with tempfile.TemporaryDirectory(prefix="forgelet-growth-", dir=temporary_root()) as name:
         outside = Path(name)
         outside.chmod(0o711)
-        made = Cluster(cluster_folders.made(outside / "cluster"), secrets.token_urlsafe(16), durable=True)
+        made = Cluster(make_folder(outside / "cluster"), secrets.token_urlsafe(16), durable=True)
         made.start(outside / "server.log")
         try:
             with superuser(made) as cursor:

@@ -13,7 +13,7 @@ import psycopg2
 
 from api_server.state.migrate import migrate
 from forgelet.local import embedded_postgres
-from forgelet.local.embedded_postgres import SUPERUSER, Cluster, temporary
+from forgelet.local.embedded_postgres import SUPERUSER, Cluster, temporary_cluster
 from forgelet.local.supervisor import POSTGRESQL
 from forgelet.testing import starting
 from forgelet.testing.server import Forgelet
@@ -59,7 +59,7 @@ def _started(settings: dict[str, str]) -> Sample:
 @contextlib.contextmanager
 def _stopped_postgres(_: Bench) -> Iterator[Cluster]:
     """A PostgreSQL that has been started once."""
-    with embedded_postgres.temporary() as cluster:
+    with embedded_postgres.temporary_cluster() as cluster:
         cluster.stop()
         yield cluster
 
@@ -171,7 +171,7 @@ def _worn_server(bench: Bench) -> Iterator[Forgelet]:
 @contextlib.contextmanager
 def _database(_: Bench) -> Iterator[tuple[str, str]]:
     """The URL of a cluster, and a migrated database in it."""
-    with temporary() as cluster:
+    with temporary_cluster() as cluster:
         migrate(cluster.url())
         yield cluster.url("postgres", SUPERUSER), urlsplit(cluster.url()).path.removeprefix("/")
 
