@@ -6,7 +6,7 @@ import functools
 import attrs
 import uvloop
 
-from api_server.accounts.users import root
+from api_server.accounts import users
 from api_server.app import create_app, endpoint, served
 from api_server.git.version import check_git
 from api_server.settings import Settings
@@ -55,7 +55,7 @@ async def _serve(chosen: Settings) -> None:
         await asyncio.to_thread(_make_ready, chosen)
         app = create_app(chosen)
         read = reader(Settings, section=SECTION, env_prefix=PREFIX)
-        reload = Reload(chosen, read, functools.partial(root.preset_token, app))
+        reload = Reload(chosen, read, functools.partial(users.preset_token, app))
         async with (
             stopping() as stop,
             ports.serving(served(app, where)),

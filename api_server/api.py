@@ -1,11 +1,10 @@
 """Everything below /api/v4: the routes of each resource, in the order in which their paths are tried."""
 
-from api_server.accounts.emails.handlers import routes as emails
-from api_server.accounts.member_roles.handlers import routes as member_roles
-from api_server.accounts.settings.handlers import routes as settings_routes
-from api_server.accounts.tokens.handlers import routes as tokens
-from api_server.accounts.users.handlers import routes as users
-from api_server.accounts.version import routes as version
+from api_server.accounts.instance_handlers import routes as settings_routes
+from api_server.accounts.instance_handlers import version_routes as version
+from api_server.accounts.member_role_handlers import routes as member_roles
+from api_server.accounts.token_handlers import routes as tokens
+from api_server.accounts.user_handlers import routes as users
 from api_server.audit.handlers import routes as audit
 from api_server.ci.agents.handlers import routes as agents
 from api_server.ci.commit_statuses.handlers import routes as commit_statuses
@@ -41,12 +40,12 @@ from api_server.merge_requests.people.handlers import routes as merge_request_pe
 from api_server.merge_requests.pipelines import routes as merge_request_pipelines
 from api_server.merge_requests.versions.handlers import routes as merge_request_versions
 from api_server.mirrors.handlers import routes as remote_mirrors
-from api_server.namespaces.access_tokens.handlers import routes as access_tokens
-from api_server.namespaces.groups.handlers import routes as groups
-from api_server.namespaces.job_token_scope.handlers import routes as job_token_scope
-from api_server.namespaces.members.handlers import routes as members
-from api_server.namespaces.members.overviews import routes as member_overviews
-from api_server.namespaces.projects.handlers import routes as projects
+from api_server.namespaces.access_token_handlers import routes as access_tokens
+from api_server.namespaces.group_handlers import routes as groups
+from api_server.namespaces.job_token_scope_handlers import routes as job_token_scope
+from api_server.namespaces.member_handlers import overview_routes as member_overviews
+from api_server.namespaces.member_handlers import routes as members
+from api_server.namespaces.project_handlers import routes as projects
 from api_server.releases.handlers import routes as releases
 from api_server.releases.link_handlers import routes as release_links
 from api_server.static_objects.archive_handlers import routes as archives
@@ -56,7 +55,6 @@ from api_server.status_checks.service_handlers import routes as status_checks
 
 ROUTES = [
     users,
-    emails,
     tokens,
     groups,
     projects,

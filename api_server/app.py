@@ -10,12 +10,9 @@ from aiohttp import web
 from cachetools import LRUCache
 from prometheus_client import CollectorRegistry
 
-from api_server.accounts.emails import confirmation
-from api_server.accounts.passwords import resets
-from api_server.accounts.settings import values as instance_settings
-from api_server.accounts.settings.outbound_policy import outbound_policy
-from api_server.accounts.users import root
-from api_server.accounts.users.accounts import USER_LISTENERS
+from api_server.accounts import emails, instance_settings, passwords, users
+from api_server.accounts.instance_settings import outbound_policy
+from api_server.accounts.users import USER_LISTENERS
 from api_server.api import ROUTES
 from api_server.audit import tasks as audit_tasks
 from api_server.ci.agents import tasks as agent_tasks
@@ -41,13 +38,9 @@ from api_server.merge_requests.notes import system_notes
 from api_server.merge_requests.versions import recording as versions
 from api_server.merge_requests.versions import sizes as version_sizes
 from api_server.mirrors import tasks as mirror_tasks
-from api_server.namespaces import personal, removal
-from api_server.namespaces.access_tokens import tasks as access_token_tasks
-from api_server.namespaces.groups.access import GROUPS
-from api_server.namespaces.members import tasks as member_tasks
-from api_server.namespaces.projects import default_branch
-from api_server.namespaces.projects.access import PROJECTS
-from api_server.namespaces.projects.events import CREATION_LISTENERS, DEFAULT_BRANCH_LISTENERS
+from api_server.namespaces import access_tokens, groups, member_endings, projects, removal
+from api_server.namespaces.access import GROUPS, PROJECTS
+from api_server.namespaces.projects import CREATION_LISTENERS, DEFAULT_BRANCH_LISTENERS
 from api_server.operations import metrics, readiness, samples, watch
 from api_server.operations import tasks as operators_tasks
 from api_server.outbound import edges
@@ -228,20 +221,20 @@ def _add_tasks(app: web.Application) -> None:
     queue.add_periodic("settle_pushes", "* * * * *", settle_pushes)
     edges.setup(app, app[SETTINGS])
     queue.add(removal.REMOVE_DATA, remove_project_data, attempts=5)
-    personal.setup(app)
-    default_branch.setup(app)
+    groups.setup(app)
+    projects.setup(app)
     first_commit.setup(app)
     housekeeping.setup(app)
     tasks.setup(app)
     schedule_runs.setup(app)
     agent_tasks.setup(app)
-    member_tasks.setup(app)
-    access_token_tasks.setup(app)
+    member_endings.setup(app)
+    access_tokens.setup(app)
     audit_tasks.setup(app)
     mail.setup(app)
     mail_rates.setup(app)
-    confirmation.setup(app)
-    resets.setup(app)
+    emails.setup(app)
+    passwords.setup(app)
     invitation_tasks.setup(app)
     pushes.setup(app)
     push_options.setup(app)
@@ -297,7 +290,7 @@ async def _edges(app: web.Application) -> AsyncIterator[None]:
 
 
 async def _administrator(app: web.Application) -> AsyncIterator[None]:
-    await root.ensure_administrator(app, app[SETTINGS].root_token)
+    await users.ensure_administrator(app, app[SETTINGS].root_token)
     yield
 
 

@@ -353,7 +353,11 @@ async def stopping() -> AsyncIterator[asyncio.Event]:
     loop = asyncio.get_running_loop()
     for number in _STOPPING:
         loop.add_signal_handler(number, stop.set)
-    listening = None if (ours := supervisor_line()) is None else asyncio.create_task(_stop_with_supervisor(ours, stop))
+    listening = (
+        None
+        if (ours := supervisor_line()) is None
+        else asyncio.create_task(_stop_with_supervisor(ours, stop))
+    )
     try:
         yield stop
     finally:

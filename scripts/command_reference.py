@@ -12,16 +12,16 @@ from forgelet.command_line import forgelet
 
 HEAD = """# Commands
 
-Made by `python -m scripts.command_reference` out of what the commands say of themselves;
-`tests/scripts/test_command_reference.py` holds it to that. `forgelet` is installed by the package; in a checkout it is
+`python -m scripts.command_reference` generates this page from the commands' own help;
+`tests/scripts/test_command_reference.py` checks it. The package installs `forgelet`; in a checkout, use
 `scripts/forgelet`.
 """
-SHARED = """Every command but `api`, `edge` and `worker` takes these options too, before or after its name:
+SHARED = """Every command except `api`, `edge` and `worker` also takes these options, before or after its name:
 
 | Option | What it is |
 |---|---|
 """
-SERVERS = """Its options are its settings: [settings](settings.md) lists them, `forgelet {name} --help` too.
+SERVERS = """Its options are its settings: see [settings](settings.md) or `forgelet {name} --help`.
 """
 #: Whose options are the settings of a process.
 _SERVERS = {"api", "edge", "worker"}

@@ -15,7 +15,7 @@ import attrs
 
 from api_server.api import ROUTES
 from api_server.ci.config.keywords import reference
-from api_server.namespaces.projects.access import ProjectAccess
+from api_server.namespaces.access import ProjectAccess
 from api_server.web.access import Place, Role
 from api_server.web.params import public_name
 from api_server.web.routes import Route
@@ -36,27 +36,27 @@ _WHO = {
     "administrator": "administrators",
 }
 _OPENED = {None: "who sees it", "repository": "who reads the repository", "builds": "who sees pipelines"}
-HEAD = """# Beside GitLab
+HEAD = """# Compared with GitLab
 
-Made by `python -m scripts.compatibility` out of the routes and of `docs/compatibility.toml`, which says of each what is
-different for those who know GitLab 17, and of the list of CI keywords in `api_server/ci/config/keywords.py`;
-`tests/scripts/test_compatibility.py` holds it to that.
+This page compares each endpoint with GitLab 17. `python -m scripts.compatibility` generates it from the routes, from
+`docs/compatibility.toml`, which describes the differences, and from the list of CI keywords.
+`tests/scripts/test_compatibility.py` checks it.
 
-Of all endpoints:
+For all endpoints:
 
-- What a caller may not do is 403, also where GitLab says 401 (mirrors, status checks); what she cannot see is 404.
-- Without credentials the answer is 401, also about public projects; but `GET /projects` lists these in the short form.
-- There are no avatars: every `avatar_url` is null, as in a GitLab without Gravatar where nobody has uploaded one.
-- Every GET has an `ETag` and answers `If-None-Match`; lists say no totals beyond 10,000 rows.
-- Parameters that GitLab knows and this service has no use for are named in `X-Ignored-Parameters`
-  ([which](#ignored-parameters)); with `unsupported_parameters=refuse` they are 400.
-- Tokens begin with `flpat-` (triggers' with `flptt-`, jobs' with `fljob-`), where GitLab's begin with `gl`.
+- A forbidden action is 403, also if GitLab says 401 (mirrors, status checks). What the caller cannot see is 404.
+- Without credentials the answer is 401, also for public projects. Only `GET /projects` lists these, in the short form.
+- There are no avatars: every `avatar_url` is null, as in a GitLab without Gravatar if nobody has uploaded one.
+- Every GET has an `ETag` and answers `If-None-Match`. Lists have no totals beyond 10,000 rows.
+- GitLab's parameters without an effect here are accepted and named in `X-Ignored-Parameters`
+  ([which](#ignored-parameters)). With `unsupported_parameters=refuse` they are 400.
+- Tokens begin with `flpat-` (triggers' with `flptt-`, jobs' with `fljob-`), while GitLab's begin with `gl`.
 - Texts and lists have [bounds](security.md#bounds).
-- "Who" is who may call: the least role in the project or group, or what opens it, and the tier that has it.
+- "Who" says who may call: the minimum role in the project or group, or another condition, and the tier that has it.
 """
-_KEYWORDS = """A file that uses one which is not supported is refused: `<keyword> is not supported by this service`.
-What GitLab's own reference does not have is an unknown key.
-What differs in how YAML is read stands in [Pipelines, jobs and runners](ci.md#the-configuration-language)."""
+_KEYWORDS = """A file with an unsupported keyword is refused: `<keyword> is not supported by this service`. A keyword
+that GitLab's own reference does not have is an unknown key. How YAML is read differs in a few points:
+[Pipelines, jobs and runners](ci.md#the-configuration-language) has them."""
 
 #: In the order in which they are shown.
 SUITES = (
@@ -73,10 +73,10 @@ SUITES = (
     "isomorphic-git",
     "git-lfs",
 )
-_CLIENTS = """`scripts/clients/run SUITE [FOLDER]` runs the tests that a client's authors run against a real GitLab, as
-they are, against a forgelet of its own; or a program of `scripts/clients/programs/`, which makes the calls that a
-client's users make. It ends with status 1 where anything is not as it is written down here, out of
-`scripts/clients/expected/`, which names each call that works. Files are named below the folder of the tests."""
+_CLIENTS = """`scripts/clients/run SUITE [FOLDER]` runs the unchanged tests of a client, written for a real GitLab,
+against a forgelet of its own. Or it runs a program of `scripts/clients/programs/` with the calls that a client's users
+make. It exits with status 1 if a result differs from this page. `scripts/clients/expected/` has the results and names
+each call that works. File names are relative to the folder of the tests."""
 
 
 def shown(route: Route) -> str:
@@ -135,11 +135,11 @@ def document() -> str:
     parts = [HEAD, "## Endpoints"]
     for heading, lines in said["endpoints"].items():
         rows = [f"| `{name}` | {_who(found[name])} | {line} |" for name, line in lines.items()]
-        parts += [f"### {heading}", _table("Endpoint", "Who", "Beside GitLab", rows=rows)]
-    parts += ["## CI keywords", _KEYWORDS, _table("Keyword", "Beside GitLab", rows=_keywords())]
+        parts += [f"### {heading}", _table("Endpoint", "Who", "Compared with GitLab", rows=rows)]
+    parts += ["## CI keywords", _KEYWORDS, _table("Keyword", "Compared with GitLab", rows=_keywords())]
     parts += ["## Ignored parameters", _table("Endpoint", "Parameters", rows=_ignored(found))]
     rows = [f"| {what} | {line} |" for what, line in said["git"].items()]
-    parts += ["## git", _table("What", "Beside GitLab", rows=rows)]
+    parts += ["## git", _table("What", "Compared with GitLab", rows=rows)]
     rows = [f"| {what} | `{path}` |" for what, path in said["absent"].items()]
     parts += [
         "## Not here",

@@ -16,22 +16,21 @@ from storage_edge.settings import Settings as EdgeSettings
 
 HEAD = """# Settings
 
-Made by `python -m scripts.settings_reference` out of `api_server/settings.py`, `api_server/ci_settings.py`,
-`api_server/repository_settings.py`, `storage_edge/settings.py` and `common/client_settings.py`;
-`tests/scripts/test_settings_reference.py` holds it to that.
+`python -m scripts.settings_reference` generates this page from the settings classes of both processes;
+`tests/scripts/test_settings_reference.py` checks it.
 
-A setting `send_timeout` of the API server is `send_timeout` in the section `[api_server]` of the TOML file that
-`FORGELET_SETTINGS` names; the variable `FORGELET_API_SEND_TIMEOUT` counts more, the flag `--send-timeout` most. Of the
-storage edge it is the section `[edge]` and `FORGELET_EDGE_SEND_TIMEOUT`. Operators' commands
-(`forgelet`) read the same file and variables as the API server.
+Each setting can be given in three ways. Example: the API server's `send_timeout` is `send_timeout` in the section
+`[api_server]` of the TOML file that `FORGELET_SETTINGS` names. The variable `FORGELET_API_SEND_TIMEOUT` overrides the
+file, and the flag `--send-timeout` overrides both. For the storage edge, the section is `[edge]` and the variable
+`FORGELET_EDGE_SEND_TIMEOUT`. Operators' commands (`forgelet`) read the same file and variables as the API server.
 
-- A list is an array in the file, `a,b` in a variable, and a flag that is given several times. Truths are `true` and
-  `false` in the file; variables may say `yes`, `no`, `on`, `off`, `1` and `0` too; flags are `--work` and `--no-work`.
-- Relative paths begin at the file's folder, or at the working directory.
-- What does not fit is one sentence on standard error that names the flag, the variable or the place in the file, and
-  exit status 2. So is a key or section of the file that nobody knows. A variable `FORGELET_API_...` or
-  `FORGELET_EDGE_...` that names no setting is a warning: environments are shared with others, and with later versions.
-- Those with a mark (↻) are read again on SIGHUP; others wait for the next start.
+- A list is an array in the file, `a,b` in a variable, and a repeated flag. A boolean is `true` or `false` in the file;
+  variables may also say `yes`, `no`, `on`, `off`, `1` and `0`; flags are `--work` and `--no-work`.
+- Relative paths are relative to the file's folder; in variables and flags, to the working directory.
+- An invalid setting is reported in one sentence that names the flag, the variable or the place in the file; the process
+  exits with status 2. So is an unknown key or section of the file. An unknown variable `FORGELET_API_...` or
+  `FORGELET_EDGE_...` is only a warning, because other programs and later versions share the environment.
+- SIGHUP reads settings with a mark (↻) again; the others wait for the next start.
 """
 _TABLE = "| Setting | Default | What it is | Has to be |\n|---|---|---|---|"
 

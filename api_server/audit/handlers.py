@@ -7,10 +7,8 @@ import attrs
 from aiohttp import web
 
 from api_server.audit import queries
-from api_server.namespaces.groups.access import group
-from api_server.namespaces.groups.group import Group
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import group, project
+from api_server.namespaces.resources import Group, Project
 from api_server.state.audit_event_type import EntityType
 from api_server.state.audit_trail import Entity
 from api_server.web import context

@@ -5,7 +5,7 @@ import os
 
 import attrs
 
-from api_server.accounts.member_roles import rules as member_roles
+from api_server.accounts import member_roles
 from api_server.invitations import mails, queries
 from api_server.invitations.invitation import Invitation
 from api_server.invitations.queries import KnownUser
@@ -18,10 +18,8 @@ from api_server.invitations.recipients import (
     RefusedAsAWhole,
     text_of,
 )
-from api_server.namespaces.members import changes as members
-from api_server.namespaces.members import ending, rules
-from api_server.namespaces.members.changes import Person
-from api_server.namespaces.members.sources import Source
+from api_server.namespaces import member_endings, members
+from api_server.namespaces.members import Person, Source
 from api_server.outbound.mail import rates
 from api_server.settings import Settings
 from api_server.state import audit_trail
@@ -63,7 +61,7 @@ async def invite(
     mails within an hour. Rows are written in one order, whoever asks, so that
     requests for the same people wait for each other rather than for ever.
     """
-    if not rules.may_touch(offer.source.role, offer.level):
+    if not members.may_touch(offer.source.role, offer.level):
         raise forbidden()
     owners = await queries.owners_of(transaction, list(recipients.emails))
     people: dict[int, tuple[str, KnownUser]] = {
@@ -113,7 +111,7 @@ async def _ask(
     except ApiError as refusal:
         return text_of(refusal)
     if problems := _problems(transaction, source, offer.level, offer.expires_at):
-        return rules.sentence(problems)
+        return members.sentence(problems)
     seed = os.urandom(_SEED_BYTES)
     invitation_id = await queries.create(
         transaction,
@@ -158,7 +156,7 @@ async def update(
     """The JSON of what is so now; the invitation ends when it would have where `expires_at` is UNSET.
     Raises 400, 403 and 404."""
     invitation = await _locked(transaction, source, email)
-    if not rules.may_touch(source.role, invitation.access_level, level):
+    if not members.may_touch(source.role, invitation.access_level, level):
         raise forbidden()
     if problems := _problems(
         transaction, source, level, None if isinstance(expires_at, Unset) else expires_at
@@ -185,7 +183,7 @@ async def update(
 async def withdraw(transaction: Transaction, source: Source, email: str, author: Author) -> None:
     """Raises 403 and 404."""
     invitation = await _locked(transaction, source, email)
-    if not rules.may_touch(source.role, invitation.access_level):
+    if not members.may_touch(source.role, invitation.access_level):
         raise forbidden()
     await _end(transaction, invitation, author, "Invitation destroyed")
 
@@ -224,7 +222,7 @@ async def clear_away(transaction: Transaction, kept: datetime.timedelta) -> int:
         if invitation.expired:
             reason = f"access expired on {invitation.expires_at}"
         else:
-            reason = f"no answer for {kept.days} days" if invitation.holds else ending.NO_RIGHT
+            reason = f"no answer for {kept.days} days" if invitation.holds else member_endings.NO_RIGHT
         await _end(transaction, invitation, SYSTEM, "Invitation expired", reason=reason, system_event="true")
     return len(over)
 
@@ -239,7 +237,9 @@ async def _locked(transaction: Transaction, source: Source, email: str) -> Invit
 def _problems(
     transaction: Transaction, source: Source, level: Role, expires_at: datetime.date | None
 ) -> dict[str, list[str]]:
-    return rules.problems(source.kind, level, expires_at=expires_at, today=transaction.now.date())
+    return members.membership_problems(
+        source.kind, level, expires_at=expires_at, today=transaction.now.date()
+    )
 
 
 async def _end(

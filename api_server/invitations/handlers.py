@@ -6,14 +6,12 @@ from typing import Annotated
 import attrs
 from aiohttp import web
 
-from api_server.accounts.member_roles.handlers import CUSTOM_ROLES
+from api_server.accounts.member_role_handlers import CUSTOM_ROLES
 from api_server.invitations import changes, queries, recipients
 from api_server.invitations.changes import Means, Offer
-from api_server.namespaces.groups.access import group
-from api_server.namespaces.groups.group import Group
-from api_server.namespaces.members.sources import source_of
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import group, project
+from api_server.namespaces.members import source_of
+from api_server.namespaces.resources import Group, Project
 from api_server.web import context, tiers
 from api_server.web.access import Role
 from api_server.web.answers import json_text, json_value, no_content

@@ -4,8 +4,7 @@ import datetime
 
 import attrs
 
-from api_server.namespaces.members.rules import SourceKind
-from api_server.namespaces.members.sources import Source
+from api_server.namespaces.members import Source, SourceKind
 from api_server.state.audit_trail import Entity
 from api_server.web.access import Role
 

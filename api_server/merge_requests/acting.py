@@ -11,8 +11,8 @@ from api_server.code.repository.committing import acting_person
 from api_server.git.commit_text import Person
 from api_server.git.repositories import REPOSITORIES, Repository
 from api_server.merge_requests import queries
-from api_server.namespaces.projects.project import Project
-from api_server.namespaces.projects.queries import find_project
+from api_server.namespaces.project_queries import find_project
+from api_server.namespaces.resources import Project
 from api_server.state.database import Database
 from api_server.web.access import Role
 from api_server.web.context import DATABASE, App

@@ -18,8 +18,8 @@ from api_server.merge_requests.heads import Heads, MissingBranchError, read_head
 from api_server.merge_requests.people.assignment import name_people
 from api_server.merge_requests.people.queries import Part
 from api_server.merge_requests.queries import MergeRequest
-from api_server.namespaces.projects.project import Project
-from api_server.namespaces.projects.queries import lock_project
+from api_server.namespaces.project_queries import lock_project
+from api_server.namespaces.resources import Project
 from api_server.state import audit_trail
 from api_server.state.database import Transaction
 from api_server.web.authorship import author

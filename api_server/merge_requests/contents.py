@@ -12,8 +12,8 @@ from api_server.git.repositories import Repository, repositories
 from api_server.merge_requests import queries, unsupported
 from api_server.merge_requests.handlers import ONE, MergeRequestId
 from api_server.merge_requests.queries import MergeRequest
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.web import context
 from api_server.web.answers import json_value
 from api_server.web.pagination import Paginated

@@ -11,9 +11,9 @@ from api_server.merge_requests import changes, queries, unsupported
 from api_server.merge_requests.acting import acting
 from api_server.merge_requests.mergeability import check_shown, diverged_commits
 from api_server.merge_requests.people.queries import Part
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
-from api_server.namespaces.projects.queries import lock_project
+from api_server.namespaces.access import project
+from api_server.namespaces.project_queries import lock_project
+from api_server.namespaces.resources import Project
 from api_server.web import context
 from api_server.web.access import Role
 from api_server.web.answers import json_text, json_value

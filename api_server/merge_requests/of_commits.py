@@ -12,8 +12,8 @@ from api_server.git.commits import descendants, refs_containing
 from api_server.git.ref_names import MERGE_REQUESTS
 from api_server.git.repositories import Repository
 from api_server.merge_requests import commit_queries
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.web import context
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.routes import Routes

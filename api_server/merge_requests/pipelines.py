@@ -12,8 +12,8 @@ from api_server.merge_requests import queries
 from api_server.merge_requests.contents import ListContents, shas_of
 from api_server.merge_requests.handlers import ONE, MergeRequestId
 from api_server.merge_requests.pipeline_making import wanted_for
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.state.errors import NotFound
 from api_server.web import context
 from api_server.web.access import Role

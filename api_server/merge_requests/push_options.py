@@ -22,7 +22,7 @@ from api_server.merge_requests.merging.merge import Merge
 from api_server.merge_requests.people import queries as people
 from api_server.merge_requests.queries import MergeRequest
 from api_server.merge_requests.titles import title_and_description, with_draft
-from api_server.namespaces.projects.queries import lock_project
+from api_server.namespaces.project_queries import lock_project
 from api_server.state.database import Transaction
 from api_server.state.errors import LockNotAvailable, NotFound, Unavailable
 from api_server.web.context import DATABASE, SETTINGS, App

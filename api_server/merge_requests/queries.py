@@ -6,7 +6,7 @@ import attrs
 
 from api_server.ci.pipelines.queries import ENTITIES as PIPELINES
 from api_server.merge_requests.heads import Heads
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.resources import Project
 from api_server.state.database import Executor, Transaction
 from api_server.state.listing import one, read_sql
 from api_server.state.statements import Query, Statement

@@ -11,8 +11,8 @@ from api_server.mirrors import configuration, queries, run_queries
 from api_server.mirrors.configuration import Configuration, Wishes
 from api_server.mirrors.queries import Mirror
 from api_server.mirrors.urls import is_same_repository
-from api_server.namespaces.projects.project import Project
-from api_server.namespaces.projects.queries import lock_project
+from api_server.namespaces.project_queries import lock_project
+from api_server.namespaces.resources import Project
 from api_server.outbound import checks
 from api_server.outbound.destinations import MIRROR_SCHEMES
 from api_server.outbound.outgoing import OUTGOING_POLICY, RESOLVER

@@ -5,9 +5,8 @@ from aiohttp import web
 
 from api_server.mirrors import changes, queries, schedule
 from api_server.mirrors.configuration import AuthMethod, Wishes
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
-from api_server.namespaces.redirects import id_in
+from api_server.namespaces.access import id_in, project
+from api_server.namespaces.resources import Project
 from api_server.web import context, tiers
 from api_server.web.access import Role
 from api_server.web.answers import json_text, json_value, no_content

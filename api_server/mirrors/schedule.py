@@ -4,7 +4,7 @@ import datetime
 
 from api_server.mirrors import run_queries
 from api_server.mirrors.queries import Mirror
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.resources import Project
 from api_server.state.database import Transaction
 from api_server.state.queue import enqueue
 from api_server.web.errors import invalid

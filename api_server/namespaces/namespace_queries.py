@@ -1,12 +1,16 @@
-"""Statements about namespaces of both kinds, groups and users' own."""
+"""Statements about namespaces: groups and users' own."""
 
 from typing import Any, Literal
 
 import attrs
 
-from api_server.state.database import Transaction
+from api_server.namespaces.resources import Group
+from api_server.state.database import Executor, Transaction
 from api_server.state.errors import NotFound
-from api_server.state.statements import Query
+from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.searching import Search
+from api_server.state.statements import Query, Statement
+from api_server.web.access import Role
 
 CREATE = """
     INSERT INTO namespaces (kind, owner_id, parent_id, name, path, full_path, full_name, description, visibility,
@@ -103,3 +107,269 @@ async def lock(transaction: Transaction, namespace_id: int) -> None:
     """Waits for those who `hold` it, and makes others wait. Raises NotFound."""
     if await transaction.value(LOCK, id=namespace_id) is None:
         raise NotFound
+
+
+ENTITIES = read_sql("api_server.namespaces")
+GROUP = ENTITIES["group"]
+
+#: Groups in which the user has at least `min_level`: those at or below her memberships.
+_IS_HERS = """
+    namespaces.kind = 'group' AND namespaces.lineage && ARRAY(
+        SELECT members.namespace_id FROM members
+        WHERE members.user_id = %(user_id)s AND members.namespace_id IS NOT NULL
+            AND members.access_level >= %(min_level)s::int
+            AND counts(members, %(now)s))
+"""
+_HERS = f"SELECT namespaces.id FROM namespaces WHERE {_IS_HERS}"
+_SEARCH = Search("namespaces", "path", "name")
+_FILTERS = f"""
+    (%(parent_id)s::bigint IS NULL OR namespaces.parent_id = %(parent_id)s)
+    AND (%(ancestor_id)s::bigint IS NULL
+        OR namespaces.lineage @> ARRAY[%(ancestor_id)s::bigint] AND namespaces.id <> %(ancestor_id)s)
+    AND (NOT %(top_level_only)s OR namespaces.parent_id IS NULL)
+    AND namespaces.id <> ALL (%(skipped)s::bigint[])
+    AND {_SEARCH.condition}
+"""
+_ORDERS = {"name": "name", "path": "path"}
+LISTING = Listing(
+    GROUP,
+    f"""
+    SELECT namespaces.* FROM namespaces
+    WHERE namespaces.kind = 'group' AND {_FILTERS}
+        AND (%(admin)s
+            OR is_visible(namespaces.visibility, namespaces.id IN ({_HERS}), (SELECT is_insider(%(user_id)s))))
+    """,
+    _ORDERS,
+)
+#: Few of all groups, perhaps: OFFSET 0 keeps the planner from looking for them along the order of the list.
+_OF_HERS = Listing(
+    GROUP,
+    f"SELECT * FROM (SELECT namespaces.* FROM namespaces WHERE {_IS_HERS} AND {_FILTERS} OFFSET 0) hers",
+    _ORDERS,
+)
+
+
+async def list_groups(
+    database: Executor, page: Page, *, user_id: int, admin: bool, min_level: int | None, **filters: Any
+) -> Listed:
+    """The groups that the user can see; with `min_level`, those where she has that role."""
+    filters["found"] = await _SEARCH.find(database, filters["search"])
+    if min_level is not None:
+        return await _OF_HERS.read(database, page, user_id=user_id, min_level=min_level, **filters)
+    return await LISTING.read(database, page, user_id=user_id, admin=admin, min_level=1, **filters)
+
+
+NAMESPACES = Listing(ENTITIES["namespace"], f"SELECT namespaces.* FROM namespaces WHERE {_SEARCH.condition}")
+_HER_NAMESPACES = Listing(
+    ENTITIES["namespace"],
+    f"""
+    SELECT * FROM (
+        SELECT namespaces.* FROM namespaces WHERE namespaces.owner_id = %(user_id)s AND {_SEARCH.condition}
+        UNION ALL
+        SELECT namespaces.* FROM namespaces WHERE {_IS_HERS} AND {_SEARCH.condition}
+        OFFSET 0) hers
+    """,
+)
+
+
+async def list_namespaces(
+    database: Executor, page: Page, *, user_id: int, admin: bool, search: str | None
+) -> Listed:
+    """The user's own namespace and the groups that she is a member of; all of them for administrators."""
+    filters = {"search": search, "found": await _SEARCH.find(database, search)}
+    if admin:
+        return await NAMESPACES.read(database, page, **filters)
+    return await _HER_NAMESPACES.read(database, page, user_id=user_id, min_level=Role.GUEST, **filters)
+
+
+SHOW_NAMESPACE = one(
+    ENTITIES["namespace"],
+    """
+    SELECT namespaces.* FROM namespaces
+    WHERE namespaces.id = coalesce(%(id)s::bigint, (
+            SELECT routes.namespace_id FROM routes WHERE routes.path = lower(%(path)s::text) AND NOT routes.moved))
+        AND (%(admin)s OR namespace_role(namespaces, %(user_id)s, %(now)s) >= 10)
+    """,
+)
+
+
+async def show_namespace(
+    database: Executor, *, namespace_id: int | None, path: str | None, user_id: int, admin: bool
+) -> str | None:
+    """The user's own namespace, or a group that she is a member of; any for administrators."""
+    return await database.entity_if_there(
+        SHOW_NAMESPACE, id=namespace_id, path=path, user_id=user_id, admin=admin
+    )
+
+
+@attrs.frozen
+class _Path:
+    path: str
+
+
+#: What a caller cannot see has taken its path all the same; only below a hidden group nothing is told.
+PATHS_LIKE = Query(
+    """
+    SELECT lower(namespaces.path) AS path FROM namespaces
+    WHERE namespaces.parent_id IS NOT DISTINCT FROM %(parent_id)s::bigint
+        AND starts_with(lower(namespaces.path), lower(%(path)s))
+        AND (%(parent_id)s::bigint IS NULL OR %(admin)s OR EXISTS (
+            SELECT FROM namespaces parents WHERE parents.id = %(parent_id)s AND is_visible(
+                parents.visibility, namespace_role(parents, %(user_id)s, %(now)s) > 0, is_insider(%(user_id)s))))
+    LIMIT 10000
+    """,
+    _Path,
+)
+
+
+async def namespace_paths_like(
+    database: Executor, path: str, *, parent_id: int | None, user_id: int, admin: bool
+) -> set[str]:
+    """The last segments, in lower case, of the namespaces there whose path begins with `path`."""
+    rows = await database.rows(PATHS_LIKE, path=path, parent_id=parent_id, user_id=user_id, admin=admin)
+    return {row.path for row in rows}
+
+
+FIND_GROUP = Statement(
+    """
+    SELECT namespaces.id, namespaces.full_path, namespaces.lineage, hers.role,
+        coalesce(lower(%(path)s::text) <> lower(namespaces.full_path), false) AS moved
+    FROM namespaces
+    CROSS JOIN LATERAL (
+        SELECT CASE WHEN %(admin)s THEN 50 ELSE namespace_role(namespaces, %(user_id)s, %(now)s) END AS role
+        OFFSET 0) hers
+    WHERE namespaces.kind = 'group'
+        AND namespaces.id = coalesce(
+            %(id)s::bigint, (SELECT routes.namespace_id FROM routes WHERE routes.path = lower(%(path)s::text)))
+        AND is_visible(namespaces.visibility, hers.role > 0, is_insider(%(user_id)s))
+    """,
+    Group,
+)
+
+
+async def find_group(
+    database: Executor, *, group_id: int | None, path: str | None, user_id: int | None, admin: bool
+) -> Group | None:
+    """By id or (without one) by a path that it has or had; where that user (None: a stranger) can see
+    it."""
+    return await database.row(FIND_GROUP, id=group_id, path=path, user_id=user_id, admin=admin)
+
+
+SHOW_GROUP = one(
+    ENTITIES["group_in_detail"], "SELECT namespaces.* FROM namespaces WHERE namespaces.id = %(id)s"
+)
+
+
+async def show_group(database: Executor, group_id: int) -> str:
+    """Raises NotFound where it is gone."""
+    return await database.entity(SHOW_GROUP, id=group_id)
+
+
+@attrs.frozen
+class LockedGroup:
+    """What can be changed of a group."""
+
+    name: str
+    path: str
+    full_path: str
+    description: str | None
+    visibility: str
+    project_creation_level: str
+
+
+LOCK_GROUP = Query(
+    """
+    SELECT namespaces.name, namespaces.path, namespaces.full_path, namespaces.description, namespaces.visibility,
+        namespaces.project_creation_level
+    FROM namespaces WHERE namespaces.id = %(id)s FOR UPDATE
+    """,
+    LockedGroup,
+)
+
+
+async def lock_group(transaction: Transaction, group_id: int) -> LockedGroup:
+    """The group as it is; until the transaction ends nothing is made in it. Raises NotFound."""
+    return await transaction.one(LOCK_GROUP, id=group_id)
+
+
+UPDATE_GROUP = """
+    UPDATE namespaces SET description = %(description)s, visibility = %(visibility)s,
+        project_creation_level = %(project_creation_level)s, updated_at = %(now)s
+    WHERE id = %(id)s
+"""
+
+
+async def update_group(transaction: Transaction, group_id: int, after: LockedGroup) -> None:
+    """Makes the row, which is locked, what it is to be; but its path and its name."""
+    await transaction.run(UPDATE_GROUP, id=group_id, **attrs.asdict(after))
+
+
+@attrs.frozen
+class Within:
+    """What is directly in a group, by the visibilities that occur."""
+
+    projects: list[str]
+    subgroups: list[str]
+
+
+WITHIN = Query(
+    """
+    SELECT
+        ARRAY(SELECT DISTINCT projects.visibility FROM projects WHERE projects.namespace_id = %(id)s) AS projects,
+        ARRAY(SELECT DISTINCT namespaces.visibility FROM namespaces WHERE namespaces.parent_id = %(id)s) AS subgroups
+    """,
+    Within,
+)
+
+
+async def within(database: Executor, group_id: int) -> Within:
+    return await database.one(WITHIN, id=group_id)
+
+
+MAY_CREATE_GROUP = """
+    SELECT users.can_create_group AND NOT users.external FROM users WHERE users.id = %(user_id)s
+"""
+
+
+async def may_create_group(database: Executor, user_id: int) -> bool:
+    """Whether the user may make top-level groups."""
+    return bool(await database.value(MAY_CREATE_GROUP, user_id=user_id))
+
+
+@attrs.frozen
+class OwnNamespace:
+    id: int
+    owner_id: int
+    full_path: str
+
+
+OF_USER = Query(
+    """
+    SELECT namespaces.id, namespaces.owner_id, namespaces.full_path FROM namespaces
+    WHERE namespaces.owner_id = %(user_id)s
+    """,
+    OwnNamespace,
+)
+
+
+async def namespace_of(database: Executor, user_id: int) -> OwnNamespace:
+    """Raises NotFound where there is no such user."""
+    return await database.one(OF_USER, user_id=user_id)
+
+
+OF_NAMED_USER = Query(
+    """
+    SELECT namespaces.id, namespaces.owner_id, namespaces.full_path
+    FROM users JOIN namespaces ON namespaces.owner_id = users.id
+    WHERE CASE WHEN %(id)s::bigint IS NULL THEN lower(users.username) = lower(%(username)s)
+        ELSE users.id = %(id)s::bigint END
+    """,
+    OwnNamespace,
+)
+
+
+async def namespace_of_named(
+    database: Executor, *, user_id: int | None, username: str
+) -> OwnNamespace | None:
+    """By the user's id or (without one) by her user name."""
+    return await database.row(OF_NAMED_USER, id=user_id, username=username)

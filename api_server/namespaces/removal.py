@@ -4,7 +4,7 @@ Its bots and the jobs that run go with it, edges are told, and the trail says th
 pipelines and jobs, of which there can be a million, and what is stored on disk.
 """
 
-from api_server.accounts.users import bots
+from api_server.accounts import users
 from api_server.namespaces import namespace_queries
 from api_server.namespaces import removal_queries as queries
 from api_server.outbound import edges
@@ -25,7 +25,7 @@ async def remove_project(transaction: Transaction, project_id: int, author: Auth
     """With all that belongs to it. Raises NotFound where somebody else has just removed it."""
     await queries.lock_project(transaction, project_id)
     await queries.end_jobs(transaction, project_id)
-    await bots.retire(transaction, author, project_id=project_id)
+    await users.retire_bots(transaction, author, project_id=project_id)
     full_path = await queries.remove_project(transaction, project_id)
     if full_path is None:
         raise NotFound
@@ -59,7 +59,7 @@ async def remove_namespace(transaction: Transaction, namespace_id: int, author: 
     await namespace_queries.lock(transaction, namespace_id)
     for project_id in await queries.projects_below(transaction, namespace_id):
         await remove_project(transaction, project_id, author)
-    await bots.retire(transaction, author, namespace_id=namespace_id)
+    await users.retire_bots(transaction, author, namespace_id=namespace_id)
     for group in await queries.remove_with_groups_below(transaction, namespace_id):
         await audit_trail.record(
             transaction,

@@ -5,11 +5,9 @@ from typing import NoReturn
 from aiohttp import web
 from yarl import URL
 
-from api_server.namespaces.groups.access import GroupAccess, visible_group
-from api_server.namespaces.groups.group import Group
-from api_server.namespaces.projects import access as projects
-from api_server.namespaces.projects.access import ProjectAccess
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces import access as resource_access
+from api_server.namespaces.access import GroupAccess, ProjectAccess, visible_group
+from api_server.namespaces.resources import Group, Project
 from api_server.pages.problems import SignInFirst
 from api_server.pages.sessions import Visitor
 from api_server.pages.texts import url_path
@@ -33,7 +31,7 @@ async def project(request: web.Request, who: Visitor, path: str, access: Project
 
 async def visible_project(request: web.Request, who: Visitor, path: str) -> Project | None:
     """The project with that full path, where the visitor can see it."""
-    found = await projects.visible_project(
+    found = await resource_access.visible_project(
         request, path, user_id=who.user_id, admin=who.is_admin, job_project_id=None
     )
     if found is not None and found.moved:

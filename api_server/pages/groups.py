@@ -5,10 +5,9 @@ import orjson
 from aiohttp import web
 
 from api_server.accounts.path_rules import FULL_PATH
-from api_server.namespaces.groups import queries
-from api_server.namespaces.groups.access import group
-from api_server.namespaces.groups.group import Group
-from api_server.namespaces.projects import list_queries
+from api_server.namespaces import namespace_queries, project_queries
+from api_server.namespaces.access import group
+from api_server.namespaces.resources import Group
 from api_server.pages import page
 from api_server.pages.paging import pager
 from api_server.pages.routes import Pages
@@ -28,8 +27,8 @@ class ShowGroup(Paginated):
 @pages.get(f"/groups/{{group:{FULL_PATH}}}", access=group())
 async def show_group(request: web.Request, who: Visitor, wanted: ShowGroup, found: Group) -> web.Response:
     database, viewer = context.database(request), who.user_id or NOBODY
-    entity = orjson.loads(await queries.show_group(database, found.id))
-    groups = await queries.list_groups(
+    entity = orjson.loads(await namespace_queries.show_group(database, found.id))
+    groups = await namespace_queries.list_groups(
         database,
         Page(MAX_PER_PAGE, order="name", descending=False, counted=False),
         user_id=viewer,
@@ -41,8 +40,8 @@ async def show_group(request: web.Request, who: Visitor, wanted: ShowGroup, foun
         skipped=[],
         search=None,
     )
-    part = wanted_page(wanted, list_queries.LISTING, default_order="last_activity_at")
-    projects = await list_queries.list_projects(
+    part = wanted_page(wanted, project_queries.LISTING, default_order="last_activity_at")
+    projects = await project_queries.list_projects(
         database,
         part,
         viewer_id=viewer,

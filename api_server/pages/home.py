@@ -4,7 +4,7 @@ import attrs
 import orjson
 from aiohttp import web
 
-from api_server.namespaces.projects import list_queries
+from api_server.namespaces import project_queries
 from api_server.pages import page
 from api_server.pages.paging import pager
 from api_server.pages.routes import Pages
@@ -26,8 +26,8 @@ async def show_home(request: web.Request, who: Visitor, wanted: ShowHome) -> web
     if who.user is None:
         base_url = context.settings(request).base_url
         return page.answer(request, who, "welcome.html", base_url=base_url)
-    part = wanted_page(wanted, list_queries.LISTING, default_order="last_activity_at")
-    listed = await list_queries.list_projects(
+    part = wanted_page(wanted, project_queries.LISTING, default_order="last_activity_at")
+    listed = await project_queries.list_projects(
         context.database(request),
         part,
         viewer_id=who.user.id,

@@ -6,7 +6,7 @@ from aiohttp import web
 
 from api_server.accounts.path_rules import FULL_PATH
 from api_server.code.git_http import go_get
-from api_server.namespaces.groups.access import visible_group
+from api_server.namespaces.access import visible_group
 from api_server.namespaces.paths import MOST_SEGMENTS, problem_with
 from api_server.pages import finding, page, users
 from api_server.pages.problems import SignInFirst

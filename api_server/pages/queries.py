@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from api_server.accounts.users.queries import User
+from api_server.accounts.user_queries import User
 from api_server.state.database import Executor, Transaction
 from api_server.state.statements import Query, Statement
 

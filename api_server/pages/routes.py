@@ -15,8 +15,7 @@ from typing import Any, TypeVar
 import attrs
 from aiohttp import web
 
-from api_server.namespaces.groups.access import GroupAccess
-from api_server.namespaces.projects.access import ProjectAccess
+from api_server.namespaces.access import GroupAccess, ProjectAccess
 from api_server.pages import finding, page, problems, sessions
 from api_server.pages.below_projects import BELOW_PROJECTS, PREFIX
 from api_server.pages.problems import SignInFirst

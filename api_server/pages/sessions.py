@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import attrs
 from aiohttp import web
 
-from api_server.accounts.users.queries import User
+from api_server.accounts.user_queries import User
 from api_server.pages import queries
 from api_server.state.audit_trail import Author
 from api_server.state.database import Transaction

@@ -3,9 +3,8 @@
 import orjson
 from aiohttp import web
 
-from api_server.accounts.users import queries
-from api_server.namespaces import personal_queries
-from api_server.namespaces.projects import list_queries
+from api_server.accounts import user_queries
+from api_server.namespaces import namespace_queries, project_queries
 from api_server.pages import page
 from api_server.pages.paging import pager
 from api_server.pages.problems import SignInFirst
@@ -20,12 +19,12 @@ async def show_user(request: web.Request, who: Visitor, wanted: Paginated, usern
     if who.user is None:
         raise SignInFirst
     database = context.database(request)
-    namespace = await personal_queries.namespace_of_named(database, user_id=None, username=username)
+    namespace = await namespace_queries.namespace_of_named(database, user_id=None, username=username)
     if namespace is None:
         raise not_found("User")
     own = namespace.owner_id == who.user.id
-    part = wanted_page(wanted, list_queries.LISTING, default_order="last_activity_at")
-    projects = await list_queries.list_projects(
+    part = wanted_page(wanted, project_queries.LISTING, default_order="last_activity_at")
+    projects = await project_queries.list_projects(
         database,
         part,
         viewer_id=who.user.id,
@@ -39,7 +38,7 @@ async def show_user(request: web.Request, who: Visitor, wanted: Paginated, usern
         request,
         who,
         "user.html",
-        user=orjson.loads(await queries.show_user(database, namespace.owner_id, "user")),
+        user=orjson.loads(await user_queries.show_user(database, namespace.owner_id, "user")),
         own=own,
         projects=orjson.loads(projects.body),
         pages=pager(request, part, projects),

@@ -11,7 +11,7 @@ from api_server.code.repository import committing
 from api_server.code.repository.access import opened
 from api_server.code.tags.protection import NOT_TO_CREATE, tag_protection_for
 from api_server.git import references
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.resources import Project
 from api_server.releases import link_queries, queries
 from api_server.releases.links import Link, check_all
 from api_server.releases.queries import Release

@@ -11,7 +11,7 @@ from api_server.code.repository import entities
 from api_server.code.repository.access import opened, url_of
 from api_server.git.errors import NotFoundError
 from api_server.git.repositories import Repository
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.resources import Project
 from api_server.web import context
 from api_server.web.access import Role
 

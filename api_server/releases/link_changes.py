@@ -5,7 +5,7 @@ from typing import Any
 import attrs
 from aiohttp import web
 
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.resources import Project
 from api_server.releases import link_queries, links
 from api_server.releases.changes import check_may_change, locked
 from api_server.releases.links import Link

@@ -6,8 +6,8 @@ import attrs
 import orjson
 from aiohttp import web
 
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.outbound.destinations import written_url
 from api_server.releases import entities, link_changes, link_queries, queries
 from api_server.releases.handlers import NewLink, OneRelease

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 import attrs
 from aiohttp import web
 
-from api_server.namespaces.projects.access import visible_project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import visible_project
+from api_server.namespaces.resources import Project
 from api_server.state import secrets
 from api_server.static_objects import queries
 from api_server.web import auth, context, sudo

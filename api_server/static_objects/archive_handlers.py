@@ -3,8 +3,8 @@
 import attrs
 from aiohttp import web
 
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.static_objects import unsupported
 from api_server.static_objects.archives import serve_to_client
 from api_server.static_objects.limits import LIMITS

@@ -17,7 +17,7 @@ from api_server.git.archives import Archive
 from api_server.git.errors import NotFoundError
 from api_server.git.references import Resolved
 from api_server.git.repositories import repositories
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.resources import Project
 from api_server.static_objects.archive_builds import ARCHIVES, Asker
 from api_server.static_objects.archive_files import TooLargeError
 from api_server.static_objects.freshness import kept

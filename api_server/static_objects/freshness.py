@@ -2,7 +2,7 @@
 
 from api_server.code.refs import ref_key
 from api_server.git.references import Resolved
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.resources import Project
 from api_server.outbound import edges
 
 #: Seconds for what is named by a branch or tag, which can move (the edge learns of moves by purges), or by a part of a

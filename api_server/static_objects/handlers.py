@@ -4,8 +4,8 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 
-from api_server.accounts.settings.values import InstanceSettings, current
-from api_server.namespaces.projects.project import Project
+from api_server.accounts.instance_settings import InstanceSettings, current
+from api_server.namespaces.resources import Project
 from api_server.outbound.destinations import written_url
 from api_server.state.secrets import STATIC_OBJECT_TOKEN
 from api_server.static_objects import access, archives, raw

@@ -10,7 +10,7 @@ from api_server.git import files, references
 from api_server.git.files import Entry
 from api_server.git.references import Resolved
 from api_server.git.repositories import Repository, repositories
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.resources import Project
 from api_server.static_objects.access import Reader
 from api_server.static_objects.content_types import Label, label
 from api_server.static_objects.freshness import kept

@@ -5,8 +5,8 @@ from typing import Literal
 import attrs
 from aiohttp import web
 
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.status_checks import delivery_queries, service_queries
 from api_server.status_checks.service_audit import ServiceAudit
 from api_server.status_checks.service_handlers import ONE, STATUS_CHECKS

@@ -6,8 +6,8 @@ import attrs
 from aiohttp import web
 
 from api_server.merge_requests import queries as merge_requests
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.status_checks import result_queries, results, service_queries
 from api_server.status_checks.service_handlers import STATUS_CHECKS
 from api_server.web import context

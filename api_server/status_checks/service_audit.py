@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.resources import Project
 from api_server.outbound.destinations import without_secrets
 from api_server.state import audit_trail
 from api_server.state.audit_trail import Author

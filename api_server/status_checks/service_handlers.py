@@ -3,8 +3,8 @@
 import attrs
 from aiohttp import web
 
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.status_checks import service_queries, services
 from api_server.status_checks.service_queries import Service
 from api_server.status_checks.services import Configuration

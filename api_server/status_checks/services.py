@@ -7,7 +7,7 @@ import attrs
 from aiohttp import web
 
 from api_server.code.branches.changes import EndOfProtection
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.resources import Project
 from api_server.outbound import checks
 from api_server.outbound.destinations import HTTP_SCHEMES
 from api_server.outbound.outgoing import OUTGOING_POLICY, RESOLVER

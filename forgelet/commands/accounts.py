@@ -11,16 +11,12 @@ import attrs
 import click
 from aiohttp import web
 
-from api_server.accounts.passwords.rules import problem_with
-from api_server.accounts.settings.values import current
-from api_server.accounts.tokens import changes as token_changes
-from api_server.accounts.tokens import queries as token_queries
-from api_server.accounts.users import accounts
-from api_server.accounts.users import queries as user_queries
-from api_server.accounts.users.queries import User
+from api_server.accounts import token_queries, tokens, user_queries, users
+from api_server.accounts.instance_settings import current
+from api_server.accounts.passwords import problem_with
+from api_server.accounts.user_queries import User
 from api_server.ci.runners import changes as runner_changes
-from api_server.namespaces.groups import queries as groups
-from api_server.namespaces.projects import queries as projects
+from api_server.namespaces import namespace_queries, project_queries
 from api_server.state.database import Executor
 from api_server.web.auth import ALL_SCOPES
 from api_server.web.context import DATABASE, VAULT
@@ -68,7 +64,7 @@ def create_user(
     """Makes an account, with a namespace for its projects, and prints its id."""
     if not name.strip():
         raise Mistake("--name is empty: give the name that others are to see")
-    new = accounts.NewUser(username=username, email=email, name=name, admin=admin, confirmed=True)
+    new = users.NewUser(username=username, email=email, name=name, admin=admin, confirmed=True)
     chosen = _acceptable(read_password(password))
 
     async def run() -> int:
@@ -79,7 +75,7 @@ def create_user(
                 projects_limit=(await current(app)).default_projects_limit,
             )
             async with changing(app) as transaction:
-                return await accounts.create(app, transaction, whole, author())
+                return await users.create(app, transaction, whole, author())
 
     user_id = asyncio.run(run())
     answer(
@@ -97,10 +93,10 @@ def set_password(instance: Instance, username: str, password: str | None) -> Non
     chosen = _acceptable(read_password(password))
 
     async def change(app: web.Application, found: User) -> None:
-        values = dict.fromkeys(field.name for field in attrs.fields(accounts.NewUser))
+        values = dict.fromkeys(field.name for field in attrs.fields(users.NewUser))
         values["password_hash"] = app[VAULT].hash_password(chosen)
         async with changing(app, ends=f"user:{found.id}") as transaction:
-            await accounts.update(app, transaction, found.id, author(), **values)
+            await users.update(app, transaction, found.id, author(), **values)
 
     _with_user(instance, username, change)
     answer({"username": username}, f"The password of {username} is set.")
@@ -125,7 +121,7 @@ def unblock(instance: Instance, username: str) -> None:
 def _set_state(instance: Instance, username: str, state: Literal["active", "blocked"]) -> None:
     async def change(app: web.Application, found: User) -> bool:
         async with changing(app, ends=f"user:{found.id}") as transaction:
-            return await accounts.set_state(app, transaction, found.id, state, author())
+            return await users.set_state(app, transaction, found.id, state, author())
 
     changed = _with_user(instance, username, change)
     answer(
@@ -196,14 +192,14 @@ def create_token(
     async def run() -> dict[str, Any]:
         async with application(instance) as app:
             owner = await find_user(app[DATABASE], username)
-            new = token_changes.NewToken(
+            new = tokens.NewToken(
                 user_id=owner.id,
                 name=name,
                 scopes=list(dict.fromkeys(scopes)),
                 expires_at=expires_at.date() if expires_at else None,
             )
             async with changing(app) as transaction:
-                made = await token_changes.create(transaction, new, owner.username, owner.name, author())
+                made = await tokens.create(transaction, new, owner.username, owner.name, author())
         shown: dict[str, Any] = json.loads(made)
         return shown
 
@@ -223,7 +219,7 @@ def revoke_token(instance: Instance, token_id: int) -> None:
             if found is None:
                 raise Mistake(f"There is no personal access token with id {token_id}")
             async with changing(app, ends=f"token:{token_id}") as transaction:
-                await token_changes.revoke(app, transaction, found, author())
+                await tokens.revoke(app, transaction, found, author())
             return found.username
 
     username = asyncio.run(run())
@@ -279,7 +275,7 @@ def create_runner(
 
 
 async def _project(app: web.Application, path: str) -> int:
-    found = await projects.find_project(
+    found = await project_queries.find_project(
         app[DATABASE], project_id=None, path=path, user_id=None, admin=True, job_project_id=None
     )
     if found is None:
@@ -288,7 +284,7 @@ async def _project(app: web.Application, path: str) -> int:
 
 
 async def _group(app: web.Application, path: str) -> int:
-    found = await groups.find_group(app[DATABASE], group_id=None, path=path, user_id=0, admin=True)
+    found = await namespace_queries.find_group(app[DATABASE], group_id=None, path=path, user_id=0, admin=True)
     if found is None:
         raise Mistake(f"There is no group {path}")
     return found.id

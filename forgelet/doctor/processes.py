@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 from yarl import URL
 
-from api_server.accounts.settings import values
+from api_server.accounts import instance_settings
 from api_server.operations import failing
 from api_server.operations.failing import Failure
 from api_server.outbound.destinations import written_url
@@ -253,7 +253,7 @@ async def external_storage(instance: DiagnosedInstance, database: Database) -> l
         vault = secret_key.open_vault(settings.data_dir)
     except Mistake:  # none yet
         return []
-    chosen = await values.read(database, vault, values.defaults(settings))
+    chosen = await instance_settings.read(database, vault, instance_settings.defaults(settings))
     url, known = chosen.static_objects_external_storage_url, settings.edge_urls
     if url and not known:
         return [

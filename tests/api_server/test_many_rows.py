@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 
-from api_server.accounts.users import queries as users
+from api_server.accounts import user_queries
 from api_server.ci.runners import queries
 from api_server.merge_requests.lists import queries as merge_requests
 from api_server.merge_requests.lists.parameters import ListOfAll, filters_of
-from api_server.namespaces.groups import queries as groups
-from api_server.namespaces.members import queries as members
-from api_server.namespaces.projects import list_queries as projects
+from api_server.namespaces import member_queries, namespace_queries, project_queries
 from api_server.state import database
 from api_server.state.database import Database, Executor
 from api_server.state.listing import Page
@@ -77,31 +75,31 @@ def readable(page: Page, scope: Any, *, of_group: bool = False) -> Read:
 CHEAP: dict[str, tuple[str, Read]] = {
     "her projects": (
         "projects",
-        lambda d, her, _: projects.list_projects(
+        lambda d, her, _: project_queries.list_projects(
             d, Page(), viewer_id=her, sees_all=False, min_level=10, **ALL
         ),
     ),
     "private projects": (
         "projects",
-        lambda d, her, _: projects.list_projects(
+        lambda d, her, _: project_queries.list_projects(
             d, Page(), viewer_id=her, sees_all=False, **ALL | {"visibility": "private"}
         ),
     ),
     "a group's projects": (
         "projects",
-        lambda d, her, group: projects.list_projects(
+        lambda d, her, group: project_queries.list_projects(
             d, Page(), viewer_id=her, sees_all=False, group_id=group, **ALL
         ),
     ),
     "projects by keyset": (
         "projects",
-        lambda d, her, _: projects.list_projects(
+        lambda d, her, _: project_queries.list_projects(
             d, Page(after=10_000, counted=False), viewer_id=her, sees_all=False, **ALL
         ),
     ),
     "her groups": (
         "namespaces",
-        lambda d, her, _: groups.list_groups(
+        lambda d, her, _: namespace_queries.list_groups(
             d,
             Page(),
             user_id=her,
@@ -116,11 +114,11 @@ CHEAP: dict[str, tuple[str, Read]] = {
     ),
     "her namespaces": (
         "namespaces",
-        lambda d, her, _: groups.list_namespaces(d, Page(), user_id=her, admin=False, search=None),
+        lambda d, her, _: namespace_queries.list_namespaces(d, Page(), user_id=her, admin=False, search=None),
     ),
     "projects below a group": (
         "projects",
-        lambda d, her, group: projects.list_projects(
+        lambda d, her, group: project_queries.list_projects(
             d, Page(), viewer_id=her, sees_all=False, group_id=group, below="with_subgroups", **ALL
         ),
     ),
@@ -140,7 +138,7 @@ CHEAP: dict[str, tuple[str, Read]] = {
     "merge requests below a group": ("merge_requests", readable(Page(), "all", of_group=True)),
     "a project's members": (
         "users",
-        lambda d, _, __: members.list_members(
+        lambda d, _, __: member_queries.list_members(
             d,
             Page(descending=False),
             project_id=5,
@@ -152,7 +150,7 @@ CHEAP: dict[str, tuple[str, Read]] = {
     ),
     "users by a part of their names": (
         "users",
-        lambda d, _, __: users.list_users(
+        lambda d, _, __: user_queries.list_users(
             d,
             Page(),
             for_administrator=True,
@@ -165,17 +163,19 @@ CHEAP: dict[str, tuple[str, Read]] = {
     ),
     "projects by a part of their names": (
         "projects",
-        lambda d, her, _: projects.list_projects(
+        lambda d, her, _: project_queries.list_projects(
             d, Page(), viewer_id=her, sees_all=True, **ALL | {"search": "ECT-1777"}
         ),
     ),
     "namespaces by a part of their names": (
         "namespaces",
-        lambda d, her, _: groups.list_namespaces(d, Page(), user_id=her, admin=True, search="group-177"),
+        lambda d, her, _: namespace_queries.list_namespaces(
+            d, Page(), user_id=her, admin=True, search="group-177"
+        ),
     ),
     "members by a part of their names": (
         "users",
-        lambda d, _, group: members.list_members(
+        lambda d, _, group: member_queries.list_members(
             d,
             Page(descending=False),
             project_id=None,
@@ -192,7 +192,7 @@ async def test_the_index_is_asked_for_the_beginning_of_a_long_text_only(many: Da
     explaining = Explaining(many)
     values: dict[str, Any] = {"for_administrator": True, "username": None, "active": False, "blocked": False}
     long = "many-1777" + "".join(map(chr, range(0x4E00, 0x4E00 + 5_000)))
-    assert (await users.list_users(explaining, Page(), **values, bots=None, search=long)).body == "[]"
+    assert (await user_queries.list_users(explaining, Page(), **values, bots=None, search=long)).body == "[]"
     asked_for = re.findall(r"@> '{([^}]*)}'", explaining.plan)
     assert {len(texts.split(",")) for texts in asked_for} == {62}
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import attrs
 
-from api_server.namespaces.projects.access import ProjectAccess
+from api_server.namespaces.access import ProjectAccess
 from api_server.web.access import Place, Role
 from api_server.web.routes import Route
 from tests.support.forge import Answer, Forge, Person

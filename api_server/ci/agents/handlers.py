@@ -4,8 +4,8 @@ import attrs
 from aiohttp import web
 
 from api_server.ci.agents import queries, registration
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.web import context
 from api_server.web.access import Role
 from api_server.web.answers import json_text, no_content

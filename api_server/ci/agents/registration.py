@@ -3,7 +3,7 @@
 import re
 
 from api_server.ci.agents import queries, tasks
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.resources import Project
 from api_server.state import audit_trail
 from api_server.state.audit_trail import Author
 from api_server.state.database import Shown, Transaction

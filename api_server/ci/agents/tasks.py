@@ -18,7 +18,7 @@ from api_server.git.errors import RepositoryError
 from api_server.git.received_push import RefUpdate
 from api_server.git.ref_names import BRANCHES
 from api_server.git.repositories import REPOSITORIES, Repositories
-from api_server.namespaces.projects.events import DEFAULT_BRANCH_LISTENERS
+from api_server.namespaces.projects import DEFAULT_BRANCH_LISTENERS
 from api_server.state.database import Transaction
 from api_server.state.queue import QUEUE, enqueue
 from api_server.web.context import DATABASE

@@ -16,8 +16,8 @@ from api_server.code.repository.finding import commit_named
 from api_server.git import commits, server_refs
 from api_server.git.ref_names import MAX_NAME_BYTES
 from api_server.git.repositories import Repository
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.web import context
 from api_server.web.access import Role
 from api_server.web.answers import json_text

@@ -9,7 +9,7 @@ from attrs import field
 from api_server.ci.jobs import queries
 from api_server.ci.jobs.queries import Job
 from api_server.ci.pipelines.states import STATUSES, Status
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.resources import Project
 from api_server.state.listing import Listing, Page
 from api_server.web import context
 from api_server.web.access import Role

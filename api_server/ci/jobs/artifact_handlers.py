@@ -19,8 +19,8 @@ from api_server.ci.pipelines.access import (
     short_ref,
 )
 from api_server.ci.pipelines.transitions import delete_objects
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.state import audit_trail
 from api_server.state.objects import OBJECTS
 from api_server.web import context

@@ -33,8 +33,8 @@ from api_server.ci.pipelines.access import (
     find_pipeline,
 )
 from api_server.ci.pipelines.job_queries import plan_of
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.state import audit_trail
 from api_server.state.database import Executor
 from api_server.web import context

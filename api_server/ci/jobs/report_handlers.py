@@ -19,8 +19,8 @@ from api_server.ci.jobs.artifact_queries import StoredReport
 from api_server.ci.jobs.junit import BrokenReport, JobSuite, Suite
 from api_server.ci.pipelines.access import find_pipeline
 from api_server.code.reading import counted_for
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.state.objects import OBJECTS
 from api_server.web import context
 from api_server.web.answers import json_text

@@ -15,7 +15,7 @@ from api_server.code.branches.protection import protection_for, protection_of
 from api_server.code.tags.protection import tag_protection_for, tag_protection_of
 from api_server.git.errors import AmbiguousNameError
 from api_server.git.repositories import repositories
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.resources import Project
 from api_server.state.database import Executor
 from api_server.web import context
 from api_server.web.access import Role

@@ -31,8 +31,8 @@ from api_server.git.errors import AmbiguousNameError, RepositoryError
 from api_server.git.ref_names import NO_COMMIT
 from api_server.git.references import Resolved
 from api_server.git.repositories import REPOSITORIES, Repositories
-from api_server.namespaces.projects import queries as projects
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces import project_queries
+from api_server.namespaces.resources import Project
 from api_server.settings import Settings
 from api_server.state.database import Database, Executor, Transaction
 from api_server.state.errors import Conflict, NotFound
@@ -460,7 +460,7 @@ async def _project_of_user(executor: Executor, wanted: Wanted) -> Project | None
     user = await creation_queries.active_user(executor, wanted.user_id)
     if user is None:
         return None
-    return await projects.find_project(
+    return await project_queries.find_project(
         executor,
         project_id=wanted.project_id,
         path=None,

@@ -9,7 +9,7 @@ import orjson
 from api_server.ci.config.plan import PlannedJob, to_json
 from api_server.ci.config.variables import Variable
 from api_server.git.ref_names import NO_COMMIT
-from api_server.namespaces.projects.project import OverrideRole, may_give_variables
+from api_server.namespaces.resources import OverrideRole, may_give_variables
 from api_server.state.database import Executor, Transaction
 from api_server.state.statements import Query
 

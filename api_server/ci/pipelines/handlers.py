@@ -20,8 +20,8 @@ from api_server.ci.pipelines.creation import Wanted, maker, not_allowed_on
 from api_server.ci.pipelines.lint import Question, lint
 from api_server.ci.pipelines.planning import LIMITS
 from api_server.ci.pipelines.states import Status
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.state import audit_trail
 from api_server.web import context
 from api_server.web.access import Role

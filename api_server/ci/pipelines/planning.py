@@ -21,7 +21,7 @@ from api_server.expressions import Allowance, TooCostly, allowed
 from api_server.git import references
 from api_server.git.errors import RepositoryMissingError
 from api_server.git.repositories import Repositories
-from api_server.namespaces.projects import queries as projects
+from api_server.namespaces import project_queries
 from api_server.outbound.checks import check_url
 from api_server.outbound.destinations import HTTP_SCHEMES, BlockedError, written_url
 from api_server.outbound.outgoing import OUTGOING_POLICY, OUTGOING_SESSION, RESOLVER
@@ -185,7 +185,7 @@ def other_projects(
     found: dict[tuple[str, str | None, bool], context.Repository] = {}
 
     async def find(path: str, ref: str | None, public: bool) -> context.Repository:
-        project = await projects.find_project(
+        project = await project_queries.find_project(
             database,
             project_id=None,
             path=path,

@@ -11,10 +11,8 @@ from api_server.ci.pipelines import states
 from api_server.ci.runners import changes, queries, unsupported
 from api_server.ci.runners.access import find_own_runner, find_runner, note_contact, runner_alone
 from api_server.ci.runners.changes import AccessLevel, NewRunner, RunnerType
-from api_server.namespaces.groups.access import find_group, group
-from api_server.namespaces.groups.group import Group
-from api_server.namespaces.projects.access import find_project, project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import find_group, find_project, group, project
+from api_server.namespaces.resources import Group, Project
 from api_server.state import audit_trail
 from api_server.state.audit_trail import INSTANCE, Author, Entity
 from api_server.state.secrets import digest

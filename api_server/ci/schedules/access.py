@@ -11,7 +11,7 @@ from api_server.ci.schedules.queries import Schedule
 from api_server.git.errors import AmbiguousNameError
 from api_server.git.ref_names import BRANCHES, TAGS, short_name
 from api_server.git.repositories import repositories
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.resources import Project
 from api_server.web import context
 from api_server.web.access import Role
 from api_server.web.errors import forbidden, invalid, not_found

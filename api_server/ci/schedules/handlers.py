@@ -19,8 +19,8 @@ from api_server.ci.schedules.access import (
     owns,
 )
 from api_server.ci.schedules.queries import Schedule
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.web import context
 from api_server.web.access import Role
 from api_server.web.answers import json_text, json_value, no_content

@@ -10,7 +10,7 @@ from api_server.ci.schedules import changes, queries
 from api_server.ci.schedules.access import administered_schedule, owned_schedule
 from api_server.ci.schedules.handlers import CHANGE, ONE, OneSchedule
 from api_server.ci.schedules.queries import StoredVariable
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.resources import Project
 from api_server.web import context
 from api_server.web.answers import json_value
 from api_server.web.authorship import author

@@ -12,9 +12,9 @@ from api_server.ci.pipelines.access import PAYLOAD, REFUSAL
 from api_server.ci.pipelines.creation import NotAllowed, PipelineSource, check_open
 from api_server.ci.triggers import queries
 from api_server.ci.triggers.queries import Trigger
-from api_server.namespaces import redirects
-from api_server.namespaces.projects.access import visible_project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces import access
+from api_server.namespaces.access import visible_project
+from api_server.namespaces.resources import Project
 from api_server.state.secrets import JOB_TOKEN, digest
 from api_server.web import context
 from api_server.web.auth import caller_of_job_token, rely_on_caller
@@ -111,7 +111,7 @@ async def _project(
     admin: bool = False,
     job_project_id: int | None = None,
 ) -> Project:
-    number = redirects.id_in(reference)
+    number = access.id_in(reference)
     found = await visible_project(
         request,
         reference if number is None else number,
@@ -122,7 +122,7 @@ async def _project(
     if found is None:
         raise _not_found()
     if found.moved:
-        redirects.redirect(request, found.id)
+        access.redirect(request, found.id)
     return found
 
 

@@ -14,8 +14,8 @@ from api_server.ci.pipelines.creation import Wanted, maker, not_allowed_on
 from api_server.ci.triggers import firing, queries
 from api_server.ci.triggers.firing import FireTrigger
 from api_server.ci.triggers.queries import Trigger
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.state import audit_trail
 from api_server.state.database import Executor, Transaction
 from api_server.state.secrets import TRIGGER_TOKEN, digest

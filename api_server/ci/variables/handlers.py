@@ -8,10 +8,8 @@ from aiohttp import web
 from api_server.ci.variables import changes, queries
 from api_server.ci.variables.answers import answer, only, opened, updated
 from api_server.ci.variables.rules import Values
-from api_server.namespaces.groups.access import group
-from api_server.namespaces.groups.group import Group
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import group, project
+from api_server.namespaces.resources import Group, Project
 from api_server.web import context
 from api_server.web.access import Role
 from api_server.web.answers import no_content

@@ -9,7 +9,7 @@ from aiohttp import web
 from api_server.code.branches import queries
 from api_server.code.branches.protection import ADMINISTRATORS, NOBODY
 from api_server.code.branches.queries import Protected
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.resources import Project
 from api_server.state import audit_trail
 from api_server.state.audit_trail import Author
 from api_server.state.database import Transaction

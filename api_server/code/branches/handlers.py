@@ -7,8 +7,8 @@ from aiohttp import web
 
 from api_server.code.branches import changes, queries, unsupported
 from api_server.code.branches.levels import AllowedTo, Level, check_allowed, level_of
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.web import context
 from api_server.web.access import Role
 from api_server.web.answers import json_text, no_content

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from api_server.code.branches import queries
 from api_server.code.branches.queries import RulesTogether
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.resources import Project
 from api_server.state.database import Executor
 from api_server.web import context, grounds
 from api_server.web.access import Role

@@ -4,8 +4,8 @@ from aiohttp import web
 
 from api_server.code.git_http import push_rules
 from api_server.code.git_http.credentials import READ_SCOPES, WRITE_SCOPES, challenge, git_caller
-from api_server.namespaces.projects.access import visible_project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import visible_project
+from api_server.namespaces.resources import Project
 from api_server.web.auth import Anonymous, Caller
 
 

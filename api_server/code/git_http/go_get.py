@@ -10,8 +10,8 @@ from yarl import URL
 
 from api_server.accounts.path_rules import FULL_PATH
 from api_server.code.git_http.credentials import git_caller
+from api_server.namespaces.access import visible_project
 from api_server.namespaces.paths import MOST_SEGMENTS
-from api_server.namespaces.projects.access import visible_project
 from api_server.web import context
 from api_server.web.auth import ANONYMOUS, Anonymous, Caller
 

@@ -17,7 +17,7 @@ from api_server.git.receive_pack import read_push, receive_pack
 from api_server.git.received_push import MalformedPushError
 from api_server.git.repositories import repositories
 from api_server.git.smart_http import Bounds, Service
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.resources import Project
 from api_server.web import context, request_body
 
 _SERVICES: tuple[Service, ...] = ("git-upload-pack", "git-receive-pack")

@@ -16,8 +16,8 @@ from api_server.code.quotas import QUOTAS, QuotaExceeded
 from api_server.git.fsck import refusal_of_objects
 from api_server.git.received_push import Push, Verdict, refusal_of, refused_refs
 from api_server.git.repositories import bytes_below
-from api_server.namespaces.projects.project import Project
-from api_server.namespaces.projects.queries import find_project
+from api_server.namespaces.project_queries import find_project
+from api_server.namespaces.resources import Project
 from api_server.outbound import edges
 from api_server.state.database import Transaction
 from api_server.state.errors import LockNotAvailable, Unavailable

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.resources import Project
 from api_server.settings import Settings
 from api_server.web import context
 from api_server.web.auth import Anonymous, Caller

@@ -6,7 +6,7 @@ from api_server.code.branches.protection import Protection, protections_of, refu
 from api_server.code.tags.protection import NOT_TO_CREATE, TagProtection, tag_protections_of
 from api_server.git.received_push import RefUpdate, Verdict
 from api_server.git.ref_names import BRANCHES, TAGS
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.resources import Project
 from api_server.state.database import Executor
 from api_server.web.access import Role
 

@@ -15,7 +15,7 @@ from api_server.code.lfs.batch import read_batch, read_pointer
 from api_server.code.lfs.storing import MISSING
 from api_server.code.quotas import QUOTAS
 from api_server.git.lfs_pointers import Pointer
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.resources import Project
 from api_server.web import context, request_body
 
 

@@ -9,7 +9,7 @@ from aiohttp import web
 from api_server.code.lfs import queries
 from api_server.code.lfs.batch import Refusal
 from api_server.git.lfs_pointers import Pointer
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.resources import Project
 from api_server.state.objects import OBJECTS
 from api_server.web import context, request_body
 from api_server.web.stored_objects import send_stored

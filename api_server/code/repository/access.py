@@ -3,8 +3,8 @@
 from aiohttp import web
 
 from api_server.git.repositories import Repository, repositories
-from api_server.namespaces.projects.project import Project
-from api_server.namespaces.projects.queries import is_there
+from api_server.namespaces.project_queries import is_there
+from api_server.namespaces.resources import Project
 from api_server.web import context
 from api_server.web.errors import not_found
 

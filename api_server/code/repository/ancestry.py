@@ -15,8 +15,8 @@ from api_server.code.repository.pages import listed, on_page
 from api_server.git import commits, references
 from api_server.git.ref_names import BRANCHES, TAGS
 from api_server.git.repositories import Repository
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.web.answers import json_value
 from api_server.web.errors import invalid, not_found
 from api_server.web.pagination import Paginated

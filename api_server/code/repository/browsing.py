@@ -20,8 +20,8 @@ from api_server.git import commits, references, trees
 from api_server.git.commits import History
 from api_server.git.new_commits import FileAction
 from api_server.git.repositories import Repository
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.state.listing import MOST_COUNTED, Listed
 from api_server.web import context
 from api_server.web.access import Role

@@ -31,7 +31,7 @@ from api_server.git.received_push import RefUpdate
 from api_server.git.ref_names import BRANCHES, NO_COMMIT, TAGS, is_branch_name
 from api_server.git.references import Branch
 from api_server.git.repositories import Repository
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.resources import Project
 from api_server.web import context
 from api_server.web.errors import ApiError, bad_request, conflict, forbidden, invalid
 from api_server.web.routes import caller

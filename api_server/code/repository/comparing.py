@@ -15,8 +15,8 @@ from api_server.git import commits
 from api_server.git.commits import commits_between, merge_base
 from api_server.git.diffs import DiffLimits, FileDiff, differences
 from api_server.git.repositories import Repository
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.web import context
 from api_server.web.answers import json_value
 from api_server.web.pagination import Paginated, offset_page

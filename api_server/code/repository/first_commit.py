@@ -9,7 +9,7 @@ from api_server.git.new_commits import FileAction, NewCommit, commit_files
 from api_server.git.received_push import RefUpdate
 from api_server.git.ref_names import BRANCHES, NO_COMMIT
 from api_server.git.repositories import REPOSITORIES
-from api_server.namespaces.projects.events import CREATION_LISTENERS, ProjectCreated
+from api_server.namespaces.projects import CREATION_LISTENERS, ProjectCreated
 from api_server.state.database import Transaction
 
 

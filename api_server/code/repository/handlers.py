@@ -19,8 +19,8 @@ from api_server.code.tags.protection import tag_protections_of
 from api_server.git import references
 from api_server.git.references import Tag
 from api_server.git.repositories import Repository
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.web import context
 from api_server.web.access import Role
 from api_server.web.answers import json_value, no_content

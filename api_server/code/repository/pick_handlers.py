@@ -5,8 +5,8 @@ from aiohttp import web
 
 from api_server.code.repository import entities, picking
 from api_server.code.repository.access import opened, url_of
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.web.access import Role
 from api_server.web.answers import json_value
 from api_server.web.params import Description

@@ -14,7 +14,7 @@ from api_server.git.new_commits import NewCommit
 from api_server.git.received_push import RefUpdate
 from api_server.git.ref_names import BRANCHES
 from api_server.git.repositories import Repository
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.resources import Project
 from api_server.web import context
 from api_server.web.errors import ApiError, invalid
 

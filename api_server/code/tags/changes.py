@@ -3,7 +3,7 @@
 from api_server.code.branches.changes import DESCRIPTIONS, MAX_NAME
 from api_server.code.tags import queries
 from api_server.code.tags.queries import Protected
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.resources import Project
 from api_server.state import audit_trail
 from api_server.state.audit_trail import Author
 from api_server.state.database import Transaction

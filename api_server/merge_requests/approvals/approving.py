@@ -2,7 +2,7 @@
 
 from aiohttp import web
 
-from api_server.accounts.users import bot_queries
+from api_server.accounts import user_queries
 from api_server.merge_requests import queries as merge_requests
 from api_server.merge_requests.approvals import queries
 from api_server.merge_requests.changes import announce, check_head
@@ -37,7 +37,7 @@ async def unapprove(request: web.Request, transaction: Transaction, merge_reques
 async def reset(transaction: Transaction, merge_request_id: int, who: Caller) -> None:
     """Takes all approvals back, whatever has become of the merge request; nobody hears of it. Raises 401 for who is no
     bot of a project or group."""
-    if not await bot_queries.is_bot(transaction, who.user_id):
+    if not await user_queries.is_bot(transaction, who.user_id):
         raise unauthorized()
     await merge_requests.lock(transaction, merge_request_id)
     await queries.reset(transaction, merge_request_id)

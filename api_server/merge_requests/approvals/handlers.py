@@ -8,8 +8,8 @@ from api_server.merge_requests import queries as merge_requests
 from api_server.merge_requests import unsupported
 from api_server.merge_requests.approvals import approving, queries
 from api_server.merge_requests.handlers import CHANGE, ONE, MergeRequestId
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.web import context
 from api_server.web.access import Role
 from api_server.web.answers import json_text, json_value

@@ -11,10 +11,8 @@ from api_server.merge_requests.lists.parameters import (
     ListOfProject,
     filters_of,
 )
-from api_server.namespaces.groups.access import group
-from api_server.namespaces.groups.group import Group
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import group, project
+from api_server.namespaces.resources import Group, Project
 from api_server.web import context
 from api_server.web.access import SIGNED_IN, Role
 from api_server.web.pagination import paginated, wanted_page

@@ -9,8 +9,8 @@ from api_server.merge_requests.acting import acting
 from api_server.merge_requests.handlers import CHANGE, ONE, MergeRequestId
 from api_server.merge_requests.merging import auto_merge, merge_ref, rebase
 from api_server.merge_requests.merging.merge import Merge, merge
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.web import context
 from api_server.web.answers import json_text, json_value
 from api_server.web.params import Description

@@ -19,7 +19,7 @@ from api_server.merge_requests.mergeability import check_mergeability
 from api_server.merge_requests.merging import queries
 from api_server.merge_requests.merging.queries import MergeStatus
 from api_server.merge_requests.queries import MergeRequest
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.resources import Project
 from api_server.state.database import Executor
 from api_server.web.context import DATABASE
 from api_server.web.errors import ApiError, forbidden, invalid

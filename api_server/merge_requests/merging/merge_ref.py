@@ -14,7 +14,7 @@ from api_server.merge_requests import queries
 from api_server.merge_requests.changes import merge_ref
 from api_server.merge_requests.mergeability import check_mergeability
 from api_server.merge_requests.queries import MergeRequest
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.resources import Project
 from api_server.web import context
 from api_server.web.errors import invalid
 

@@ -10,7 +10,7 @@ from api_server.merge_requests.merging.auto_merge import look_again
 from api_server.merge_requests.notes import change_queries, queries, rules
 from api_server.merge_requests.notes.change_queries import NewNote, Noteable
 from api_server.merge_requests.notes.queries import Note
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.resources import Project
 from api_server.settings import Settings
 from api_server.state.database import Transaction
 from api_server.web import context

@@ -19,7 +19,7 @@ from api_server.merge_requests.notes.parameters import (
     ResolveDiscussion,
     UpdateDiscussionNote,
 )
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.resources import Project
 from api_server.state.database import Executor
 from api_server.web import context
 from api_server.web.answers import json_text, no_content

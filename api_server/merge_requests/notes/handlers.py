@@ -16,8 +16,8 @@ from api_server.merge_requests.notes.parameters import (
     OneNote,
     UpdateNote,
 )
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.web import context, unsupported
 from api_server.web.answers import json_text, no_content
 from api_server.web.errors import record_not_found

@@ -6,7 +6,7 @@ import orjson
 
 from api_server.merge_requests.notes.change_queries import Noteable
 from api_server.merge_requests.notes.queries import Note
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.resources import Project
 from api_server.settings import Settings
 from api_server.web.access import Role
 from api_server.web.errors import ApiError, bad_request

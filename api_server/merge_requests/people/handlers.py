@@ -6,8 +6,8 @@ from aiohttp import web
 from api_server.merge_requests import queries as merge_requests
 from api_server.merge_requests.handlers import ONE
 from api_server.merge_requests.people import queries
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.web import context
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.routes import Routes

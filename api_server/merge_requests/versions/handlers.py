@@ -13,8 +13,8 @@ from api_server.merge_requests.contents import MOST_COMMITS
 from api_server.merge_requests.handlers import ONE
 from api_server.merge_requests.versions import queries
 from api_server.merge_requests.versions.sizes import add_sizes
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.web import context
 from api_server.web.answers import json_value
 from api_server.web.pagination import Paginated, paginated, wanted_page

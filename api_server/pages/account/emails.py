@@ -6,8 +6,8 @@ address is not won by a click of its owner.
 
 from aiohttp import web
 
-from api_server.accounts.emails import changes, confirmation, queries
-from api_server.accounts.emails.queries import Email
+from api_server.accounts import email_queries, emails
+from api_server.accounts.email_queries import Email
 from api_server.pages import page, sessions
 from api_server.pages.sessions import Form, Visitor
 from api_server.web import context
@@ -20,7 +20,7 @@ def setup(app: web.Application) -> None:
 
 async def show(request: web.Request) -> web.Response:
     who = await sessions.visitor(request)
-    email = _linked(request, await queries.find(context.database(request), _id(request)))
+    email = _linked(request, await email_queries.find(context.database(request), _id(request)))
     if email is None:
         return _unknown(request, who)
     own = who.user is not None and who.user.id == email.user_id
@@ -29,13 +29,13 @@ async def show(request: web.Request) -> web.Response:
 
 async def confirm(request: web.Request, who: Visitor, _form: Form) -> web.StreamResponse:
     async with context.database(request).transaction() as transaction:
-        email = _linked(request, await queries.lock(transaction, _id(request)))
+        email = _linked(request, await email_queries.lock(transaction, _id(request)))
         if email is None:
             return _unknown(request, who)
         if who.user is None or email.user_id != who.user.id:
             text = f"It was added to the account @{email.username}. Sign in with that one, and try again."
             return page.say(request, who, "The address could not be confirmed", text, status=403)
-        await changes.confirm(transaction, email, who.author())
+        await emails.confirm(transaction, email, who.author())
     return page.say(request, who, f"{email.email} is confirmed")
 
 
@@ -48,7 +48,7 @@ def _linked(request: web.Request, email: Email | None) -> Email | None:
     if email is None:
         return None
     token = request.match_info["token"]
-    return email if confirmation.is_token_of(context.vault(request), email, token) else None
+    return email if emails.is_token_of(context.vault(request), email, token) else None
 
 
 def _unknown(request: web.Request, who: Visitor) -> web.Response:

@@ -5,8 +5,8 @@ import functools
 
 from aiohttp import web
 
-from api_server.accounts.passwords import resets
-from api_server.accounts.passwords.rules import problem_with
+from api_server.accounts import passwords
+from api_server.accounts.passwords import problem_with
 from api_server.pages import page, queries, sessions
 from api_server.pages.account.profile import PATH as SETTINGS
 from api_server.pages.account.profile import user_of
@@ -54,7 +54,7 @@ async def change_password(request: web.Request, who: Visitor, form: Form) -> web
     grounds.rely_on(request, Ground((f"user:{user.id}",), account, read))
     grounds.end(request, f"user:{user.id}")
     async with context.database(request).transaction() as transaction:
-        await resets.change(transaction, user.id, hashed, request.remote)
+        await passwords.change(transaction, user.id, hashed, request.remote)
         begun = await sessions.begin(request, transaction, user)
     response = page.see_other(
         request, begun, PATH, "Your password is changed. All other sessions have ended."

@@ -8,9 +8,9 @@ import functools
 
 from aiohttp import web
 
-from api_server.accounts.passwords import queries, resets
-from api_server.accounts.passwords.queries import Account
-from api_server.accounts.passwords.rules import problem_with
+from api_server.accounts import password_queries, passwords
+from api_server.accounts.password_queries import Account
+from api_server.accounts.passwords import problem_with
 from api_server.pages import page, sessions
 from api_server.pages.sessions import Form, Visitor
 from api_server.state.secrets import digest
@@ -39,20 +39,20 @@ async def show_question(request: web.Request) -> web.Response:
 async def ask(request: web.Request, who: Visitor, form: Form) -> web.StreamResponse:
     email = str(form.get("email", "")).strip()
     async with context.database(request).transaction() as transaction:
-        await resets.ask(transaction, context.settings(request), email, request.remote)
+        await passwords.ask_for_link(transaction, context.settings(request), email, request.remote)
     text = "If there is an account with that address, a link to set a new password is on its way to it."
     return page.say(request, who, "Look into your mail", text)
 
 
 async def show_form(request: web.Request) -> web.Response:
     who = await sessions.visitor(request)
-    account = await queries.find(context.database(request), digest(_token(request)))
+    account = await password_queries.find(context.database(request), digest(_token(request)))
     return _unknown(request, who) if account is None else _form(request, who, account)
 
 
 async def set_password(request: web.Request, who: Visitor, form: Form) -> web.StreamResponse:
     """Ends all sessions of the account."""
-    read = functools.partial(queries.find, digest=digest(_token(request)))
+    read = functools.partial(password_queries.find, digest=digest(_token(request)))
     account = await read(context.database(request))
     if account is None:
         return _unknown(request, who)
@@ -65,7 +65,7 @@ async def set_password(request: web.Request, who: Visitor, form: Form) -> web.St
     grounds.rely_on(request, Ground((f"user:{account.id}",), account, read))
     grounds.end(request, f"user:{account.id}")
     async with context.database(request).transaction() as transaction:
-        if await resets.use(transaction, _token(request), hashed, request.remote) is None:
+        if await passwords.use_link(transaction, _token(request), hashed, request.remote) is None:
             return _unknown(request, who)
     return page.answer(request, await sessions.visitor(request), "account/password_set.html")
 

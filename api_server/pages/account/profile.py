@@ -4,8 +4,8 @@ import attrs
 import orjson
 from aiohttp import web
 
-from api_server.accounts.emails import changes, queries
-from api_server.accounts.users.queries import User
+from api_server.accounts import email_queries, emails
+from api_server.accounts.user_queries import User
 from api_server.pages import page, problems
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Form, Visitor
@@ -43,7 +43,7 @@ async def add_email(request: web.Request, who: Visitor, form: Form) -> web.Respo
     email, settings = str(form.get("email", "")).strip(), context.settings(request)
     try:
         async with context.database(request).transaction() as transaction:
-            await changes.add(transaction, user_of(who), email, who.author(), settings, confirmed=False)
+            await emails.add(transaction, user_of(who), email, who.author(), settings, confirmed=False)
     except ApiError as problem:
         return await _page(request, who, email, reason_of(problem), problem.status)
     return page.see_other(
@@ -54,7 +54,7 @@ async def add_email(request: web.Request, who: Visitor, form: Form) -> web.Respo
 @pages.post(f"{PATH}/emails/{{id}}/remove")
 async def remove_email(request: web.Request, who: Visitor, wanted: EmailId) -> web.Response:
     async with context.database(request).transaction() as transaction:
-        await changes.remove(transaction, wanted.id, user_of(who).id, who.author())
+        await emails.remove(transaction, wanted.id, user_of(who).id, who.author())
     return page.see_other(request, who, PATH, "The address is removed.")
 
 
@@ -62,7 +62,7 @@ async def _page(
     request: web.Request, who: Visitor, email: str = "", problem: str = "", status: int = 200
 ) -> web.Response:
     most = Page(MAX_PER_PAGE, descending=False, counted=False)
-    listed = await queries.list_emails(context.database(request), most, user_of(who).id)
+    listed = await email_queries.list_emails(context.database(request), most, user_of(who).id)
     return page.answer(
         request,
         who,

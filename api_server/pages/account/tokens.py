@@ -8,8 +8,8 @@ import attrs
 import orjson
 from aiohttp import web
 
-from api_server.accounts.tokens import changes, queries
-from api_server.accounts.tokens.changes import NewToken
+from api_server.accounts import token_queries, tokens
+from api_server.accounts.tokens import NewToken
 from api_server.pages import page
 from api_server.pages.account.profile import PATH as SETTINGS
 from api_server.pages.account.profile import user_of
@@ -68,18 +68,18 @@ async def create_token(request: web.Request, who: Visitor, form: Form) -> web.Re
     expires_at = datetime.date.fromisoformat(until) if until else None
     new = NewToken(user_id=user.id, name=name, scopes=scopes, expires_at=expires_at)
     async with context.database(request).transaction() as transaction:
-        made = await changes.create(transaction, new, user.username, user.name, who.author())
+        made = await tokens.create(transaction, new, user.username, user.name, who.author())
     return await _page(request, who, ListTokens(), {}, made=orjson.loads(made))
 
 
 @pages.post(f"{PATH}/{{id}}/revoke")
 async def revoke_token(request: web.Request, who: Visitor, wanted: TokenId) -> web.Response:
-    token = await queries.find_token(context.database(request), wanted.id)
+    token = await token_queries.find_token(context.database(request), wanted.id)
     if token is None or token.user_id != user_of(who).id:
         raise not_found("Token")
     grounds.end(request, f"token:{token.id}")
     async with context.database(request).transaction() as transaction:
-        await changes.revoke(request.config_dict, transaction, token, who.author())
+        await tokens.revoke(request.config_dict, transaction, token, who.author())
     return page.see_other(request, who, PATH, f"The token {token.name} is revoked.")
 
 
@@ -115,8 +115,8 @@ async def _page(
     problems: list[str] | None = None,
     status: int = 200,
 ) -> web.Response:
-    part = wanted_page(wanted, queries.LISTING)
-    listed = await queries.list_tokens(
+    part = wanted_page(wanted, token_queries.LISTING)
+    listed = await token_queries.list_tokens(
         context.database(request),
         part,
         user_id=user_of(who).id,

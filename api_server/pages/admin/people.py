@@ -5,9 +5,7 @@ from typing import Literal
 import attrs
 from aiohttp import web
 
-from api_server.accounts.tokens import handlers as token_routes
-from api_server.accounts.users import handlers as user_routes
-from api_server.accounts.users import queries as users
+from api_server.accounts import token_handlers, user_handlers, user_queries
 from api_server.pages.admin import list_queries, lists
 from api_server.pages.admin.acting import act
 from api_server.pages.admin.lists import EMPTY_IS_ALL, Filters
@@ -35,7 +33,7 @@ class ListTokens(Filters):
 @pages.get("/admin/users", access=ADMINISTRATOR)
 async def list_users(request: web.Request, who: Visitor, wanted: ListUsers) -> web.Response:
     """Everybody, the newest first; found by name, username or address."""
-    listed = await users.list_users(
+    listed = await user_queries.list_users(
         context.database(request),
         wanted.page,
         for_administrator=True,
@@ -48,8 +46,8 @@ async def list_users(request: web.Request, who: Visitor, wanted: ListUsers) -> w
     return lists.answer(request, who, "users.html", wanted, listed)
 
 
-act(pages, "/admin/users/{id}/block", user_routes.block_user, "The user is blocked.")
-act(pages, "/admin/users/{id}/unblock", user_routes.unblock_user, "The user is unblocked.")
+act(pages, "/admin/users/{id}/block", user_handlers.block_user, "The user is blocked.")
+act(pages, "/admin/users/{id}/unblock", user_handlers.unblock_user, "The user is unblocked.")
 
 
 @pages.get("/admin/tokens", access=ADMINISTRATOR)
@@ -64,6 +62,6 @@ async def list_tokens(request: web.Request, who: Visitor, wanted: ListTokens) ->
 act(
     pages,
     "/admin/tokens/{id}/revoke",
-    token_routes.revoke_token,
+    token_handlers.revoke_token,
     "The token is revoked: it opens nothing any more.",
 )

@@ -5,7 +5,7 @@ from typing import Literal
 import attrs
 from aiohttp import web
 
-from api_server.namespaces.projects import list_queries as projects
+from api_server.namespaces import project_queries
 from api_server.pages.admin import lists
 from api_server.pages.admin.lists import EMPTY_IS_ALL, Filters
 from api_server.pages.routes import Pages
@@ -29,7 +29,7 @@ class ListProjects(Filters):
 @pages.get("/admin/projects", access=ADMINISTRATOR)
 async def list_projects(request: web.Request, who: Visitor, wanted: ListProjects) -> web.Response:
     """The newest first; found by name or path."""
-    listed = await projects.list_projects(
+    listed = await project_queries.list_projects(
         context.database(request),
         wanted.page,
         viewer_id=caller(request).user_id,

@@ -7,7 +7,7 @@ import aiohttp
 import attrs
 from aiohttp import web
 
-from api_server.accounts.settings import changes, values
+from api_server.accounts import instance_settings
 from api_server.outbound.client import create_session
 from api_server.outbound.destinations import HTTP_SCHEMES, parse_destination
 from api_server.outbound.outgoing import OUTGOING_POLICY, RESOLVER, TIMEOUT, USER_AGENT
@@ -40,9 +40,11 @@ async def save(request: web.Request, who: Visitor, form: Form) -> web.Response:
     wanted = {_URL: _text(form, _URL) or None}
     if token := _text(form, _TOKEN):
         wanted[_TOKEN] = token
-    unset = values.defaults(context.settings(request))
+    unset = instance_settings.defaults(context.settings(request))
     async with context.database(request).transaction() as transaction:
-        problems = await changes.update(transaction, context.vault(request), unset, wanted, who.author())
+        problems = await instance_settings.update(
+            transaction, context.vault(request), unset, wanted, who.author()
+        )
     if problems:
         return await _page(request, who, url=wanted[_URL] or "", problems=_in_words(problems), status=400)
     return page.see_other(request, who, PATH, "The settings are saved.")
@@ -52,7 +54,7 @@ async def save(request: web.Request, who: Visitor, form: Form) -> web.Response:
 async def check_storage(request: web.Request, who: Visitor, form: Form) -> web.Response:
     """Asks through the storage for a real object, twice, purges it, and tells what was seen."""
     named = _text(form, "object")
-    settings = await values.current(request.config_dict)
+    settings = await instance_settings.current(request.config_dict)
     url, token = (
         settings.static_objects_external_storage_url,
         settings.static_objects_external_storage_auth_token,
@@ -121,7 +123,7 @@ async def _page(
     status: int = 200,
 ) -> web.Response:
     """`url` is what was entered, where that is not what is set; `asked` the path whose check has the `findings`."""
-    settings = await values.current(request.config_dict)
+    settings = await instance_settings.current(request.config_dict)
     return page.answer(
         request,
         who,

@@ -6,8 +6,8 @@ from typing import Any
 import attrs
 from aiohttp import web
 
-from api_server.accounts.settings import changes, values
-from api_server.accounts.settings.values import InstanceSettings
+from api_server.accounts import instance_settings
+from api_server.accounts.instance_settings import InstanceSettings
 from api_server.pages import page
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Form, Visitor
@@ -41,7 +41,7 @@ class ProcessSetting:
 
 @pages.get(PATH, access=ADMINISTRATOR)
 async def show(request: web.Request, who: Visitor) -> web.Response:
-    return _page(request, who, _entered(await values.current(request.config_dict)))
+    return _page(request, who, _entered(await instance_settings.current(request.config_dict)))
 
 
 @pages.post(PATH, access=ADMINISTRATOR)
@@ -53,9 +53,11 @@ async def save(request: web.Request, who: Visitor, form: Form) -> web.Response:
         return _page(request, who, entered, [f"{_LABELS[_LIMIT]} has to be a whole number."], 400)
     wanted: dict[str, Any] = {name: entered[name] for name in _SWITCHES}
     wanted |= {_LIMIT: int(entered[_LIMIT]), _LIST: _entries(entered[_LIST])}
-    unset = values.defaults(context.settings(request))
+    unset = instance_settings.defaults(context.settings(request))
     async with context.database(request).transaction() as transaction:
-        problems = await changes.update(transaction, context.vault(request), unset, wanted, who.author())
+        problems = await instance_settings.update(
+            transaction, context.vault(request), unset, wanted, who.author()
+        )
     if problems:
         told = [f"{_LABELS.get(name, name)}: {text}." for name, texts in problems.items() for text in texts]
         return _page(request, who, entered, told, 400)

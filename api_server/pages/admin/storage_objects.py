@@ -8,7 +8,7 @@ from aiohttp import web
 from api_server.git import files, references
 from api_server.git.commits import tree_of
 from api_server.git.repositories import Repositories, repositories
-from api_server.namespaces.projects.access import visible_project
+from api_server.namespaces.access import visible_project
 from api_server.outbound.edges import project_key
 from api_server.pages.admin import storage_queries as queries
 from api_server.pages.admin.acting import Refused

@@ -10,7 +10,7 @@ from api_server.ci.jobs.queries import Job
 from api_server.ci.pipelines.access import archived_before, may_change
 from api_server.ci.pipelines.queries import Pipeline
 from api_server.ci.pipelines.states import COMPLETE, RETRYABLE, TRANSITIONS
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.resources import Project
 from api_server.pages.ci.queries import JobDetails, PipelineJob
 from api_server.web.access import Role
 

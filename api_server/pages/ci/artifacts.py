@@ -7,8 +7,8 @@ from api_server.ci.jobs import artifact_handlers
 from api_server.ci.jobs.access import find_job
 from api_server.ci.jobs.artifact_handlers import archive_of, check_may_read
 from api_server.code.reading import counted_for
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.pages import page
 from api_server.pages.ci.jobs import OneJob
 from api_server.pages.routes import Pages

@@ -5,8 +5,8 @@ import orjson
 from aiohttp import web
 
 from api_server.ci.jobs import artifact_handlers, handlers
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.pages import page
 from api_server.pages.ci.jobs import OneJob, job_page
 from api_server.pages.routes import Pages

@@ -15,8 +15,8 @@ from api_server.ci.jobs.handlers import may_read_log
 from api_server.ci.jobs.queries import Job
 from api_server.ci.pipelines.access import archived_before
 from api_server.ci.pipelines.states import COMPLETE, STATUSES
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.pages import page
 from api_server.pages.ci import actions, log_reading, queries, words
 from api_server.pages.ci.log_reading import LogPart

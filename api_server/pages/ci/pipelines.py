@@ -11,8 +11,8 @@ from api_server.ci.pipelines import handlers as api
 from api_server.ci.pipelines import queries as pipelines
 from api_server.ci.pipelines.access import find_pipeline
 from api_server.ci.pipelines.states import STATUSES, Status
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.pages import page
 from api_server.pages.ci import actions, queries, words
 from api_server.pages.ci.queries import PipelineJob

@@ -6,8 +6,8 @@ from aiohttp import web
 from api_server.merge_requests.approvals import handlers as approvals
 from api_server.merge_requests.handlers import CHANGE
 from api_server.merge_requests.merging import handlers as merging
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.pages import page
 from api_server.pages.merge_requests.merge_requests import OneMergeRequest
 from api_server.pages.routes import Pages

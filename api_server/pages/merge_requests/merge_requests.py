@@ -13,8 +13,8 @@ from api_server.merge_requests.approvals import handlers as approvals
 from api_server.merge_requests.lists import queries as lists
 from api_server.merge_requests.lists.parameters import ListOfProject, filters_of
 from api_server.merge_requests.notes import handlers as notes
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.pages import page
 from api_server.pages.merge_requests import queries, words
 from api_server.pages.paging import pager

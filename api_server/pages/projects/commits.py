@@ -13,8 +13,8 @@ from api_server.code.repository.finding import commit_named
 from api_server.code.repository.queries import last_pipeline
 from api_server.git import commits, references
 from api_server.git.commits import History
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.pages import page
 from api_server.pages.paging import pager
 from api_server.pages.projects.differences import read

@@ -6,8 +6,8 @@ from aiohttp import web
 from api_server.code.reading import reading
 from api_server.git import files, trees
 from api_server.git.errors import NotFoundError
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.pages import page
 from api_server.pages.paging import pager
 from api_server.pages.projects import text_files

@@ -12,8 +12,8 @@ from api_server.code.repository.access import opened, url_of
 from api_server.git import files, references
 from api_server.git.commits import tree_of
 from api_server.git.repositories import Repository
-from api_server.namespaces.projects import queries
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces import project_queries
+from api_server.namespaces.resources import Project
 from api_server.pages import page
 from api_server.pages.projects import text_files
 from api_server.pages.projects.text_files import Shown
@@ -32,7 +32,7 @@ class Contents:
 
 
 async def show_project(request: web.Request, who: Visitor, found: Project) -> web.Response:
-    entity = await queries.show_project(context.database(request), found.id, who.user_id or NOBODY)
+    entity = await project_queries.show_project(context.database(request), found.id, who.user_id or NOBODY)
     contents = await _contents(request, found) if found.reads_repository else None
     return page.answer(
         request,

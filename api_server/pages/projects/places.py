@@ -6,7 +6,7 @@ from aiohttp import web
 from api_server.code.repository.access import opened
 from api_server.git import references
 from api_server.git.repositories import Repository
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.resources import Project
 from api_server.web.errors import not_found
 
 #: Folders above a place that a page shows: each has a link with its whole path.

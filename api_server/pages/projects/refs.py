@@ -11,8 +11,8 @@ from api_server.code.repository.access import opened, url_of
 from api_server.code.repository.finding import tag_named
 from api_server.code.tags.protection import tag_protections_of
 from api_server.git import references
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.pages import page
 from api_server.pages.paging import pager
 from api_server.pages.routes import Pages

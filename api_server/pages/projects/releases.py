@@ -4,8 +4,8 @@ import attrs
 import orjson
 from aiohttp import web
 
-from api_server.namespaces.projects.access import project
-from api_server.namespaces.projects.project import Project
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
 from api_server.pages import page
 from api_server.pages.paging import pager
 from api_server.pages.routes import Pages

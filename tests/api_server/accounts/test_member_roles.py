@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from api_server.accounts.member_roles import queries
+from api_server.accounts import member_role_queries
 from tests.support.browser import PASSWORD, browsing
 from tests.support.forge import Forge, new_name
 from tests.support.invitations import KINDS, invite, new_address, page_of, source_of
@@ -79,7 +79,7 @@ async def test_a_role_that_is_being_given_while_it_is_removed_stays(forge: Forge
     source = await source_of(forge, "projects")
     assert (await invite(forge.root, source, user_id=person.id)).body == {"status": "success"}
     async with forge.database.transaction() as giving:
-        await queries.hold(giving, role["id"])
+        await member_role_queries.hold(giving, role["id"])
         removing = asyncio.create_task(forge.root.delete(f"/member_roles/{role['id']}"))
         await until_somebody_waits(forge.database)
         await giving.run(

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import gitlab
 import pytest
 
-from api_server.accounts.users import queries
+from api_server.accounts import user_queries
 from api_server.state.listing import Page
 from api_server.web.access import Role
 from tests.support.forge import Forge, new_name
@@ -221,7 +221,7 @@ async def test_more_than_can_be_looked_up_is_found_too(forge: Forge, monkeypatch
     mark = new_name("zq").replace("-", "")
     people = [await forge.user(mark) for _ in range(3)]
     listed = functools.partial(
-        queries.list_users,
+        user_queries.list_users,
         for_administrator=True,
         username=None,
         search=mark,
@@ -230,7 +230,7 @@ async def test_more_than_can_be_looked_up_is_found_too(forge: Forge, monkeypatch
         bots=None,
     )
     by_ids = await listed(forge.database, Page())
-    monkeypatch.setattr(queries.SEARCH, "find", lambda *_, **__: asyncio.sleep(0))
+    monkeypatch.setattr(user_queries.SEARCH, "find", lambda *_, **__: asyncio.sleep(0))
     in_order = await listed(forge.database, Page())
     assert by_ids == in_order
     assert (in_order.total, in_order.last_id) == (3, people[0].id)

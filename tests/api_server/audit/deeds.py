@@ -8,9 +8,8 @@ from typing import Any
 import attrs
 from click.testing import CliRunner
 
-from api_server.accounts.emails import confirmation
-from api_server.accounts.passwords import queries as passwords
-from api_server.accounts.passwords import resets
+from api_server.accounts import emails, password_queries
+from api_server.accounts import passwords as resets
 from api_server.invitations.changes import clear_away
 from api_server.invitations.tasks import KEPT
 from api_server.state.secrets import digest
@@ -118,7 +117,7 @@ async def an_invitation_declined(things: Things) -> AsyncIterator[None]:
 async def an_address(things: Things) -> AsyncIterator[None]:
     person, email = await things.get("person"), await things.get("email")
     row = await things.forge.database.row("SELECT id, email FROM user_emails WHERE id = %(id)s", id=email)
-    token = confirmation.token(things.forge.server.app[VAULT], row)
+    token = emails.confirmation_token(things.forge.server.app[VAULT], row)
     async with browsing(things.forge) as browser:
         await browser.enter(things.forge, person)
         await browser.get(f"/-/emails/{email}/{token}")
@@ -140,7 +139,7 @@ async def a_forgotten_password(things: Things) -> AsyncIterator[None]:
 async def a_new_password(things: Things) -> AsyncIterator[None]:
     async with things.forge.database.transaction() as transaction:
         expires_at = transaction.now + resets.LIFETIME
-        await passwords.keep(transaction, await things.get("user"), digest("flpwd-x"), expires_at)
+        await password_queries.keep(transaction, await things.get("user"), digest("flpwd-x"), expires_at)
     async with browsing(things.forge) as browser:
         await browser.get("/-/password/flpwd-x")
         yield

@@ -7,8 +7,8 @@ import pytest
 
 from api_server.invitations import changes
 from api_server.invitations.tasks import KEPT
-from api_server.namespaces.members import ending
-from api_server.namespaces.members.ending import NO_MEMBER, NO_RIGHT
+from api_server.namespaces import member_endings
+from api_server.namespaces.member_endings import NO_MEMBER, NO_RIGHT
 from api_server.web.access import Role
 from tests.support.forge import Client, Forge, Person, new_name
 from tests.support.invitations import KINDS, invite, invited_to, new_address, page_of, source_of
@@ -94,7 +94,7 @@ async def test_an_expired_membership_takes_its_invitations_along(forge: Forge) -
         await transaction.row(
             "UPDATE members SET expires_at = current_date WHERE user_id = %(id)s", id=alice.id
         )
-        await ending.remove_expired(transaction)
+        await member_endings.remove_expired(transaction)
     assert await _pending(forge, source) == []
 
 

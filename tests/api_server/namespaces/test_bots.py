@@ -8,9 +8,9 @@ from typing import Any
 import attrs
 import pytest
 
-from api_server.accounts.users import bot_queries
+from api_server.accounts import user_queries
 from api_server.invitations import queries as invitations
-from api_server.namespaces.access_tokens.tasks import KEPT_DAYS
+from api_server.namespaces.access_tokens import KEPT_DAYS
 from tests.api_server.namespaces.bots import WANTED, Scene, refused
 from tests.support.browser import browsing
 from tests.support.clock import forge_with_clock
@@ -185,9 +185,9 @@ async def test_expired_tokens_open_nothing_and_their_bots_go_a_month_later(
         clock.move(days=365)
         assert (await bot.get("/user")).status == (await stranger.get(file)).status == 401
         assert (await forge.root.get(f"{url}?state=inactive")).body[0]["id"] == made["id"]
-        assert await bot_queries.without_tokens(forge.database, KEPT_DAYS) == []
+        assert await user_queries.bots_without_tokens(forge.database, KEPT_DAYS) == []
         clock.move(days=KEPT_DAYS)
-        (bot,) = await bot_queries.without_tokens(forge.database, KEPT_DAYS)
+        (bot,) = await user_queries.bots_without_tokens(forge.database, KEPT_DAYS)
         assert bot.id == made["user_id"]
 
 

@@ -9,7 +9,7 @@ import pygit2
 import pytest
 from pygit2.references import References
 
-from api_server.namespaces.projects.events import CREATION_LISTENERS
+from api_server.namespaces.projects import CREATION_LISTENERS
 from tests.support.forge import Client, Forge, new_name
 from tests.support.purges import Told
 

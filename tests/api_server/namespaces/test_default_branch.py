@@ -9,7 +9,7 @@ import pytest
 from api_server.ci.agents.configuration import path_of
 from api_server.git import references
 from api_server.git.repositories import REPOSITORIES
-from api_server.namespaces.projects import default_branch
+from api_server.namespaces import projects
 from api_server.state.queue import QUEUE
 from api_server.web.access import Role
 from tests.support.background import watched
@@ -152,7 +152,7 @@ async def test_a_change_whose_process_has_died_is_followed_by_the_next(
     async with new_forge() as forge:
         alice, project = await _two_branches(forge)
         with monkeypatch.context() as dying:
-            dying.setattr(default_branch, "follow", die)
+            dying.setattr(projects, "follow", die)
             answer = await alice.api.put(f"/projects/{project['id']}", {"default_branch": "next"})
             assert answer.status == 500
         repositories = forge.server.app[REPOSITORIES]
@@ -171,5 +171,5 @@ async def test_a_branch_that_goes_while_it_becomes_the_default_one_harms_nothing
     sql = "UPDATE projects SET default_branch = 'gone' WHERE id = %(id)s"
     async with forge.database.transaction() as transaction:
         await transaction.run(sql, id=project["id"])
-    await default_branch.follow(app, project["id"])
+    await projects.apply_default_branch(app, project["id"])
     await _change(alice, project)

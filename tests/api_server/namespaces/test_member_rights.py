@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api_server.namespaces.members import rules
+from api_server.namespaces import members
 from api_server.web.access import Role
 from tests.api_server.namespaces.trail import events
 from tests.support.forge import Forge
@@ -166,10 +166,10 @@ async def test_an_expired_membership_gives_nothing_and_ends_with_an_event(forge:
     days=st.none() | st.integers(-3, 3),
 )
 def test_rules_refuse_exactly_what_cannot_be(
-    kind: rules.SourceKind, level: Role, inherited: Role | None, days: int | None
+    kind: members.SourceKind, level: Role, inherited: Role | None, days: int | None
 ) -> None:
     expires_at = None if days is None else TODAY + datetime.timedelta(days=days)
-    found = rules.problems(
+    found = members.membership_problems(
         kind, level, inherited=inherited, inherited_from="g", expires_at=expires_at, today=TODAY
     )
     least = 10 if kind == "project" else 5
@@ -179,9 +179,9 @@ def test_rules_refuse_exactly_what_cannot_be(
 
 @given(role=st.sampled_from(Role), levels=st.lists(st.sampled_from(Role)))
 def test_nobody_below_owner_touches_owner(role: Role, levels: list[Role]) -> None:
-    assert rules.may_touch(role, *levels) == (role == Role.OWNER or Role.OWNER not in levels)
+    assert members.may_touch(role, *levels) == (role == Role.OWNER or Role.OWNER not in levels)
 
 
 def test_what_is_wrong_is_a_sentence() -> None:
-    assert rules.sentence({"expires_at": ["is a"]}) == "Expires at is a"
-    assert rules.sentence({"a": ["x"], "b": ["y"], "c": ["z"]}) == "A x, B y and C z"
+    assert members.sentence({"expires_at": ["is a"]}) == "Expires at is a"
+    assert members.sentence({"a": ["x"], "b": ["y"], "c": ["z"]}) == "A x, B y and C z"

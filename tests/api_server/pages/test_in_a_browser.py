@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from api_server.accounts.passwords import queries as passwords
-from api_server.accounts.passwords import resets
+from api_server.accounts import password_queries
+from api_server.accounts import passwords as resets
 from api_server.state.secrets import PASSWORD_RESET_TOKEN, digest, new_token
 from tests.support.browser import COOKIE, PASSWORD, new_session
 from tests.support.forge import Forge, Person, new_name
@@ -96,7 +96,7 @@ async def test_a_forgotten_password_is_set_anew(page: Page, page_forge: Forge) -
     await expect(page.get_by_role("heading", level=1)).to_have_text("Look into your mail")
     token = new_token(PASSWORD_RESET_TOKEN)
     async with page_forge.database.transaction() as transaction:
-        await passwords.keep(transaction, person.id, digest(token), transaction.now + resets.LIFETIME)
+        await password_queries.keep(transaction, person.id, digest(token), transaction.now + resets.LIFETIME)
     await page.goto(f"/-/password/{token}")
     for label in ("New password", "New password, once more"):
         await page.get_by_label(label, exact=True).fill("another password")

@@ -152,7 +152,9 @@ async def test_query_form_and_json_are_merged_and_the_path_wins(forge: Forge) ->
 async def test_an_unexpected_failure_is_500_with_the_request_id_of_the_log(
     forge: Forge, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("api_server.accounts.version.json_value", _raising(RuntimeError("of the inside")))
+    monkeypatch.setattr(
+        "api_server.accounts.instance_handlers.json_value", _raising(RuntimeError("of the inside"))
+    )
     answer = await forge.root.get("/version", headers={"X-Request-Id": "given-by-the-client"})
     assert (answer.status, answer.body) == (500, {"message": "500 Internal Server Error"})
     assert answer.headers["X-Request-Id"] == "given-by-the-client"
@@ -164,7 +166,7 @@ async def test_an_unexpected_failure_is_500_with_the_request_id_of_the_log(
 
 async def test_a_row_that_somebody_else_holds_is_409(forge: Forge, monkeypatch: pytest.MonkeyPatch) -> None:
     """python-gitlab tries again where the reason phrase says so."""
-    monkeypatch.setattr("api_server.accounts.version.json_value", _raising(LockNotAvailable()))
+    monkeypatch.setattr("api_server.accounts.instance_handlers.json_value", _raising(LockNotAvailable()))
     url = f"{forge.base}/api/v4/version"
     async with forge.session.get(url, headers={"PRIVATE-TOKEN": forge.root.token or ""}) as answer:
         assert (answer.status, answer.reason) == (409, "Conflict: Resource lock")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api_server.accounts.users import queries as users
+from api_server.accounts import user_queries
 from api_server.state.listing import MOST_COUNTED, Page
 from tests.support.forge import Forge
 
@@ -169,7 +169,7 @@ async def test_counting_stops_behind_ten_thousand_rows(own_forge: Forge) -> None
     assert "X-Total" not in many.headers
     assert "X-Total-Pages" not in many.headers
     assert list(_links(many.headers)) == ["next", "first"]
-    listed = await users.list_users(
+    listed = await user_queries.list_users(
         own_forge.database,
         Page(),
         for_administrator=False,

@@ -5,8 +5,8 @@ import re
 import attrs
 import pytest
 
-from api_server.namespaces.projects.access import ProjectAccess
-from api_server.namespaces.projects.project import Feature
+from api_server.namespaces.access import ProjectAccess
+from api_server.namespaces.resources import Feature
 from api_server.web.access import Role
 from api_server.web.errors import insufficient_scope
 from api_server.web.routes import Route

@@ -58,7 +58,7 @@ async def test_tokens_and_passwords_are_in_no_log_line(
             f"/projects/1/ref/main/trigger/pipeline?token=flptt-{strange}&variables%5BA%5D={strange}"
         ),
     ]
-    monkeypatch.setattr("api_server.accounts.version.json_value", lambda *_: 1 / 0)
+    monkeypatch.setattr("api_server.accounts.instance_handlers.json_value", lambda *_: 1 / 0)
     sent.append(await plain.get(f"/version?private_token={token}"))
     lines = log.getvalue().decode()
     assert lines.count('"event":"request"') >= len(sent)

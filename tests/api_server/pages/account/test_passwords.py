@@ -9,7 +9,8 @@ from typing import Any
 import gitlab
 import pytest
 
-from api_server.accounts.passwords import queries, resets
+from api_server.accounts import password_queries
+from api_server.accounts import passwords as resets
 from api_server.pages import sign_in
 from api_server.pages.account import passwords
 from api_server.state.secrets import digest
@@ -262,7 +263,9 @@ async def test_a_link_is_good_for_two_days_and_stored_as_a_digest(
     async with forge_with_clock(new_database(), tmp_path) as (forge, clock), browsing(forge) as browser:
         alice = await forge.user("alice")
         async with forge.database.transaction() as transaction:
-            await queries.keep(transaction, alice.id, digest("flpwd-x"), transaction.now + resets.LIFETIME)
+            await password_queries.keep(
+                transaction, alice.id, digest("flpwd-x"), transaction.now + resets.LIFETIME
+            )
         clock.move(days=2, seconds=-1)
         assert (await browser.get("/-/password/flpwd-x")).status == 200
         clock.move(seconds=1)
@@ -271,7 +274,7 @@ async def test_a_link_is_good_for_two_days_and_stored_as_a_digest(
         stored = await forge.database.rows("SELECT password_resets::text AS text FROM password_resets")
         assert ("flpwd" in stored[0].text, len(stored)) == (False, 1)
         async with forge.database.transaction() as transaction:
-            await queries.delete_expired(transaction)
+            await password_queries.delete_expired(transaction)
         assert await forge.database.rows("SELECT user_id FROM password_resets") == []
 
 

@@ -1,0 +1,118 @@
+"""Further e-mail addresses of users: how they are added, confirmed by a mailed link, and removed."""
+
+import hmac
+
+from aiohttp import web
+
+from api_server.accounts import email_queries
+from api_server.accounts.email_queries import Email
+from api_server.accounts.user_queries import User
+from api_server.outbound.mail import rates
+from api_server.outbound.mail.delivery import ATTEMPTS, send
+from api_server.outbound.mail.letters import Letter, is_address
+from api_server.settings import Settings
+from api_server.state import audit_trail
+from api_server.state.audit_trail import Author
+from api_server.state.database import Transaction
+from api_server.state.queue import QUEUE, enqueue
+from api_server.state.secrets import CONFIRMATION_TOKEN, Vault
+from api_server.web.context import DATABASE, SETTINGS, VAULT
+from api_server.web.errors import invalid, not_found, too_many_requests
+
+TASK = "mail_confirmation"
+
+
+def confirmation_token(vault: Vault, email: Email) -> str:
+    """Of this address only: ids are never used again."""
+    return vault.derived_token(CONFIRMATION_TOKEN, f"address {email.id} {email.email}".encode())
+
+
+def is_token_of(vault: Vault, email: Email, text: str) -> bool:
+    return hmac.compare_digest(confirmation_token(vault, email).encode(), text.encode())
+
+
+async def queue_confirmation(transaction: Transaction, email_id: int) -> None:
+    """Mails the link once the transaction has committed."""
+    await enqueue(transaction, TASK, email_id=email_id)
+
+
+def setup(app: web.Application) -> None:
+    async def mail_confirmation(email_id: int) -> None:
+        """An address that has been removed or confirmed meanwhile is not mailed."""
+        email = await email_queries.find(app[DATABASE], email_id)
+        if email is not None and email.confirmed_at is None:
+            url = f"{app[SETTINGS].base_url}/-/emails/{email.id}/{confirmation_token(app[VAULT], email)}"
+            await send(app, letter(email, url))
+
+    app[QUEUE].add(TASK, mail_confirmation, attempts=ATTEMPTS)
+
+
+def letter(email: Email, url: str) -> Letter:
+    return Letter(
+        id=f"email-{email.id}-confirmation",
+        to=email.email,
+        subject="Confirm your email address",
+        paragraphs=[
+            f"{email.name} (@{email.username}) has added {email.email} to an account.",
+            "If that was you, open the link, sign in, and confirm. If not, there is nothing to do: the address is"
+            " of no use to anybody until it is confirmed.",
+        ],
+        links=[("Confirm the address", url)],
+    )
+
+
+async def add(
+    transaction: Transaction, user: User, email: str, author: Author, settings: Settings, *, confirmed: bool
+) -> str:
+    """The JSON of a new address of `user`, who gets a mail there unless it is `confirmed`. Raises 400 and 429."""
+    if not is_address(email):
+        raise invalid({"email": ["is invalid"]})
+    if await email_queries.users_of(transaction, email):
+        raise invalid({"email": ["has already been taken"]})
+    added = await email_queries.add(transaction, user.id, email, confirmed=confirmed)
+    if not confirmed:
+        wait = await rates.to_address(transaction, settings, email)
+        if wait := max(wait, await rates.by_user(transaction, settings, author.id)):
+            raise too_many_requests(wait)
+        await queue_confirmation(transaction, added.id)
+    await audit_trail.record(
+        transaction,
+        "email_created",
+        author=author,
+        entity=user.entity,
+        target_id=added.id,
+        target_details=email,
+        message="Added email address",
+    )
+    return added.entity
+
+
+async def confirm(transaction: Transaction, email: Email, author: Author) -> None:
+    """From now on the address is its user's, for invitations too."""
+    if email.confirmed_at is not None:
+        return
+    await email_queries.confirm(transaction, email.id)
+    await _record(transaction, "email_confirmed", author, email, "Confirmed email address")
+
+
+async def remove(transaction: Transaction, email_id: int, user_id: int, author: Author) -> None:
+    """Raises 404 where the user has no such address."""
+    email = await email_queries.lock(transaction, email_id)
+    if email is None or email.user_id != user_id:
+        raise not_found("Email")
+    await email_queries.remove(transaction, email.id)
+    await _record(transaction, "email_destroyed", author, email, "Removed email address")
+
+
+async def _record(
+    transaction: Transaction, event_type: str, author: Author, email: Email, message: str
+) -> None:
+    await audit_trail.record(
+        transaction,
+        event_type,
+        author=author,
+        entity=email.entity,
+        target_id=email.id,
+        target_details=email.email,
+        message=message,
+    )

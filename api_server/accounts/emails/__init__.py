@@ -1,1 +1,0 @@
-"""Addresses that users have beside the one of their account."""

@@ -1,0 +1,94 @@
+"""`/application/settings` (decision D1, settings of static objects), `/version`, `/metadata` (supporting resources)."""
+
+from importlib import metadata
+from typing import Any
+
+import attrs
+from aiohttp import web
+
+from api_server.accounts import instance_queries, instance_settings, unsupported_settings
+from api_server.state.database import Executor
+from api_server.web import context
+from api_server.web.access import ADMINISTRATOR, SIGNED_IN
+from api_server.web.answers import json_value
+from api_server.web.auth import READ_USER_SCOPES
+from api_server.web.authorship import author
+from api_server.web.errors import invalid
+from api_server.web.params import UNSET, CommaList, Unset
+from api_server.web.routes import Routes
+
+routes = Routes()
+
+
+@attrs.frozen(kw_only=True)
+class UpdateSettings:
+    """What has a meaning here of GitLab's keys."""
+
+    static_objects_external_storage_url: str | Unset | None = UNSET
+    static_objects_external_storage_auth_token: str | Unset | None = UNSET
+    allow_local_requests_from_web_hooks_and_services: bool | Unset = UNSET
+    allow_local_requests_from_system_hooks: bool | Unset = UNSET
+    deny_all_requests_except_allowed: bool | Unset = UNSET
+    outbound_local_requests_whitelist: CommaList[str] | Unset = UNSET
+    default_projects_limit: int | Unset = UNSET
+    throttle_authenticated_api_enabled: bool | Unset = UNSET
+    throttle_authenticated_api_requests_per_period: int | Unset = UNSET
+    throttle_authenticated_api_period_in_seconds: int | Unset = UNSET
+
+
+# Who has set the bound of requests too low sets it higher here.
+@routes.get("/application/settings", access=ADMINISTRATOR, never_throttled=True)
+async def show_settings(request: web.Request) -> web.Response:
+    """The storage's token is shown, as administrators have to give it to the storage as well."""
+    return json_value(await _shown(request, context.database(request)))
+
+
+@routes.put(
+    "/application/settings",
+    access=ADMINISTRATOR,
+    ignores=unsupported_settings.OfSettings,
+    never_throttled=True,
+)
+async def update_settings(request: web.Request, wanted: UpdateSettings) -> web.Response:
+    """Changes what is sent; blank texts unset. The external storage needs its URL and its token together."""
+    unset = instance_settings.defaults(context.settings(request))
+    async with context.database(request).transaction() as transaction:
+        if problems := await instance_settings.update(
+            transaction, context.vault(request), unset, _sent(wanted), author(request)
+        ):
+            raise invalid(problems)
+        shown = await _shown(request, transaction)
+    return json_value(shown)
+
+
+def _sent(wanted: UpdateSettings) -> dict[str, Any]:
+    sent = attrs.asdict(wanted, filter=lambda _, value: value is not UNSET)
+    return {name: value or None if isinstance(value, str) else value for name, value in sent.items()}
+
+
+async def _shown(request: web.Request, database: Executor) -> dict[str, Any]:
+    stored = await instance_queries.read_settings(database)
+    shown = instance_settings.opened(
+        stored, context.vault(request), instance_settings.defaults(context.settings(request))
+    )
+    return {"id": 1, "created_at": stored.created_at, "updated_at": stored.updated_at} | attrs.asdict(shown)
+
+
+version_routes = Routes()
+
+_REVISION = f"forgelet {metadata.version('forgelet')}"
+
+
+@version_routes.get("/version", access=SIGNED_IN, scopes=READ_USER_SCOPES)
+@version_routes.get("/metadata", access=SIGNED_IN, scopes=READ_USER_SCOPES)
+async def show_version(request: web.Request) -> web.Response:
+    """Clients leave out what an older GitLab could not do, so the version is GitLab's; forgelet's is the revision."""
+    settings = context.settings(request)
+    return json_value(
+        {
+            "version": settings.dialect,
+            "revision": _REVISION,
+            "kas": {"enabled": False, "externalUrl": None, "externalK8sProxyUrl": None, "version": None},
+            "enterprise": settings.tier != "free",
+        }
+    )

@@ -1,0 +1,200 @@
+"""The instance's settings that administrators change while it runs, under GitLab's keys; cached for a moment."""
+
+from typing import Any
+from urllib.parse import urlsplit
+
+import attrs
+import orjson
+from aiohttp import web
+
+from api_server.accounts import instance_queries
+from api_server.accounts.instance_queries import Stored
+from api_server.outbound.client import PolicySource
+from api_server.outbound.destinations import MIRROR_SCHEMES, parse_destination
+from api_server.outbound.policy import AllowList, Policy
+from api_server.settings import Settings
+from api_server.state import audit_trail
+from api_server.state.audit_trail import INSTANCE, Author
+from api_server.state.database import Executor, Transaction
+from api_server.state.lookup_cache import LookupCache
+from api_server.state.secrets import Vault
+from api_server.web.context import DATABASE, SETTINGS, VAULT, App
+from api_server.web.throttle import REQUESTS, SECONDS
+
+
+@attrs.frozen(kw_only=True)
+class InstanceSettings:
+    """Every setting with its default; the fields are the keys of `/application/settings`."""
+
+    static_objects_external_storage_url: str | None = None
+    static_objects_external_storage_auth_token: str | None = attrs.field(default=None, repr=False)
+    allow_local_requests_from_web_hooks_and_services: bool = False
+    allow_local_requests_from_system_hooks: bool = True
+    deny_all_requests_except_allowed: bool = False
+    #: Addresses, networks and host names (with a port, perhaps) that may be called though they are local.
+    outbound_local_requests_whitelist: list[str] = attrs.Factory(list)
+    default_projects_limit: int = 100_000
+    #: How often a user may ask the API.
+    throttle_authenticated_api_enabled: bool = False
+    throttle_authenticated_api_requests_per_period: int = REQUESTS
+    throttle_authenticated_api_period_in_seconds: int = SECONDS
+
+
+#: What fits GitLab's columns of them.
+MAX_INTEGER = 2**31 - 1
+#: Kept encrypted in a column of its own.
+SECRET = "static_objects_external_storage_auth_token"
+
+
+def defaults(settings: Settings) -> InstanceSettings:
+    """What holds where nothing is set: the process settings of the same meaning."""
+    return InstanceSettings(allow_local_requests_from_web_hooks_and_services=settings.allow_local_requests)
+
+
+async def read(database: Executor, vault: Vault, unset: InstanceSettings) -> InstanceSettings:
+    """As they are in the database now, `unset` where nothing is set."""
+    return opened(await instance_queries.read_settings(database), vault, unset)
+
+
+def opened(stored: Stored, vault: Vault, unset: InstanceSettings) -> InstanceSettings:
+    """As they are stored, `unset` where nothing is set."""
+    values: dict[str, Any] = orjson.loads(stored.values)
+    if stored.sealed_token is not None:
+        values[SECRET] = vault.decrypt(stored.sealed_token)
+    return attrs.evolve(unset, **values)
+
+
+CURRENT: web.AppKey[LookupCache[InstanceSettings]] = web.AppKey("instance_settings", LookupCache)
+
+
+async def current(app: App) -> InstanceSettings:
+    """As they were a moment ago at most; a change made by this process is seen at once."""
+    unset = defaults(app[SETTINGS])
+    return await app[CURRENT].get("all", lambda: read(app[DATABASE], app[VAULT], unset)) or unset
+
+
+def outbound_policy(app: App) -> PolicySource:
+    """Gives what both settings allow together at the moment of the call."""
+
+    async def policy() -> Policy:
+        operator, instance = app[SETTINGS], await current(app)
+        return Policy(
+            instance=parse_destination(operator.base_url, MIRROR_SCHEMES),
+            allow_local_requests=operator.allow_local_requests
+            or instance.allow_local_requests_from_web_hooks_and_services,
+            deny_all_but_allowed=instance.deny_all_requests_except_allowed,
+            allow_list=AllowList.parse(instance.outbound_local_requests_whitelist),
+        )
+
+    return policy
+
+
+MAX_LENGTH = 255
+MOST_ENTRIES = 1000
+
+_URL = "static_objects_external_storage_url"
+_ALLOW_LIST = "outbound_local_requests_whitelist"
+#: Of numbers, 0 or 1.
+_LEAST = {
+    "default_projects_limit": 0,
+    "throttle_authenticated_api_requests_per_period": 1,
+    "throttle_authenticated_api_period_in_seconds": 1,
+}
+_NEVER_IN_A_BASE_URL = frozenset(map(chr, range(33))) | {"\\", "\x7f", "?", "#"}
+
+
+async def update(
+    transaction: Transaction, vault: Vault, unset: InstanceSettings, wanted: dict[str, Any], author: Author
+) -> dict[str, list[str]]:
+    """Sets what is in `wanted`; `unset` is what holds where nothing is set. Where there is something wrong with it,
+    nothing is set, and the answer says what, by setting."""
+    await instance_queries.lock_settings(transaction)
+    before = await read(transaction, vault, unset)
+    after = attrs.evolve(before, **wanted)
+    if problems := _problems(after):
+        return problems
+    kept = attrs.asdict(after, filter=lambda field, value: value != getattr(unset, field.name))
+    token = kept.pop(SECRET, None)
+    await instance_queries.write_settings(
+        transaction, orjson.dumps(kept).decode(), vault.encrypt(token) if token else None
+    )
+    for field in attrs.fields(InstanceSettings):
+        old, new = getattr(before, field.name), getattr(after, field.name)
+        if old != new:
+            await _record(transaction, author, field.name, old, new)
+    return {}
+
+
+def _problems(settings: InstanceSettings) -> dict[str, list[str]]:
+    """Why these cannot work, by setting."""
+    found = {}
+    url, token = (
+        settings.static_objects_external_storage_url,
+        settings.static_objects_external_storage_auth_token,
+    )
+    if url and (problem := _problem_with_url(url)):
+        found[_URL] = [problem]
+    if url and not token:
+        found[SECRET] = ["can't be blank"]
+    if len(token or "") > MAX_LENGTH:
+        found[SECRET] = [f"is too long (maximum is {MAX_LENGTH} characters)"]
+    if problem := _problem_with_list(settings.outbound_local_requests_whitelist):
+        found[_ALLOW_LIST] = [problem]
+    return found | _problems_with_numbers(settings)
+
+
+def _problems_with_numbers(settings: InstanceSettings) -> dict[str, list[str]]:
+    found = {}
+    for name, least in _LEAST.items():
+        value = getattr(settings, name)
+        if value < least:
+            found[name] = [f"must be greater than {'or equal to ' if least == 0 else ''}0"]
+        if value > MAX_INTEGER:
+            found[name] = [f"must be less than or equal to {MAX_INTEGER}"]
+    return found
+
+
+def _problem_with_url(url: str) -> str | None:
+    if len(url) > MAX_LENGTH:
+        return f"is too long (maximum is {MAX_LENGTH} characters)"
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return "must be a valid URL"
+    if parts.scheme not in ("http", "https"):
+        return "is blocked: Only allowed schemes are http, https"
+    if not host or parts.username is not None or set(url) & _NEVER_IN_A_BASE_URL:
+        return "must be a valid URL"
+    return None
+
+
+def _problem_with_list(entries: list[str]) -> str | None:
+    if len(entries) > MOST_ENTRIES:
+        return f"is too long (maximum is {MOST_ENTRIES} entries)"
+    if any(len(entry) > MAX_LENGTH for entry in entries):
+        return f"is too long (maximum is {MAX_LENGTH} characters per entry)"
+    try:
+        AllowList.parse(entries)
+    except ValueError as problem:
+        return str(problem)
+    return None
+
+
+async def _record(transaction: Transaction, author: Author, name: str, old: Any, new: Any) -> None:
+    """One event for each setting that changed; the token's value is in none."""
+    told = {"change": name}
+    message = f"Changed {name}"
+    if name != SECRET:
+        told |= {"from": audit_trail.words(old), "to": audit_trail.words(new)}
+        message += f" from {audit_trail.words(old)} to {audit_trail.words(new)}"
+    await audit_trail.record(
+        transaction,
+        "application_setting_updated",
+        author=author,
+        entity=INSTANCE,
+        target_id=1,
+        target_details=name,
+        message=message,
+        **told,
+    )

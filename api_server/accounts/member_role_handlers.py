@@ -1,0 +1,59 @@
+"""`/member_roles` (supporting resource): the custom roles that invitations may name (endpoint 31).
+
+A custom role is a name for a level; abilities beyond its level are not among what this service knows."""
+
+import attrs
+from aiohttp import web
+
+from api_server.accounts import member_role_queries, member_roles, unsupported_member_roles
+from api_server.web import context
+from api_server.web.access import ADMINISTRATOR, Role
+from api_server.web.answers import json_text, no_content
+from api_server.web.authorship import author
+from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.params import Description, Name
+from api_server.web.routes import Routes
+from api_server.web.tiers import Feature
+
+routes = Routes()
+
+CUSTOM_ROLES = Feature("custom roles", "ultimate")
+
+
+@attrs.frozen(kw_only=True)
+class CreateRole:
+    name: Name = attrs.field(metadata={"present": True})
+    base_access_level: Role
+    description: Description = ""
+
+
+@attrs.frozen(kw_only=True)
+class RoleId:
+    id: int
+
+
+@routes.get("/member_roles", access=ADMINISTRATOR, feature=CUSTOM_ROLES)
+async def list_roles(request: web.Request, wanted: Paginated) -> web.Response:
+    page = wanted_page(wanted, member_role_queries.LISTING)
+    return await paginated(
+        request, page, await member_role_queries.list_roles(context.database(request), page)
+    )
+
+
+@routes.post(
+    "/member_roles", access=ADMINISTRATOR, feature=CUSTOM_ROLES, ignores=unsupported_member_roles.OfRoles
+)
+async def create_role(request: web.Request, wanted: CreateRole) -> web.Response:
+    async with context.database(request).transaction() as transaction:
+        made = await member_roles.create(
+            transaction, wanted.name, wanted.base_access_level, wanted.description, author(request)
+        )
+    return json_text(made, status=201)
+
+
+@routes.delete("/member_roles/{id}", access=ADMINISTRATOR, feature=CUSTOM_ROLES)
+async def delete_role(request: web.Request, wanted: RoleId) -> web.Response:
+    """Only one that nobody carries, and nobody is invited with."""
+    async with context.database(request).transaction() as transaction:
+        await member_roles.delete(transaction, wanted.id, author(request))
+    return no_content()

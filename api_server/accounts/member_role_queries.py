@@ -1,0 +1,77 @@
+"""Statements about custom roles."""
+
+import attrs
+
+from api_server.state.database import Executor, Shown, Transaction
+from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.statements import Query
+
+_ENTITY = read_sql("api_server.accounts")["member_role"]
+
+LISTING = Listing(_ENTITY, "SELECT member_roles.* FROM member_roles")
+
+
+async def list_roles(database: Executor, page: Page) -> Listed:
+    return await LISTING.read(database, page)
+
+
+# The new row is not yet there for the rest of its own statement.
+CREATE = """
+    INSERT INTO member_roles (name, description, base_access_level, created_at)
+    VALUES (%(name)s, %(description)s, %(base_access_level)s, %(now)s) RETURNING id
+"""
+SHOW = one(_ENTITY, "SELECT member_roles.* FROM member_roles WHERE member_roles.id = %(id)s")
+
+
+async def create(transaction: Transaction, name: str, description: str, base_access_level: int) -> Shown:
+    """The new role. Raises Conflict for a name that exists."""
+    role_id = await transaction.value(
+        CREATE, name=name, description=description, base_access_level=base_access_level
+    )
+    return await transaction.one(SHOW, id=role_id)
+
+
+HOLD = """
+    SELECT member_roles.base_access_level FROM member_roles WHERE member_roles.id = %(id)s FOR KEY SHARE
+"""
+
+
+async def hold(transaction: Transaction, role_id: int) -> int | None:
+    """The level of a role that there is, which stays for as long as the transaction lasts."""
+    level: int | None = await transaction.value(HOLD, id=role_id)
+    return level
+
+
+@attrs.frozen
+class CustomRole:
+    """A role, and whether anybody carries it or is invited with it."""
+
+    id: int
+    name: str
+    is_carried: bool
+
+
+LOCK = Query(
+    """
+    SELECT member_roles.id, member_roles.name,
+        EXISTS (SELECT FROM members WHERE members.member_role_id = member_roles.id)
+            OR EXISTS (SELECT FROM invitations WHERE invitations.member_role_id = member_roles.id) AS is_carried
+    FROM member_roles WHERE member_roles.id = %(id)s FOR UPDATE
+    """,
+    CustomRole,
+)
+
+
+async def lock(transaction: Transaction, role_id: int) -> CustomRole | None:
+    """The role, which nobody can be given meanwhile."""
+    await transaction.run(LOCK, id=role_id)
+    return await transaction.row(LOCK, id=role_id)  # what waited for the lock sees who has got it before
+
+
+REMOVE = """
+    DELETE FROM member_roles WHERE id = %(id)s
+"""
+
+
+async def remove(transaction: Transaction, role_id: int) -> None:
+    await transaction.run(REMOVE, id=role_id)

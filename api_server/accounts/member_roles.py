@@ -1,0 +1,57 @@
+"""Custom roles: how they are made and removed, and when a member may carry one."""
+
+from api_server.accounts import member_role_queries
+from api_server.state import audit_trail
+from api_server.state.audit_trail import INSTANCE, Author
+from api_server.state.database import Transaction
+from api_server.state.errors import Conflict
+from api_server.web.access import Role
+from api_server.web.errors import bad_request, invalid, not_found
+
+
+async def check(transaction: Transaction, member_role_id: int | None, level: Role) -> None:
+    """Raises 400 for a custom role that does not exist or has another level; None is no custom role."""
+    if member_role_id is None:
+        return
+    base_level = await member_role_queries.hold(transaction, member_role_id)
+    if base_level is None:
+        raise invalid({"member_role": ["not found"]})
+    if base_level != level:
+        raise invalid(
+            {"member_role": ["the custom role's base access level does not match the current access level"]}
+        )
+
+
+async def create(transaction: Transaction, name: str, level: Role, description: str, author: Author) -> str:
+    """The new role's JSON. Raises 400."""
+    try:
+        made = await member_role_queries.create(transaction, name, description, level)
+    except Conflict:
+        raise invalid({"name": ["has already been taken"]}) from None
+    await _record(transaction, "created", author, made.id, name)
+    return made.entity
+
+
+async def delete(transaction: Transaction, role_id: int, author: Author) -> None:
+    """Raises 404, and 400 where somebody carries the role or is invited with it."""
+    role = await member_role_queries.lock(transaction, role_id)
+    if role is None:
+        raise not_found("Member Role")
+    if role.is_carried:
+        raise bad_request(
+            "Role is assigned to one or more members. Remove role from all members, then delete role."
+        )
+    await member_role_queries.remove(transaction, role.id)
+    await _record(transaction, "deleted", author, role.id, role.name)
+
+
+async def _record(transaction: Transaction, verb: str, author: Author, role_id: int, name: str) -> None:
+    await audit_trail.record(
+        transaction,
+        f"member_role_{verb}",
+        author=author,
+        entity=INSTANCE,
+        target_id=role_id,
+        target_details=name,
+        message=f"{verb.capitalize()} custom role {name}",
+    )

@@ -1,1 +1,0 @@
-"""Custom roles: names of their own for the levels that members have."""

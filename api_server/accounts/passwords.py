@@ -1,0 +1,139 @@
+"""What a password may be, and mails with a link to set one, which is good for one use, for two days, until the next one
+is mailed, and as long as account, address and password are as they were.
+
+Nobody learns from asking whether an address is an account's: what is asked for is queued, whatever it is, and looked up
+by the queue. The token in the link is drawn when the mail is sent; only its digest is ever stored.
+"""
+
+import datetime
+
+from aiohttp import web
+
+from api_server.accounts import password_queries
+from api_server.accounts.password_queries import Account
+from api_server.outbound.mail import rates
+from api_server.outbound.mail.delivery import ATTEMPTS, send
+from api_server.outbound.mail.letters import Letter, is_address
+from api_server.settings import Settings
+from api_server.state import audit_trail
+from api_server.state.audit_trail import Author
+from api_server.state.database import Transaction
+from api_server.state.queue import QUEUE, enqueue
+from api_server.state.secrets import PASSWORD_RESET_TOKEN, digest, new_token
+from api_server.web.context import DATABASE, SETTINGS
+
+SHORTEST, LONGEST = 8, 128
+
+
+def problem_with(password: str) -> str | None:
+    """Why that cannot be a password, as it goes on after the word; or None."""
+    if len(password) < SHORTEST:
+        return f"is too short (minimum is {SHORTEST} characters)"
+    if len(password) > LONGEST:
+        return f"is too long (maximum is {LONGEST} characters)"
+    return None
+
+
+LIFETIME = datetime.timedelta(days=2)
+
+ASKED = "password_reset_asked_for"
+MAIL = "mail_password_reset"
+
+
+async def ask_for_link(
+    transaction: Transaction, settings: Settings, email: str, ip_address: str | None
+) -> None:
+    """Has a link mailed to the address, where it is an account's and does not get too many letters."""
+    if is_address(email) and not await rates.asked_by_anybody(transaction, settings, email):
+        await enqueue(transaction, ASKED, email=email, ip_address=ip_address)
+
+
+async def queue_mail(transaction: Transaction, user_id: int, *, is_new: bool) -> None:
+    """Mails the link once the transaction has committed; one of an account that `is_new` says so."""
+    await enqueue(transaction, MAIL, user_id=user_id, is_new=is_new)
+
+
+async def use_link(
+    transaction: Transaction, token: str, password_hash: str, ip_address: str | None
+) -> Account | None:
+    """Sets the password; sessions end, tokens do not. None where the link is good for nothing (any more)."""
+    account = await password_queries.set_password(transaction, digest(token), password_hash)
+    if account is not None:
+        await _record(transaction, account, ip_address)
+    return account
+
+
+async def change(transaction: Transaction, user_id: int, password_hash: str, ip_address: str | None) -> None:
+    """Sets the password of somebody who knows the present one; all sessions end, tokens do not."""
+    await _record(
+        transaction, await password_queries.change_password(transaction, user_id, password_hash), ip_address
+    )
+
+
+async def _record(transaction: Transaction, account: Account, ip_address: str | None) -> None:
+    author = Author(
+        id=account.id,
+        name=account.name,
+        email=account.email,
+        username=account.username,
+        ip_address=ip_address,
+    )
+    await audit_trail.record(
+        transaction,
+        "user_password_updated",
+        author=author,
+        entity=account.entity,
+        message="Changed the password",
+    )
+
+
+def setup(app: web.Application) -> None:
+    async def look_up(email: str, ip_address: str | None) -> None:
+        account = await password_queries.account_of_address(app[DATABASE], email)
+        if account is None:
+            return
+        async with app[DATABASE].transaction() as transaction:
+            await queue_mail(transaction, account.id, is_new=False)
+            await audit_trail.record(
+                transaction,
+                "password_reset_requested",
+                author=Author(id=-1, name=email, ip_address=ip_address),
+                entity=account.entity,
+                message="Ask for password reset",
+            )
+
+    async def mail(user_id: int, is_new: bool) -> None:
+        token = new_token(PASSWORD_RESET_TOKEN)
+        async with app[DATABASE].transaction() as transaction:
+            account = await password_queries.lock_account(transaction, user_id)
+            if account is None:
+                return
+            await password_queries.keep(transaction, account.id, digest(token), transaction.now + LIFETIME)
+        url = f"{app[SETTINGS].base_url}/-/password/{token}"
+        await send(app, letter(account, url, digest(token).hex(), is_new=is_new))
+
+    async def delete_expired_password_resets() -> None:
+        async with app[DATABASE].transaction() as transaction:
+            await password_queries.delete_expired(transaction)
+
+    app[QUEUE].add(ASKED, look_up, attempts=ATTEMPTS)
+    app[QUEUE].add(MAIL, mail, attempts=ATTEMPTS)
+    app[QUEUE].add_periodic("delete_expired_password_resets", "43 4 * * *", delete_expired_password_resets)
+
+
+def letter(account: Account, url: str, name: str, *, is_new: bool) -> Letter:
+    began = (
+        f"The account @{account.username} has been made for you."
+        if is_new
+        else f"Somebody, hopefully you, has asked for a new password for the account @{account.username}."
+    )
+    rest = "The link can be used once, within two days."
+    if not is_new:
+        rest += " If it was not you, there is nothing to do: your password stays as it is."
+    return Letter(
+        id=f"password-{name[:32]}",
+        to=account.email,
+        subject="Set your password" if is_new else "Set a new password",
+        paragraphs=[f"Hi {account.name}!", began, rest],
+        links=[("Set the password", url)],
+    )

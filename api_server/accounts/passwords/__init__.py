@@ -1,1 +1,0 @@
-"""Passwords that are set through a link in a mail."""

@@ -1,1 +1,0 @@
-"""The instance's settings that administrators change while it runs, under GitLab's keys."""

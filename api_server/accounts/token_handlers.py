@@ -1,0 +1,180 @@
+"""`/personal_access_tokens` (supporting resource)."""
+
+import datetime
+from typing import Literal
+
+import attrs
+from aiohttp import web
+
+from api_server.accounts import token_queries, tokens, unsupported_tokens
+from api_server.accounts.token_queries import Token
+from api_server.accounts.users import existing_user
+from api_server.web import context
+from api_server.web.access import ADMINISTRATOR, SIGNED_IN
+from api_server.web.answers import json_text, no_content
+from api_server.web.auth import ALL_SCOPES, SELF_ROTATE_SCOPES, Scope
+from api_server.web.authorship import author
+from api_server.web.errors import forbidden, record_not_found
+from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.params import CommaList, Description, Name
+from api_server.web.routes import Routes, caller
+
+routes = Routes()
+
+
+@attrs.frozen(kw_only=True)
+class CreateToken:
+    user_id: int
+    name: Name = attrs.field(metadata={"present": True})
+    scopes: CommaList[Scope] = attrs.field(metadata={"present": True})
+    description: Description | None = None
+    expires_at: datetime.date | None = None
+
+
+@attrs.frozen(kw_only=True)
+class CreateOwnToken:
+    name: Name = attrs.field(metadata={"present": True})
+    scopes: CommaList[Literal["k8s_proxy", "self_rotate"]] = attrs.field(metadata={"present": True})
+    description: Description | None = None
+    expires_at: datetime.date | None = None
+
+
+@attrs.frozen(kw_only=True)
+class TokenFilters(Paginated):
+    revoked: bool | None = None
+    state: Literal["active", "inactive"] | None = None
+    search: str | None = None
+
+    @property
+    def active(self) -> bool | None:
+        return None if self.state is None else self.state == "active"
+
+
+@attrs.frozen(kw_only=True)
+class ListTokens(TokenFilters):
+    user_id: int | None = None
+
+
+@attrs.frozen(kw_only=True)
+class TokenId:
+    id: int
+
+
+@attrs.frozen(kw_only=True)
+class RotateOwnToken:
+    expires_at: datetime.date | None = None
+
+
+@attrs.frozen(kw_only=True)
+class RotateToken(RotateOwnToken):
+    id: int
+
+
+@routes.post("/users/{user_id}/personal_access_tokens", access=ADMINISTRATOR)
+async def create_token(request: web.Request, wanted: CreateToken) -> web.Response:
+    """A token for any user; its text is in this answer only."""
+    async with context.database(request).transaction() as transaction:
+        user = await existing_user(transaction, wanted.user_id)
+        new = tokens.NewToken(**attrs.asdict(wanted) | {"scopes": list(dict.fromkeys(wanted.scopes))})
+        made = await tokens.create(transaction, new, user.username, user.name, author(request))
+    return json_text(made, status=201)
+
+
+@routes.post("/user/personal_access_tokens", access=SIGNED_IN)
+async def create_own_token(request: web.Request, wanted: CreateOwnToken) -> web.Response:
+    """A token for the caller that opens next to nothing, and ends with the day where `expires_at` does not say else."""
+    who = caller(request)
+    new = tokens.NewToken(
+        user_id=who.user_id,
+        name=wanted.name,
+        scopes=list(dict.fromkeys(wanted.scopes)),
+        description=wanted.description,
+        expires_at=wanted.expires_at or context.now(request).date() + datetime.timedelta(days=1),
+    )
+    async with context.database(request).transaction() as transaction:
+        made = await tokens.create(transaction, new, who.username, who.name, author(request))
+    return json_text(made, status=201)
+
+
+@routes.get("/personal_access_tokens", access=SIGNED_IN, ignores=unsupported_tokens.OfTokenLists)
+async def list_tokens(request: web.Request, wanted: ListTokens) -> web.Response:
+    """The caller's tokens; an administrator sees everybody's."""
+    page = wanted_page(wanted, token_queries.LISTING)
+    who = caller(request)
+    if not who.admin and wanted.user_id not in (None, who.user_id):
+        raise forbidden()
+    listed = await token_queries.list_tokens(
+        context.database(request),
+        page,
+        user_id=wanted.user_id if who.admin else who.user_id,
+        revoked=wanted.revoked,
+        active=wanted.active,
+        search=wanted.search,
+    )
+    return await paginated(request, page, listed)
+
+
+@routes.get("/personal_access_tokens/self", access=SIGNED_IN, scopes=ALL_SCOPES)
+async def show_own_token(request: web.Request) -> web.Response:
+    """The token that the request is made with, whatever its scopes."""
+    return await _shown(request, await _own(request))
+
+
+@routes.get("/personal_access_tokens/{id}", access=SIGNED_IN)
+async def show_token(request: web.Request, wanted: TokenId) -> web.Response:
+    return await _shown(request, await _found(request, wanted.id))
+
+
+@routes.delete("/personal_access_tokens/self", access=SIGNED_IN, scopes=ALL_SCOPES, ends="token:{token_id}")
+async def revoke_own_token(request: web.Request) -> web.Response:
+    return await _revoked(request, await _own(request))
+
+
+@routes.delete("/personal_access_tokens/{id}", access=SIGNED_IN, ends="token:{id}")
+async def revoke_token(request: web.Request, wanted: TokenId) -> web.Response:
+    """From then on the token opens nothing."""
+    return await _revoked(request, await _found(request, wanted.id))
+
+
+@routes.post(
+    "/personal_access_tokens/self/rotate",
+    access=SIGNED_IN,
+    scopes=SELF_ROTATE_SCOPES,
+    ends="token:{token_id}",
+)
+async def rotate_own_token(request: web.Request, wanted: RotateOwnToken) -> web.Response:
+    return await _rotated(request, await _own(request), wanted.expires_at)
+
+
+@routes.post("/personal_access_tokens/{id}/rotate", access=SIGNED_IN, ends="token:{id}")
+async def rotate_token(request: web.Request, wanted: RotateToken) -> web.Response:
+    """A new token in the place of the old one, valid for a week where `expires_at` says nothing else."""
+    return await _rotated(request, await _found(request, wanted.id), wanted.expires_at)
+
+
+async def _own(request: web.Request) -> Token:
+    return await _found(request, caller(request).token_id or 0)
+
+
+async def _found(request: web.Request, token_id: int) -> Token:
+    who = caller(request)
+    token = await token_queries.find_token(context.database(request), token_id)
+    if token is None or not (who.admin or token.user_id == who.user_id):
+        raise record_not_found()
+    return token
+
+
+async def _shown(request: web.Request, token: Token) -> web.Response:
+    return json_text(await token_queries.show_token(context.database(request), token.id))
+
+
+async def _revoked(request: web.Request, token: Token) -> web.Response:
+    async with context.database(request).transaction() as transaction:
+        await tokens.revoke(request.config_dict, transaction, token, author(request))
+    return no_content()
+
+
+async def _rotated(request: web.Request, token: Token, expires_at: datetime.date | None) -> web.Response:
+    async with context.database(request).transaction() as transaction:
+        made = await tokens.rotate(transaction, token, expires_at, author(request))
+    return json_text(made)

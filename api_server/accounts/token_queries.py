@@ -1,0 +1,146 @@
+"""Statements about personal access tokens."""
+
+import datetime
+
+import attrs
+
+from api_server.state.database import Executor, Transaction
+from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.statements import Query
+
+ENTITIES = read_sql("api_server.accounts")
+
+FILTERS = """
+    (%(revoked)s::boolean IS NULL OR tokens.revoked = %(revoked)s)
+    AND (%(active)s::boolean IS NULL
+        OR %(active)s = NOT (tokens.revoked OR has_expired(tokens.expires_at, %(now)s)))
+    AND (%(search)s::text IS NULL OR strpos(lower(tokens.name), lower(%(search)s)) > 0)
+"""
+ORDERS = {
+    "name": "name",
+    "created_at": "created_at",
+    "expires_at": "expires_at",
+    "last_used_at": "last_used_at",
+}
+LISTING = Listing(
+    ENTITIES["token"],
+    f"""
+    SELECT tokens.* FROM personal_access_tokens tokens
+    WHERE (%(user_id)s::bigint IS NULL OR tokens.user_id = %(user_id)s) AND {FILTERS}
+    """,
+    ORDERS,
+)
+
+
+async def list_tokens(
+    database: Executor,
+    page: Page,
+    *,
+    user_id: int | None,
+    revoked: bool | None,
+    active: bool | None,
+    search: str | None,
+) -> Listed:
+    """Without `user_id`, of all users."""
+    return await LISTING.read(database, page, user_id=user_id, revoked=revoked, active=active, search=search)
+
+
+TOKEN = "SELECT tokens.* FROM personal_access_tokens tokens WHERE tokens.id = %(id)s"
+SHOW_TOKEN = one(ENTITIES["token"], TOKEN)
+
+
+async def show_token(database: Executor, token_id: int) -> str:
+    """Raises NotFound."""
+    return await database.entity(SHOW_TOKEN, id=token_id)
+
+
+@attrs.frozen
+class Token:
+    """A token, and its user's names."""
+
+    id: int
+    name: str
+    description: str | None
+    scopes: list[str]
+    expired: bool
+    user_id: int
+    username: str
+    user_name: str
+    bot: bool
+
+
+FIND_TOKEN = Query(
+    """
+    SELECT tokens.id, tokens.name, tokens.description, tokens.scopes,
+        has_expired(tokens.expires_at, %(now)s) AS expired, tokens.user_id, users.username,
+        users.name AS user_name, users.bot
+    FROM personal_access_tokens tokens JOIN users ON users.id = tokens.user_id WHERE tokens.id = %(id)s
+    """,
+    Token,
+)
+
+
+async def find_token(database: Executor, token_id: int) -> Token | None:
+    return await database.row(FIND_TOKEN, id=token_id)
+
+
+CREATE_TOKEN = """
+    INSERT INTO personal_access_tokens (user_id, name, description, digest, scopes, expires_at, created_at)
+    VALUES (%(user_id)s, %(name)s, %(description)s, %(digest)s, %(scopes)s::text[], %(expires_at)s::date, %(now)s)
+    RETURNING id
+"""
+
+
+async def create_token(
+    transaction: Transaction,
+    *,
+    user_id: int,
+    name: str,
+    description: str | None,
+    scopes: list[str],
+    expires_at: datetime.date | None,
+    digest: bytes,
+) -> int:
+    """The new token's id."""
+    return int(
+        await transaction.value(
+            CREATE_TOKEN,
+            user_id=user_id,
+            name=name,
+            description=description,
+            scopes=scopes,
+            expires_at=expires_at,
+            digest=digest,
+        )
+    )
+
+
+SHOW_NEW_TOKEN = one(ENTITIES["new_token"], TOKEN)
+
+
+async def show_new_token(transaction: Transaction, token_id: int, token: str) -> str:
+    """The token with its text, which is shown this once."""
+    return await transaction.entity(SHOW_NEW_TOKEN, id=token_id, token=token)
+
+
+REVOKE_TOKEN = """
+    UPDATE personal_access_tokens SET revoked = true WHERE id = %(id)s AND NOT revoked
+"""
+
+
+async def revoke_token(transaction: Transaction, token_id: int) -> bool:
+    """Whether it was not revoked before."""
+    return await transaction.run(REVOKE_TOKEN, id=token_id) > 0
+
+
+HAS_TOKEN = """
+    SELECT EXISTS (
+        SELECT FROM personal_access_tokens tokens
+        WHERE tokens.user_id = %(user_id)s AND NOT tokens.revoked AND NOT has_expired(tokens.expires_at, %(now)s)
+    )
+"""
+
+
+async def has_token(transaction: Transaction, user_id: int) -> bool:
+    """Whether the user has one that is neither revoked nor expired."""
+    return bool(await transaction.value(HAS_TOKEN, user_id=user_id))

@@ -1,0 +1,111 @@
+"""Personal access tokens: how they are made, revoked and rotated, each in the caller's transaction."""
+
+import datetime
+
+import attrs
+
+from api_server.accounts import token_queries, users
+from api_server.accounts.token_queries import Token
+from api_server.state import audit_trail, secrets
+from api_server.state.audit_trail import Author, Entity
+from api_server.state.database import Transaction
+from api_server.web.context import App
+from api_server.web.errors import bad_request
+
+#: How long a rotated token lives when nothing else is wanted.
+ROTATED_FOR = datetime.timedelta(days=7)
+
+
+@attrs.frozen(kw_only=True)
+class NewToken:
+    """A token to be, of the user with `user_id`."""
+
+    user_id: int
+    name: str
+    scopes: list[str]
+    description: str | None = None
+    expires_at: datetime.date | None = None
+
+
+@attrs.frozen
+class Issued:
+    """A new token with its text, which is stored nowhere."""
+
+    id: int
+    text: str = attrs.field(repr=False)
+
+
+async def issue(transaction: Transaction, new: NewToken) -> Issued:
+    """Whoever calls this records it."""
+    text = secrets.new_token(secrets.PERSONAL_ACCESS_TOKEN)
+    token_id = await token_queries.create_token(transaction, **attrs.asdict(new), digest=secrets.digest(text))
+    return Issued(token_id, text)
+
+
+async def create(
+    transaction: Transaction, new: NewToken, username: str, user_name: str, author: Author
+) -> str:
+    """The entity with the token's text."""
+    created = await issue(transaction, new)
+    await _record(transaction, "created", author, created.id, new.user_id, username, user_name)
+    return await token_queries.show_new_token(transaction, created.id, created.text)
+
+
+async def revoke(app: App, transaction: Transaction, token: Token, author: Author) -> None:
+    """Revoking twice changes nothing. A bot goes with its last token."""
+    if await token_queries.revoke_token(transaction, token.id):
+        await _record_of(transaction, "revoked", author, token)
+        if token.bot and not await token_queries.has_token(transaction, token.user_id):
+            await users.delete(app, transaction, token.user_id, author)
+
+
+async def rotate(
+    transaction: Transaction, token: Token, expires_at: datetime.date | None, author: Author
+) -> str:
+    """The entity of a token that takes `token`'s place. Raises 400 for one that is no longer valid."""
+    successor = await succeed(transaction, token, expires_at)
+    await _record_of(transaction, "revoked", author, token)
+    await _record_of(transaction, "created", author, attrs.evolve(token, id=successor.id))
+    return await token_queries.show_new_token(transaction, successor.id, successor.text)
+
+
+async def succeed(transaction: Transaction, token: Token, expires_at: datetime.date | None) -> Issued:
+    """As `rotate`; whoever calls this records both."""
+    if token.expired:
+        raise bad_request("Token is expired")
+    if not await token_queries.revoke_token(transaction, token.id):
+        raise bad_request("Token already revoked")
+    successor = NewToken(
+        user_id=token.user_id,
+        name=token.name,
+        scopes=token.scopes,
+        description=token.description,
+        expires_at=expires_at or transaction.now.date() + ROTATED_FOR,
+    )
+    return await issue(transaction, successor)
+
+
+async def _record_of(transaction: Transaction, verb: str, author: Author, token: Token) -> None:
+    await _record(transaction, verb, author, token.id, token.user_id, token.username, token.user_name)
+
+
+async def _record(
+    transaction: Transaction,
+    verb: str,
+    author: Author,
+    token_id: int,
+    user_id: int,
+    username: str,
+    user_name: str,
+) -> None:
+    """It belongs to whoever did it, as with GitLab; to the token's user where that was no user."""
+    owner = (author.id, author.username) if author.username else (user_id, username)
+    await audit_trail.record(
+        transaction,
+        f"personal_access_token_{verb}",
+        author=author,
+        entity=Entity(type="User", id=owner[0], path=owner[1]),
+        target_id=user_id,
+        target_details=user_name,
+        message=f"{verb.capitalize()} personal access token with id {token_id}",
+    )

@@ -1,1 +1,0 @@
-"""Personal access tokens: what a user's programs sign in with."""

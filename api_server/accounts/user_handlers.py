@@ -1,0 +1,308 @@
+"""`/user` and `/users`, and the further e-mail addresses below them (supporting resources)."""
+
+import asyncio
+from typing import Any
+
+import attrs
+from aiohttp import web
+
+from api_server.accounts import email_queries, emails, passwords, unsupported_users, user_queries, users
+from api_server.accounts.instance_settings import current
+from api_server.accounts.passwords import problem_with
+from api_server.accounts.users import existing_user
+from api_server.web import context
+from api_server.web.access import ADMINISTRATOR, SIGNED_IN
+from api_server.web.answers import json_text, json_value, no_content
+from api_server.web.auth import READ_USER_SCOPES
+from api_server.web.authorship import author
+from api_server.web.errors import bad_parameters, forbidden, invalid, not_found
+from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.params import Name, Url
+from api_server.web.routes import Routes, caller
+
+routes = Routes()
+
+
+@attrs.frozen(kw_only=True)
+class ListUsers(Paginated):
+    username: str | None = None
+    search: str | None = None
+    active: bool = False
+    blocked: bool = False
+    humans: bool = False
+    exclude_humans: bool = False
+    without_project_bots: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class UserId:
+    id: int
+
+
+@attrs.frozen(kw_only=True)
+class DeleteUser(UserId):
+    hard_delete: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class Profile:
+    """What can be said of a user when it is made and later."""
+
+    password: Name | None = None
+    admin: bool | None = None
+    external: bool | None = None
+    can_create_group: bool | None = None
+    projects_limit: int | None = None
+    bio: Name | None = None
+    location: Name | None = None
+    public_email: Name | None = None
+    website_url: Url | None = None
+    organization: Name | None = None
+    job_title: Name | None = None
+
+
+@attrs.frozen(kw_only=True)
+class CreateUser(Profile):
+    email: Name = attrs.field(metadata={"present": True})
+    username: Name = attrs.field(metadata={"present": True})
+    name: Name = attrs.field(metadata={"present": True})
+    reset_password: bool = False
+    force_random_password: bool = False
+    skip_confirmation: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class UpdateUser(Profile):
+    id: int
+    email: Name | None = None
+    username: Name | None = None
+    name: Name | None = None
+
+
+@routes.get("/user", access=SIGNED_IN, scopes=READ_USER_SCOPES)
+async def show_current_user(request: web.Request) -> web.Response:
+    """The caller, with private fields."""
+    who = caller(request)
+    view: user_queries.View = "user_for_administrators" if who.admin else "own_user"
+    return json_text(await user_queries.show_user(context.database(request), who.user_id, view))
+
+
+@routes.get("/users", access=SIGNED_IN, scopes=READ_USER_SCOPES, ignores=unsupported_users.OfUserLists)
+async def list_users(request: web.Request, wanted: ListUsers) -> web.Response:
+    """All users, bots among them; what is more than their names for administrators only."""
+    page = wanted_page(wanted, user_queries.LISTING)
+    listed = await user_queries.list_users(
+        context.database(request),
+        page,
+        for_administrator=caller(request).admin,
+        username=wanted.username,
+        search=wanted.search,
+        active=wanted.active,
+        blocked=wanted.blocked,
+        bots=False if wanted.humans or wanted.without_project_bots else wanted.exclude_humans or None,
+    )
+    return await paginated(request, page, listed)
+
+
+@routes.get("/users/{id}", access=SIGNED_IN, scopes=READ_USER_SCOPES, ignores=unsupported_users.OfOneUser)
+async def show_user(request: web.Request, wanted: UserId) -> web.Response:
+    view: user_queries.View = "user_in_detail" if caller(request).admin else "user"
+    shown = await user_queries.show_user_if_there(context.database(request), wanted.id, view)
+    if shown is None:
+        raise not_found("User")
+    return json_text(shown)
+
+
+@routes.post("/users", access=ADMINISTRATOR, ignores=unsupported_users.OfUsers)
+async def create_user(request: web.Request, wanted: CreateUser) -> web.Response:
+    """Makes an account, with a namespace for its projects. Without `skip_confirmation` its address is unconfirmed;
+    without `projects_limit` it may have as many projects as the instance's settings say; `reset_password` mails a link
+    to set the password."""
+    if wanted.password is None and not (wanted.reset_password or wanted.force_random_password):
+        raise bad_parameters(
+            "password, reset_password, force_random_password are missing, at least one parameter must be provided"
+        )
+    profile: dict[str, Any] = {"projects_limit": (await current(request.config_dict)).default_projects_limit}
+    profile |= {name: value for name, value in (await _profile(request, wanted)).items() if value is not None}
+    async with context.database(request).transaction() as transaction:
+        user_id = await users.create(
+            request.config_dict,
+            transaction,
+            users.NewUser(
+                username=wanted.username,
+                name=wanted.name,
+                email=wanted.email,
+                confirmed=wanted.skip_confirmation,
+                **profile,
+            ),
+            author(request),
+        )
+        if wanted.reset_password:
+            await passwords.queue_mail(transaction, user_id, is_new=True)
+        shown = await user_queries.show_user(transaction, user_id, "user_for_administrators")
+    return json_text(shown, status=201)
+
+
+@routes.put("/users/{id}", access=ADMINISTRATOR, ends="user:{id}", ignores=unsupported_users.OfChangedUsers)
+async def update_user(request: web.Request, wanted: UpdateUser) -> web.Response:
+    profile = await _profile(request, wanted)
+    async with context.database(request).transaction() as transaction:
+        await users.update(
+            request.config_dict,
+            transaction,
+            wanted.id,
+            author(request),
+            username=wanted.username,
+            name=wanted.name,
+            email=wanted.email,
+            **profile,
+        )
+        shown = await user_queries.show_user(transaction, wanted.id, "user_for_administrators")
+    return json_text(shown)
+
+
+@routes.delete("/users/{id}", access=ADMINISTRATOR, ends="user:{id}")
+async def delete_user(request: web.Request, wanted: DeleteUser) -> web.Response:
+    """Removes the account with its own namespace and the projects in it. What she did elsewhere stays. Answers 409 for
+    the only Owner of a group; with `hard_delete` such groups are removed too."""
+    if wanted.id == caller(request).user_id:
+        raise forbidden("You cannot delete yourself")
+    async with context.database(request).transaction() as transaction:
+        await users.delete(
+            request.config_dict, transaction, wanted.id, author(request), hard=wanted.hard_delete
+        )
+    return no_content()
+
+
+@routes.post("/users/{id}/block", access=ADMINISTRATOR, ends="user:{id}")
+async def block_user(request: web.Request, wanted: UserId) -> web.Response:
+    """A blocked user's tokens work nowhere. The body is null where that is nothing new, as GitLab's is."""
+    if wanted.id == caller(request).user_id:
+        raise forbidden("You cannot block yourself")
+    async with context.database(request).transaction() as transaction:
+        changed = await users.set_state(
+            request.config_dict, transaction, wanted.id, "blocked", author(request)
+        )
+    return json_value(changed or None, status=201)
+
+
+@routes.post("/users/{id}/unblock", access=ADMINISTRATOR)
+async def unblock_user(request: web.Request, wanted: UserId) -> web.Response:
+    async with context.database(request).transaction() as transaction:
+        changed = await users.set_state(
+            request.config_dict, transaction, wanted.id, "active", author(request)
+        )
+    return json_value(changed, status=201)
+
+
+@routes.post("/user/static_object_token/rotate", access=SIGNED_IN)
+async def rotate_static_object_token(request: web.Request) -> web.Response:
+    """Gives the caller a new static-object token, shown once; links with the old one stop at once (decision D9)."""
+    async with context.database(request).transaction() as transaction:
+        token = await users.new_static_object_token(
+            transaction, context.vault(request), caller(request).user_id, author(request)
+        )
+    return json_value({"token": token}, status=201)
+
+
+async def _profile(request: web.Request, wanted: Profile) -> dict[str, Any]:
+    values = {field.name: getattr(wanted, field.name) for field in attrs.fields(Profile)}
+    password = values.pop("password")
+    if password is not None and (problem := problem_with(password)):
+        raise invalid({"password": [problem]})
+    # Takes some 50 ms of computing.
+    hash_password = context.vault(request).hash_password
+    hashed = await asyncio.to_thread(hash_password, password) if password else None
+    return values | {"password_hash": hashed}
+
+
+@attrs.frozen(kw_only=True)
+class EmailId:
+    email_id: int
+
+
+@attrs.frozen(kw_only=True)
+class AddEmail:
+    email: Name = attrs.field(metadata={"present": True})
+
+
+@attrs.frozen(kw_only=True)
+class ListEmailsOf(Paginated):
+    id: int
+
+
+@attrs.frozen(kw_only=True)
+class AddEmailTo(AddEmail):
+    id: int
+    skip_confirmation: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class EmailIdOf(EmailId):
+    id: int
+
+
+@routes.get("/user/emails", access=SIGNED_IN, scopes=READ_USER_SCOPES)
+async def list_own_emails(request: web.Request, wanted: Paginated) -> web.Response:
+    return await _listed_emails(request, wanted, caller(request).user_id)
+
+
+@routes.get("/user/emails/{email_id}", access=SIGNED_IN, scopes=READ_USER_SCOPES)
+async def show_own_email(request: web.Request, wanted: EmailId) -> web.Response:
+    shown = await email_queries.show_email(
+        context.database(request), wanted.email_id, caller(request).user_id
+    )
+    if shown is None:
+        raise not_found("Email")
+    return json_text(shown)
+
+
+@routes.post("/user/emails", access=SIGNED_IN)
+async def add_own_email(request: web.Request, wanted: AddEmail) -> web.Response:
+    """Unconfirmed until the caller has followed the link that is mailed to it."""
+    return await _added_email(request, caller(request).user_id, wanted.email, confirmed=False)
+
+
+@routes.delete("/user/emails/{email_id}", access=SIGNED_IN)
+async def remove_own_email(request: web.Request, wanted: EmailId) -> web.Response:
+    return await _removed_email(request, wanted.email_id, caller(request).user_id)
+
+
+@routes.get("/users/{id}/emails", access=ADMINISTRATOR, scopes=READ_USER_SCOPES)
+async def list_emails(request: web.Request, wanted: ListEmailsOf) -> web.Response:
+    await existing_user(context.database(request), wanted.id)
+    return await _listed_emails(request, wanted, wanted.id)
+
+
+@routes.post("/users/{id}/emails", access=ADMINISTRATOR)
+async def add_email(request: web.Request, wanted: AddEmailTo) -> web.Response:
+    """With `skip_confirmation` the address is confirmed at once, and no mail is sent."""
+    return await _added_email(request, wanted.id, wanted.email, confirmed=wanted.skip_confirmation)
+
+
+@routes.delete("/users/{id}/emails/{email_id}", access=ADMINISTRATOR)
+async def remove_email(request: web.Request, wanted: EmailIdOf) -> web.Response:
+    await existing_user(context.database(request), wanted.id)
+    return await _removed_email(request, wanted.email_id, wanted.id)
+
+
+async def _listed_emails(request: web.Request, wanted: Paginated, user_id: int) -> web.Response:
+    page = wanted_page(wanted, email_queries.LISTING, default_sort="asc")
+    return await paginated(
+        request, page, await email_queries.list_emails(context.database(request), page, user_id)
+    )
+
+
+async def _added_email(request: web.Request, user_id: int, email: str, *, confirmed: bool) -> web.Response:
+    async with context.database(request).transaction() as transaction:
+        user = await existing_user(transaction, user_id)
+        added = await emails.add(
+            transaction, user, email, author(request), context.settings(request), confirmed=confirmed
+        )
+    return json_text(added, status=201)
+
+
+async def _removed_email(request: web.Request, email_id: int, user_id: int) -> web.Response:
+    async with context.database(request).transaction() as transaction:
+        await emails.remove(transaction, email_id, user_id, author(request))
+    return no_content()

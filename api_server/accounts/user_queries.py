@@ -1,0 +1,289 @@
+"""Statements about users: people, bots, and the administrator of a starting process."""
+
+from typing import Any, Literal, get_args
+
+import attrs
+
+from api_server.state.audit_trail import Entity
+from api_server.state.database import Executor, Shown, Transaction
+from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.searching import Search
+from api_server.state.statements import Query, Statement
+
+_ENTITIES = read_sql("api_server.accounts")
+_ORDERS = {
+    "name": "name",
+    "username": "username",
+    "created_at": "id",  # ids are given in that order, and have an index
+    "updated_at": "updated_at",
+}
+SEARCH = Search(
+    "users",
+    "username",
+    "name",
+    "lower(users.public_email) = lower(%(search)s::text)",
+    "(%(finds_private)s AND lower(users.email) = lower(%(search)s::text))",
+)
+_MATCHING = f"""
+    SELECT users.* FROM users
+    WHERE users.state <> 'deactivated'
+        AND (%(username)s::text IS NULL OR lower(users.username) = lower(%(username)s))
+        AND (%(bots)s::boolean IS NULL OR users.bot = %(bots)s)
+        AND (NOT %(active)s OR users.state = 'active')
+        AND (NOT %(blocked)s OR users.state = 'blocked')
+        AND {SEARCH.condition}
+"""
+_LISTS = {
+    False: Listing(_ENTITIES["basic_user"], _MATCHING, _ORDERS),
+    True: Listing(_ENTITIES["user_for_administrators"], _MATCHING, _ORDERS),
+}
+LISTING = _LISTS[False]
+
+
+async def list_users(
+    database: Executor,
+    page: Page,
+    *,
+    for_administrator: bool,
+    username: str | None,
+    search: str | None,
+    active: bool,
+    blocked: bool,
+    bots: bool | None,
+) -> Listed:
+    """Those who are `bots`, those who are not, or (None) both. Administrators also find users by their private
+    addresses."""
+    return await _LISTS[for_administrator].read(
+        database,
+        page,
+        username=username,
+        search=search,
+        found=await SEARCH.find(database, search, finds_private=for_administrator),
+        active=active,
+        blocked=blocked,
+        bots=bots,
+        finds_private=for_administrator,
+    )
+
+
+#: To everybody, to the user herself, and to administrators: when the account is changed, and when it is looked at.
+View = Literal["user", "own_user", "user_for_administrators", "user_in_detail"]
+
+_SHOW: dict[View, Statement[Shown]] = {
+    view: one(
+        _ENTITIES[view], "SELECT users.* FROM users WHERE users.id = %(id)s AND users.state <> 'deactivated'"
+    )
+    for view in get_args(View)
+}
+
+
+async def show_user(database: Executor, user_id: int, view: View) -> str:
+    """Raises NotFound."""
+    return await database.entity(_SHOW[view], id=user_id)
+
+
+async def show_user_if_there(database: Executor, user_id: int, view: View) -> str | None:
+    return await database.entity_if_there(_SHOW[view], id=user_id)
+
+
+@attrs.frozen
+class User:
+    """An account, as far as pages and changes of what it has look at it."""
+
+    id: int
+    username: str
+    name: str
+    email: str
+    admin: bool
+    bot: bool
+
+    @property
+    def entity(self) -> Entity:
+        """What audit events of this user belong to."""
+        return Entity(type="User", id=self.id, path=self.username)
+
+
+_USER = """
+    SELECT users.id, users.username, users.name, users.email, users.admin, users.bot FROM users
+    WHERE users.state <> 'deactivated'
+"""
+
+FIND_USER = Query(f"{_USER} AND users.id = %(id)s", User)
+
+
+async def find_user(database: Executor, user_id: int) -> User | None:
+    return await database.row(FIND_USER, id=user_id)
+
+
+FIND_BY_USERNAME = Query(f"{_USER} AND lower(users.username) = lower(%(username)s)", User)
+
+
+async def find_user_by_username(database: Executor, username: str) -> User | None:
+    return await database.row(FIND_BY_USERNAME, username=username)
+
+
+CREATE_USER = """
+    INSERT INTO users (username, name, email, admin, external, can_create_group, projects_limit, password_hash,
+        static_object_seed, static_object_digest, confirmed_at, bio, location, public_email, website_url, organization,
+        job_title, bot, bot_project_id, bot_namespace_id, created_by_id, created_at, updated_at)
+    VALUES (%(username)s, %(name)s, %(email)s, %(admin)s, %(external)s, %(can_create_group)s, %(projects_limit)s,
+        %(password_hash)s, %(static_object_seed)s, %(static_object_digest)s,
+        CASE WHEN %(confirmed)s THEN %(now)s::timestamptz END, %(bio)s, %(location)s, %(public_email)s, %(website_url)s,
+        %(organization)s, %(job_title)s, %(bot)s, %(bot_project_id)s, %(bot_namespace_id)s,
+        %(created_by_id)s, %(now)s, %(now)s)
+    RETURNING id
+"""
+
+
+async def create_user(transaction: Transaction, **values: Any) -> int:
+    """The new id. Raises Conflict on `users_username` or `users_email`."""
+    return int(await transaction.value(CREATE_USER, **values))
+
+
+UPDATE_USER = """
+    UPDATE users SET
+        username = coalesce(%(username)s, username),
+        name = coalesce(%(name)s, name),
+        email = coalesce(%(email)s, email),
+        admin = coalesce(%(admin)s, admin),
+        external = coalesce(%(external)s, external),
+        can_create_group = coalesce(%(can_create_group)s, can_create_group),
+        projects_limit = coalesce(%(projects_limit)s, projects_limit),
+        password_hash = coalesce(%(password_hash)s, password_hash),
+        bio = coalesce(%(bio)s, bio),
+        location = coalesce(%(location)s, location),
+        public_email = coalesce(%(public_email)s, public_email),
+        website_url = coalesce(%(website_url)s, website_url),
+        organization = coalesce(%(organization)s, organization),
+        job_title = coalesce(%(job_title)s, job_title),
+        updated_at = %(now)s
+    WHERE id = %(id)s
+"""
+
+
+async def update_user(transaction: Transaction, user_id: int, **values: Any) -> None:
+    """Changes what is not None. Raises Conflict as `create_user`."""
+    await transaction.run(UPDATE_USER, id=user_id, **values)
+
+
+SET_STATE = """
+    UPDATE users SET state = %(state)s, updated_at = %(now)s WHERE id = %(id)s AND state <> %(state)s
+"""
+
+
+async def set_state(transaction: Transaction, user_id: int, state: str) -> bool:
+    """Whether that was a change."""
+    return await transaction.run(SET_STATE, id=user_id, state=state) > 0
+
+
+DELETE_USER = """
+    DELETE FROM users WHERE id = %(id)s
+"""
+
+
+async def delete_user(transaction: Transaction, user_id: int) -> None:
+    await transaction.run(DELETE_USER, id=user_id)
+
+
+SET_STATIC_OBJECT_TOKEN = """
+    UPDATE users SET static_object_seed = %(seed)s, static_object_digest = %(digest)s WHERE id = %(id)s
+"""
+
+
+async def set_static_object_token(transaction: Transaction, user_id: int, seed: bytes, digest: bytes) -> None:
+    await transaction.run(SET_STATIC_OBJECT_TOKEN, id=user_id, seed=seed, digest=digest)
+
+
+IS_BOT = """
+    SELECT users.bot FROM users WHERE users.id = %(id)s
+"""
+
+
+async def is_bot(database: Executor, user_id: int) -> bool:
+    return bool(await database.value(IS_BOT, id=user_id))
+
+
+@attrs.frozen
+class Bot:
+    id: int
+    username: str
+
+
+RETIRE_BOTS = Query(
+    """
+    WITH retired AS (
+        UPDATE users SET state = 'deactivated', bot_project_id = NULL, bot_namespace_id = NULL, updated_at = %(now)s
+        WHERE users.bot AND users.state <> 'deactivated' AND (users.id = %(user_id)s::bigint
+            OR users.bot_project_id = %(project_id)s::bigint
+            OR users.bot_namespace_id = ANY (ARRAY(
+                SELECT namespaces.id FROM namespaces WHERE namespaces.lineage @> ARRAY[%(namespace_id)s::bigint])))
+        RETURNING users.id, users.username
+    ), ended AS (
+        UPDATE personal_access_tokens SET revoked = true
+        WHERE user_id IN (SELECT retired.id FROM retired) AND NOT revoked
+    ), left_behind AS (
+        DELETE FROM members WHERE members.user_id IN (SELECT retired.id FROM retired)
+    )
+    SELECT retired.id, retired.username FROM retired ORDER BY retired.id
+    """,
+    Bot,
+)
+
+
+async def retire_bots(
+    transaction: Transaction, user_id: int | None, project_id: int | None, namespace_id: int | None
+) -> list[Bot]:
+    """Ends their tokens and memberships (what they have made may be elsewhere by now), and gives the bots."""
+    return await transaction.rows(
+        RETIRE_BOTS, user_id=user_id, project_id=project_id, namespace_id=namespace_id
+    )
+
+
+BOTS_WITHOUT_TOKENS = Query(
+    """
+    SELECT users.id, users.username FROM users
+    WHERE users.bot AND users.state <> 'deactivated' AND NOT EXISTS (
+        SELECT FROM personal_access_tokens tokens
+        WHERE tokens.user_id = users.id AND NOT tokens.revoked
+            AND NOT has_expired(tokens.expires_at + %(days)s::int, %(now)s))
+    ORDER BY users.id LIMIT 1000
+    """,
+    Bot,
+)
+
+
+async def bots_without_tokens(database: Executor, days: int) -> list[Bot]:
+    """Bots whose tokens have all been revoked, or have expired that many days ago; a thousand at most."""
+    return await database.rows(BOTS_WITHOUT_TOKENS, days=days)
+
+
+LOCK_START = """
+    SELECT pg_advisory_xact_lock(4242)
+"""
+
+
+async def hold_start(transaction: Transaction) -> None:
+    """One starting process at a time."""
+    await transaction.run(LOCK_START)
+
+
+REPLACE_PRESET_TOKEN = """
+    WITH ended AS (
+        UPDATE personal_access_tokens SET revoked = true
+        WHERE user_id = %(user_id)s AND name = 'preset' AND digest <> %(digest)s
+    )
+    INSERT INTO personal_access_tokens (user_id, name, description, digest, scopes, created_at)
+    VALUES (%(user_id)s, 'preset', 'Set by the operator', %(digest)s, %(scopes)s, %(now)s)
+    ON CONFLICT (digest) DO UPDATE SET revoked = false WHERE personal_access_tokens.revoked
+    RETURNING id
+"""
+
+
+async def replace_preset_token(
+    transaction: Transaction, user_id: int, digest: bytes, scopes: list[str]
+) -> int | None:
+    """The token's id; None where it is valid already."""
+    token_id: int | None = await transaction.value(
+        REPLACE_PRESET_TOKEN, user_id=user_id, digest=digest, scopes=scopes
+    )
+    return token_id

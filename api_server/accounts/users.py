@@ -1,0 +1,296 @@
+"""Accounts of people and bots: how they are made, changed and removed; and the first administrator, `root`."""
+
+import functools
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Literal
+
+import attrs
+from aiohttp import web
+
+from api_server.accounts import email_queries, path_rules, user_queries
+from api_server.accounts.instance_settings import MAX_INTEGER
+from api_server.accounts.user_queries import User
+from api_server.outbound.mail.letters import is_address
+from api_server.settings import Settings
+from api_server.state import audit_trail, secrets
+from api_server.state.audit_trail import SYSTEM, Author, Entity
+from api_server.state.database import Executor, Transaction
+from api_server.state.errors import Conflict
+from api_server.state.secrets import Vault
+from api_server.web.context import DATABASE, VAULT, App
+from api_server.web.errors import ApiError, check_present, conflict, invalid, not_found
+from common.lifecycle import Change
+
+
+async def existing_user(database: Executor, user_id: int) -> User:
+    """Return the user with that id. Raises 404."""
+    user = await user_queries.find_user(database, user_id)
+    if user is None:
+        raise not_found("User")
+    return user
+
+
+async def retire_bots(
+    transaction: Transaction,
+    author: Author,
+    *,
+    user_id: int | None = None,
+    project_id: int | None = None,
+    namespace_id: int | None = None,
+) -> None:
+    """Removes a bot, or those of a project, or those of a group and of all groups below it. Their tokens open nothing
+    any more; what they have made, and the trail, go on naming them."""
+    for bot in await user_queries.retire_bots(transaction, user_id, project_id, namespace_id):
+        await audit_trail.record(
+            transaction,
+            "user_destroyed",
+            author=author,
+            entity=Entity(type="User", id=bot.id, path=bot.username),
+            message="User destroyed",
+        )
+
+
+_WITH_THEIR_OWN_EVENT = frozenset({"email", "admin", "password_hash"})
+_EMAIL_TAKEN = "Email has already been taken"
+
+
+@attrs.frozen(kw_only=True)
+class NewUser:
+    """An account to be."""
+
+    username: str
+    name: str
+    email: str
+    confirmed: bool = False
+    admin: bool = False
+    external: bool = False
+    can_create_group: bool = True
+    projects_limit: int = 100_000
+    password_hash: str | None = None
+    bio: str | None = None
+    location: str | None = None
+    public_email: str | None = None
+    website_url: str | None = None
+    organization: str | None = None
+    job_title: str | None = None
+    #: One that the access tokens of a project or a group sign in as.
+    bot: bool = False
+    bot_project_id: int | None = None
+    bot_namespace_id: int | None = None
+
+
+UserChange = Literal["created", "renamed", "restricted", "removed"]
+
+
+@attrs.frozen(kw_only=True)
+class UserEvent:
+    """What has become of an account; one that is `removed` is still there while listeners are told, one that is
+    `restricted` has been blocked, or is no administrator any more.
+
+    One that is `renamed` has another user name or another name, or both; these are the new ones.
+    """
+
+    kind: UserChange
+    user_id: int
+    username: str
+    name: str
+    author: Author
+    bot: bool
+    #: Of one that is `removed`: so are the groups that nobody else owns.
+    hard: bool = False
+
+
+#: `listener(transaction, event)`, as part of the change. Raises Conflict where the user name cannot be had.
+UserListener = Callable[[Transaction, UserEvent], Awaitable[None]]
+
+USER_LISTENERS: web.AppKey[list[UserListener]] = web.AppKey("user_listeners", list)
+
+
+async def _tell(app: App, transaction: Transaction, event: UserEvent) -> None:
+    for listener in app[USER_LISTENERS]:
+        await listener(transaction, event)
+
+
+async def create(app: App, transaction: Transaction, user: NewUser, author: Author) -> int:
+    """The id of the new account. Raises 400 and 409 as GitLab words them."""
+    if problems := _problems(username=user.username, email=user.email, projects_limit=user.projects_limit):
+        raise invalid(problems)
+    if await email_queries.users_of(transaction, user.email):
+        raise conflict(_EMAIL_TAKEN)
+    seed, token = _static_object_token(app[VAULT])
+    try:
+        user_id = await user_queries.create_user(
+            transaction,
+            **attrs.asdict(user),
+            static_object_seed=seed,
+            static_object_digest=secrets.digest(token),
+            created_by_id=author.id if author.id > 0 else None,
+        )
+        account = User(user_id, user.username, user.name, user.email, user.admin, user.bot)
+        await _tell(app, transaction, _event("created", account, author))
+    except Conflict as taken:
+        raise _conflict(taken) from None
+    message = f"User {user.username} created"
+    await audit_trail.record(
+        transaction, "user_created", author=author, entity=account.entity, message=message
+    )
+    return user_id
+
+
+async def update(app: App, transaction: Transaction, user_id: int, author: Author, **values: Any) -> None:
+    """Changes what is not None. Raises 404, 400, 409."""
+    before = await existing_user(transaction, user_id)
+    check_present("name", values["name"])
+    if problems := _problems(**{name: values[name] for name in ("username", "email", "projects_limit")}):
+        raise invalid(problems)
+    if values["email"] is not None:
+        if await email_queries.users_of(transaction, values["email"]) - {user_id}:
+            raise conflict(_EMAIL_TAKEN)
+        await email_queries.remove_as_secondary(transaction, user_id, values["email"])
+    try:
+        await user_queries.update_user(transaction, user_id, **values)
+        after = attrs.evolve(
+            before, username=values["username"] or before.username, name=values["name"] or before.name
+        )
+        if after != before:
+            await _tell(app, transaction, _event("renamed", after, author))
+    except Conflict as taken:
+        raise _conflict(taken) from None
+    if before.admin and values["admin"] is False:
+        await _tell(app, transaction, _event("restricted", before, author))
+    await _record_changes(transaction, author, before, values)
+
+
+def _event(kind: UserChange, user: User, author: Author) -> UserEvent:
+    return UserEvent(
+        kind=kind, user_id=user.id, username=user.username, name=user.name, author=author, bot=user.bot
+    )
+
+
+async def _record_changes(
+    transaction: Transaction, author: Author, before: User, values: Mapping[str, Any]
+) -> None:
+    """What opens or closes an account has an event of its own, everything else is told by one."""
+    entity = attrs.evolve(before, username=values["username"] or before.username).entity
+    record = functools.partial(audit_trail.record, transaction, author=author, entity=entity)
+    for name, event_type in (("email", "email_address"), ("admin", "admin_status")):
+        old, new = getattr(before, name), values[name]
+        if new is not None and new != old:
+            change = {"change": event_type.replace("_", " "), "from": old, "to": new}
+            message = f"Changed {change['change']} from {audit_trail.words(old)} to {audit_trail.words(new)}"
+            await record(f"user_{event_type}_updated", message=message, **change)
+    if values["password_hash"] is not None:
+        await record("user_password_updated", message="Changed the password")
+    others = sorted(name for name in values if name not in _WITH_THEIR_OWN_EVENT and values[name] is not None)
+    if others:
+        await record("user_updated", message=f"Changed {', '.join(others)}")
+
+
+async def delete(
+    app: App, transaction: Transaction, user_id: int, author: Author, *, hard: bool = False
+) -> None:
+    """Removes the account, with what listeners keep for it; the groups that nobody else owns only where that is `hard`.
+    Raises 404, and 409 where there are such groups."""
+    user = await existing_user(transaction, user_id)
+    await _tell(app, transaction, attrs.evolve(_event("removed", user, author), hard=hard))
+    if user.bot:
+        await retire_bots(transaction, author, user_id=user_id)
+        return
+    await user_queries.delete_user(transaction, user_id)
+    await audit_trail.record(
+        transaction, "user_destroyed", author=author, entity=user.entity, message="User destroyed"
+    )
+
+
+async def set_state(
+    app: App, transaction: Transaction, user_id: int, state: Literal["active", "blocked"], author: Author
+) -> bool:
+    """Whether that was a change. Raises 404."""
+    user = await existing_user(transaction, user_id)
+    changed = await user_queries.set_state(transaction, user_id, state)
+    if changed:
+        verb = "blocked" if state == "blocked" else "unblocked"
+        if state == "blocked":
+            await _tell(app, transaction, _event("restricted", user, author))
+        await audit_trail.record(
+            transaction, f"user_{verb}", author=author, entity=user.entity, message=f"User {verb}"
+        )
+    return changed
+
+
+async def new_static_object_token(
+    transaction: Transaction, vault: Vault, user_id: int, author: Author
+) -> str:
+    """The user's new static-object token; the old one is no longer valid."""
+    user = await existing_user(transaction, user_id)
+    seed, token = _static_object_token(vault)
+    await user_queries.set_static_object_token(transaction, user_id, seed, secrets.digest(token))
+    await audit_trail.record(
+        transaction,
+        "static_object_token_rotated",
+        author=author,
+        entity=user.entity,
+        message="Static object token rotated",
+    )
+    return token
+
+
+def _static_object_token(vault: Vault) -> tuple[bytes, str]:
+    seed = os.urandom(20)
+    return seed, vault.derived_token(secrets.STATIC_OBJECT_TOKEN, seed)
+
+
+def _problems(*, username: str | None, email: str | None, projects_limit: int | None) -> dict[str, list[str]]:
+    problems = {}
+    if email is not None and not is_address(email):
+        problems["email"] = ["is invalid"]
+    if username is not None and (problem := path_rules.problem_with(username)):
+        problems["username"] = [problem]
+    if projects_limit is not None and not 0 <= projects_limit <= MAX_INTEGER:
+        problems["projects_limit"] = ["is not included in the list"]
+    return problems
+
+
+def _conflict(taken: Conflict) -> ApiError:
+    return conflict(_EMAIL_TAKEN if taken.constraint == "users_email" else "Username has already been taken")
+
+
+#: The preset token may do whatever there is, also with another user's rights (`Sudo`).
+PRESET_SCOPES = ["api", "sudo"]
+
+
+async def ensure_administrator(app: App, token: str) -> None:
+    """Makes `root` where it does not exist; a preset `token` takes the place of the one that was preset before."""
+    async with app[DATABASE].transaction() as transaction:
+        await user_queries.hold_start(transaction)
+        user = await user_queries.find_user_by_username(transaction, "root")
+        if user is None:
+            new = NewUser(
+                username="root", name="Administrator", email="root@localhost", confirmed=True, admin=True
+            )
+            user_id = await create(app, transaction, new, SYSTEM)
+        else:
+            user_id = user.id
+        if not token:
+            return
+        changed = await user_queries.replace_preset_token(
+            transaction, user_id, secrets.digest(token), PRESET_SCOPES
+        )
+        if changed is not None:
+            await audit_trail.record(
+                transaction,
+                "personal_access_token_created",
+                author=SYSTEM,
+                entity=Entity(type="User", id=user_id, path="root"),
+                message=f"Created personal access token with id {changed}",
+            )
+
+
+def preset_token(app: web.Application, fresh: Settings) -> Change:
+    """The token that `fresh` presets takes the place of the one before, in a running server."""
+
+    async def change() -> None:
+        await ensure_administrator(app, fresh.root_token)
+
+    return change

@@ -1,1 +1,0 @@
-"""Users: accounts, made and changed by administrators."""

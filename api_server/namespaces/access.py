@@ -1,0 +1,210 @@
+"""Finding the group or project that a request names, by id or by a path of now or before, under its route's rule."""
+
+from typing import ClassVar, NoReturn
+
+import attrs
+from aiohttp import web
+
+from api_server.namespaces import namespace_queries, project_queries
+from api_server.namespaces.resources import Feature, Group, Project
+from api_server.outbound.destinations import written_url
+from api_server.state.database import MAX_BIGINT, Executor
+from api_server.state.lookup_cache import LookupCache
+from api_server.web import context
+from api_server.web.access import Place, Role
+from api_server.web.errors import ApiError, bad_parameters, forbidden, not_found
+from api_server.web.grounds import Ground, rely_on
+from api_server.web.route_index import plain
+from api_server.web.routes import caller
+
+_MOST_DIGITS = 30
+
+
+def id_in(reference: str, parameter: str = "id") -> int | None:
+    """The number where `reference` is an id (digits, perhaps with a minus), None where it is a path. Raises 400 where
+    it has more than 64 bits (decision D11)."""
+    if not (reference.isascii() and reference.removeprefix("-").isdecimal()):
+        return None
+    if len(reference) > _MOST_DIGITS or not -MAX_BIGINT - 1 <= int(reference) <= MAX_BIGINT:
+        raise bad_parameters(f"{parameter} is invalid")
+    return int(reference)
+
+
+def redirect(request: web.Request, current_id: int) -> NoReturn:
+    """301 to the same URL by id for reading; 405 for everything else, as GitLab answers for old paths."""
+    if request.method not in ("GET", "HEAD"):
+        raise ApiError(405, {"message": "Non GET methods are not allowed for moved projects"})
+    # By its place: clients encode one path in several ways, and a short one may stand in the URL elsewhere.
+    parts = plain(request.rel_url.raw_path).split("/")
+    parts[request.match_info.get_info()["formatter"].split("/").index("{id}")] = str(current_id)
+    query = f"?{request.rel_url.raw_query_string}" if request.rel_url.raw_query_string else ""
+    url = f"{context.settings(request).base_url}{'/'.join(parts)}{query}"
+    raise web.HTTPMovedPermanently(
+        written_url(url), text=f"This resource has been moved permanently to {url}"
+    )
+
+
+GROUPS: web.AppKey[LookupCache[Group]] = web.AppKey("groups", LookupCache)
+
+
+@attrs.frozen
+class GroupAccess(Place):
+    """Callers with at least `role` in the group."""
+
+    finds: ClassVar[type] = Group
+
+    async def find(self, request: web.Request, reference: str) -> Group:
+        return await find_group(request, reference, self.role)
+
+    def check(self, found: Group) -> None:
+        """Raises 403 where the rule keeps whoever has `found` the group out."""
+        if found.role < self.role:
+            raise forbidden()
+
+
+def group(role: Role = Role.NO_ACCESS) -> GroupAccess:
+    """The rule of a route whose `{id}` names a group."""
+    return GroupAccess("group", role)
+
+
+async def find_group(request: web.Request, reference: str, role: Role = Role.NO_ACCESS) -> Group:
+    """The group with that id or full path. Raises 404 where the caller cannot see it, 403 below `role`."""
+    found = await _group_for_caller(request, reference)
+    if found is None:
+        raise not_found("Group")
+    if found.moved:
+        redirect(request, found.id)
+    if found.role < role:
+        raise forbidden()
+    return found
+
+
+async def group_to_name(request: web.Request, parameter: str, group_id: int) -> Group:
+    """The group that a parameter names by id. Raises 404 where the caller cannot see it, as GitLab words it."""
+    found = await _group_for_caller(request, str(group_id))
+    if found is None:
+        raise not_found(f"{parameter} not found")
+    return found
+
+
+async def _group_for_caller(request: web.Request, reference: str) -> Group | None:
+    who, number = caller(request), id_in(reference)
+    return await visible_group(
+        request, reference if number is None else number, user_id=who.user_id, admin=who.admin
+    )
+
+
+async def visible_group(
+    request: web.Request, reference: int | str, *, user_id: int | None, admin: bool
+) -> Group | None:
+    """The group with that id (a number) or full path (a text), where that user (None: a stranger) can see it."""
+
+    async def read(executor: Executor) -> Group | None:
+        return await namespace_queries.find_group(
+            executor,
+            group_id=reference if isinstance(reference, int) else None,
+            path=reference if isinstance(reference, str) else None,
+            user_id=user_id,
+            admin=admin,
+        )
+
+    found = await request.config_dict[GROUPS].get(
+        (reference, user_id, admin), lambda: read(context.database(request))
+    )
+    if found is not None:
+        groups = (f"group:{namespace_id}" for namespace_id in found.lineage)
+        rely_on(request, Ground((f"user:{user_id}", *groups), found, read))
+    return found
+
+
+PROJECTS: web.AppKey[LookupCache[Project]] = web.AppKey("projects", LookupCache)
+
+
+@attrs.frozen
+class ProjectAccess(Place):
+    """Callers with at least `role` in the project, to whom the feature that the route `opens` is open; of an archived
+    project nobody to whom the route `changes` what is archived with it."""
+
+    opens: Feature | None = None
+    changes: bool = False
+
+    finds: ClassVar[type] = Project
+
+    async def find(self, request: web.Request, reference: str) -> Project:
+        found = await find_project(request, reference, self.role)
+        self.check(found)
+        return found
+
+    def check(self, found: Project) -> None:
+        """Raises 403 where the rule keeps whoever has `found` the project out."""
+        closed = self.opens is not None and not found.shows(self.opens)
+        if found.role < self.role or closed or (self.changes and found.archived):
+            raise forbidden()
+
+
+def project(
+    role: Role = Role.NO_ACCESS, *, opens: Feature | None = None, changes: bool = False
+) -> ProjectAccess:
+    """The rule of a route whose `{id}` names a project."""
+    return ProjectAccess("project", role, opens, changes)
+
+
+async def find_project(request: web.Request, reference: str, role: Role = Role.NO_ACCESS) -> Project:
+    """The project with that id or full path. Raises 404 where the caller cannot see it, 403 below `role`."""
+    number = id_in(reference)
+    found = await _project_for_caller(request, reference if number is None else number)
+    if found is None:
+        raise not_found("Project")
+    if found.moved:
+        redirect(request, found.id)
+    if found.role < role:
+        raise forbidden()
+    return found
+
+
+async def project_to_name(request: web.Request, parameter: str, project_id: int) -> Project:
+    """The project that a parameter names by id. Raises 404 where the caller cannot see it, as GitLab words it."""
+    found = await _project_for_caller(request, project_id)
+    if found is None:
+        raise not_found(f"{parameter} not found")
+    return found
+
+
+async def _project_for_caller(request: web.Request, reference: int | str) -> Project | None:
+    who = caller(request)
+    return await visible_project(
+        request, reference, user_id=who.user_id, admin=who.admin, job_project_id=who.job_project_id
+    )
+
+
+async def visible_project(
+    request: web.Request,
+    reference: int | str,
+    *,
+    user_id: int | None,
+    admin: bool,
+    job_project_id: int | None,
+) -> Project | None:
+    """The project with that id (a number) or full path (a text), where that user (None: a stranger) can see it.
+
+    `job_project_id` is the project of the job whose token speaks for the user: where the project that is looked for
+    does not let that one's jobs in, the user is a stranger to it. Whatever takes tokens finds projects here.
+    """
+
+    async def read(executor: Executor) -> Project | None:
+        return await project_queries.find_project(
+            executor,
+            project_id=reference if isinstance(reference, int) else None,
+            path=reference if isinstance(reference, str) else None,
+            user_id=user_id,
+            admin=admin,
+            job_project_id=job_project_id,
+        )
+
+    found = await request.config_dict[PROJECTS].get(
+        (reference, user_id, admin, job_project_id), lambda: read(context.database(request))
+    )
+    if found is not None:
+        groups = (f"group:{namespace_id}" for namespace_id in found.lineage)
+        rely_on(request, Ground((f"user:{user_id}", *groups, f"project:{found.id}"), found, read))
+    return found

@@ -1,0 +1,195 @@
+"""`/projects/:id/access_tokens` and `/groups/:id/access_tokens` (supporting resources)."""
+
+import datetime
+from typing import Literal
+
+import attrs
+from aiohttp import web
+
+from api_server.accounts import user_queries
+from api_server.accounts.token_handlers import TokenFilters
+from api_server.accounts.unsupported_tokens import OfTokenLists
+from api_server.namespaces import access_token_queries, access_tokens
+from api_server.namespaces.access import group, project
+from api_server.namespaces.access_token_queries import Token
+from api_server.namespaces.members import Source, source_of
+from api_server.namespaces.resources import Group, Project
+from api_server.state.database import Executor
+from api_server.web import context, grounds
+from api_server.web.access import Role
+from api_server.web.answers import json_text, no_content
+from api_server.web.auth import SELF_ROTATE_SCOPES
+from api_server.web.authorship import author
+from api_server.web.errors import ApiError, forbidden, not_found, unauthorized
+from api_server.web.pagination import paginated, wanted_page
+from api_server.web.params import CommaList, Description, Name
+from api_server.web.routes import Routes, caller
+
+routes = Routes()
+
+#: GitLab's, of bots.
+Scope = Literal[
+    "api",
+    "read_api",
+    "read_repository",
+    "write_repository",
+    "create_runner",
+    "manage_runner",
+    "self_rotate",
+    "ai_features",
+    "k8s_proxy",
+    "read_registry",
+    "write_registry",
+    "read_virtual_registry",
+    "write_virtual_registry",
+]
+
+
+@attrs.frozen(kw_only=True)
+class ListAccessTokens(TokenFilters):
+    id: str
+
+
+@attrs.frozen(kw_only=True)
+class AccessTokenId:
+    id: str
+    token_id: int
+
+
+@attrs.frozen(kw_only=True)
+class CreateAccessToken:
+    id: str
+    name: Name = attrs.field(metadata={"present": True})
+    scopes: CommaList[Scope] = attrs.field(metadata={"present": True})
+    access_level: Literal[10, 15, 20, 30, 40, 50] = 40
+    description: Description | None = None
+    expires_at: datetime.date | None = None
+
+
+@attrs.frozen(kw_only=True)
+class RotateOwnAccessToken:
+    id: str
+    expires_at: datetime.date | None = None
+
+
+@attrs.frozen(kw_only=True)
+class RotateAccessToken(RotateOwnAccessToken):
+    token_id: int
+
+
+@routes.get("/projects/{id}/access_tokens", access=project(Role.MAINTAINER), ignores=OfTokenLists)
+@routes.get("/groups/{id}/access_tokens", access=group(Role.OWNER), ignores=OfTokenLists)
+async def list_access_tokens(
+    request: web.Request, wanted: ListAccessTokens, found: Group | Project
+) -> web.Response:
+    page = wanted_page(wanted, access_token_queries.LISTING)
+    listed = await access_token_queries.list_tokens(
+        context.database(request),
+        page,
+        source_of(found).place,
+        revoked=wanted.revoked,
+        active=wanted.active,
+        search=wanted.search,
+    )
+    return await paginated(request, page, listed)
+
+
+@routes.get("/projects/{id}/access_tokens/{token_id}", access=project(Role.MAINTAINER))
+@routes.get("/groups/{id}/access_tokens/{token_id}", access=group(Role.OWNER))
+async def show_access_token(
+    request: web.Request, wanted: AccessTokenId, found: Group | Project
+) -> web.Response:
+    database = context.database(request)
+    token = await _found(database, source_of(found), wanted.token_id)
+    return json_text(await access_token_queries.show_token(database, token.id))
+
+
+@routes.post("/projects/{id}/access_tokens", access=project(Role.MAINTAINER))
+@routes.post("/groups/{id}/access_tokens", access=group(Role.OWNER))
+async def create_access_token(
+    request: web.Request, wanted: CreateAccessToken, found: Group | Project
+) -> web.Response:
+    """With a bot of its own, who is a member with at most the caller's role. Its text is in this answer only."""
+    new = access_tokens.Wanted(
+        name=wanted.name,
+        scopes=list(dict.fromkeys(wanted.scopes)),
+        level=Role(wanted.access_level),
+        description=wanted.description,
+        expires_at=wanted.expires_at,
+    )
+    async with context.database(request).transaction() as transaction:
+        made = await access_tokens.create(
+            request.config_dict, transaction, source_of(found), new, author(request)
+        )
+    return json_text(made, status=201)
+
+
+@routes.delete(
+    "/projects/{id}/access_tokens/{token_id}", access=project(Role.MAINTAINER), ends="token:{token_id}"
+)
+@routes.delete("/groups/{id}/access_tokens/{token_id}", access=group(Role.OWNER), ends="token:{token_id}")
+async def revoke_access_token(
+    request: web.Request, wanted: AccessTokenId, found: Group | Project
+) -> web.Response:
+    """The token opens nothing from then on, nor do others that its bot has, and the bot is no member any more."""
+    source = source_of(found)
+    token = await _found(context.database(request), source, wanted.token_id)
+    grounds.end(request, f"user:{token.user_id}")
+    async with context.database(request).transaction() as transaction:
+        token = await _found(transaction, source, wanted.token_id)
+        await access_tokens.revoke(request.config_dict, transaction, source, token, author(request))
+    return no_content()
+
+
+@routes.post(
+    "/projects/{id}/access_tokens/self/rotate",
+    access=project(),
+    scopes=SELF_ROTATE_SCOPES,
+    ends="token:{token_id}",
+)
+@routes.post(
+    "/groups/{id}/access_tokens/self/rotate",
+    access=group(),
+    scopes=SELF_ROTATE_SCOPES,
+    ends="token:{token_id}",
+)
+async def rotate_own_access_token(
+    request: web.Request, wanted: RotateOwnAccessToken, found: Group | Project
+) -> web.Response:
+    """The token that the request is made with; 405 for people's, 401 for one of another place."""
+    who, source = caller(request), source_of(found)
+    async with context.database(request).transaction() as transaction:
+        if not await user_queries.is_bot(transaction, who.user_id):
+            raise ApiError(405, {"message": "405 Method Not Allowed"})
+        token = await access_token_queries.find_token(transaction, who.token_id or 0, source.place)
+        if token is None:
+            raise unauthorized()
+        made = await access_tokens.rotate(transaction, source, token, wanted.expires_at, author(request))
+    return json_text(made)
+
+
+@routes.post(
+    "/projects/{id}/access_tokens/{token_id}/rotate", access=project(Role.MAINTAINER), ends="token:{token_id}"
+)
+@routes.post(
+    "/groups/{id}/access_tokens/{token_id}/rotate", access=group(Role.OWNER), ends="token:{token_id}"
+)
+async def rotate_access_token(
+    request: web.Request, wanted: RotateAccessToken, found: Group | Project
+) -> web.Response:
+    """A new token of the same bot, valid for a week where `expires_at` says nothing else; 403 for bots, which would get
+    one of another bot."""
+    source = source_of(found)
+    async with context.database(request).transaction() as transaction:
+        if await user_queries.is_bot(transaction, caller(request).user_id):
+            raise forbidden()
+        token = await _found(transaction, source, wanted.token_id)
+        made = await access_tokens.rotate(transaction, source, token, wanted.expires_at, author(request))
+    return json_text(made)
+
+
+async def _found(database: Executor, source: Source, token_id: int) -> Token:
+    token = await access_token_queries.find_token(database, token_id, source.place)
+    if token is None:
+        raise not_found(f"{source.kind} Access Token")
+    return token

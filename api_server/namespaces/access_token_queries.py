@@ -1,0 +1,99 @@
+"""Statements about access tokens of projects and groups: tokens of the bots there."""
+
+import attrs
+
+from api_server.accounts.token_queries import ENTITIES as TOKENS
+from api_server.accounts.token_queries import FILTERS, ORDERS, TOKEN
+from api_server.accounts.token_queries import Token as BotToken
+from api_server.namespaces.members import Place
+from api_server.state.database import Executor, Transaction
+from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.quotas import Quota
+from api_server.state.statements import Query
+
+_ENTITIES = read_sql("api_server.namespaces", "access_token_entities.sql", known=TOKENS)
+_HERE = """
+    users.bot_project_id = %(project_id)s::bigint OR users.bot_namespace_id = %(namespace_id)s::bigint
+"""
+LISTING = Listing(
+    _ENTITIES["token"],
+    f"""
+    SELECT tokens.* FROM personal_access_tokens tokens
+    WHERE tokens.user_id IN (SELECT users.id FROM users WHERE {_HERE}) AND {FILTERS}
+    """,
+    ORDERS,
+)
+
+
+async def list_tokens(
+    database: Executor,
+    page: Page,
+    place: Place,
+    *,
+    revoked: bool | None,
+    active: bool | None,
+    search: str | None,
+) -> Listed:
+    return await LISTING.read(database, page, **place, revoked=revoked, active=active, search=search)
+
+
+SHOW_TOKEN = one(_ENTITIES["token"], TOKEN)
+SHOW_NEW_TOKEN = one(_ENTITIES["new_token"], TOKEN)
+
+
+async def show_token(database: Executor, token_id: int) -> str:
+    """Raises NotFound."""
+    return await database.entity(SHOW_TOKEN, id=token_id)
+
+
+async def show_new_token(transaction: Transaction, token_id: int, token: str) -> str:
+    """With its text, which is shown this once."""
+    return await transaction.entity(SHOW_NEW_TOKEN, id=token_id, token=token)
+
+
+@attrs.frozen
+class Token(BotToken):
+    """A bot's token, with the bot's role in its own place."""
+
+    access_level: int
+
+
+FIND_TOKEN = Query(
+    f"""
+    SELECT tokens.id, tokens.name, tokens.description, tokens.scopes,
+        has_expired(tokens.expires_at, %(now)s) AS expired, tokens.user_id, users.username,
+        users.name AS user_name, users.bot,
+        members.access_level
+    FROM personal_access_tokens tokens
+    JOIN users ON users.id = tokens.user_id
+    JOIN members ON members.user_id = users.id
+        AND (members.project_id = users.bot_project_id OR members.namespace_id = users.bot_namespace_id)
+    WHERE tokens.id = %(id)s AND ({_HERE})
+    """,
+    Token,
+)
+
+
+async def find_token(database: Executor, token_id: int, place: Place) -> Token | None:
+    """The token with that id, where a bot of that place has it."""
+    return await database.row(FIND_TOKEN, id=token_id, **place)
+
+
+IS_OUTSIDER = """
+    SELECT users.external FROM users WHERE users.id = %(id)s
+"""
+
+
+async def is_external(database: Executor, user_id: int) -> bool:
+    return bool(await database.value(IS_OUTSIDER, id=user_id))
+
+
+OF_PROJECT = Quota("users", "bot_project_id")
+OF_GROUP = Quota("users", "bot_namespace_id")
+
+
+async def are_more_than(transaction: Transaction, place: Place, most: int) -> bool:
+    """Whether the place has more bots than that (0: no bound)."""
+    if place["project_id"] is not None:
+        return await OF_PROJECT.is_exceeded(transaction, place["project_id"], most)
+    return await OF_GROUP.is_exceeded(transaction, place["namespace_id"] or 0, most)

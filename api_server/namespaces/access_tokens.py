@@ -1,0 +1,159 @@
+"""Access tokens of projects and groups: each has a bot of its own, which is a member there and goes with its token."""
+
+import datetime
+import re
+import secrets
+from urllib.parse import urlsplit
+
+import attrs
+from aiohttp import web
+
+from api_server.accounts import tokens, user_queries, users
+from api_server.accounts.token_queries import revoke_token
+from api_server.accounts.tokens import Issued, NewToken
+from api_server.accounts.users import NewUser
+from api_server.namespaces import access_token_queries, members
+from api_server.namespaces.access_token_queries import Token
+from api_server.namespaces.members import Source
+from api_server.settings import Settings
+from api_server.state import audit_trail
+from api_server.state.audit_trail import SYSTEM, Author
+from api_server.state.database import Transaction
+from api_server.state.errors import NotFound
+from api_server.state.queue import QUEUE
+from api_server.web.access import Role
+from api_server.web.context import DATABASE, SETTINGS, App
+from api_server.web.errors import bad_request
+
+#: How long a token lives when nothing else is wanted.
+LIFETIME = datetime.timedelta(days=365)
+
+
+@attrs.frozen(kw_only=True)
+class Wanted:
+    """A token to be, whose bot has the role `level`."""
+
+    name: str
+    scopes: list[str]
+    level: Role
+    description: str | None
+    expires_at: datetime.date | None
+
+
+async def create(app: App, transaction: Transaction, source: Source, wanted: Wanted, author: Author) -> str:
+    """The entity with the token's text. Raises 400 as GitLab words it: the bot has no greater role than its maker."""
+    if await user_queries.is_bot(transaction, author.id):
+        raise bad_request(f"User does not have permission to create {source.kind} access token")
+    if wanted.level > source.role:
+        raise bad_request("Access level of the token contains permissions not held by the creating user")
+    bot_id = await _make_bot(app, transaction, source, wanted, author)
+    issued = await tokens.issue(
+        transaction,
+        NewToken(
+            user_id=bot_id,
+            name=wanted.name,
+            scopes=wanted.scopes,
+            description=wanted.description,
+            expires_at=wanted.expires_at or transaction.now.date() + LIFETIME,
+        ),
+    )
+    if await access_token_queries.are_more_than(transaction, source.place, app[SETTINGS].access_tokens_limit):
+        raise bad_request("Access token limit reached")
+    await _record_created(transaction, source, author, bot_id, wanted, issued)
+    return await access_token_queries.show_new_token(transaction, issued.id, issued.text)
+
+
+async def _make_bot(
+    app: App, transaction: Transaction, source: Source, wanted: Wanted, author: Author
+) -> int:
+    """The id of a user who is a member of the place, and can do nothing elsewhere."""
+    username = f"{source.kind}_{source.id}_bot_{secrets.token_hex(16)}"
+    bot = NewUser(
+        username=username,
+        name=wanted.name,
+        email=f"{username}@noreply.{_host(app[SETTINGS])}",
+        confirmed=True,
+        external=await access_token_queries.is_external(transaction, author.id),
+        can_create_group=False,
+        projects_limit=0,
+        bot=True,
+        bot_project_id=source.place["project_id"],
+        bot_namespace_id=source.place["namespace_id"],
+    )
+    bot_id = await users.create(app, transaction, bot, author)
+    user = await user_queries.find_user(transaction, bot_id)
+    if user is None:
+        raise NotFound
+    await members.admit(transaction, source, user, wanted.level, author)
+    return bot_id
+
+
+def _host(settings: Settings) -> str:
+    """Of this service, as an address of mail can end with it."""
+    return re.sub(r"[^A-Za-z0-9.-]+", "-", urlsplit(settings.base_url).hostname or "localhost")
+
+
+async def revoke(app: App, transaction: Transaction, source: Source, token: Token, author: Author) -> None:
+    """Its bot goes with it."""
+    if await revoke_token(transaction, token.id):
+        await _record_deleted(transaction, source, author, token)
+    await users.delete(app, transaction, token.user_id, author)
+
+
+async def rotate(
+    transaction: Transaction, source: Source, token: Token, expires_at: datetime.date | None, author: Author
+) -> str:
+    """The entity of a token that takes `token`'s place. Raises 400 for one that is no longer valid, and for whoever has
+    less of a role than it."""
+    if token.access_level > source.role:
+        raise bad_request("Not eligible to rotate tokens with permissions not held by the user")
+    issued = await tokens.succeed(transaction, token, expires_at)
+    await _record_deleted(transaction, source, author, token)
+    wanted = Wanted(
+        name=token.name,
+        scopes=token.scopes,
+        level=Role(token.access_level),
+        description=token.description,
+        expires_at=expires_at,
+    )
+    await _record_created(transaction, source, author, token.user_id, wanted, issued)
+    return await access_token_queries.show_new_token(transaction, issued.id, issued.text)
+
+
+async def _record_created(
+    transaction: Transaction, source: Source, author: Author, bot_id: int, wanted: Wanted, issued: Issued
+) -> None:
+    what = f"Created {source.kind} access token with token_id: {issued.id}"
+    await audit_trail.record(
+        transaction,
+        f"{source.kind}_access_token_created",
+        author=author,
+        entity=source.entity,
+        target_id=bot_id,
+        target_details=wanted.name,
+        message=f"{what} with scopes: {', '.join(wanted.scopes)} and access level {wanted.level.title}",
+    )
+
+
+async def _record_deleted(transaction: Transaction, source: Source, author: Author, token: Token) -> None:
+    await audit_trail.record(
+        transaction,
+        f"{source.kind}_access_token_deleted",
+        author=author,
+        entity=source.entity,
+        target_id=token.user_id,
+        target_details=token.user_name,
+        message=f"Revoked {source.kind} access token with token_id: {token.id}",
+    )
+
+
+KEPT_DAYS = 30
+
+
+def setup(app: web.Application) -> None:
+    async def remove_bots_without_tokens() -> None:
+        for bot in await user_queries.bots_without_tokens(app[DATABASE], KEPT_DAYS):
+            async with app[DATABASE].transaction() as transaction:
+                await users.delete(app, transaction, bot.id, SYSTEM)
+
+    app[QUEUE].add_periodic("remove_bots_without_tokens", "17 3 * * *", remove_bots_without_tokens)

@@ -1,1 +1,0 @@
-"""Access tokens of projects and groups: each has a bot of its own, which is a member there and goes with its token."""

@@ -1,0 +1,207 @@
+"""`/groups` and `/namespaces` (supporting resources)."""
+
+from itertools import count
+from typing import Literal
+
+import attrs
+from aiohttp import web
+
+from api_server.namespaces import access, groups, namespace_queries, removal, unsupported_groups
+from api_server.namespaces.access import find_group, group
+from api_server.namespaces.groups import NewGroup
+from api_server.namespaces.resources import Group, Visibility
+from api_server.web import context
+from api_server.web.access import SIGNED_IN, Role
+from api_server.web.answers import json_text, json_value
+from api_server.web.authorship import author
+from api_server.web.errors import forbidden, not_found
+from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.params import CommaList, Description, Name
+from api_server.web.routes import ById, Routes, caller
+
+routes = Routes()
+
+#: Who makes projects in a group.
+Creators = Literal["noone", "administrator", "owner", "maintainer", "developer"]
+
+
+@attrs.frozen(kw_only=True)
+class ListGroups(Paginated):
+    search: str | None = None
+    owned: bool = False
+    top_level_only: bool = False
+    skip_groups: CommaList[int] = attrs.Factory(CommaList)
+    min_access_level: Role | None = None
+
+
+@attrs.frozen(kw_only=True)
+class ListSubgroups(ListGroups):
+    id: str
+
+
+@attrs.frozen(kw_only=True)
+class CreateGroup:
+    name: Name = attrs.field(metadata={"present": True})
+    path: Name = attrs.field(metadata={"present": True})
+    parent_id: int | None = None
+    description: Description | None = None
+    visibility: Visibility | None = None
+    project_creation_level: Creators = "developer"
+
+
+@attrs.frozen(kw_only=True)
+class UpdateGroup:
+    id: str
+    name: Name | None = None
+    path: Name | None = None
+    description: Description | None = None
+    visibility: Visibility | None = None
+    project_creation_level: Creators | None = None
+
+
+@attrs.frozen(kw_only=True)
+class ListNamespaces(Paginated):
+    search: str | None = None
+
+
+@routes.get("/groups", access=SIGNED_IN, ignores=unsupported_groups.OfGroupLists)
+async def list_groups(request: web.Request, wanted: ListGroups) -> web.Response:
+    """The groups that the caller can see."""
+    return await _listed(request, wanted)
+
+
+@routes.get("/groups/{id}/subgroups", access=group(), ignores=unsupported_groups.OfGroupLists)
+async def list_subgroups(request: web.Request, wanted: ListSubgroups, found: Group) -> web.Response:
+    """Direct subgroups."""
+    return await _listed(request, wanted, parent_id=found.id)
+
+
+@routes.get("/groups/{id}/descendant_groups", access=group(), ignores=unsupported_groups.OfGroupLists)
+async def list_descendant_groups(request: web.Request, wanted: ListSubgroups, found: Group) -> web.Response:
+    """Subgroups and all below them."""
+    return await _listed(request, wanted, ancestor_id=found.id)
+
+
+async def _listed(
+    request: web.Request, wanted: ListGroups, *, parent_id: int | None = None, ancestor_id: int | None = None
+) -> web.Response:
+    page = wanted_page(wanted, namespace_queries.LISTING, default_order="name", default_sort="asc")
+    who = caller(request)
+    levels = [wanted.min_access_level, wanted.owned and Role.OWNER]
+    listed = await namespace_queries.list_groups(
+        context.database(request),
+        page,
+        user_id=who.user_id,
+        admin=who.admin,
+        min_level=max(filter(None, levels), default=None),
+        parent_id=parent_id,
+        ancestor_id=ancestor_id,
+        top_level_only=wanted.top_level_only,
+        skipped=wanted.skip_groups,
+        search=wanted.search,
+    )
+    return await paginated(request, page, listed)
+
+
+@routes.post("/groups", access=SIGNED_IN, ignores=unsupported_groups.OfGroups)
+async def create_group(request: web.Request, wanted: CreateGroup) -> web.Response:
+    """A top-level group, or a subgroup of one that the caller owns. The caller becomes its owner."""
+    new = NewGroup(
+        name=wanted.name,
+        path=wanted.path,
+        description=wanted.description,
+        visibility=wanted.visibility,
+        project_creation_level=wanted.project_creation_level,
+        parent=await _parent(request, wanted.parent_id),
+    )
+    async with context.database(request).transaction() as transaction:
+        made = await groups.create(transaction, new, caller(request).user_id, author(request))
+        shown = await namespace_queries.show_group(transaction, made)
+    return json_text(shown, status=201)
+
+
+async def _parent(request: web.Request, parent_id: int | None) -> Group | None:
+    """The group that the caller makes a subgroup in. Raises 404, and 403 where she may not, or not at the top."""
+    if parent_id is not None:
+        return await find_group(request, str(parent_id), Role.OWNER)
+    who = caller(request)
+    if not (who.admin or await namespace_queries.may_create_group(context.database(request), who.user_id)):
+        raise forbidden()
+    return None
+
+
+@routes.get("/groups/{id}", access=group(), ignores=unsupported_groups.OfOneGroup)
+async def show_group(request: web.Request, found: Group) -> web.Response:
+    return json_text(await namespace_queries.show_group(context.database(request), found.id))
+
+
+@routes.put(
+    "/groups/{id}", access=group(Role.OWNER), ends="group:{id}", ignores=unsupported_groups.OfChangedGroups
+)
+async def update_group(request: web.Request, wanted: UpdateGroup, found: Group) -> web.Response:
+    wishes = attrs.asdict(wanted, filter=lambda field, _: field.name != "id")
+    async with context.database(request).transaction() as transaction:
+        await groups.update(transaction, found, wishes, author(request))
+        shown = await namespace_queries.show_group(transaction, found.id)
+    return json_text(shown)
+
+
+@routes.delete(
+    "/groups/{id}", access=group(Role.OWNER), ends="group:{id}", ignores=unsupported_groups.OfRemovedGroups
+)
+async def delete_group(request: web.Request, found: Group) -> web.Response:
+    """With everything in it."""
+    async with context.database(request).transaction() as transaction:
+        await removal.remove_namespace(transaction, found.id, author(request))
+    return json_value({"message": "202 Accepted"}, status=202)
+
+
+@routes.get("/namespaces", access=SIGNED_IN, ignores=unsupported_groups.OfNamespaceLists)
+async def list_namespaces(request: web.Request, wanted: ListNamespaces) -> web.Response:
+    """The caller's own namespace and the groups that she is a member of; all of them for administrators."""
+    page = wanted_page(wanted, namespace_queries.NAMESPACES, default_sort="asc")
+    who = caller(request)
+    listed = await namespace_queries.list_namespaces(
+        context.database(request), page, user_id=who.user_id, admin=who.admin, search=wanted.search
+    )
+    return await paginated(request, page, listed)
+
+
+@attrs.frozen(kw_only=True)
+class NamespacePath:
+    path: str = attrs.field(metadata={"present": True})
+    parent_id: int | None = None
+
+
+@routes.get("/namespaces/{path}/exists", access=SIGNED_IN)
+async def namespace_exists(request: web.Request, wanted: NamespacePath) -> web.Response:
+    """Whether something has that path (below a group), and a free one beside it."""
+    who = caller(request)
+    taken = await namespace_queries.namespace_paths_like(
+        context.database(request),
+        wanted.path,
+        parent_id=wanted.parent_id,
+        user_id=who.user_id,
+        admin=who.admin,
+    )
+    exists = wanted.path.lower() in taken
+    return json_value({"exists": exists, "suggests": [_free(wanted.path, taken)] if exists else []})
+
+
+def _free(path: str, taken: set[str]) -> str:
+    return next(name for number in count(1) if (name := f"{path}{number}").lower() not in taken)
+
+
+@routes.get("/namespaces/{id}", access=SIGNED_IN)
+async def show_namespace(request: web.Request, wanted: ById) -> web.Response:
+    number, who = access.id_in(wanted.id), caller(request)
+    shown = await namespace_queries.show_namespace(
+        context.database(request),
+        namespace_id=number,
+        path=None if number is not None else wanted.id,
+        user_id=who.user_id,
+        admin=who.admin,
+    )
+    if shown is None:
+        raise not_found("Namespace")
+    return json_text(shown)

@@ -1,1 +1,0 @@
-"""Groups and subgroups: what holds projects, and whose members have their role in all that is below."""

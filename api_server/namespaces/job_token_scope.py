@@ -1,0 +1,79 @@
+"""Which projects' jobs reach a project with their tokens: changes of its scope, each in the caller's transaction.
+
+The rule itself is `lets_in_jobs_of` of `state/rights_functions.sql`, which `access.visible_project` asks.
+"""
+
+from typing import Literal
+
+from api_server.namespaces import job_token_scope_queries
+from api_server.namespaces.job_token_scope_queries import Kind
+from api_server.namespaces.resources import Project
+from api_server.state import audit_trail
+from api_server.state.audit_trail import Author
+from api_server.state.database import Transaction
+from api_server.web.errors import bad_request
+
+_TOO_MANY = {"project": "project links in this direction", "group": "group links"}
+_LIST = {"project": "inbound list of allowed projects", "group": "list of allowed groups"}
+
+
+async def limit_access(transaction: Transaction, project: Project, author: Author, *, enabled: bool) -> None:
+    """Lets in the jobs of what the allow-list names, or (where it is not `enabled`) those of every project."""
+    if await job_token_scope_queries.set_enabled(transaction, project.id, enabled=enabled):
+        verb = "enabled" if enabled else "disabled"
+        await audit_trail.record(
+            transaction,
+            f"secure_ci_job_token_inbound_{verb}",
+            author=author,
+            entity=project.entity,
+            message=f"Secure ci_job_token was {verb} for inbound",
+        )
+
+
+async def allow(
+    transaction: Transaction, project: Project, kind: Kind, target_id: int, author: Author, *, most: int
+) -> None:
+    """Lets in the jobs of the target, a project or all those of a group. Raises 400, also beyond `most` of a kind."""
+    if kind == "project" and target_id == project.id:
+        raise bad_request("Validation failed: Target project can't be the same as the source project")
+    path = await job_token_scope_queries.allow(transaction, kind, project.id, target_id)
+    if path is None:
+        raise bad_request(f"Target {kind} is already in the job token scope")
+    # not even one, where the setting says 0
+    if not most or await job_token_scope_queries.QUOTAS[kind].is_exceeded(transaction, project.id, most):
+        raise bad_request(
+            f"Validation failed: Source project exceeds the allowable number of {_TOO_MANY[kind]}"
+        )
+    await _record(transaction, project, kind, target_id, path, "added to", author)
+
+
+async def disallow(
+    transaction: Transaction, project: Project, kind: Kind, target_id: int, author: Author
+) -> bool:
+    """False for what is not on the list. Raises 400 for the project itself."""
+    if kind == "project" and target_id == project.id:
+        raise bad_request("Source project cannot be removed from the job token scope")
+    path = await job_token_scope_queries.disallow(transaction, kind, project.id, target_id)
+    if path is not None:
+        await _record(transaction, project, kind, target_id, path, "removed from", author)
+    return path is not None
+
+
+async def _record(
+    transaction: Transaction,
+    project: Project,
+    kind: Kind,
+    target_id: int,
+    path: str,
+    verb: Literal["added to", "removed from"],
+    author: Author,
+) -> None:
+    await audit_trail.record(
+        transaction,
+        f"secure_ci_job_token_{kind}_{verb.split()[0]}",
+        author=author,
+        entity=project.entity,
+        target_id=target_id,
+        target_details=path,
+        message=f"{kind.title()} {path} was {verb} {_LIST[kind]} for {project.full_path}",
+    )

@@ -1,0 +1,125 @@
+"""`/projects/:id/job_token_scope` (supporting resource)."""
+
+import attrs
+from aiohttp import web
+
+from api_server.namespaces import job_token_scope, job_token_scope_queries
+from api_server.namespaces.access import find_project, group_to_name, project, project_to_name
+from api_server.namespaces.job_token_scope_queries import Kind
+from api_server.namespaces.resources import Project
+from api_server.web import context
+from api_server.web.access import Role
+from api_server.web.answers import json_value, no_content
+from api_server.web.authorship import author
+from api_server.web.errors import bad_request
+from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.routes import Routes
+
+routes = Routes()
+
+
+@attrs.frozen(kw_only=True)
+class LimitAccess:
+    id: str
+    enabled: bool
+
+
+@attrs.frozen(kw_only=True)
+class ListAllowed(Paginated):
+    id: str
+
+
+@attrs.frozen(kw_only=True)
+class OneProject:
+    id: str
+    target_project_id: int
+
+
+@attrs.frozen(kw_only=True)
+class OneGroup:
+    id: str
+    target_group_id: int
+
+
+@routes.get("/projects/{id}/job_token_scope", access=project(Role.MAINTAINER))
+async def show_scope(request: web.Request, found: Project) -> web.Response:
+    """Whether the project asks which jobs it lets in. Where its own jobs may go, the other projects say."""
+    enabled = await job_token_scope_queries.is_enabled(context.database(request), found.id)
+    return json_value({"inbound_enabled": enabled, "outbound_enabled": False})
+
+
+@routes.patch("/projects/{id}/job_token_scope", access=project(Role.MAINTAINER), ends="project:{id}")
+async def limit_access(request: web.Request, wanted: LimitAccess, found: Project) -> web.Response:
+    async with context.database(request).transaction() as transaction:
+        await job_token_scope.limit_access(transaction, found, author(request), enabled=wanted.enabled)
+    return no_content()
+
+
+@routes.get("/projects/{id}/job_token_scope/allowlist", access=project(Role.MAINTAINER))
+async def list_projects(request: web.Request, wanted: ListAllowed, found: Project) -> web.Response:
+    """The projects whose jobs are let in, this one included."""
+    return await _listed(request, wanted, found, "project")
+
+
+@routes.get("/projects/{id}/job_token_scope/groups_allowlist", access=project(Role.MAINTAINER))
+async def list_groups(request: web.Request, wanted: ListAllowed, found: Project) -> web.Response:
+    """The groups the jobs of whose projects are let in, subgroups' included."""
+    return await _listed(request, wanted, found, "group")
+
+
+@routes.post("/projects/{id}/job_token_scope/allowlist", access=project(Role.MAINTAINER))
+async def allow_project(request: web.Request, wanted: OneProject, found: Project) -> web.Response:
+    """A project that the caller sees."""
+    target = await project_to_name(request, "target_project_id", wanted.target_project_id)
+    await _allow(request, found, "project", target.id)
+    return json_value({"source_project_id": found.id, "target_project_id": target.id}, status=201)
+
+
+@routes.post("/projects/{id}/job_token_scope/groups_allowlist", access=project(Role.MAINTAINER))
+async def allow_group(request: web.Request, wanted: OneGroup, found: Project) -> web.Response:
+    """A group that the caller sees."""
+    target = await group_to_name(request, "target_group_id", wanted.target_group_id)
+    await _allow(request, found, "group", target.id)
+    return json_value({"source_project_id": found.id, "target_group_id": target.id}, status=201)
+
+
+@routes.delete(
+    "/projects/{id}/job_token_scope/allowlist/{target_project_id}",
+    access=project(Role.MAINTAINER),
+    ends="project:{id}",
+)
+async def disallow_project(request: web.Request, wanted: OneProject, found: Project) -> web.Response:
+    if not await _disallowed(request, found, "project", wanted.target_project_id):
+        await find_project(request, str(wanted.target_project_id))
+        raise bad_request("Target project is not in the job token scope")
+    return no_content()
+
+
+@routes.delete(
+    "/projects/{id}/job_token_scope/groups_allowlist/{target_group_id}",
+    access=project(Role.MAINTAINER),
+    ends="project:{id}",
+)
+async def disallow_group(request: web.Request, wanted: OneGroup, found: Project) -> web.Response:
+    if not await _disallowed(request, found, "group", wanted.target_group_id):
+        await group_to_name(request, "target_group_id", wanted.target_group_id)
+        raise bad_request("Target group is not in the job token scope")
+    return no_content()
+
+
+async def _listed(request: web.Request, wanted: ListAllowed, found: Project, kind: Kind) -> web.Response:
+    page = wanted_page(wanted, job_token_scope_queries.LISTINGS[kind], default_sort="asc")
+    listed = await job_token_scope_queries.list_allowed(context.database(request), page, kind, found.id)
+    return await paginated(request, page, listed)
+
+
+async def _allow(request: web.Request, found: Project, kind: Kind, target_id: int) -> None:
+    most = context.settings(request).job_token_allowlist_limit
+    async with context.database(request).transaction() as transaction:
+        await job_token_scope.allow(transaction, found, kind, target_id, author(request), most=most)
+
+
+async def _disallowed(request: web.Request, found: Project, kind: Kind, target_id: int) -> bool:
+    """Also what the caller does not see (any more); False where it was not on the list."""
+    async with context.database(request).transaction() as transaction:
+        return await job_token_scope.disallow(transaction, found, kind, target_id, author(request))

@@ -1,0 +1,152 @@
+"""How memberships end, also by themselves, each told by an event; and the invitations that go with them."""
+
+from collections.abc import Iterable
+
+from aiohttp import web
+
+from api_server.accounts.users import USER_LISTENERS, UserEvent
+from api_server.namespaces import member_queries, removal
+from api_server.namespaces.member_queries import Ended, Member, Withdrawn
+from api_server.state import audit_trail
+from api_server.state.audit_trail import SYSTEM, Author, Entity
+from api_server.state.database import Transaction
+from api_server.state.queue import QUEUE
+from api_server.web.access import Role
+from api_server.web.context import DATABASE
+from api_server.web.errors import conflict
+
+DESTROYED = "Membership destroyed"
+NO_MEMBER = "whoever made it is no longer a member"
+NO_RIGHT = "whoever made it may not make it any more"
+
+
+async def end_below(transaction: Transaction, group_id: int, user_id: int, author: Author) -> None:
+    """Ends her memberships of the group's subgroups and projects."""
+    for ended in await member_queries.remove_below(transaction, group_id, user_id):
+        await record_end(transaction, _place_of(ended), ended, author, DESTROYED)
+
+
+async def end_all_of(transaction: Transaction, user_id: int, author: Author) -> None:
+    """Ends the memberships of a user who is removed herself, and what she has invited others to."""
+    for ended in await member_queries.remove_all_of(transaction, user_id):
+        await record_end(transaction, _place_of(ended), ended, author, DESTROYED)
+    withdrawn = await member_queries.remove_invitations_by(transaction, user_id, everywhere=True)
+    await _record_withdrawn(transaction, withdrawn, author, NO_MEMBER)
+
+
+async def remove_expired(
+    transaction: Transaction,
+    *,
+    user_id: int | None = None,
+    namespace_id: int | None = None,
+    project_id: int | None = None,
+) -> None:
+    """Ends memberships that have expired: one user's at one place, or without arguments all."""
+    for ended in await member_queries.remove_expired(transaction, user_id, namespace_id, project_id):
+        on = f"expired on {ended.expires_at}"
+        told = {"system_event": "true", "reason": f"access {on}"}
+        await record_end(transaction, _place_of(ended), ended, SYSTEM, f"Membership {on}", **told)
+        await withdraw_invitations(
+            transaction,
+            ended.user_id,
+            SYSTEM,
+            namespace_id=ended.namespace_id,
+            project_id=ended.project_id,
+            below=False,
+        )
+
+
+async def withdraw_invitations(
+    transaction: Transaction,
+    user_id: int,
+    author: Author,
+    *,
+    below: bool,
+    namespace_id: int | None,
+    project_id: int | None,
+) -> None:
+    """What somebody has invited others to goes with her membership."""
+    withdrawn = await member_queries.remove_invitations_by(
+        transaction, user_id, namespace_id=namespace_id, project_id=project_id, below=below
+    )
+    await _record_withdrawn(transaction, withdrawn, author, NO_MEMBER)
+
+
+async def withdraw_unfounded(transaction: Transaction, user_id: int, author: Author) -> None:
+    """What somebody may not invite others to any more goes with her right."""
+    withdrawn = await member_queries.remove_invitations_by(transaction, user_id)
+    await _record_withdrawn(transaction, withdrawn, author, NO_RIGHT)
+
+
+async def _record_withdrawn(
+    transaction: Transaction, withdrawn: Iterable[Withdrawn], author: Author, reason: str
+) -> None:
+    for invitation in withdrawn:
+        await audit_trail.record(
+            transaction,
+            "member_destroyed",
+            author=author,
+            entity=_place_of(invitation),
+            target_id=None,
+            target_details=invitation.email,
+            message="Invitation destroyed",
+            remove="user_access",
+            invite_email=invitation.email,
+            reason=reason,
+            **{"as": Role(invitation.access_level).title},
+        )
+
+
+async def record_end(
+    transaction: Transaction,
+    entity: Entity,
+    member: Member | Ended,
+    author: Author,
+    message: str,
+    **details: str,
+) -> None:
+    await audit_trail.record(
+        transaction,
+        "member_destroyed",
+        author=author,
+        entity=entity,
+        target_id=member.user_id,
+        target_details=member.name,
+        message=message,
+        remove="user_access",
+        member_id=member.id,
+        member_role_id=member.member_role_id,
+        **{"as": Role(member.access_level).title},
+        **details,
+    )
+
+
+def _place_of(gone: Ended | Withdrawn) -> Entity:
+    if gone.project_id is not None:
+        return Entity(type="Project", id=gone.project_id, path=gone.full_path)
+    return Entity(type="Group", id=gone.namespace_id or 0, path=gone.full_path)
+
+
+def setup(app: web.Application) -> None:
+    async def remove_expired_members() -> None:
+        async with app[DATABASE].transaction() as transaction:
+            await remove_expired(transaction)
+
+    app[QUEUE].add_periodic("remove_expired_members", "5 * * * *", remove_expired_members)
+    app[USER_LISTENERS].append(follow_user)
+
+
+async def follow_user(transaction: Transaction, event: UserEvent) -> None:
+    if event.kind == "removed":
+        await _remove_owned_groups(transaction, event)
+        await end_all_of(transaction, event.user_id, event.author)
+    elif event.kind == "restricted":
+        await withdraw_unfounded(transaction, event.user_id, event.author)
+
+
+async def _remove_owned_groups(transaction: Transaction, event: UserEvent) -> None:
+    """Removes the groups that nobody else owns, where the user is removed `hard`. Raises 409 where she is not."""
+    for group_id in await member_queries.groups_of_only_owner(transaction, event.user_id):
+        if not event.hard:
+            raise conflict("User cannot be removed while is the sole-owner of a group")
+        await removal.remove_namespace(transaction, group_id, event.author)

@@ -1,0 +1,234 @@
+"""`/groups/:id/members`, `/projects/:id/members`, `/projects/:id/users` and `/users/:id/memberships` (supporting)."""
+
+import datetime
+from typing import Literal
+
+import attrs
+from aiohttp import web
+
+from api_server.accounts import user_queries
+from api_server.accounts.user_queries import SEARCH
+from api_server.accounts.users import existing_user
+from api_server.namespaces import member_queries, members, unsupported_members
+from api_server.namespaces.access import group, project
+from api_server.namespaces.member_queries import MEMBERSHIPS, USERS
+from api_server.namespaces.members import Places, Source, source_of
+from api_server.namespaces.resources import Group, Project
+from api_server.web import context
+from api_server.web.access import ADMINISTRATOR, Role
+from api_server.web.answers import json_text, json_value, no_content
+from api_server.web.auth import READ_USER_SCOPES
+from api_server.web.authorship import author
+from api_server.web.errors import not_found
+from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.params import UNSET, CommaList, Name, Unset
+from api_server.web.routes import Routes, caller
+
+routes = Routes()
+
+
+@attrs.frozen(kw_only=True)
+class ListMembers(Paginated):
+    id: str
+    query: str | None = None
+    user_ids: CommaList[int] | None = None
+
+
+@attrs.frozen(kw_only=True)
+class MemberId:
+    id: str
+    user_id: int
+
+
+@attrs.frozen(kw_only=True)
+class AddMember:
+    id: str
+    access_level: Role
+    user_id: CommaList[int] | None = None
+    username: Name | None = None
+    expires_at: datetime.date | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if self.user_id and self.username:
+            raise ValueError("user_id, username are mutually exclusive")
+        if not (self.user_id or self.username):
+            raise ValueError("user_id, username are missing, at least one parameter must be provided")
+
+
+@attrs.frozen(kw_only=True)
+class UpdateMember(MemberId):
+    access_level: Role
+    expires_at: datetime.date | Unset | None = UNSET
+
+
+@attrs.frozen(kw_only=True)
+class RemoveMember(MemberId):
+    skip_subresources: bool = False
+
+
+@routes.get("/groups/{id}/members", access=group(), ignores=unsupported_members.OfMemberLists)
+@routes.get("/projects/{id}/members", access=project(), ignores=unsupported_members.OfMemberLists)
+async def list_members(request: web.Request, wanted: ListMembers, found: Group | Project) -> web.Response:
+    """Direct members, by their ids."""
+    return await _listed(request, wanted, source_of(found).direct)
+
+
+@routes.get("/groups/{id}/members/all", access=group(), ignores=unsupported_members.OfAllMemberLists)
+@routes.get("/projects/{id}/members/all", access=project(), ignores=unsupported_members.OfAllMemberLists)
+async def list_all_members(request: web.Request, wanted: ListMembers, found: Group | Project) -> web.Response:
+    """Direct and inherited members, each with her greatest role."""
+    return await _listed(request, wanted, source_of(found).everywhere)
+
+
+async def _listed(request: web.Request, wanted: ListMembers, places: Places) -> web.Response:
+    page = wanted_page(wanted, member_queries.LISTING, default_sort="asc")
+    listed = await member_queries.list_members(
+        context.database(request),
+        page,
+        **places,
+        query=wanted.query,
+        finds_private=caller(request).admin,
+        user_ids=wanted.user_ids or None,
+    )
+    return await paginated(request, page, listed)
+
+
+@routes.get("/groups/{id}/members/{user_id}", access=group())
+@routes.get("/projects/{id}/members/{user_id}", access=project())
+async def show_member(request: web.Request, wanted: MemberId, found: Group | Project) -> web.Response:
+    """A direct member."""
+    places = source_of(found).direct
+    return json_text(await member_queries.show_member(context.database(request), wanted.user_id, **places))
+
+
+@routes.get("/groups/{id}/members/all/{user_id}", access=group())
+@routes.get("/projects/{id}/members/all/{user_id}", access=project())
+async def show_any_member(request: web.Request, wanted: MemberId, found: Group | Project) -> web.Response:
+    """A direct or inherited member, with her greatest role."""
+    places = source_of(found).everywhere
+    return json_text(await member_queries.show_member(context.database(request), wanted.user_id, **places))
+
+
+@routes.post("/groups/{id}/members", access=group(Role.OWNER), ignores=unsupported_members.OfNewMembers)
+@routes.post(
+    "/projects/{id}/members", access=project(Role.MAINTAINER), ignores=unsupported_members.OfNewMembers
+)
+async def add_members(request: web.Request, wanted: AddMember, found: Group | Project) -> web.Response:
+    """One member, or several at once, each of whom succeeds or fails for herself."""
+    source = source_of(found)
+    if wanted.user_id and len(wanted.user_id) > 1:
+        return await _added_several(request, source, wanted, wanted.user_id)
+    async with context.database(request).transaction() as transaction:
+        if wanted.user_id:
+            user = await user_queries.find_user(transaction, wanted.user_id[0])
+        else:
+            user = await user_queries.find_user_by_username(transaction, wanted.username or "")
+        if user is None:
+            raise not_found("User")
+        member_id = await members.add(
+            transaction, source, user, wanted.access_level, author(request), expires_at=wanted.expires_at
+        )
+        shown = await member_queries.show_member(transaction, user.id, **source.direct, changed=member_id)
+    return json_text(shown, status=201)
+
+
+async def _added_several(
+    request: web.Request, source: Source, wanted: AddMember, user_ids: list[int]
+) -> web.Response:
+    async with context.database(request).transaction() as transaction:
+        problems = await members.add_several(
+            transaction, source, user_ids, wanted.access_level, author(request), expires_at=wanted.expires_at
+        )
+    told = {"status": "error", "message": problems} if problems else {"status": "success"}
+    return json_value(told, status=201)
+
+
+@routes.put(
+    "/groups/{id}/members/{user_id}",
+    access=group(Role.OWNER),
+    ends="user:{user_id}",
+    ignores=unsupported_members.OfChangedMembers,
+)
+@routes.put(
+    "/projects/{id}/members/{user_id}",
+    access=project(Role.MAINTAINER),
+    ends="user:{user_id}",
+    ignores=unsupported_members.OfChangedMembers,
+)
+async def update_member(request: web.Request, wanted: UpdateMember, found: Group | Project) -> web.Response:
+    """Another role; the expiry stays where it is not sent, and goes away where it is null."""
+    source = source_of(found)
+    async with context.database(request).transaction() as transaction:
+        member_id = await members.update(
+            transaction, source, wanted.user_id, wanted.access_level, wanted.expires_at, author(request)
+        )
+        shown = await member_queries.show_member(
+            transaction, wanted.user_id, **source.direct, changed=member_id
+        )
+    return json_text(shown)
+
+
+@routes.delete(
+    "/groups/{id}/members/{user_id}",
+    access=group(),
+    ends="user:{user_id}",
+    ignores=unsupported_members.OfRemovedMembers,
+)
+@routes.delete(
+    "/projects/{id}/members/{user_id}",
+    access=project(),
+    ends="user:{user_id}",
+    ignores=unsupported_members.OfRemovedMembers,
+)
+async def remove_member(request: web.Request, wanted: RemoveMember, found: Group | Project) -> web.Response:
+    """Everybody may leave; others are removed by who manages the members. A group keeps its last owner."""
+    leaves_below = wanted.skip_subresources
+    async with context.database(request).transaction() as transaction:
+        await members.remove(
+            transaction, source_of(found), wanted.user_id, author(request), leaves_below=leaves_below
+        )
+    return no_content()
+
+
+overview_routes = Routes()
+
+
+@attrs.frozen(kw_only=True)
+class ListProjectUsers(Paginated):
+    id: str
+    search: str | None = None
+    skip_users: CommaList[int] | None = None
+
+
+@attrs.frozen(kw_only=True)
+class ListMemberships(Paginated):
+    id: int
+    type: Literal["Project", "Namespace"] | None = None
+
+
+@overview_routes.get("/projects/{id}/users", access=project())
+async def list_project_users(request: web.Request, wanted: ListProjectUsers, found: Project) -> web.Response:
+    """Direct and inherited members."""
+    page = wanted_page(wanted, USERS)
+    database, finds_private = context.database(request), caller(request).admin
+    listed = await USERS.read(
+        database,
+        page,
+        **source_of(found).everywhere,
+        search=wanted.search,
+        found=await SEARCH.find(database, wanted.search, finds_private=finds_private),
+        finds_private=finds_private,
+        user_ids=None,
+        skip_users=wanted.skip_users,
+    )
+    return await paginated(request, page, listed)
+
+
+@overview_routes.get("/users/{id}/memberships", access=ADMINISTRATOR, scopes=READ_USER_SCOPES)
+async def list_memberships(request: web.Request, wanted: ListMemberships) -> web.Response:
+    """The projects and groups of which the user is a direct member."""
+    database = context.database(request)
+    await existing_user(database, wanted.id)
+    page = wanted_page(wanted, MEMBERSHIPS)
+    listed = await MEMBERSHIPS.read(database, page, user_id=wanted.id, type=wanted.type)
+    return await paginated(request, page, listed)

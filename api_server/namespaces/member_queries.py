@@ -1,0 +1,422 @@
+"""Statements about members, how memberships end, and the lists of people and memberships that follow from them.
+
+The place of a membership is a project (`project_id`), a group (`namespace_id`), or for lists several of them:
+`namespace_ids` are groups from the root down, whose members have their role in what is below too.
+"""
+
+import datetime
+
+import attrs
+
+from api_server.accounts.user_queries import SEARCH
+from api_server.state.database import Executor, Transaction
+from api_server.state.errors import NotFound
+from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.statements import Query, Statement
+
+ENTITIES = read_sql("api_server.namespaces")
+_MEMBER = ENTITIES["member"]
+
+_FILTERS = f"""
+    {SEARCH.condition}
+    AND (%(user_ids)s::bigint[] IS NULL OR users.id = ANY (%(user_ids)s::bigint[]))
+"""
+#: The users with a membership in any of the places, each once.
+EVERYBODY = f"""
+    SELECT users.* FROM users
+    WHERE users.id IN (
+            SELECT members.user_id FROM members
+            WHERE members.project_id = %(project_id)s::bigint AND counts(members, %(now)s)
+            UNION ALL
+            SELECT members.user_id FROM members
+            WHERE members.namespace_id = ANY (%(namespace_ids)s::bigint[]) AND counts(members, %(now)s))
+        AND {_FILTERS}
+"""
+LISTING = Listing(_MEMBER, EVERYBODY)
+#: In one place nobody is twice, and an index has its members in the order of the list.
+_IN_ONE_GROUP = Listing(
+    _MEMBER,
+    f"""
+    SELECT users.* FROM members JOIN users ON users.id = members.user_id
+    WHERE members.namespace_id = (%(namespace_ids)s::bigint[])[1] AND counts(members, %(now)s) AND {_FILTERS}
+    """,
+)
+_IN_ONE_PROJECT = Listing(
+    _MEMBER,
+    f"""
+    SELECT users.* FROM members JOIN users ON users.id = members.user_id
+    WHERE members.project_id = %(project_id)s::bigint AND counts(members, %(now)s) AND {_FILTERS}
+    """,
+)
+
+
+async def list_members(
+    database: Executor,
+    page: Page,
+    *,
+    project_id: int | None,
+    namespace_ids: list[int],
+    query: str | None,
+    finds_private: bool,
+    user_ids: list[int] | None,
+) -> Listed:
+    """The users with a membership in any of these places, each with her greatest role, by their ids. `query` finds them
+    by their private addresses too where it `finds_private` ones."""
+    listing = LISTING
+    if project_id is None and len(namespace_ids) == 1:
+        listing = _IN_ONE_GROUP
+    elif project_id is not None and not namespace_ids:
+        listing = _IN_ONE_PROJECT
+    return await listing.read(
+        database,
+        page,
+        project_id=project_id,
+        namespace_ids=namespace_ids,
+        search=query,
+        found=await SEARCH.find(database, query, finds_private=finds_private),
+        finds_private=finds_private,
+        user_ids=user_ids,
+        changed=None,
+    )
+
+
+SHOW_MEMBER = one(_MEMBER, "SELECT users.* FROM users WHERE users.id = %(user_id)s")
+
+
+async def show_member(
+    database: Executor,
+    user_id: int,
+    *,
+    project_id: int | None,
+    namespace_ids: list[int],
+    changed: int | None = None,
+) -> str:
+    """The user with her greatest role in these places; memberships that have ended do not count, but for the one with
+    the id `changed`. Raises NotFound where she is no member of any."""
+    return await database.entity(
+        SHOW_MEMBER, user_id=user_id, project_id=project_id, namespace_ids=namespace_ids, changed=changed
+    )
+
+
+@attrs.frozen
+class Member:
+    """A direct membership, with its user's name."""
+
+    id: int
+    user_id: int
+    access_level: int
+    expires_at: datetime.date | None
+    member_role_id: int | None
+    name: str
+    bot: bool
+
+
+FIND_MEMBER = Statement(
+    """
+    SELECT members.id, members.user_id, members.access_level, members.expires_at, members.member_role_id, users.name,
+        users.bot
+    FROM members JOIN users ON users.id = members.user_id
+    WHERE members.user_id = %(user_id)s
+        AND (members.project_id = %(project_id)s::bigint OR members.namespace_id = %(namespace_id)s::bigint)
+        AND counts(members, %(now)s)
+    """,
+    Member,
+)
+
+
+async def find_member(
+    database: Executor, user_id: int, *, namespace_id: int | None, project_id: int | None
+) -> Member | None:
+    return await database.row(FIND_MEMBER, user_id=user_id, namespace_id=namespace_id, project_id=project_id)
+
+
+@attrs.frozen
+class Inherited:
+    access_level: int
+    group_name: str
+
+
+FIND_INHERITED = Query(
+    """
+    SELECT members.access_level, namespaces.name AS group_name
+    FROM members JOIN namespaces ON namespaces.id = members.namespace_id
+    WHERE members.user_id = %(user_id)s AND members.namespace_id = ANY (%(namespace_ids)s::bigint[])
+        AND counts(members, %(now)s)
+    ORDER BY members.access_level DESC, array_position(%(namespace_ids)s::bigint[], members.namespace_id) DESC
+    LIMIT 1
+    """,
+    Inherited,
+)
+
+
+async def find_inherited(database: Executor, user_id: int, namespace_ids: list[int]) -> Inherited | None:
+    """The user's membership with the greatest role in these groups."""
+    return await database.row(FIND_INHERITED, user_id=user_id, namespace_ids=namespace_ids)
+
+
+#: A custom role goes with its level.
+UPDATE_MEMBER = """
+    UPDATE members SET access_level = %(access_level)s, expires_at = %(expires_at)s,
+        member_role_id = CASE WHEN access_level = %(access_level)s THEN member_role_id END
+    WHERE id = %(id)s
+"""
+
+
+async def update(
+    transaction: Transaction, member_id: int, access_level: int, expires_at: datetime.date | None
+) -> None:
+    await transaction.run(UPDATE_MEMBER, id=member_id, access_level=access_level, expires_at=expires_at)
+
+
+REMOVE_MEMBER = """
+    DELETE FROM members WHERE id = %(id)s
+"""
+
+
+async def remove(transaction: Transaction, member_id: int) -> None:
+    await transaction.run(REMOVE_MEMBER, id=member_id)
+
+
+LOCK_GROUP = """
+    SELECT namespaces.id FROM namespaces WHERE namespaces.id = %(id)s FOR NO KEY UPDATE
+"""
+
+
+async def lock_group(transaction: Transaction, group_id: int) -> None:
+    """Until the transaction ends nobody else changes who owns the group. Raises NotFound."""
+    if await transaction.value(LOCK_GROUP, id=group_id) is None:
+        raise NotFound
+
+
+OTHER_OWNER = """
+    SELECT members.id FROM members JOIN users ON users.id = members.user_id
+    WHERE members.namespace_id = ANY (%(lineage)s::bigint[]) AND members.access_level = 50 AND members.id <> %(id)s
+        AND NOT users.bot AND counts(members, %(now)s)
+    LIMIT 1
+"""
+
+
+async def has_other_owner(transaction: Transaction, lineage: list[int], member_id: int) -> bool:
+    """Whether a membership other than this one makes somebody (no bot) an Owner in a group with that `lineage`."""
+    return await transaction.value(OTHER_OWNER, lineage=lineage, id=member_id) is not None
+
+
+LOCK_OWNED = """
+    SELECT namespaces.id FROM members JOIN namespaces ON namespaces.id = members.namespace_id
+    WHERE members.user_id = %(user_id)s AND members.access_level = 50 AND counts(members, %(now)s)
+    ORDER BY namespaces.id FOR NO KEY UPDATE OF namespaces
+"""
+
+
+@attrs.frozen
+class _Owned:
+    id: int
+    lineage: list[int]
+
+
+ONLY_OWNER = Query(
+    """
+    SELECT namespaces.id, namespaces.lineage FROM members own JOIN namespaces ON namespaces.id = own.namespace_id
+    WHERE own.user_id = %(user_id)s AND own.access_level = 50 AND counts(own, %(now)s) AND NOT EXISTS (
+        SELECT FROM members JOIN users ON users.id = members.user_id
+        WHERE members.namespace_id = ANY (namespaces.lineage) AND members.access_level = 50
+            AND members.user_id <> %(user_id)s AND NOT users.bot AND counts(members, %(now)s))
+    ORDER BY namespaces.id
+    """,
+    _Owned,
+)
+
+
+async def groups_of_only_owner(transaction: Transaction, user_id: int) -> list[int]:
+    """Ids of the groups in which, and above which, nobody but the user (and bots) is an Owner; of groups within each
+    other the uppermost. Until the transaction ends nobody else changes who owns them."""
+    await transaction.run(LOCK_OWNED, user_id=user_id)
+    owned = await transaction.rows(ONLY_OWNER, user_id=user_id)
+    ids = {group.id for group in owned}
+    return [group.id for group in owned if ids.isdisjoint(group.lineage[:-1])]
+
+
+OWNS_NAMESPACE = """
+    SELECT namespaces.id FROM namespaces WHERE namespaces.id = %(id)s AND namespaces.owner_id = %(user_id)s
+"""
+
+
+async def owns_namespace(database: Executor, namespace_id: int, user_id: int) -> bool:
+    """Whether it is the user's own namespace, the one that holds her personal projects."""
+    return await database.value(OWNS_NAMESPACE, id=namespace_id, user_id=user_id) is not None
+
+
+ADD_MEMBER = """
+    INSERT INTO members (user_id, namespace_id, project_id, access_level, member_role_id, expires_at, created_by_id,
+        created_at)
+    VALUES (%(user_id)s, %(namespace_id)s, %(project_id)s, %(access_level)s, %(member_role_id)s, %(expires_at)s,
+        %(created_by_id)s, %(now)s)
+    ON CONFLICT DO NOTHING
+    RETURNING id
+"""
+
+
+async def add(
+    transaction: Transaction,
+    *,
+    user_id: int,
+    access_level: int,
+    created_by_id: int | None,
+    namespace_id: int | None = None,
+    project_id: int | None = None,
+    expires_at: datetime.date | None = None,
+    member_role_id: int | None = None,
+) -> int | None:
+    """The new membership's id; None where the user has one there already."""
+    added: int | None = await transaction.value(
+        ADD_MEMBER,
+        user_id=user_id,
+        namespace_id=namespace_id,
+        project_id=project_id,
+        access_level=access_level,
+        expires_at=expires_at,
+        created_by_id=created_by_id,
+        member_role_id=member_role_id,
+    )
+    return added
+
+
+@attrs.frozen
+class Ended:
+    """What a membership was: with its user's name, and the full path of its place."""
+
+    id: int
+    user_id: int
+    access_level: int
+    expires_at: datetime.date | None
+    member_role_id: int | None
+    namespace_id: int | None
+    project_id: int | None
+    name: str
+    full_path: str
+
+
+_ENDED = """
+    RETURNING members.id, members.user_id, members.access_level, members.expires_at, members.member_role_id,
+        members.namespace_id, members.project_id, users.name,
+        coalesce((SELECT projects.full_path FROM projects WHERE projects.id = members.project_id),
+            (SELECT namespaces.full_path FROM namespaces WHERE namespaces.id = members.namespace_id)) AS full_path
+"""
+
+REMOVE_BELOW = Query(
+    f"""
+    DELETE FROM members USING users
+    WHERE users.id = members.user_id AND members.user_id = %(user_id)s AND (
+        members.namespace_id IN (SELECT namespaces.id FROM namespaces
+            WHERE namespaces.lineage @> ARRAY[%(group_id)s]::bigint[] AND namespaces.id <> %(group_id)s)
+        OR members.project_id IN (SELECT projects.id FROM projects
+            JOIN namespaces ON namespaces.id = projects.namespace_id
+            WHERE namespaces.lineage @> ARRAY[%(group_id)s]::bigint[]))
+    {_ENDED}
+    """,
+    Ended,
+)
+
+
+async def remove_below(transaction: Transaction, group_id: int, user_id: int) -> list[Ended]:
+    """Ends the user's direct memberships of the group's subgroups and projects, and gives them."""
+    return await transaction.rows(REMOVE_BELOW, group_id=group_id, user_id=user_id)
+
+
+REMOVE_ALL_OF = Query(
+    f"DELETE FROM members USING users WHERE users.id = members.user_id AND members.user_id = %(user_id)s {_ENDED}",
+    Ended,
+)
+
+
+async def remove_all_of(transaction: Transaction, user_id: int) -> list[Ended]:
+    """Ends all memberships of a user, and gives them."""
+    return await transaction.rows(REMOVE_ALL_OF, user_id=user_id)
+
+
+REMOVE_EXPIRED = Query(
+    f"""
+    DELETE FROM members USING users
+    WHERE users.id = members.user_id AND NOT counts(members, %(now)s)
+        AND (%(user_id)s::bigint IS NULL OR (members.user_id = %(user_id)s
+            AND (members.project_id = %(project_id)s::bigint OR members.namespace_id = %(namespace_id)s::bigint)))
+    {_ENDED}
+    """,
+    Ended,
+)
+
+
+async def remove_expired(
+    transaction: Transaction, user_id: int | None, namespace_id: int | None, project_id: int | None
+) -> list[Ended]:
+    """Ends memberships that have expired, and gives them: one user's at one place, or (None) all."""
+    return await transaction.rows(
+        REMOVE_EXPIRED, user_id=user_id, namespace_id=namespace_id, project_id=project_id
+    )
+
+
+@attrs.frozen
+class Withdrawn:
+    """What an invitation was, with the full path of its place."""
+
+    email: str
+    access_level: int
+    namespace_id: int | None
+    project_id: int | None
+    full_path: str
+
+
+#: With the invitations below a group where %(below)s, with all where %(everywhere)s; in any case those that she may not
+#: make any more.
+REMOVE_INVITATIONS = Query(
+    """
+    DELETE FROM invitations
+    WHERE invitations.created_by_id = %(user_id)s AND (
+        %(everywhere)s OR NOT invitation_holds(invitations, %(now)s)
+        OR invitations.project_id = %(project_id)s::bigint OR invitations.namespace_id = %(namespace_id)s::bigint
+        OR %(below)s AND (
+            invitations.namespace_id IN (SELECT namespaces.id FROM namespaces
+                WHERE namespaces.lineage @> ARRAY[%(namespace_id)s]::bigint[])
+            OR invitations.project_id IN (SELECT projects.id FROM projects
+                JOIN namespaces ON namespaces.id = projects.namespace_id
+                WHERE namespaces.lineage @> ARRAY[%(namespace_id)s]::bigint[])))
+    RETURNING invitations.email, invitations.access_level, invitations.namespace_id, invitations.project_id,
+        coalesce((SELECT projects.full_path FROM projects WHERE projects.id = invitations.project_id),
+            (SELECT namespaces.full_path FROM namespaces WHERE namespaces.id = invitations.namespace_id)) AS full_path
+    """,
+    Withdrawn,
+)
+
+
+async def remove_invitations_by(
+    transaction: Transaction,
+    user_id: int,
+    *,
+    namespace_id: int | None = None,
+    project_id: int | None = None,
+    below: bool = False,
+    everywhere: bool = False,
+) -> list[Withdrawn]:
+    """Takes back what the user has invited others to there, and what she may not invite to any more: those."""
+    return await transaction.rows(
+        REMOVE_INVITATIONS,
+        user_id=user_id,
+        namespace_id=namespace_id,
+        project_id=project_id,
+        below=below,
+        everywhere=everywhere,
+    )
+
+
+USERS = Listing(
+    ENTITIES["user"],
+    f"{EVERYBODY} AND (%(skip_users)s::bigint[] IS NULL OR users.id <> ALL (%(skip_users)s::bigint[]))",
+)
+MEMBERSHIPS = Listing(
+    ENTITIES["membership"],
+    """
+    SELECT members.* FROM members
+    WHERE members.user_id = %(user_id)s AND counts(members, %(now)s)
+        AND (%(type)s::text IS NULL OR (members.project_id IS NOT NULL) = (%(type)s = 'Project'))
+    """,
+)

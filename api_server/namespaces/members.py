@@ -1,0 +1,352 @@
+"""Members of groups and projects: who may be one with which role (decision D1), and how they are added and changed."""
+
+import datetime
+from collections.abc import Mapping, Sequence
+from typing import Literal, Protocol, TypedDict
+
+import attrs
+
+from api_server.accounts import member_roles, user_queries
+from api_server.namespaces import member_endings, member_queries
+from api_server.namespaces.member_queries import Member
+from api_server.namespaces.resources import Group, Project
+from api_server.state import audit_trail
+from api_server.state.audit_trail import Author, Entity
+from api_server.state.database import Transaction
+from api_server.web.access import Role
+from api_server.web.errors import ApiError, bad_request, conflict, forbidden, invalid, record_not_found
+from api_server.web.params import Unset
+
+SourceKind = Literal["group", "project"]
+
+_GRANTABLE: dict[SourceKind, frozenset[Role]] = {
+    "group": frozenset(Role) - {Role.NO_ACCESS},
+    "project": frozenset(Role) - {Role.NO_ACCESS, Role.MINIMAL_ACCESS},
+}
+
+
+def manager(kind: SourceKind) -> Role:
+    """The least role that manages the members there."""
+    return Role.OWNER if kind == "group" else Role.MAINTAINER
+
+
+def may_touch(role: int, *levels: int) -> bool:
+    """Whether a manager with `role` may grant, change or take away these levels: nobody below Owner touches Owner."""
+    return role >= Role.OWNER or Role.OWNER not in levels
+
+
+def membership_problems(
+    kind: SourceKind,
+    level: Role,
+    *,
+    inherited: int | None = None,
+    inherited_from: str | None = None,
+    expires_at: datetime.date | None = None,
+    today: datetime.date,
+) -> dict[str, list[str]]:
+    """What is wrong with a membership of `level`, by field, in GitLab's words; {} where nothing is.
+
+    `inherited` is the role that the user has from the group named `inherited_from` above.
+    """
+    found: dict[str, list[str]] = {}
+    if level not in _GRANTABLE[kind]:
+        found["access_level"] = ["is not included in the list"]
+    elif inherited is not None and level < inherited:
+        text = f"should be greater than or equal to {Role(inherited).title} inherited membership from group"
+        found["access_level"] = [f"{text} {inherited_from}"]
+    if expires_at is not None and expires_at < today:
+        found["expires_at"] = ["cannot be a date in the past"]
+    return found
+
+
+def sentence(problems: Mapping[str, Sequence[str]]) -> str:
+    """`{"expires_at": ["is x"], "access_level": ["is y"]}` as `Expires at is x and Access level is y`."""
+    parts = [
+        f"{field.replace('_', ' ').capitalize()} {text}"
+        for field, texts in problems.items()
+        for text in texts
+    ]
+    return ", ".join([*parts[:-2], " and ".join(parts[-2:])])
+
+
+class Places(TypedDict):
+    """As lists of members take it."""
+
+    project_id: int | None
+    namespace_ids: list[int]
+
+
+class Place(TypedDict):
+    """As statements take it: one of the two, the other one None."""
+
+    namespace_id: int | None
+    project_id: int | None
+
+
+@attrs.frozen(kw_only=True)
+class Source:
+    """A group or project with members; `role` is the caller's, 50 for administrators."""
+
+    kind: SourceKind
+    id: int
+    entity: Entity
+    role: int
+    #: Ids of the namespaces whose members have their role here too: for a group the last one is its own.
+    lineage: list[int]
+
+    @property
+    def place(self) -> Place:
+        return {
+            "namespace_id": self.id if self.kind == "group" else None,
+            "project_id": self.id if self.kind == "project" else None,
+        }
+
+    @property
+    def direct(self) -> Places:
+        """Where its direct members are."""
+        return {
+            "project_id": self.place["project_id"],
+            "namespace_ids": self.lineage[-1:] if self.kind == "group" else [],
+        }
+
+    @property
+    def everywhere(self) -> Places:
+        """Where its direct and its inherited members are."""
+        return {"project_id": self.place["project_id"], "namespace_ids": self.lineage}
+
+    @property
+    def above(self) -> list[int]:
+        """Ids of the namespaces from which roles are inherited."""
+        return self.lineage[:-1] if self.kind == "group" else self.lineage
+
+    def require_manager(self) -> None:
+        """Raises 403 for callers who do not manage the members here."""
+        if self.role < manager(self.kind):
+            raise forbidden()
+
+
+def source_of(found: Group | Project) -> Source:
+    """What the route has found, as what members belong to."""
+    return Source(
+        kind="group" if isinstance(found, Group) else "project",
+        id=found.id,
+        entity=found.entity,
+        role=found.role,
+        lineage=found.lineage,
+    )
+
+
+#: Users that one request may add.
+MOST_USERS = 100
+
+
+class Person(Protocol):
+    """Who is made a member."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+
+
+async def add(
+    transaction: Transaction,
+    source: Source,
+    user: Person,
+    level: Role,
+    author: Author,
+    *,
+    expires_at: datetime.date | None = None,
+    created_by_id: int | None = None,
+    member_role_id: int | None = None,
+) -> int:
+    """The id of the new membership of `user`. Raises 400, 403 and 409; the transaction stays usable."""
+    if await user_queries.is_bot(transaction, user.id):
+        raise invalid({"user": ["project bots cannot be added to other groups / projects"]})
+    return await admit(
+        transaction,
+        source,
+        user,
+        level,
+        author,
+        expires_at=expires_at,
+        created_by_id=created_by_id,
+        member_role_id=member_role_id,
+    )
+
+
+async def admit(
+    transaction: Transaction,
+    source: Source,
+    user: Person,
+    level: Role,
+    author: Author,
+    *,
+    expires_at: datetime.date | None = None,
+    created_by_id: int | None = None,
+    member_role_id: int | None = None,
+) -> int:
+    """As `add`, of bots too."""
+    if not may_touch(source.role, level):
+        raise forbidden()
+    await _check(transaction, source, user.id, level, expires_at)
+    await member_roles.check(transaction, member_role_id, level)
+    await member_endings.remove_expired(transaction, user_id=user.id, **source.place)
+    member_id = await member_queries.add(
+        transaction,
+        user_id=user.id,
+        access_level=level,
+        expires_at=expires_at,
+        created_by_id=created_by_id or author.id,
+        member_role_id=member_role_id,
+        **source.place,
+    )
+    if member_id is None:
+        raise conflict("Member already exists")
+    await audit_trail.record(
+        transaction,
+        "member_created",
+        author=author,
+        entity=source.entity,
+        target_id=user.id,
+        target_details=user.name,
+        message="Membership created",
+        add="user_access",
+        member_id=member_id,
+        member_role_id=member_role_id,
+        expires_at=_day(expires_at),
+        **{"as": level.title},
+    )
+    return member_id
+
+
+async def add_several(
+    transaction: Transaction,
+    source: Source,
+    user_ids: Sequence[int],
+    level: Role,
+    author: Author,
+    *,
+    expires_at: datetime.date | None,
+) -> dict[str, str]:
+    """What was wrong with those who could not be added, by user name or (nobody's) id. Raises 400 for too many."""
+    if len(user_ids) > MOST_USERS:
+        raise bad_request(f"Too many users specified (limit is {MOST_USERS})")
+    problems: dict[str, str] = {}
+    for user_id in user_ids:
+        user = await user_queries.find_user(transaction, user_id)
+        if user is None:
+            problems[str(user_id)] = "404 User Not Found"
+            continue
+        try:
+            await add(transaction, source, user, level, author, expires_at=expires_at)
+        except ApiError as refused:
+            message = refused.body["message"]
+            problems[user.username] = message if isinstance(message, str) else sentence(message)
+    return problems
+
+
+async def update(
+    transaction: Transaction,
+    source: Source,
+    user_id: int,
+    level: Role,
+    expires_at: datetime.date | Unset | None,
+    author: Author,
+) -> int:
+    """The id of the changed membership, which ends when it would have where `expires_at` is UNSET.
+    Raises 400, 403, 404."""
+    member = await _locked(transaction, source, user_id)
+    if not may_touch(source.role, member.access_level, level):
+        raise forbidden()
+    ends = member.expires_at if isinstance(expires_at, Unset) else expires_at
+    await _check(transaction, source, user_id, level, ends)
+    if level < Role.OWNER:
+        await _keep_an_owner(transaction, source, member)
+    if (level, ends) == (member.access_level, member.expires_at):
+        return member.id
+    await member_queries.update(transaction, member.id, level, ends)
+    await member_endings.withdraw_unfounded(transaction, user_id, author)
+    await audit_trail.record(
+        transaction,
+        "member_updated",
+        author=author,
+        entity=source.entity,
+        target_id=user_id,
+        target_details=member.name,
+        message="Membership updated",
+        change="access_level",
+        expiry_from=_day(member.expires_at),
+        expiry_to=_day(ends),
+        member_id=member.id,
+        **{"from": Role(member.access_level).title, "to": level.title, "as": level.title},
+    )
+    return member.id
+
+
+async def remove(
+    transaction: Transaction,
+    source: Source,
+    user_id: int,
+    author: Author,
+    *,
+    leaves_below: bool = False,
+) -> None:
+    """Ends a membership, and those in what is below a group unless `leaves_below`; with them the invitations that she
+    made there. Raises 403, 404."""
+    if user_id != author.id:
+        source.require_manager()
+    member = await _locked(transaction, source, user_id)
+    if user_id != author.id and not may_touch(source.role, member.access_level):
+        raise forbidden()
+    await _keep_an_owner(transaction, source, member)
+    await member_queries.remove(transaction, member.id)
+    await member_endings.record_end(transaction, source.entity, member, author, member_endings.DESTROYED)
+    if source.kind == "group" and not leaves_below:
+        await member_endings.end_below(transaction, source.id, user_id, author)
+    await member_endings.withdraw_invitations(
+        transaction, user_id, author, **source.place, below=not leaves_below
+    )
+
+
+async def _check(
+    transaction: Transaction, source: Source, user_id: int, level: Role, expires_at: datetime.date | None
+) -> None:
+    above = await member_queries.find_inherited(transaction, user_id, source.above)
+    if found := membership_problems(
+        source.kind,
+        level,
+        inherited=above.access_level if above else None,
+        inherited_from=above.group_name if above else None,
+        expires_at=expires_at,
+        today=transaction.now.date(),
+    ):
+        raise invalid(found)
+
+
+async def _locked(transaction: Transaction, source: Source, user_id: int) -> Member:
+    """The direct membership; of a group only one request at a time changes who is in it. Raises 404, and 403 for that
+    of a bot, which ends with its tokens."""
+    if source.kind == "group":
+        await member_queries.lock_group(transaction, source.id)
+    member = await member_queries.find_member(transaction, user_id, **source.place)
+    if member is None:
+        raise record_not_found()
+    if member.bot:
+        raise forbidden()
+    return member
+
+
+async def _keep_an_owner(transaction: Transaction, source: Source, member: Member) -> None:
+    """Refuses to end the ownership of a group's last owner, and of a personal project's."""
+    if member.access_level < Role.OWNER:
+        return
+    if source.kind == "group":
+        if not await member_queries.has_other_owner(transaction, source.lineage, member.id):
+            raise forbidden("The last owner of a group stays its owner")
+    elif await member_queries.owns_namespace(transaction, source.lineage[-1], member.user_id):
+        raise forbidden("The owner of a personal project stays its owner")
+
+
+def _day(date: datetime.date | None) -> str | None:
+    return str(date) if date else None

@@ -1,1 +1,0 @@
-"""Members of groups and projects, and the roles that they give."""

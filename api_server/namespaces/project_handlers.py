@@ -1,0 +1,283 @@
+"""`/projects` (supporting resource)."""
+
+from typing import Any, Literal
+
+import attrs
+from aiohttp import web
+
+from api_server.git.repositories import repositories
+from api_server.namespaces import (
+    access,
+    namespace_queries,
+    paths,
+    project_queries,
+    projects,
+    removal,
+    unsupported_projects,
+)
+from api_server.namespaces.access import group, project
+from api_server.namespaces.projects import NewProject
+from api_server.namespaces.resources import Group, OverrideRole, Project, Visibility
+from api_server.state.listing import Listed
+from api_server.web import context
+from api_server.web.access import SIGNED_IN, SIGNED_IN_OR_NOT, Role
+from api_server.web.answers import json_text, json_value
+from api_server.web.authorship import author
+from api_server.web.errors import not_found
+from api_server.web.pagination import Paginated, offset_page, paginated, wanted_page
+from api_server.web.params import Description, Name
+from api_server.web.routes import Routes, caller, caller_or_stranger
+
+routes = Routes()
+
+FeatureAccess = Literal["disabled", "private", "enabled"]
+MergeMethod = Literal["merge", "rebase_merge", "ff"]
+SquashOption = Literal["never", "always", "default_on", "default_off"]
+GitStrategy = Literal["fetch", "clone"]
+Switch = Literal["disabled", "enabled"]
+
+
+@attrs.frozen(kw_only=True)
+class ListProjects(Paginated):
+    membership: bool = False
+    owned: bool = False
+    min_access_level: Role | None = None
+    search: str | None = None
+    visibility: Visibility | None = None
+    archived: bool | None = None
+    simple: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class ListGroupProjects(ListProjects):
+    id: str
+    include_subgroups: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class ListSharedProjects(ListProjects):
+    id: str
+
+
+@attrs.frozen(kw_only=True)
+class ListIssues(Paginated):
+    id: str
+
+
+@attrs.frozen(kw_only=True)
+class ListUserProjects(ListProjects):
+    id: str
+
+
+@attrs.frozen(kw_only=True)
+class CreateProject:
+    name: Name | None = None
+    path: Name | None = None
+    namespace_id: int | None = None
+    initialize_with_readme: bool = False
+    description: Description | None = None
+    visibility: Visibility = "private"
+    default_branch: Name = "main"
+    ci_config_path: Name | None = None
+    public_jobs: bool = True
+    public_builds: bool | None = None
+    repository_access_level: FeatureAccess = "enabled"
+    builds_access_level: FeatureAccess = "enabled"
+    jobs_enabled: bool | None = None
+    only_allow_merge_if_pipeline_succeeds: bool = False
+    allow_merge_on_skipped_pipeline: bool = False
+    only_allow_merge_if_all_status_checks_passed: bool = False
+    only_allow_merge_if_all_discussions_are_resolved: bool = False
+    merge_method: MergeMethod = "merge"
+    squash_option: SquashOption = "default_off"
+    build_timeout: int = 3600
+    remove_source_branch_after_merge: bool = False
+    ci_default_git_depth: int = 20
+    build_git_strategy: GitStrategy = "fetch"
+    auto_cancel_pending_pipelines: Switch = "enabled"
+
+    def __attrs_post_init__(self) -> None:
+        if not (self.name or self.path):
+            raise ValueError("name, path are missing, at least one parameter must be provided")
+
+
+@attrs.frozen(kw_only=True)
+class TransferProject:
+    id: str
+    namespace: Name = attrs.field(metadata={"present": True})
+
+
+@attrs.frozen(kw_only=True)
+class UpdateProject:
+    id: str
+    name: Name | None = None
+    path: Name | None = None
+    description: Description | None = None
+    visibility: Visibility | None = None
+    default_branch: Name | None = None
+    ci_config_path: Name | None = None
+    public_jobs: bool | None = None
+    public_builds: bool | None = None
+    repository_access_level: FeatureAccess | None = None
+    builds_access_level: FeatureAccess | None = None
+    jobs_enabled: bool | None = None
+    only_allow_merge_if_pipeline_succeeds: bool | None = None
+    allow_merge_on_skipped_pipeline: bool | None = None
+    only_allow_merge_if_all_status_checks_passed: bool | None = None
+    restrict_user_defined_variables: bool | None = None
+    ci_pipeline_variables_minimum_override_role: OverrideRole | None = None
+    merge_method: MergeMethod | None = None
+    squash_option: SquashOption | None = None
+    only_allow_merge_if_all_discussions_are_resolved: bool | None = None
+    build_timeout: int | None = None
+    remove_source_branch_after_merge: bool | None = None
+    ci_default_git_depth: int | None = None
+    build_git_strategy: GitStrategy | None = None
+    auto_cancel_pending_pipelines: Switch | None = None
+
+
+@routes.get("/projects", access=SIGNED_IN_OR_NOT, ignores=unsupported_projects.OfProjectLists)
+async def list_projects(request: web.Request, wanted: ListProjects) -> web.Response:
+    """The projects that the caller can see: without credentials the public ones, with few keys."""
+    return await _listed(request, wanted)
+
+
+@routes.get("/groups/{id}/projects", access=group(), ignores=unsupported_projects.OfProjectLists)
+async def list_group_projects(request: web.Request, wanted: ListGroupProjects, found: Group) -> web.Response:
+    below: project_queries.Below = "with_subgroups" if wanted.include_subgroups else "directly"
+    # whoever has a role in a group has it in all of its projects
+    return await _listed(request, wanted, found.id, below, sees_all=found.role >= Role.GUEST)
+
+
+@routes.get("/groups/{id}/projects/shared", access=group(), ignores=unsupported_projects.OfProjectLists)
+async def list_shared_projects(request: web.Request, wanted: ListSharedProjects) -> web.Response:
+    """Those of other groups that are shared with this one: none, since nothing is shared here."""
+    page = wanted_page(wanted, project_queries.LISTING)
+    return await paginated(request, page, Listed("[]", more=False, last_id=None, total=0))
+
+
+@routes.get("/users/{id}/projects", access=SIGNED_IN, ignores=unsupported_projects.OfProjectLists)
+async def list_user_projects(request: web.Request, wanted: ListUserProjects) -> web.Response:
+    """Those in the own namespace of a user, named by id or user name, that the caller can see."""
+    namespace = await namespace_queries.namespace_of_named(
+        context.database(request), user_id=access.id_in(wanted.id), username=wanted.id
+    )
+    if namespace is None:
+        raise not_found("User")
+    return await _listed(
+        request, wanted, namespace.id, sees_all=namespace.owner_id == caller(request).user_id
+    )
+
+
+async def _listed(
+    request: web.Request,
+    wanted: ListProjects,
+    namespace_id: int | None = None,
+    below: project_queries.Below = "directly",
+    *,
+    sees_all: bool = False,
+) -> web.Response:
+    page = wanted_page(wanted, project_queries.LISTING)
+    who = caller_or_stranger(request)
+    is_stranger = who.user_id is None  # has no role anywhere, and is not asked for one
+    levels = [wanted.min_access_level, wanted.membership and Role.GUEST, wanted.owned and Role.OWNER]
+    listed = await project_queries.list_projects(
+        context.database(request),
+        page,
+        viewer_id=who.user_id,
+        sees_all=who.admin or sees_all,
+        min_level=None if is_stranger else max(filter(None, levels), default=None),
+        group_id=namespace_id,
+        below=below,
+        visibility=wanted.visibility,
+        archived=wanted.archived,
+        search=wanted.search,
+        simple=wanted.simple or is_stranger,
+    )
+    return await paginated(request, page, listed)
+
+
+@routes.post("/projects", access=SIGNED_IN, ignores=unsupported_projects.OfNewProjects)
+async def create_project(request: web.Request, wanted: CreateProject) -> web.Response:
+    """A project in the caller's own namespace, or in a group where she is at least Developer; on request with a first
+    commit."""
+    values = projects.with_newer_names(attrs.asdict(wanted)) | {
+        "name": wanted.name or wanted.path,
+        "path": wanted.path or paths.path_from(wanted.name or ""),
+    }
+    who = caller(request)
+    database = context.database(request)
+    made = await projects.create(request.config_dict, database, NewProject(**values), who, author(request))
+    shown = await project_queries.show_project(database, made, who.user_id)
+    return json_text(shown, status=201)
+
+
+@routes.get("/projects/{id}", access=project(), ignores=unsupported_projects.OfOneProject)
+async def show_project(request: web.Request, found: Project) -> web.Response:
+    return await _shown(request, found)
+
+
+@routes.get("/projects/{id}/issues", access=project())
+async def list_issues(request: web.Request, wanted: ListIssues) -> web.Response:
+    """None, as where a project has its issues switched off; bots ask before anything else."""
+    return await paginated(request, offset_page(wanted), Listed("[]", more=False, last_id=None, total=0))
+
+
+@routes.put(
+    "/projects/{id}",
+    access=project(Role.MAINTAINER),
+    ends="project:{id}",
+    ignores=unsupported_projects.OfChangedProjects,
+)
+async def update_project(request: web.Request, wanted: UpdateProject, found: Project) -> web.Response:
+    """Path and visibility are changed by Owners only."""
+    wishes = attrs.asdict(wanted, filter=lambda field, _: field.name != "id")
+    return await _updated(request, found, wishes)
+
+
+@routes.post("/projects/{id}/archive", access=project(Role.OWNER), ends="project:{id}")
+async def archive_project(request: web.Request, found: Project) -> web.Response:
+    """Nothing can be pushed to an archived project."""
+    return await _updated(request, found, {"archived": True}, status=201)
+
+
+@routes.post("/projects/{id}/unarchive", access=project(Role.OWNER))
+async def unarchive_project(request: web.Request, found: Project) -> web.Response:
+    return await _updated(request, found, {"archived": False}, status=201)
+
+
+async def _updated(
+    request: web.Request, found: Project, wishes: dict[str, Any], status: int = 200
+) -> web.Response:
+    async with context.database(request).transaction() as transaction:
+        changed = await projects.update(transaction, repositories(request), found, wishes, author(request))
+    if "default_branch" in changed:
+        await projects.apply_default_branch(request.config_dict, found.id)
+    return await _shown(request, found, status)
+
+
+@routes.put("/projects/{id}/transfer", access=project(Role.OWNER), ends="project:{id}")
+async def transfer_project(request: web.Request, wanted: TransferProject, found: Project) -> web.Response:
+    """Into another namespace, named by id or full path; the old paths redirect."""
+    async with context.database(request).transaction() as transaction:
+        namespace = await projects.find_namespace(transaction, wanted.namespace, caller(request))
+        await projects.transfer(transaction, found, namespace, author(request))
+    return await _shown(request, found)
+
+
+@routes.delete(
+    "/projects/{id}",
+    access=project(Role.OWNER),
+    ends="project:{id}",
+    ignores=unsupported_projects.OfRemovedProjects,
+)
+async def delete_project(request: web.Request, found: Project) -> web.Response:
+    """With its repository and all that belongs to it."""
+    async with context.database(request).transaction() as transaction:
+        await removal.remove_project(transaction, found.id, author(request))
+    return json_value({"message": "202 Accepted"}, status=202)
+
+
+async def _shown(request: web.Request, found: Project, status: int = 200) -> web.Response:
+    shown = await project_queries.show_project(context.database(request), found.id, caller(request).user_id)
+    return json_text(shown, status=status)

@@ -1,0 +1,343 @@
+"""Statements about projects: lists of them, and one."""
+
+from typing import Any, Literal
+
+import attrs
+
+from api_server.namespaces.resources import OverrideRole, Project
+from api_server.state.database import Executor, Transaction
+from api_server.state.errors import NotFound
+from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.searching import Search
+from api_server.state.statements import Query, Statement
+from api_server.web.access import Role
+
+ENTITIES = read_sql("api_server.namespaces")
+PROJECT = ENTITIES["project"]
+
+#: Namespaces in which the viewer has at least `min_level`: her own, and those at or below her memberships.
+_HER_NAMESPACES = """
+    SELECT namespaces.id FROM namespaces WHERE namespaces.owner_id = %(viewer_id)s
+    UNION ALL
+    SELECT namespaces.id FROM namespaces WHERE namespaces.lineage && ARRAY(
+        SELECT members.namespace_id FROM members
+        WHERE members.user_id = %(viewer_id)s AND members.namespace_id IS NOT NULL
+            AND members.access_level >= %(min_level)s::int
+            AND counts(members, %(now)s))
+"""
+_HER_PROJECTS = """
+    SELECT members.project_id FROM members
+    WHERE members.user_id = %(viewer_id)s AND members.project_id IS NOT NULL
+        AND members.access_level >= %(min_level)s::int
+        AND counts(members, %(now)s)
+"""
+#: As filters: PostgreSQL puts each of the two sets in a hash table once.
+_IS_HERS = f"(projects.namespace_id IN ({_HER_NAMESPACES}) OR projects.id IN ({_HER_PROJECTS}))"
+_VISIBLE = f"""
+    (%(sees_all)s OR is_visible(projects.visibility, {_IS_HERS}, (SELECT is_insider(%(viewer_id)s))))
+"""
+_HERS_ONLY = f"(NOT %(hers_only)s OR {_IS_HERS})"
+_SEARCH = Search("projects", "path", "name")
+_FILTERS = f"""
+    (%(visibility)s::text IS NULL OR projects.visibility = %(visibility)s)
+    AND (%(archived)s::boolean IS NULL OR projects.archived = %(archived)s)
+    AND {_SEARCH.condition}
+"""
+_ORDERS = {
+    "name": "name",
+    "path": "path",
+    "created_at": "id",  # ids are given in that order, and have an index
+    "updated_at": "updated_at",
+    "last_activity_at": "last_activity_at",
+}
+
+
+def _listings(rows: str) -> dict[bool, Listing]:
+    """By whether the `simple` form is wanted."""
+    forms = {False: PROJECT, True: ENTITIES["basic_project"]}
+    return {simple: Listing(entity, rows, _ORDERS) for simple, entity in forms.items()}
+
+
+_ALL = _listings(f"SELECT projects.* FROM projects WHERE {_VISIBLE} AND {_FILTERS}")
+LISTING = _ALL[False]
+#: Few of all projects, perhaps: OFFSET 0 keeps the planner from looking for them along the order of the list.
+_HERS = _listings(f"""
+    SELECT * FROM (
+        SELECT projects.* FROM projects
+        WHERE projects.id IN (
+            SELECT inside.id FROM projects inside WHERE inside.namespace_id IN ({_HER_NAMESPACES})
+            UNION ALL {_HER_PROJECTS})
+            AND {_FILTERS}
+        OFFSET 0) hers
+""")
+_OF_GROUP = _listings(f"""
+    SELECT projects.* FROM projects
+    WHERE projects.namespace_id = %(group_id)s::bigint AND {_VISIBLE} AND {_HERS_ONLY} AND {_FILTERS}
+""")
+_BELOW_GROUP = _listings(f"""
+    SELECT projects.* FROM namespaces CROSS JOIN LATERAL (
+        SELECT projects.* FROM projects
+        WHERE projects.namespace_id = namespaces.id AND {_VISIBLE} AND {_HERS_ONLY} AND {_FILTERS}
+        OFFSET 0) projects
+    WHERE namespaces.lineage @> ARRAY[%(group_id)s::bigint]
+""")
+
+Below = Literal["directly", "with_subgroups"]
+
+
+async def list_projects(
+    database: Executor,
+    page: Page,
+    *,
+    viewer_id: int | None,
+    sees_all: bool,
+    min_level: int | None = None,
+    group_id: int | None = None,
+    below: Below = "directly",
+    simple: bool = False,
+    **filters: Any,
+) -> Listed:
+    """The projects that the viewer (None: a stranger) can see, all of them where she `sees_all`: everywhere or in a
+    group; with `min_level`, those where she has that role; `simple`: with few keys. `filters` are visibility, archived
+    and search, or None."""
+    filters["found"] = await _SEARCH.find(database, filters["search"])
+    hers = {"viewer_id": viewer_id, "min_level": min_level or Role.GUEST}
+    if group_id is not None:
+        listing = _OF_GROUP if below == "directly" else _BELOW_GROUP
+        return await listing[simple].read(
+            database,
+            page,
+            group_id=group_id,
+            sees_all=sees_all,
+            hers_only=min_level is not None,
+            **hers,
+            **filters,
+        )
+    if min_level is not None or (filters["visibility"] == "private" and not sees_all):
+        return await _HERS[simple].read(database, page, **hers, **filters)
+    return await _ALL[simple].read(database, page, sees_all=sees_all, **hers, **filters)
+
+
+SHOW_PROJECT = one(PROJECT, "SELECT projects.* FROM projects WHERE projects.id = %(id)s")
+
+
+async def show_project(database: Executor, project_id: int, viewer_id: int) -> str:
+    """Raises NotFound where it is gone."""
+    return await database.entity(SHOW_PROJECT, id=project_id, viewer_id=viewer_id)
+
+
+FIND_PROJECT = Statement(
+    """
+    SELECT projects.id, namespaces.lineage, projects.path, projects.full_path, projects.visibility,
+        projects.default_branch, projects.archived, projects.public_jobs, projects.repository_access_level,
+        projects.builds_access_level, projects.ci_pipeline_variables_minimum_override_role, hers.role,
+        %(admin)s::boolean AS admin,
+        coalesce(lower(%(path)s::text) <> lower(projects.full_path), false) AS moved
+    FROM projects JOIN namespaces ON namespaces.id = projects.namespace_id
+    CROSS JOIN LATERAL (
+        SELECT CASE WHEN %(job_project_id)s::bigint IS NULL OR lets_in_jobs_of(projects, %(job_project_id)s::bigint)
+            THEN %(user_id)s::bigint END AS id
+        OFFSET 0) viewer
+    CROSS JOIN LATERAL (
+        SELECT CASE WHEN %(admin)s THEN 50 ELSE project_role(projects, namespaces, viewer.id, %(now)s) END AS role
+        OFFSET 0) hers
+    WHERE projects.id = coalesce(
+            %(id)s::bigint, (SELECT routes.project_id FROM routes WHERE routes.path = lower(%(path)s::text)))
+        AND is_visible(projects.visibility, hers.role >= 10, is_insider(viewer.id))
+    """,
+    Project,
+)
+
+
+async def find_project(
+    database: Executor,
+    *,
+    project_id: int | None,
+    path: str | None,
+    user_id: int | None,
+    admin: bool,
+    job_project_id: int | None,
+) -> Project | None:
+    """By id or (without one) by a path that it has or had; where that user (None: a stranger) can see it. To a job of
+    the project `job_project_id`, which it does not let in, she is a stranger."""
+    return await database.row(
+        FIND_PROJECT,
+        id=project_id,
+        path=path,
+        user_id=user_id,
+        admin=admin,
+        job_project_id=job_project_id,
+    )
+
+
+@attrs.frozen(kw_only=True)
+class Settings:
+    """What can be changed of a project."""
+
+    name: str
+    path: str
+    full_path: str
+    description: str | None
+    visibility: str
+    default_branch: str
+    ci_config_path: str | None
+    public_jobs: bool
+    repository_access_level: str
+    builds_access_level: str
+    only_allow_merge_if_pipeline_succeeds: bool
+    allow_merge_on_skipped_pipeline: bool
+    only_allow_merge_if_all_status_checks_passed: bool
+    ci_pipeline_variables_minimum_override_role: OverrideRole
+    merge_method: str
+    squash_option: str
+    only_allow_merge_if_all_discussions_are_resolved: bool
+    build_timeout: int
+    remove_source_branch_after_merge: bool
+    ci_default_git_depth: int
+    build_git_strategy: str
+    auto_cancel_pending_pipelines: str
+    archived: bool
+
+
+@attrs.frozen(kw_only=True)
+class LockedProject(Settings):
+    """`limit` is how visible its namespace is, and it can be at most."""
+
+    namespace_id: int
+    limit: str
+
+
+#: First what may be removed or hidden together with all that it holds, as everybody locks them.
+LOCK_PROJECT = Query(
+    """
+    SELECT projects.name, projects.path, projects.full_path, projects.description, projects.visibility,
+        projects.default_branch, projects.ci_config_path, projects.public_jobs, projects.repository_access_level,
+        projects.builds_access_level, projects.only_allow_merge_if_pipeline_succeeds,
+        projects.allow_merge_on_skipped_pipeline, projects.only_allow_merge_if_all_status_checks_passed,
+        projects.ci_pipeline_variables_minimum_override_role, projects.merge_method, projects.squash_option,
+        projects.only_allow_merge_if_all_discussions_are_resolved, projects.build_timeout,
+        projects.remove_source_branch_after_merge, projects.ci_default_git_depth, projects.build_git_strategy,
+        projects.auto_cancel_pending_pipelines, projects.archived, projects.namespace_id,
+        namespaces.visibility AS limit
+    FROM projects JOIN namespaces ON namespaces.id = projects.namespace_id
+    WHERE projects.id = %(id)s FOR SHARE OF namespaces FOR UPDATE OF projects
+    """,
+    LockedProject,
+)
+
+
+async def lock_project(transaction: Transaction, project_id: int) -> LockedProject:
+    """The project as it is, which nobody else changes until the transaction ends. Raises NotFound."""
+    return await transaction.one(LOCK_PROJECT, id=project_id)
+
+
+UPDATE_PROJECT = """
+    UPDATE projects SET name = %(name)s, path = %(path)s, full_path = %(full_path)s, description = %(description)s,
+        visibility = %(visibility)s, default_branch = %(default_branch)s, ci_config_path = %(ci_config_path)s,
+        public_jobs = %(public_jobs)s, repository_access_level = %(repository_access_level)s,
+        builds_access_level = %(builds_access_level)s,
+        only_allow_merge_if_pipeline_succeeds = %(only_allow_merge_if_pipeline_succeeds)s,
+        allow_merge_on_skipped_pipeline = %(allow_merge_on_skipped_pipeline)s,
+        only_allow_merge_if_all_status_checks_passed = %(only_allow_merge_if_all_status_checks_passed)s,
+        ci_pipeline_variables_minimum_override_role = %(ci_pipeline_variables_minimum_override_role)s,
+        merge_method = %(merge_method)s, squash_option = %(squash_option)s,
+        only_allow_merge_if_all_discussions_are_resolved = %(only_allow_merge_if_all_discussions_are_resolved)s,
+        build_timeout = %(build_timeout)s, remove_source_branch_after_merge = %(remove_source_branch_after_merge)s,
+        ci_default_git_depth = %(ci_default_git_depth)s, build_git_strategy = %(build_git_strategy)s,
+        auto_cancel_pending_pipelines = %(auto_cancel_pending_pipelines)s,
+        archived = %(archived)s, namespace_id = %(namespace_id)s, updated_at = %(now)s
+    WHERE id = %(id)s
+"""
+
+
+async def update_project(transaction: Transaction, project_id: int, after: LockedProject) -> None:
+    """Makes the row, which is locked, what it is to be."""
+    await transaction.run(UPDATE_PROJECT, id=project_id, **attrs.asdict(after))
+
+
+CREATE_PROJECT = """
+    INSERT INTO projects (namespace_id, creator_id, name, path, full_path, description, visibility, default_branch,
+        ci_config_path, public_jobs, repository_access_level, builds_access_level,
+        only_allow_merge_if_pipeline_succeeds, allow_merge_on_skipped_pipeline,
+        only_allow_merge_if_all_status_checks_passed, only_allow_merge_if_all_discussions_are_resolved, merge_method,
+        squash_option, build_timeout, remove_source_branch_after_merge, ci_default_git_depth, build_git_strategy,
+        auto_cancel_pending_pipelines, created_at, updated_at, last_activity_at)
+    VALUES (%(namespace_id)s, %(creator_id)s, %(name)s, %(path)s, %(full_path)s, %(description)s, %(visibility)s,
+        %(default_branch)s, %(ci_config_path)s, %(public_jobs)s, %(repository_access_level)s,
+        %(builds_access_level)s, %(only_allow_merge_if_pipeline_succeeds)s, %(allow_merge_on_skipped_pipeline)s,
+        %(only_allow_merge_if_all_status_checks_passed)s, %(only_allow_merge_if_all_discussions_are_resolved)s,
+        %(merge_method)s, %(squash_option)s, %(build_timeout)s, %(remove_source_branch_after_merge)s,
+        %(ci_default_git_depth)s, %(build_git_strategy)s, %(auto_cancel_pending_pipelines)s, %(now)s, %(now)s, %(now)s)
+    RETURNING id
+"""
+
+
+async def create_project(transaction: Transaction, **values: Any) -> int:
+    return int(await transaction.value(CREATE_PROJECT, **values))
+
+
+IS_THERE = """
+    SELECT EXISTS (SELECT FROM projects WHERE projects.id = %(id)s)
+"""
+
+
+async def is_there(database: Executor, project_id: int) -> bool:
+    return bool(await database.value(IS_THERE, id=project_id))
+
+
+LOCK_PROJECTS_LIMIT = """
+    SELECT users.projects_limit FROM users WHERE users.id = %(user_id)s FOR NO KEY UPDATE
+"""
+
+
+async def lock_projects_limit(transaction: Transaction, user_id: int) -> int:
+    """How many personal projects the user may have; until the transaction ends nobody else is told. Raises NotFound."""
+    limit = await transaction.value(LOCK_PROJECTS_LIMIT, user_id=user_id)
+    if limit is None:
+        raise NotFound
+    return int(limit)
+
+
+HAS_PERSONAL_PROJECTS = """
+    SELECT EXISTS (
+        SELECT FROM projects JOIN namespaces ON namespaces.id = projects.namespace_id
+        WHERE namespaces.owner_id = %(user_id)s OFFSET %(at_least)s - 1)
+"""
+
+
+async def has_personal_projects(database: Executor, user_id: int, *, at_least: int) -> bool:
+    """Whether her own namespace holds that many (one or more)."""
+    return bool(await database.value(HAS_PERSONAL_PROJECTS, user_id=user_id, at_least=at_least))
+
+
+@attrs.frozen(kw_only=True)
+class Namespace:
+    """Where a project is or can be: a group, or (with `owner_id`) a user's own. `role` is the caller's."""
+
+    id: int
+    owner_id: int | None
+    lineage: list[int]
+    role: int
+    project_creation_level: str
+
+
+FIND_NAMESPACE = Query(
+    """
+    SELECT namespaces.id, namespaces.owner_id, namespaces.lineage, hers.role, namespaces.project_creation_level
+    FROM namespaces
+    CROSS JOIN LATERAL (
+        SELECT CASE WHEN %(admin)s THEN 50 ELSE namespace_role(namespaces, %(user_id)s, %(now)s) END AS role
+        OFFSET 0) hers
+    WHERE namespaces.id = coalesce(%(id)s::bigint, (
+            SELECT routes.namespace_id FROM routes WHERE routes.path = lower(%(path)s::text) AND NOT routes.moved))
+        AND is_visible(namespaces.visibility, hers.role > 0, is_insider(%(user_id)s))
+    """,
+    Namespace,
+)
+
+
+async def find_namespace(
+    database: Executor, *, namespace_id: int | None, path: str | None, user_id: int, admin: bool
+) -> Namespace | None:
+    """By id or (without one) by full path; where that user can see it."""
+    return await database.row(FIND_NAMESPACE, id=namespace_id, path=path, user_id=user_id, admin=admin)

@@ -1,0 +1,437 @@
+"""Projects: how they are made, changed and moved to another namespace, and who is told of it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import attrs
+from aiohttp import web
+
+from api_server.git import references, server_refs
+from api_server.git.errors import NotFoundError, RepositoryMissingError
+from api_server.git.ref_names import is_branch_name
+from api_server.git.repositories import REPOSITORIES, Repositories
+from api_server.namespaces import (
+    access,
+    member_queries,
+    namespace_queries,
+    path_queries,
+    paths,
+    project_queries,
+    resources,
+)
+from api_server.namespaces.project_queries import LockedProject, Namespace, Settings
+from api_server.namespaces.resources import Project
+from api_server.outbound import edges
+from api_server.state import audit_trail
+from api_server.state.audit_trail import Author, Entity
+from api_server.state.database import Database, Executor, Transaction
+from api_server.state.errors import NotFound
+from api_server.state.queue import QUEUE, enqueue
+from api_server.web.access import Role
+from api_server.web.auth import Caller
+from api_server.web.context import DATABASE, App
+from api_server.web.errors import ApiError, check_present, forbidden, invalid, not_found
+
+
+@attrs.frozen(kw_only=True)
+class ProjectCreated:
+    """`author` has made it; where it `begins_with_readme`, its default branch is to have a first commit."""
+
+    id: int
+    name: str
+    description: str | None
+    default_branch: str
+    begins_with_readme: bool
+    author: Author
+
+
+#: `listener(transaction, created)`. What it puts on disk is removed again where the project is not made after all.
+CREATION_LISTENERS: web.AppKey[list[Callable[[Transaction, ProjectCreated], Awaitable[None]]]] = web.AppKey(
+    "creation_listeners", list
+)
+
+#: `listener(transaction, project_id)`, when git's HEAD is what the project's default branch has become.
+DEFAULT_BRANCH_LISTENERS: web.AppKey[list[Callable[[Transaction, int], Awaitable[None]]]] = web.AppKey(
+    "default_branch_listeners", list
+)
+
+
+#: From which role on projects are made, by a group's `project_creation_level`; by nobody at the others.
+_CREATORS = {
+    "owner": Role.OWNER,
+    "maintainer": Role.MAINTAINER,
+    "developer": Role.DEVELOPER,
+}
+
+
+async def find_namespace(database: Executor, reference: str, who: Caller) -> Namespace:
+    """The namespace of that id or full path. Raises 404 where the caller cannot see it."""
+    number = access.id_in(reference)
+    found = await project_queries.find_namespace(
+        database,
+        namespace_id=number,
+        path=None if number is not None else reference,
+        user_id=who.user_id,
+        admin=who.admin,
+    )
+    if found is None:
+        raise not_found("Namespace")
+    return found
+
+
+def may_create_in(namespace: Namespace, *, admin: bool) -> bool:
+    """Whether the caller may make projects there."""
+    level = namespace.project_creation_level
+    least = _CREATORS.get(level)
+    return admin and level == "administrator" if least is None else namespace.role >= least
+
+
+async def require_room(transaction: Transaction, namespace: Namespace) -> None:
+    """Raises 403 where a user has as many projects of her own as she may; groups have room for all."""
+    if namespace.owner_id is None:
+        return
+    limit = await project_queries.lock_projects_limit(transaction, namespace.owner_id)
+    if limit == 0:
+        problem = "Personal project creation is not allowed. Please contact your administrator with questions"
+    elif await project_queries.has_personal_projects(transaction, namespace.owner_id, at_least=limit):
+        problem = f"Your project limit is {limit} projects! Please contact your administrator to increase it"
+    else:
+        return
+    raise ApiError(403, {"error": [problem]})
+
+
+def check_visibility(wanted: str, limit: str) -> None:
+    """Raises 400 where a project would be more visible than its group (decision D11)."""
+    if resources.is_more_visible(wanted, limit):
+        raise invalid({"visibility_level": [f"{wanted} is not allowed in a {limit} group."]})
+
+
+async def add_first_member(
+    transaction: Transaction, namespace: Namespace, project_id: int, made_by: int
+) -> None:
+    """A personal project's owner is its first member; in a group a Developer maintains what she has made."""
+    if namespace.owner_id is not None:
+        user_id, role = namespace.owner_id, Role.OWNER
+    elif Role.DEVELOPER <= namespace.role < Role.MAINTAINER:
+        user_id, role = made_by, Role.MAINTAINER
+    else:
+        return
+    await member_queries.add(
+        transaction, user_id=user_id, project_id=project_id, access_level=role, created_by_id=made_by
+    )
+
+
+FOLLOW_DEFAULT_BRANCH = "follow_default_branch"
+
+
+def setup(app: web.Application) -> None:
+    async def follow_default_branch(project_id: int) -> None:
+        with suppress(NotFound):
+            await apply_default_branch(app, project_id)
+
+    app[QUEUE].add(FOLLOW_DEFAULT_BRANCH, follow_default_branch, attempts=15)
+
+
+async def change_default_branch(
+    transaction: Transaction, repositories: Repositories, project_id: int, name: str
+) -> None:
+    """Queues what follows when the project's row, which is locked, gets `name`. Raises 400 where there is no such
+    branch."""
+    repository = repositories.open(project_id) if repositories.exists(project_id) else None
+    # one of old that is named like something else would be read as that
+    if repository is None or not is_branch_name(name) or references.branch(repository, name) is None:
+        raise invalid({"base": [f"Could not change HEAD: branch '{name}' does not exist"]})
+    await enqueue(transaction, FOLLOW_DEFAULT_BRANCH, project_id=project_id)
+
+
+async def apply_default_branch(app: App, project_id: int) -> None:
+    """Moves git's HEAD to where the row says; then edges and listeners are told. Raises NotFound.
+
+    Done before the change is answered, and by the queue for one whose process has died.
+    """
+    async with app[DATABASE].transaction() as transaction:
+        project = await project_queries.lock_project(transaction, project_id)
+        with suppress(NotFoundError, RepositoryMissingError):  # the branch has been deleted since
+            await server_refs.set_default_branch(app[REPOSITORIES].open(project_id), project.default_branch)
+        await edges.changed(transaction, edges.project_key(project_id))
+        for listener in app[DEFAULT_BRANCH_LISTENERS]:
+            await listener(transaction, project_id)
+
+
+#: GitLab's event names for settings that it audits.
+_AUDITED = {
+    "name": "project_name_updated",
+    "path": "project_path_updated",
+    "namespace": "project_namespace_updated",
+    "visibility": "project_visibility_level_updated",
+    "default_branch": "project_default_branch_updated",
+    "archived": "project_archived",
+    "repository_access_level": "project_feature_repository_access_level_updated",
+    "builds_access_level": "project_feature_builds_access_level_updated",
+    "only_allow_merge_if_all_status_checks_passed": "project_only_allow_merge_if_all_status_checks_passed_updated",
+    "only_allow_merge_if_pipeline_succeeds": "project_only_allow_merge_if_pipeline_succeeds_updated",
+    "ci_pipeline_variables_minimum_override_role": "project_ci_pipeline_variables_minimum_override_role_updated",
+    "merge_method": "project_merge_method_updated",
+    "squash_option": "squash_option_updated",
+    "only_allow_merge_if_all_discussions_are_resolved": (
+        "project_only_allow_merge_if_all_discussions_are_resolved_updated"
+    ),
+}
+#: Changes after which files may not be shown to those who saw them before, or not at the same URL.
+_PURGED_AFTER = frozenset({"path", "visibility", "repository_access_level", "archived"})
+#: Changes that only an Owner makes (decision D11).
+_OWNERS = frozenset({"path", "visibility"})
+_LEAST_TIMEOUT = 600
+#: A month as Rails has it.
+_TIMEOUTS_END = 2_629_746
+_MOST_DEPTH = 1000
+
+
+async def update(
+    transaction: Transaction,
+    repositories: Repositories,
+    project: Project,
+    wishes: Mapping[str, Any],
+    author: Author,
+) -> frozenset[str]:
+    """Changes what is not None of a project's `Settings`, and says what that was. Where it is the default branch, the
+    caller lets it be followed. Raises 403 and 400 as GitLab words them."""
+    check_present("name", wishes.get("name"))
+    before = await project_queries.lock_project(transaction, project.id)
+    after = attrs.evolve(before, **_wished(before, wishes))
+    check_numbers(after.build_timeout, after.ci_default_git_depth)
+    changed = frozenset(
+        field.name
+        for field in attrs.fields(Settings)
+        if getattr(before, field.name) != getattr(after, field.name)
+    )
+    if project.role < Role.OWNER and (_OWNERS & changed or _changes_owners_demand(before, after)):
+        raise forbidden()
+    if "visibility" in changed:
+        check_visibility(after.visibility, before.limit)
+    if "default_branch" in changed:
+        await change_default_branch(transaction, repositories, project.id, after.default_branch)
+    if "path" in changed:
+        after = await _renamed(transaction, project, after)
+    await project_queries.update_project(transaction, project.id, after)
+    renamed = attrs.evolve(project, full_path=after.full_path)
+    for name in filter(changed.__contains__, _AUDITED):
+        told = "full_path" if name == "path" else name
+        await _record_change(transaction, renamed, author, name, getattr(before, told), getattr(after, told))
+    if _PURGED_AFTER & changed:
+        await edges.changed(transaction, edges.project_key(project.id))
+    return changed
+
+
+def check_numbers(build_timeout: int, git_depth: int) -> None:
+    """Of seconds and of commits. Raises 400 as GitLab words it."""
+    if not _LEAST_TIMEOUT <= build_timeout < _TIMEOUTS_END:
+        raise invalid({"build_timeout": ["needs to be between 10 minutes and 1 month"]})
+    if git_depth < 0:
+        raise invalid({"ci_cd_settings.default_git_depth": ["must be greater than or equal to 0"]})
+    if git_depth > _MOST_DEPTH:
+        raise invalid({"ci_cd_settings.default_git_depth": [f"must be less than or equal to {_MOST_DEPTH}"]})
+
+
+def with_newer_names(wishes: Mapping[str, Any]) -> dict[str, Any]:
+    """The wishes with `public_jobs` and `builds_access_level` for what older clients call otherwise."""
+    wished = dict(wishes)
+    is_public, is_enabled = wished.pop("public_builds", None), wished.pop("jobs_enabled", None)
+    if is_public is not None:
+        wished["public_jobs"] = is_public
+    if is_enabled is not None:
+        wished["builds_access_level"] = "enabled" if is_enabled else "disabled"
+    return wished
+
+
+def _wished(before: LockedProject, wishes: Mapping[str, Any]) -> dict[str, Any]:
+    """What the `Settings` are to be. The older of the two names for who gives variables says less, and gives way."""
+    wished = {name: wish for name, wish in with_newer_names(wishes).items() if wish is not None}
+    restricts = wished.pop("restrict_user_defined_variables", None)
+    if restricts is not None and restricts != (
+        before.ci_pipeline_variables_minimum_override_role != "developer"
+    ):
+        wished.setdefault(
+            "ci_pipeline_variables_minimum_override_role", "maintainer" if restricts else "developer"
+        )
+    return wished
+
+
+def _changes_owners_demand(before: Settings, after: Settings) -> bool:
+    """Whether what only an Owner may demand of those who give variables is set, or taken back."""
+    roles = {
+        before.ci_pipeline_variables_minimum_override_role,
+        after.ci_pipeline_variables_minimum_override_role,
+    }
+    return len(roles) > 1 and not roles <= {"developer", "maintainer"}
+
+
+async def _renamed(transaction: Transaction, project: Project, after: LockedProject) -> LockedProject:
+    full_path = paths.beside(after.full_path, after.path)
+    if problem := paths.problem_with(full_path):
+        raise invalid({"path": [problem]})
+    if not await _move_to(transaction, project.id, full_path):
+        raise invalid({"path": ["has already been taken"]})
+    return attrs.evolve(after, full_path=full_path)
+
+
+async def _move_to(transaction: Transaction, project_id: int, full_path: str) -> bool:
+    """Whether the project has that path now; those that it had redirect."""
+    await path_queries.leave(transaction, project_id)
+    return await path_queries.take(transaction, full_path, project_id=project_id)
+
+
+async def transfer(transaction: Transaction, project: Project, namespace: Namespace, author: Author) -> None:
+    """Moves the project into another namespace; it shows no more than that does. Raises 400 as GitLab words it."""
+    held = await namespace_queries.hold(transaction, namespace.lineage)
+    before = await project_queries.lock_project(transaction, project.id)
+    if namespace.id == before.namespace_id:
+        raise _not_transferred("Project is already in this namespace.")
+    if namespace.role < Role.MAINTAINER or not may_create_in(namespace, admin=project.admin):
+        raise _not_transferred("You don't have permission to transfer projects into that namespace.")
+    await require_room(transaction, namespace)
+    full_path = f"{held.full_path}/{before.path}"
+    if not await _move_to(transaction, project.id, full_path):
+        raise _not_transferred("Project with same name or path in target namespace already exists")
+    shown = (
+        held.visibility
+        if resources.is_more_visible(before.visibility, held.visibility)
+        else before.visibility
+    )
+    after = attrs.evolve(before, namespace_id=namespace.id, full_path=full_path, visibility=shown)
+    await project_queries.update_project(transaction, project.id, after)
+    if namespace.owner_id is not None:
+        await add_first_member(transaction, namespace, project.id, author.id)
+    moved = attrs.evolve(project, full_path=full_path)
+    old = before.full_path.rpartition("/")[0]
+    await _record_change(transaction, moved, author, "namespace", old, held.full_path)
+    if shown != before.visibility:
+        await _record_change(transaction, moved, author, "visibility", before.visibility, shown)
+    await edges.changed(transaction, edges.project_key(project.id))
+
+
+def _not_transferred(problem: str) -> ApiError:
+    return invalid(f'Failed to transfer project {{:new_namespace=>["{problem}"]}}')
+
+
+async def _record_change(
+    transaction: Transaction, project: Project, author: Author, name: str, old: Any, new: Any
+) -> None:
+    event_type = "project_unarchived" if name == "archived" and not new else _AUDITED[name]
+    await audit_trail.record(
+        transaction,
+        event_type,
+        author=author,
+        entity=project.entity,
+        message=f"Changed {name} from {audit_trail.words(old)} to {audit_trail.words(new)}",
+        change=name,
+        **{"from": old, "to": new},
+    )
+
+
+@attrs.frozen(kw_only=True)
+class NewProject:
+    """A project to be, in the namespace of that id or (None) in its maker's own."""
+
+    namespace_id: int | None
+    name: str
+    path: str
+    description: str | None
+    visibility: str
+    default_branch: str
+    ci_config_path: str | None
+    public_jobs: bool
+    repository_access_level: str
+    builds_access_level: str
+    only_allow_merge_if_pipeline_succeeds: bool
+    allow_merge_on_skipped_pipeline: bool
+    only_allow_merge_if_all_status_checks_passed: bool
+    only_allow_merge_if_all_discussions_are_resolved: bool
+    merge_method: str
+    squash_option: str
+    build_timeout: int
+    remove_source_branch_after_merge: bool
+    ci_default_git_depth: int
+    build_git_strategy: str
+    auto_cancel_pending_pipelines: str
+    initialize_with_readme: bool
+
+
+async def create(app: App, database: Database, wanted: NewProject, who: Caller, author: Author) -> int:
+    """The new project's id. Raises 400, 403 and 404 as GitLab words them.
+
+    Where it fails in the end, nothing is left of it, on disk neither.
+    """
+    check_present("name", wanted.name)
+    check_numbers(wanted.build_timeout, wanted.ci_default_git_depth)
+    if not is_branch_name(wanted.default_branch):
+        raise invalid({"default_branch": ["is invalid"]})
+    project_id = None
+    try:
+        async with database.transaction() as transaction:
+            namespace = await _home_of(transaction, wanted, who)
+            project_id = await _insert(transaction, wanted, namespace, who, author)
+            created = _creation_event(project_id, wanted, author)
+            for listener in app[CREATION_LISTENERS]:
+                await listener(transaction, created)
+    except BaseException:
+        if project_id is not None:
+            await asyncio.shield(_clear_away(app, project_id))
+        raise
+    return project_id
+
+
+async def _home_of(transaction: Transaction, wanted: NewProject, who: Caller) -> Namespace:
+    """Where the caller may make it. Raises 404 and 403."""
+    namespace_id = wanted.namespace_id
+    if namespace_id is None:
+        namespace_id = (await namespace_queries.namespace_of(transaction, who.user_id)).id
+    namespace = await find_namespace(transaction, str(namespace_id), who)
+    if not may_create_in(namespace, admin=who.admin):
+        raise forbidden()
+    return namespace
+
+
+async def _insert(
+    transaction: Transaction, wanted: NewProject, namespace: Namespace, who: Caller, author: Author
+) -> int:
+    held = await namespace_queries.hold(transaction, namespace.lineage)
+    await require_room(transaction, namespace)
+    full_path = f"{held.full_path}/{wanted.path}"
+    if problem := paths.problem_with(full_path):
+        raise invalid({"path": [problem]})
+    check_visibility(wanted.visibility, held.visibility)
+    project_id = await project_queries.create_project(
+        transaction,
+        creator_id=who.user_id,
+        full_path=full_path,
+        **(attrs.asdict(wanted) | {"namespace_id": namespace.id}),
+    )
+    if not await path_queries.take(transaction, full_path, project_id=project_id):
+        taken = ["has already been taken"]
+        raise invalid({"project_namespace.name": taken, "name": taken, "path": taken})
+    await add_first_member(transaction, namespace, project_id, who.user_id)
+    entity = Entity(type="Project", id=project_id, path=full_path)
+    await audit_trail.record(
+        transaction, "project_created", author=author, entity=entity, message="Added project", add="project"
+    )
+    return project_id
+
+
+def _creation_event(project_id: int, wanted: NewProject, author: Author) -> ProjectCreated:
+    return ProjectCreated(
+        id=project_id,
+        name=wanted.name,
+        description=wanted.description,
+        default_branch=wanted.default_branch,
+        begins_with_readme=wanted.initialize_with_readme and wanted.repository_access_level != "disabled",
+        author=author,
+    )
+
+
+async def _clear_away(app: App, project_id: int) -> None:
+    """Removes the repository of a project that was not made. A commit whose outcome is unknown may have made it."""
+    if app[REPOSITORIES].exists(project_id) and not await project_queries.is_there(app[DATABASE], project_id):
+        await app[REPOSITORIES].delete(project_id)

@@ -1,1 +1,0 @@
-"""Projects: a repository with its settings, in a group or in a user's own namespace."""
