@@ -86,7 +86,7 @@ def test_another_accounts_templates_are_not_used(place: Path, monkeypatch: pytes
     monkeypatch.setattr(os, "geteuid", lambda: kept.stat().st_uid + 1)
     data = DataDirectory(place / "data")
     with data.opened():
-        monkeypatch.setattr(embedded_postgres, "of", lambda *_, **given: given)
+        monkeypatch.setattr(embedded_postgres, "cluster_of", lambda *_, **given: given)
         assert throwaway_data.templated_cluster(data)["template"] is None  # type: ignore[index]
     assert list(kept.iterdir()) == []
 
