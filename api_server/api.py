@@ -15,10 +15,8 @@ from api_server.ci.pipelines.handlers import routes as pipelines
 from api_server.ci.runners.handlers import routes as runners
 from api_server.ci.runners.job_handlers import routes as runner_jobs
 from api_server.ci.schedules.handlers import routes as schedules
-from api_server.ci.schedules.variable_handlers import routes as schedule_variables
 from api_server.ci.triggers.handlers import routes as triggers
 from api_server.ci.variables.handlers import routes as variables
-from api_server.ci.variables.instance_handlers import routes as instance_variables
 from api_server.code.branches.handlers import routes as branches
 from api_server.code.repository.ancestry import routes as ancestry
 from api_server.code.repository.browsing import routes as browsing
@@ -92,9 +90,7 @@ ROUTES = [
     triggers,
     commit_statuses,
     schedules,
-    schedule_variables,
     variables,
-    instance_variables,
     agents,
     artifacts,
     reports,

@@ -44,7 +44,7 @@ public class Client {
         }
     }
 
-    /** The first value of a key; a real test has a JSON library. */
+    /** Returns the first value of a key. A real test would use a JSON library. */
     static String value(String json, String key) {
         var found = Pattern.compile("\"" + key + "\"\\s*:\\s*\"?([^\",}]*)").matcher(json);
         if (!found.find()) {

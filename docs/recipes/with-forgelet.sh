@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs a program beside a server for tests, whose ready file FORGELET_READY_FILE names; its exit status is the program's:
+# Runs a program with a server for tests. FORGELET_READY_FILE names its ready file. Exits with the program's status:
 #
 #   with-forgelet.sh mvn test
 set -eu

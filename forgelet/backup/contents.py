@@ -27,8 +27,9 @@ from api_server.git.at_work import alone
 from api_server.git.ref_names import KEEP_AROUND
 from api_server.git.repositories import UNDER_WAY, Repositories
 from api_server.settings import Settings
-from api_server.state.objects import INDEX, Objects, open_objects
-from api_server.state.secret_key import NAME as SECRET_KEY
+from api_server.state.object_store import open_objects
+from api_server.state.objects import INDEX, Objects
+from api_server.state.secrets import KEY_FILE as SECRET_KEY
 from forgelet.backup import form
 from forgelet.backup.form import PIECE, Source, Writer
 from forgelet.local.data_directory import RUNNING

@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from api_server.state.migrate import known_migrations
-from api_server.state.secret_key import NAME as SECRET_KEY
+from api_server.state.secrets import KEY_FILE as SECRET_KEY
 from common.mistakes import Mistake
 
 #: About a third of a second and 128 MiB for each try.

@@ -14,10 +14,10 @@ from api_server.accounts import instance_settings
 from api_server.operations import failing
 from api_server.operations.failing import Failure
 from api_server.outbound.destinations import written_url
-from api_server.outbound.edge_api import EdgeApi, EdgeRefuses
+from api_server.outbound.edges import EdgeApi, EdgeRefuses
 from api_server.settings import Settings
 from api_server.state import database as databases
-from api_server.state import secret_key
+from api_server.state import secrets
 from api_server.state.database import Database
 from api_server.state.errors import Unavailable
 from common.client_settings import ClientSettings
@@ -250,7 +250,7 @@ async def external_storage(instance: DiagnosedInstance, database: Database) -> l
     if settings is None:
         return []
     try:
-        vault = secret_key.open_vault(settings.data_dir)
+        vault = secrets.open_vault(settings.data_dir)
     except Mistake:  # none yet
         return []
     chosen = await instance_settings.read(database, vault, instance_settings.defaults(settings))

@@ -10,13 +10,13 @@ from urllib.parse import unquote, urlsplit
 
 import aiosmtplib
 
-from api_server.outbound.mail.delivery import SmtpServer, open_outbox
+from api_server.outbound.mail import SmtpServer, open_outbox
 from api_server.settings import Settings
-from api_server.state import inspection, secret_key
+from api_server.state import migrate, secrets
 from api_server.state.errors import Unavailable
-from api_server.state.inspection import Inspected
-from api_server.state.migrate import OLDEST_POSTGRESQL
-from api_server.state.objects import Objects, open_objects
+from api_server.state.migrate import OLDEST_POSTGRESQL, Inspected
+from api_server.state.object_store import open_objects
+from api_server.state.objects import Objects
 from common.mistakes import Mistake, check_object_store, require_obstore
 from forgelet.doctor.findings import (
     REQUEST_SECONDS,
@@ -55,7 +55,7 @@ async def database(instance: DiagnosedInstance) -> list[Finding]:
 
 
 def _inspect(settings: Settings) -> Inspected:
-    return inspection.inspect(
+    return migrate.inspect(
         settings.database_url, settings.data_dir, connect_timeout=math.ceil(REQUEST_SECONDS)
     )
 
@@ -178,7 +178,7 @@ async def object_store(instance: DiagnosedInstance) -> list[Finding]:
     settings = instance.api
     if settings is None:
         return []
-    has_begun = (settings.data_dir / secret_key.NAME).exists()
+    has_begun = (settings.data_dir / secrets.KEY_FILE).exists()
     return await _store("the object store", settings.object_store_url, settings.data_dir, has_begun=has_begun)
 
 

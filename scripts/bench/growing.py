@@ -6,9 +6,11 @@ import http.client
 import json
 import re
 import shutil
+import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,7 +23,7 @@ from api_server.state.secrets import digest
 from forgelet.local.embedded_postgres import DATABASE, Cluster
 from scripts.bench import filling, measuring
 from scripts.bench.filling import oldest_schema, superuser
-from scripts.bench.runs import NotMeasured
+from scripts.bench.runs import NotMeasured, seconds_of
 from scripts.bench.service import HEADERS, Running, running
 
 #: Tables that grow, partitions of events among them.
@@ -59,9 +61,8 @@ def explain(cluster: Cluster, *, on: bool) -> None:
         try:
             cursor.execute("LOAD 'auto_explain'")
         except Exception as problem:
-            raise NotMeasured(
-                f"auto_explain does not belong to the PostgreSQL that is used: {problem}"
-            ) from None
+            reason = f"auto_explain does not belong to the PostgreSQL that is used: {problem}"
+            raise NotMeasured(reason) from None
         for setting, value in (
             ("session_preload_libraries", "auto_explain"),
             ("auto_explain.log_min_duration", "0"),
@@ -151,24 +152,32 @@ def list_paths(cluster: Cluster, ids: Mapping[str, int], rows: int) -> dict[str,
     return {name: path.format(**ids, **found) for name, path in LISTS.items()}
 
 
-def milliseconds(server: Running, path: str) -> float:
-    """Of an answer, one request after the other on one connection: the median of many."""
-    place = urlsplit(server.api.base_url)
-    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=600)
-    taken = []
-    try:
-        for number in range(WARM_LISTS + TIMES):
-            begun = time.perf_counter()
-            connection.request("GET", f"/api/v4/{path}", headers=HEADERS)
-            answer = connection.getresponse()
-            said = answer.read()
-            if answer.status != 200:
-                raise RuntimeError(f"{path} was answered {answer.status}: {said[:200]!r}")
-            if number >= WARM_LISTS:
-                taken.append(time.perf_counter() - begun)
-    finally:
-        connection.close()
-    return sorted(taken)[len(taken) // 2] * 1000
+@contextlib.contextmanager
+def asking(server: Running) -> Iterator[Callable[..., float]]:
+    """Yield what asks on one connection, and returns the milliseconds of the answer."""
+    address = urlsplit(server.api.base_url)
+    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=900)
+    headers = {**HEADERS, "Content-Type": "application/json"}
+
+    def ask(path: str, method: str = "GET", body: Any = None, expected: int = 200) -> float:
+        begun = time.perf_counter()
+        connection.request(method, f"/api/v4/{path}", body and json.dumps(body), headers)
+        answer = connection.getresponse()
+        said = answer.read()
+        if answer.status != expected:
+            raise RuntimeError(f"{method} {path} was answered {answer.status}: {said[:200]!r}")
+        return (time.perf_counter() - begun) * 1000
+
+    with contextlib.closing(connection):
+        yield ask
+
+
+def list_milliseconds(server: Running, path: str) -> float:
+    """Return the median of many requests, one after the other on one connection."""
+    with asking(server) as ask:
+        for _ in range(WARM_LISTS):
+            ask(path)
+        return statistics.median_high(ask(path) for _ in range(TIMES))
 
 
 HANDED_OUT = 30
@@ -177,6 +186,7 @@ TOKEN = "glrt-growth"
 VACUUMED = ("jobs", "audit_events")
 DEAD = 2_000
 UPDATE_JOBS = "UPDATE jobs SET exit_code = 1 WHERE id IN (SELECT id FROM jobs ORDER BY id LIMIT %s)"
+LEFT_JOBS = "SELECT EXISTS (SELECT FROM jobs WHERE project_id = %s AND kind = 'build')"
 SIZES = """
     SELECT relation, pg_size_pretty(bytes) FROM (
         SELECT 'jobs' AS relation, pg_total_relation_size('jobs') AS bytes
@@ -198,31 +208,22 @@ def give_token(cluster: Cluster, ids: Mapping[str, int]) -> None:
 
 
 def hand_out(server: Running) -> float:
-    """Milliseconds of an answer with a job, the median of many."""
-    taken = []
-    for _ in range(HANDED_OUT):
-        begun = time.perf_counter()
-        status, said = request(server, "POST", "jobs/request", {"token": TOKEN, "system_id": "s_1"})
-        taken.append(time.perf_counter() - begun)
-        if status != 201:
-            raise RuntimeError(f"A hand-out was answered {status}: {said[:200]!r}")
-    return sorted(taken)[len(taken) // 2] * 1000
+    """Return the milliseconds of an answer with a job, the median of many."""
+    body = {"token": TOKEN, "system_id": "s_1"}
+    with asking(server) as ask:
+        return statistics.median_high(ask("jobs/request", "POST", body, 201) for _ in range(HANDED_OUT))
 
 
 def remove_project(cluster: Cluster, server: Running, project_id: int) -> tuple[float, float]:
-    """Milliseconds until the request is answered, and until nothing of the project is left in the database."""
+    """Return the milliseconds until the request is answered, and until nothing of the project is left in the
+    database."""
     begun = time.perf_counter()
-    status, said = request(server, "DELETE", f"projects/{project_id}")
-    answered = time.perf_counter() - begun
-    if status != 202:
-        raise RuntimeError(f"A removal was answered {status} after {answered:.0f} s: {said[:200]!r}")
-    with superuser(cluster) as cursor:
+    with asking(server) as ask, superuser(cluster) as cursor:
+        answered = ask(f"projects/{project_id}", "DELETE", expected=202)
         while True:
-            cursor.execute(
-                "SELECT EXISTS (SELECT FROM jobs WHERE project_id = %s AND kind = 'build')", [project_id]
-            )
+            cursor.execute(LEFT_JOBS, [project_id])
             if not cursor.fetchone()[0]:
-                return answered * 1000, (time.perf_counter() - begun) * 1000
+                return answered, (time.perf_counter() - begun) * 1000
             time.sleep(0.05)
 
 
@@ -234,9 +235,8 @@ def measure_vacuum(cluster: Cluster) -> dict[str, float]:
         cursor.execute(UPDATE_JOBS, [DEAD])
         for table in VACUUMED:
             for what in ("VACUUM", "ANALYZE"):
-                begun = time.perf_counter()
-                cursor.execute(f"{what} {table}")
-                found[f"{what} {table}"] = (time.perf_counter() - begun) * 1000
+                name = f"{what} {table}"
+                found[name] = seconds_of(partial(cursor.execute, name)) * 1000
     return found
 
 
@@ -245,20 +245,6 @@ def sizes(cluster: Cluster) -> dict[str, str]:
     with superuser(cluster) as cursor:
         cursor.execute(SIZES)
         return dict(cursor.fetchall())
-
-
-def request(server: Running, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
-    """The answer's status and body."""
-    place = urlsplit(server.api.base_url)
-    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=900)
-    try:
-        text = None if body is None else json.dumps(body)
-        headers = {**HEADERS, "Content-Type": "application/json"}
-        connection.request(method, f"/api/v4/{path}", body=text, headers=headers)
-        answer = connection.getresponse()
-        return answer.status, answer.read()
-    finally:
-        connection.close()
 
 
 #: Of a relation whose file is another one after a migration, it was written anew.
@@ -276,14 +262,11 @@ def measure_migrations(cluster: Cluster) -> tuple[dict[str, float], list[str]]:
         before = dict(cursor.fetchall())
         for name in sorted(known_migrations() - done):
             done.add(name)
-            begun = time.perf_counter()
-            make_older_schema(cluster.url(), done)
-            seconds[name] = time.perf_counter() - begun
+            seconds[name] = seconds_of(lambda: make_older_schema(cluster.url(), done))
             cursor.execute(FILES)
             after = dict(cursor.fetchall())
-            rewritten += [
-                f"{table} by {name}" for table in after if before.get(table, after[table]) != after[table]
-            ]
+            changed = [table for table in after if before.get(table, after[table]) != after[table]]
+            rewritten += [f"{table} by {name}" for table in changed]
             before = after
     migrate(cluster.url())  # the functions
     return seconds, rewritten
@@ -326,7 +309,7 @@ def measure_growth(rows: int, projects: int, told: Callable[[str], None]) -> Mea
         with _server(cluster, Path(folder)) as server:
             paths = list_paths(cluster, ids, rows)
             for name, path in paths.items():
-                found.milliseconds[name] = milliseconds(server, path)
+                found.milliseconds[name] = list_milliseconds(server, path)
             found.milliseconds["a job handed out"] = hand_out(server)
         told("  plans")
         _explained(cluster, Path(folder), paths, ids["tiny_id"], found)
@@ -352,19 +335,14 @@ def _explained(
         found.not_told = str(reason)
         return
     try:
-        with _server(cluster, folder) as server:
-            request(server, "GET", paths["jobs of a small project"])  # signs the token in
+        with _server(cluster, folder) as server, asking(server) as ask:
+            ask(paths["jobs of a small project"])  # signs the token in
             for name, path in paths.items():
-
-                def ask(path: str = path) -> None:
-                    request(server, "GET", path)
-
                 for _ in range(WARM):
-                    ask()
-                _note(found, name, plans_of(cluster.log, ask))
-            asked = {"token": TOKEN, "system_id": "s_1"}
-            done = plans_of(cluster.log, lambda: request(server, "POST", "jobs/request", asked))
-            _note(found, "a job handed out", done)
+                    ask(path)
+                _note(found, name, plans_of(cluster.log, partial(ask, path)))
+            job = partial(ask, "jobs/request", "POST", {"token": TOKEN, "system_id": "s_1"}, 201)
+            _note(found, "a job handed out", plans_of(cluster.log, job))
             done = plans_of(cluster.log, lambda: remove_project(cluster, server, tiny_id))
             _note(found, "a tiny project removed", done)
     finally:

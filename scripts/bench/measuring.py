@@ -11,12 +11,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from forgelet.local import postgres_binaries
 from forgelet.local.api_client import answers
 from scripts.bench.runs import NotMeasured, Sample
+from scripts.harness.processes import descendants
+from tests.support.ports import free_port
 
 
 def describe_machine() -> dict[str, str]:
@@ -42,25 +44,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 def processor_seconds(pids: Iterable[int]) -> float:
     """Of these processes and those below them that still run, and of those that they have waited for."""
-    return sum(_ticks(process) for pid in pids for process in _tree(pid)) / _TICKS
-
-
-def machine_seconds() -> float:
-    """Of all that runs on this machine, since it was started."""
-    fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
-    user, nice, system, _idle, _waits, interrupts, soft, stolen = (int(field) for field in fields[:8])
-    return (user + nice + system + interrupts + soft + stolen) / _TICKS
-
-
-def _tree(pid: int) -> list[int]:
-    found = [pid]
-    try:
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            for child in (task / "children").read_text().split():
-                found += _tree(int(child))
-    except OSError:  # it has just ended
-        pass
-    return found
+    return sum(_ticks(process) for pid in pids for process in {pid, *descendants(pid)}) / _TICKS
 
 
 def _ticks(pid: int) -> int:
@@ -68,12 +52,12 @@ def _ticks(pid: int) -> int:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return 0
-    return sum(
-        int(field) for field in fields[11:15]
-    )  # user, system, and both of children that were waited for
+    # user, system, and both of children that were waited for
+    return sum(int(field) for field in fields[11:15])
 
 
-START_SECONDS = 30.0
+#: Of a program, on a busy machine: the API server migrates its database first.
+START_SECONDS = 120.0
 
 
 def need(*programs: str) -> None:
@@ -124,6 +108,31 @@ def small_server(*arguments: str) -> Iterator[tuple[int, int]]:
             process.terminate()
 
 
+NGINX = """
+daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/nginx.log; {user}
+events {{ worker_connections 4096; }}
+http {{
+  access_log {log}; client_body_temp_path {folder}/b; fastcgi_temp_path {folder}/f; proxy_temp_path {folder}/p;
+  uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
+  {http}
+  server {{ listen 127.0.0.1:{port}; location / {{ {location} }} }}
+}}
+"""
+
+
+@contextlib.contextmanager
+def nginx(folder: Path, http: str, location: str, *, logs: bool = True) -> Iterator[tuple[int, int]]:
+    """Run nginx with these directives of `http` and `location /`; yield its port and its process id."""
+    need("nginx")
+    port, configuration = free_port(), folder / "nginx.conf"
+    user = "user root;" if os.geteuid() == 0 else ""
+    log = folder / "access.log" if logs else "off"
+    text = NGINX.format(folder=folder, port=port, user=user, log=log, http=http, location=location)
+    configuration.write_text(text)
+    with listening(["nginx", "-p", str(folder), "-c", str(configuration)], port, folder / "log") as pid:
+        yield port, pid
+
+
 def _listens(port: int) -> bool:
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
         return True
@@ -143,46 +152,43 @@ def http_requests(
     headers: dict[str, str] | None = None,
     *,
     script: Path | None = None,
-    pids: Iterable[int] = (),
+    pids: Sequence[int] = (),
 ) -> Sample:
-    """Requests a second that `url` answers with 2xx or 3xx, over kept-alive connections.
+    """Measure requests a second that `url` answers with 2xx or 3xx, over kept-alive connections.
 
     `script` is Lua that makes the requests, in wrk's manner; `pids` are the processes whose processor time counts.
     """
-    if shutil.which("wrk") is None:
-        raise NotMeasured("the program wrk is not installed.")
     options = [option for name, value in (headers or {}).items() for option in ("-H", f"{name}: {value}")]
     if script is not None:
         options += ["-s", str(script)]
-    command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{_LONGEST}s", f"--timeout={SLOWEST:.0f}s", *options, url]
-    watched = list(pids)
     while True:
-        before = processor_seconds(watched)
-        said = _run_for(command, seconds)
-        used = processor_seconds(watched) - before
+        said, used = _wrk([*options, url], CONNECTIONS, seconds, pids)
         if "Non-2xx" in said or "Socket errors" in said:
             raise RuntimeError(f"Not every answer was a success: {said}")
         if requests := _figure(r"(\d+) requests in", said):
             rate = _figure(r"Requests/sec:\s+([\d.]+)", said)
-            return Sample(rate, used / requests * 1e6 if watched else None)
+            return Sample(rate, used / requests * 1e6 if pids else None)
         if seconds > SLOWEST:
             raise RuntimeError(f"{url} has not answered in {seconds:.0f} s.")
         seconds *= 4
 
 
-def http_bytes(url: str, seconds: float, *, connections: int, pids: Iterable[int] = ()) -> Sample:
-    """Megabytes a second of a large body, answers that are cut off at the end included; processor time is that of a
-    megabyte."""
-    if shutil.which("wrk") is None:
-        raise NotMeasured("the program wrk is not installed.")
-    command = ["wrk", "-t1", f"-c{connections}", f"-d{_LONGEST}s", f"--timeout={SLOWEST:.0f}s", url]
-    watched = list(pids)
-    before = processor_seconds(watched)
-    said = _run_for(command, seconds)
-    used = processor_seconds(watched) - before
+def http_bytes(url: str, seconds: float, *, connections: int, pids: Sequence[int] = ()) -> Sample:
+    """Measure megabytes a second of a large body, answers that are cut off at the end included; processor time is that
+    of a megabyte."""
+    said, used = _wrk([url], connections, seconds, pids)
     read, unit = re.search(r"([\d.]+)(KB|MB|GB) read", said).groups()  # type: ignore[union-attr]
     megabytes = float(read) * {"KB": 2**10, "MB": 2**20, "GB": 2**30}[unit] / 1e6
-    return Sample(megabytes / seconds, used / megabytes * 1e6 if watched else None)
+    return Sample(megabytes / seconds, used / megabytes * 1e6 if pids else None)
+
+
+def _wrk(arguments: list[str], connections: int, seconds: float, pids: Sequence[int]) -> tuple[str, float]:
+    """Run wrk for so long; return what it printed, and the processor time of these processes."""
+    need("wrk")
+    limits = [f"-c{connections}", f"-d{_LONGEST}s", f"--timeout={SLOWEST:.0f}s"]
+    before = processor_seconds(pids)
+    said = _run_for(["wrk", "-t1", *limits, *arguments], seconds)
+    return said, processor_seconds(pids) - before
 
 
 CROWD_SECONDS = 300.0  # seconds

@@ -1,11 +1,11 @@
 """One run of the bench: the size of its data, its rows, measured by turns, and what came out."""
 
 import statistics
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import TracebackType
 from typing import Any, TypeVar
 
 import attrs
@@ -27,7 +27,6 @@ class Size:
     projects: int = 10_000
     deliveries: int = 3_000
     handed_out: int = 200
-    renamings: int = 300
     resets: int = 400
     crowd: int = 1_000
     large_repository: int = 200_000_000  # bytes
@@ -47,7 +46,6 @@ TINY = Size(
     projects=30,
     deliveries=20,
     handed_out=5,
-    renamings=3,
     resets=2,
     crowd=5,
     large_repository=6_000_000,
@@ -57,35 +55,22 @@ TINY = Size(
 )
 
 
-class Bench:
+class Bench(ExitStack):
     """`with Bench(FULL) as bench:`, which ends what rows have set up."""
 
     def __init__(self, size: Size = FULL) -> None:
+        super().__init__()
         self.size = size
-        self._stack = ExitStack()
+        self.folder = Path(self.enter_context(TemporaryDirectory(prefix="forgelet-bench-", dir="/tmp")))
         self._used: dict[object, Any] = {}
         self._folders = 0
-
-    def __enter__(self) -> "Bench":
-        self.folder = Path(
-            self._stack.enter_context(TemporaryDirectory(prefix="forgelet-bench-", dir="/tmp"))
-        )
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stack.__exit__(kind, problem, trace)
 
     def use(self, make: Callable[["Bench"], AbstractContextManager[T]]) -> T:
         """What `make` sets up, the same for all who ask; it ends with the bench. What could not be set up is tried
         once, and its reason raised to all."""
         if make not in self._used:
             try:
-                self._used[make] = self._stack.enter_context(make(self))
+                self._used[make] = self.enter_context(make(self))
             except Exception as problem:
                 self._used[make] = problem
         made = self._used[make]
@@ -100,9 +85,9 @@ class Bench:
         folder.mkdir()
         return folder
 
-    def keep(self, context: AbstractContextManager[T]) -> T:
-        """Entered now, and ended with the bench."""
-        return self._stack.enter_context(context)
+
+#: Sets up what rows share, for `Bench.use`.
+Make = Callable[[Bench], AbstractContextManager[T]]
 
 
 def with_rounds(size: Size, rounds: int) -> Size:
@@ -129,6 +114,21 @@ Measure = Callable[[float], Sample]
 Sides = Mapping[str, Measure | NotMeasured]
 
 OURS = "forgelet"
+
+
+def side(make: Callable[[], Measure]) -> Measure | NotMeasured:
+    """Return what `make` returns, or the reason why that cannot be measured."""
+    try:
+        return make()
+    except NotMeasured as reason:
+        return reason
+
+
+def seconds_of(work: Callable[[], object]) -> float:
+    """Return the seconds that the work takes by the clock."""
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun
 
 
 @attrs.frozen

@@ -23,6 +23,7 @@ from forgelet.local.embedded_postgres import DATABASE, ROLE, SUPERUSER, Cluster,
 from scripts.bench import filling
 from scripts.bench.measuring import listening
 from scripts.bench.runs import Bench
+from scripts.harness.contents import commit_values, new_user
 from tests.support.forge import Forge, running_forge
 from tests.support.ports import free_port
 
@@ -170,8 +171,8 @@ def project_with_jobs(api: Api, number: int, name: str) -> tuple[int, str]:
     """A new project, and the token of a runner for that many pending jobs of it."""
     project = int(api.post("projects", {"name": name})["id"])
     text = "".join(f"job{index}: {{script: make}}\n" for index in range(number))
-    body = {"branch": "main", "content": text, "commit_message": "Begin [ci skip]"}
-    api.post(f"projects/{project}/repository/files/%2Egitlab-ci%2Eyml", body)
+    commit = commit_values("main", {".gitlab-ci.yml": text}, message="Begin [ci skip]")
+    api.post(f"projects/{project}/repository/commits", commit)
     api.post(f"projects/{project}/pipeline", {"ref": "main"})
     wanted = {"runner_type": "project_type", "project_id": project}
     return project, str(api.post("user/runners", wanted)["token"])
@@ -280,11 +281,9 @@ def _places(api: Api) -> dict[str, int]:
 
 
 def _member(api: Api, group_id: int) -> str:
-    user = {"username": "alice", "name": "Alice", "email": "alice@example.org"}
-    alice = api.post("users", user | {"force_random_password": True, "skip_confirmation": True})
-    api.post(f"groups/{group_id}/members", {"user_id": alice["id"], "access_level": 30})
-    token = api.post(f"users/{alice['id']}/personal_access_tokens", {"name": "bench", "scopes": ["api"]})
-    return str(token["token"])
+    alice = new_user(api, "alice")
+    api.post(f"groups/{group_id}/members", {"user_id": alice.id, "access_level": 30})
+    return alice.token
 
 
 async def _fill_jobs(cluster: Cluster, ids: dict[str, int], jobs: int) -> None:

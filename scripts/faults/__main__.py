@@ -5,32 +5,29 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from random import Random
 
 import attrs
 import click
 
-from scripts.faults import scenario
 from scripts.faults.environment import Environment, running_environment
 from scripts.faults.faults import FAULTS, hindrance
 from scripts.faults.faults import shape as shape_for
-from scripts.faults.scenario import Load, Report
+from scripts.faults.scenario import InjectedFault, Load, Report, run_faults, soak
 from scripts.faults.surroundings import ALONE, FLEET, WITH_S3, Shape
 
 #: What is killed again and again, and what has to succeed before the next kill.
 KILLS = ("kill-tree", "kill-edge")
-LEISURE = 4.0
+KILLS_PAUSE_FACTOR = 4.0
 QUICK_PULSE = ("read", "commit", "edge read")
 
 
 @attrs.frozen
-class Wanted:
-    """What the options say."""
+class Options:
+    """The options of the command. `shapes`: the service that each fault is made on; `shape`: that of the load alone."""
 
-    faults: Sequence[str]
-    #: Of the service that a fault, or the load alone, is for.
     shapes: Mapping[str, Shape]
     shape: Shape
     minutes: float
@@ -46,7 +43,7 @@ class Wanted:
 @click.option(
     "--kills", default=0, help="So many kills of the server's whole tree, and of the edge, instead."
 )
-@click.option("--soak", default=0.0, help="So many minutes of load without a fault, instead.")
+@click.option("--soak", "soak_minutes", default=0.0, help="So many minutes of load without a fault, instead.")
 @click.option("--fleet", is_flag=True, help=f"On {FLEET}, as on several machines, whatever the fault needs.")
 @click.option("--seed", type=int, help="Of an earlier run, for the same faults in the same order.")
 @click.option("--keep-logs", type=click.Path(path_type=Path), help="A folder for the logs of all processes.")
@@ -54,7 +51,7 @@ def main(
     faults: tuple[str, ...],
     minutes: float,
     kills: int,
-    soak: float,
+    soak_minutes: float,
     fleet: bool,
     seed: int | None,
     keep_logs: Path | None,
@@ -69,67 +66,64 @@ def main(
     seed = secrets.randbelow(10**6) if seed is None else seed
     click.echo(f"Seed {seed}.")
     shape = FLEET if fleet else ALONE
-    wanted = Wanted(list(shapes), shapes, shape, minutes, kills, soak, Random(seed), keep_logs)
-    if asyncio.run(_main(wanted)):
-        sys.exit(1)
+    sys.exit(
+        asyncio.run(_main(Options(shapes, shape, minutes, kills, soak_minutes, Random(seed), keep_logs)))
+    )
 
 
-async def _main(wanted: Wanted) -> bool:
-    """Whether something is wrong."""
-    if wanted.soak or wanted.kills:
-        if why := wanted.shape.hindrance():
-            raise click.UsageError(f"{wanted.shape}: {why}.")
-        return await _on_a_ground(wanted, [], 0, wanted.shape)
-    by_shape = {
-        shape: [name for name in wanted.faults if wanted.shapes[name] == shape]
-        for shape in (ALONE, WITH_S3, FLEET)
-    }
-    for shape, names in by_shape.items():
-        if names and (why := shape.hindrance()):
-            click.echo(f"Skipped: {', '.join(names)}: {why}.")
-            by_shape[shape] = []
-    count = sum(map(len, by_shape.values()))
-    failed = False
-    for shape, names in by_shape.items():
-        if names:
-            seconds = wanted.minutes * 60 * len(names) / count
-            failed |= await _on_a_ground(wanted, names, seconds, shape)
-    return failed
+async def _main(options: Options) -> bool:
+    """Return whether something is wrong."""
+    if options.soak or options.kills:
+        if reason := options.shape.hindrance():
+            raise click.UsageError(f"{options.shape}: {reason}.")
+        return await _run_on(options.shape, options, [], 0)
+    by_shape: dict[Shape, list[str]] = {}
+    for shape in (ALONE, WITH_S3, FLEET):
+        names = [name for name, needed in options.shapes.items() if needed == shape]
+        if names and (reason := shape.hindrance()):
+            click.echo(f"Skipped: {', '.join(names)}: {reason}.")
+        elif names:
+            by_shape[shape] = names
+    seconds = options.minutes * 60 / max(1, sum(map(len, by_shape.values())))
+    failed = [await _run_on(shape, options, names, seconds * len(names)) for shape, names in by_shape.items()]
+    return any(failed)
 
 
-async def _on_a_ground(wanted: Wanted, names: list[str], seconds: float, shape: Shape) -> bool:
-    async with running_environment(click.echo, shape) as ground:
-        load = Load(ground, leisure=LEISURE if wanted.kills else 1.0)
+async def _run_on(shape: Shape, options: Options, names: list[str], seconds: float) -> bool:
+    """Make the faults on a service of this shape; return whether something is wrong."""
+    async with running_environment(click.echo, shape) as environment:
+        load = Load(environment, pause_factor=KILLS_PAUSE_FACTOR if options.kills else 1.0)
         await load.prepare()
+        logs = environment.data.part("logs")
         try:
-            report = await _made(wanted, ground, load, names, seconds)
-            logs = ground.data.part("logs")
+            report = Report(environment.ledger, await _injected(options, environment, load, names, seconds))
             click.echo(f"\n{report}\n\n{report.findings(logs)}")
         finally:
-            if wanted.keep_logs is not None:
+            if options.keep_logs is not None:
                 name = {ALONE: "with-files", WITH_S3: "with-s3", FLEET: "fleet"}[shape]
-                shutil.copytree(ground.data.part("logs"), wanted.keep_logs / name, dirs_exist_ok=True)
+                shutil.copytree(logs, options.keep_logs / name, dirs_exist_ok=True)
         return report.failed
 
 
-async def _made(wanted: Wanted, ground: Environment, load: Load, names: list[str], seconds: float) -> Report:
-    if wanted.soak:
-        await scenario.soak(ground, load, wanted.soak * 60, click.echo)
-        return Report(ground.ledger, [])
-    if wanted.kills:
-        kills = wanted.random.sample(KILLS * wanted.kills, 2 * wanted.kills)
-        made = await scenario.run_faults(ground, load, kills, wanted.random, click.echo, pulse=QUICK_PULSE)
-        return Report(ground.ledger, made)
+async def _injected(
+    options: Options, environment: Environment, load: Load, names: list[str], seconds: float
+) -> list[InjectedFault]:
+    if options.soak:
+        await soak(environment, load, options.soak * 60, click.echo)
+        return []
+    random = options.random
+    if options.kills:
+        kills = random.sample(KILLS * options.kills, 2 * options.kills)
+        return await run_faults(environment, load, kills, random, click.echo, pulse=QUICK_PULSE)
     for name in list(names):
-        if why := hindrance(name, ground):
-            click.echo(f"Skipped: {name}: {why}.")
+        if reason := hindrance(name, environment):
+            click.echo(f"Skipped: {name}: {reason}.")
             names.remove(name)
-    chosen = _by_chance(names, seconds, wanted.random)
-    return Report(ground.ledger, await scenario.run_faults(ground, load, chosen, wanted.random, click.echo))
+    return await run_faults(environment, load, _by_chance(names, seconds, random), random, click.echo)
 
 
 def _by_chance(names: list[str], seconds: float, random: Random) -> Iterator[str]:
-    """All of them in random order, again and again."""
+    """Yield all of them in random order, again and again, for so long."""
     until = time.monotonic() + seconds
     while names:
         for name in random.sample(names, len(names)):

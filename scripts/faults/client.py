@@ -4,8 +4,8 @@ import asyncio
 import itertools
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
-from typing import Any, Literal, Protocol
+from collections.abc import Collection
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -124,24 +124,22 @@ class Client:
             async with self.http.request(method, url, headers=headers, **options) as response:
                 body = await response.read()
         except TimeoutError:
-            self._count(fault, "no answer")
+            self.ledger.answers[fault, "no answer"] += 1
             self.ledger.find(f"{self.name}: {_named(method, url)} was not answered in {TIMEOUT.total:.0f} s")
             return None
         except (aiohttp.ClientError, OSError):
-            self._count(fault, "cut")
+            self.ledger.answers[fault, "cut"] += 1
             await asyncio.sleep(PAUSE_SECONDS)
             return None
-        self._count(fault, str(response.status))
+        self.ledger.answers[fault, str(response.status)] += 1
         status = response.status
         if (status == 503 and "Retry-After" in response.headers) or status in self.may_say:
             await asyncio.sleep(PAUSE_SECONDS)
             return None
         if not 200 <= status < 300 and status not in expected:
-            text = body[:300].decode(errors="replace")
-            after = "" if status != 503 else " without Retry-After"
-            self.ledger.find(
-                f"{self.name}: {_named(method, url)} was answered {status}{after} (load-{number}): {text}"
-            )
+            text = f"{status}{' without Retry-After' if status == 503 else ''} (load-{number})"
+            said = body[:300].decode(errors="replace")
+            self.ledger.find(f"{self.name}: {_named(method, url)} was answered {text}: {said}")
         if status >= 500:
             await asyncio.sleep(PAUSE_SECONDS)
             return None
@@ -155,9 +153,8 @@ class Client:
     ) -> Answer | None:
         """As `ask`, for what changes something: its outcome is recorded under its identity. None unless it is 2xx."""
         answer = await self.ask(kind, method, path, **options)
-        self.ledger.record(
-            kind, identity, "unknown" if answer is None else "acknowledged" if answer.ok else "refused"
-        )
+        outcome: Outcome = "unknown" if answer is None else "acknowledged" if answer.ok else "refused"
+        self.ledger.record(kind, identity, outcome)
         return answer if answer is not None and answer.ok else None
 
     async def all(self, path: str) -> list[Any]:
@@ -173,34 +170,6 @@ class Client:
                 return found
         raise AssertionError
 
-    def _count(self, fault: int, what: str) -> None:
-        self.ledger.answers[fault, what] += 1
-
 
 def _named(method: str, url: str) -> str:
     return f"{method} {urlsplit(url).path}"
-
-
-#: After which what a killed server had in hand is done by another.
-TAKEN_SECONDS = 60.0
-#: By kind, how often each identity is there.
-Present = Mapping[str, "Counter[str]"]
-
-
-class Worker(Protocol):
-    @property
-    def rest(self) -> float:
-        """Seconds between two things that it does."""
-
-    @property
-    def pulse(self) -> tuple[str, ...]:
-        """Kinds of which each fault has to be followed by a success."""
-
-    async def prepare(self) -> None:
-        """Before the first fault."""
-
-    async def once(self) -> None:
-        """Does its next thing; never raises for what a fault can do to it."""
-
-    async def present(self) -> Present:
-        """After the last fault, when nobody else works any more."""

@@ -19,7 +19,7 @@ from forgelet.local.embedded_postgres import DATABASE, ROLE, SUPERUSER, Cluster,
 from forgelet.local.processes import Account
 from scripts.faults import surroundings
 from scripts.faults.surroundings import Proxy, Shape
-from scripts.harness.processes import KeptPostgres, KeptProcess, KeptProgram, wait_until
+from scripts.harness.processes import KeptPostgres, KeptProcess, KeptProgram, retry_until, wait_until
 from tests.support import pgbouncer, standbys
 from tests.support.ports import free_port
 
@@ -68,7 +68,7 @@ class Replication:
         return [one for one in (self.primary, self.standby) if one is not None]
 
     async def begin(self, folder: Path) -> None:
-        """With a standby in an empty folder, for which all commits wait from now on."""
+        """Start a standby in an empty folder, for which all commits wait from now on."""
         for name, value in _SETTINGS.items():
             await self.primary.run(f"ALTER SYSTEM SET {name} = '{value}'")
         await self.primary.run("SELECT pg_reload_conf()")
@@ -87,16 +87,12 @@ class Replication:
 
     async def caught_up(self) -> bool:
         """Whether the standby shows, within a minute, all that the primary has by now."""
-        deadline = asyncio.get_running_loop().time() + CATCH_UP_SECONDS
         position = await self.primary.run("SELECT pg_current_wal_flush_lsn()")
-        while not await self.primary.run(_HAS_REPLAYED.format(position)):
-            if asyncio.get_running_loop().time() > deadline:
-                return False
-            await asyncio.sleep(0.05)
-        return True
+        statement = _HAS_REPLAYED.format(position)
+        return bool(await retry_until(lambda: self.primary.run(statement), CATCH_UP_SECONDS, pause=0.05))
 
     async def follow(self, folder: Path) -> None:
-        """Has a new standby there."""
+        """Start a new standby there."""
         await asyncio.to_thread(standbys.copied, self.primary.url("postgres", "postgres"), folder)
         self._made += 1
         owner = await asyncio.to_thread(folder.stat)
@@ -162,11 +158,9 @@ class Pooler:
     def before(cls, primary: Server, data: DataDirectory) -> "Pooler":
         folder, port = data.path.parent / "pgbouncer", free_port()
         folder.mkdir(mode=0o700)
-        command = pgbouncer.command(folder, primary.url(), port)
-        logs = data.part("logs")
-        return cls(
-            folder, port, KeptProgram("pgbouncer", logs, command, environment=dict(os.environ), cwd=folder)
-        )
+        command, variables = pgbouncer.command(folder, primary.url(), port), dict(os.environ)
+        kept = KeptProgram("pgbouncer", data.part("logs"), command, environment=variables, cwd=folder)
+        return cls(folder, port, kept)
 
     def lead_to(self, primary: Server) -> None:
         pgbouncer.command(self.folder, primary.url(), self.port)

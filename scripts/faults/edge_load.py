@@ -1,31 +1,30 @@
 """Readers at the edge, while what they read changes, and while it is taken from them."""
 
-import asyncio
 import itertools
 import random
-import time
 from collections import Counter
 from collections.abc import Collection
 
 import attrs
 
-from scripts.faults.client import Answer, Client, Present
-from scripts.faults.environment import OWNER, Environment
-from scripts.harness.processes import KeptProcess
+from scripts.faults.client import Answer, Client
+from scripts.faults.environment import OWNER, Environment, Present, Worker
+from scripts.harness.contents import commit_values
+from scripts.harness.processes import KeptProcess, retry_until
 
 PROJECT = "read"
 HERE = f"/projects/{OWNER}%2F{PROJECT}"
 RAW = f"/{OWNER}/{PROJECT}/-/raw/main/version.txt"
-VEILED = "veiled"
-VEILED_RAW = f"/{OWNER}/{VEILED}/-/raw/main/secret.txt"
-#: What an edge that was down has not been told may live as long as the service said, and a little more.
+PRIVATE = "veiled"
+PRIVATE_RAW = f"/{OWNER}/{PRIVATE}/-/raw/main/secret.txt"
+#: An edge that was down may serve an old version for as long as the service said, and a little more.
 CURRENT_SECONDS = 75.0
-#: Every so many versions is one that the edge's memory does not take.
+#: One version of so many is too large for the edge's memory.
 LARGE_EVERY = 9
 
 
 def text(version: int) -> bytes:
-    """A version of the file, which says which one it is; no two are alike anywhere."""
+    """Return a version of the file, which names it; no two are alike anywhere."""
     size = 600_000 if version % LARGE_EVERY == 0 else 2_000
     return b"%d\n" % version + random.Random(version).randbytes(size).hex().encode()[:size]
 
@@ -40,8 +39,8 @@ class EdgeReader:
     _answered: int = 0
 
     @classmethod
-    def at_each(cls, ground: Environment) -> "list[EdgeReader]":
-        return [cls(*both) for both in zip(ground.edges, ground.strangers, strict=True)]
+    def at_each(cls, environment: Environment) -> "list[EdgeReader]":
+        return [cls(*both) for both in zip(environment.edges, environment.strangers, strict=True)]
 
     async def read(self, kind: str, path: str, expected: Collection[int] = ()) -> Answer | None:
         running = self.edge.starts
@@ -49,137 +48,125 @@ class EdgeReader:
         self._answered = running if answer is not None else 0
         return answer
 
-    def knows(self) -> int:
-        """Names the process that answered last, if it still runs; 0 is none."""
+    @property
+    def process(self) -> int:
+        """The number of the process that answered last, if it still runs; 0 is none."""
         return self._answered if self._answered == self.edge.starts else 0
 
 
-class Versions:
+class Versions(Worker):
     """Commits the next version, then reads at the edge: never an older one, never part of one."""
 
     rest = 0.1
     pulse = ("edge read", "version")
 
-    def __init__(self, ground: Environment) -> None:
-        self._ground = ground
-        self._numbers = itertools.count(2)
+    def __init__(self, environment: Environment) -> None:
+        super().__init__(environment)
+        self._versions = itertools.count(2)
         self._newest = 1
         self._begun = 1
-        self._readers = EdgeReader.at_each(ground)
+        self._readers = EdgeReader.at_each(environment)
 
     async def prepare(self) -> None:
-        owner = self._ground.owner
-        await owner.ask("prepare", "POST", "/projects", json={"name": PROJECT, "visibility": "public"})
+        await self.create_project(PROJECT, visibility="public")
         await self._commit(1, "create")
 
     async def _commit(self, version: int, action: str) -> bool:
-        content = text(version).decode()
-        actions = [{"action": action, "file_path": "version.txt", "content": content}]
-        commit = {"branch": "main", "commit_message": f"version {version}", "actions": actions}
+        name = f"version {version}"
+        commit = commit_values("main", {"version.txt": text(version).decode()}, action=action, message=name)
         where = f"{HERE}/repository/commits"
-        return bool(
-            await self._ground.owner.write("version", f"version {version}", "POST", where, json=commit)
-        )
+        return bool(await self.owner.write("version", name, "POST", where, json=commit))
 
     async def once(self) -> None:
-        version = self._begun = next(self._numbers)
-        told = [reader.knows() for reader in self._readers]
+        version = self._begun = next(self._versions)
+        processes = [reader.process for reader in self._readers]
         if await self._commit(version, "update"):
             self._newest = version
         else:
-            told = [0] * len(told)
+            processes = [0] * len(processes)
         for _ in range(3):
-            for reader, process in zip(self._readers, told, strict=True):
+            for reader, process in zip(self._readers, processes, strict=True):
                 await self._read(reader, process)
 
     async def _read(self, reader: EdgeReader, told: int) -> None:
-        """Looks at the version that an edge has now. `told`: its process that was there when the newest was made."""
+        """Look at the version that an edge has now. `told` is its process that was there when the newest was made."""
         answer = await reader.read("edge read", RAW)
         if answer is None or not answer.ok:
             return
-        version = int(answer.body.partition(b"\n")[0])
-        ledger = self._ground.ledger
+        version, edge = int(answer.body.partition(b"\n")[0]), reader.edge.name
         if not 0 < version <= self._begun or answer.body != text(version):
-            ledger.find(
-                f"{reader.edge.name}: version {version} of {self._newest} was served damaged ({len(answer.body)} bytes)"
-            )
-        elif told and told == reader.knows() and version < self._newest:
-            ledger.find(
-                f"{reader.edge.name}: version {version} was served after {self._newest} was acknowledged"
-            )
+            size = len(answer.body)
+            self.ledger.find(f"{edge}: version {version} of {self._newest} was served damaged ({size} bytes)")
+        elif told and told == reader.process and version < self._newest:
+            self.ledger.find(f"{edge}: version {version} was served after {self._newest} was acknowledged")
 
     async def present(self) -> Present:
-        commits = await self._ground.owner.all(f"{HERE}/repository/commits?ref_name=main")
-        deadline = time.monotonic() + CURRENT_SECONDS
+        commits = await self.owner.all(f"{HERE}/repository/commits?ref_name=main")
         for reader in self._readers:
-            while not await self._is_current(reader):
-                if time.monotonic() > deadline:
-                    self._ground.ledger.find(
-                        f"{reader.edge.name}: what it serves when all is over is not what the service has"
-                    )
-                    break
-                await asyncio.sleep(0.5)
-        return {"version": Counter(one["title"] for one in commits)}
+            if not await retry_until(lambda reader=reader: self._is_current(reader), CURRENT_SECONDS):  # type: ignore[misc]
+                what = "what it serves when all is over is not what the service has"
+                self.ledger.find(f"{reader.edge.name}: {what}")
+        return {"version": Counter(commit["title"] for commit in commits)}
 
     async def _is_current(self, reader: EdgeReader) -> bool:
-        where = f"{HERE}/repository/files/version.txt/raw?ref=main"
-        last = await self._ground.owner.ask("list", "GET", where)
+        last = await self.owner.ask("list", "GET", f"{HERE}/repository/files/version.txt/raw?ref=main")
         served = await reader.read("edge read", RAW)
         return last is not None and served is not None and last.body == served.body
 
 
-class Veiled:
+class Visibility(Worker):
     """Takes a project from the public and gives it back: what a stranger gets from the edge follows at once."""
 
     rest = 0.2
     pulse = ("veil", "unveil")
 
-    def __init__(self, ground: Environment) -> None:
-        self._ground = ground
-        self._readers = EdgeReader.at_each(ground)
+    def __init__(self, environment: Environment) -> None:
+        super().__init__(environment)
+        self._readers = EdgeReader.at_each(environment)
 
     async def prepare(self) -> None:
-        owner = self._ground.owner
-        await owner.ask("prepare", "POST", "/projects", json={"name": VEILED, "visibility": "public"})
-        actions = [{"action": "create", "file_path": "secret.txt", "content": "for members only\n" * 100}]
-        commit = {"branch": "main", "commit_message": "Begin", "actions": actions}
-        await owner.ask("prepare", "POST", f"/projects/{OWNER}%2F{VEILED}/repository/commits", json=commit)
+        await self.create_project(PRIVATE, visibility="public")
+        commit = commit_values("main", {"secret.txt": "for members only\n" * 100})
+        await self.owner.ask(
+            "prepare", "POST", f"/projects/{OWNER}%2F{PRIVATE}/repository/commits", json=commit
+        )
 
     async def once(self) -> None:
-        for reader in self._readers * 2:
-            await reader.read("veiled read", VEILED_RAW, expected={404})
-        told = [reader.knows() for reader in self._readers]
-        if await self._turn("private", "veil"):
-            for reader, process in list(zip(self._readers, told, strict=True)) * 2:
-                await self._look(reader, process)
-        await self._turn("public", "unveil")
+        for _ in range(2):
+            processes = await self._processes()
+        if await self._change("private", "veil"):
+            for _ in range(2):
+                for reader, process in zip(self._readers, processes, strict=True):
+                    await self._is_kept_out(reader, process)
+        await self._change("public", "unveil")
 
-    async def _turn(self, visibility: str, kind: str) -> bool:
-        where = f"/projects/{OWNER}%2F{VEILED}"
-        answer = await self._ground.owner.ask(kind, "PUT", where, json={"visibility": visibility})
+    async def _processes(self) -> list[int]:
+        """Return the edges' processes that answer now."""
+        for reader in self._readers:
+            await reader.read("veiled read", PRIVATE_RAW, expected={404})
+        return [reader.process for reader in self._readers]
+
+    async def _change(self, visibility: str, kind: str) -> bool:
+        where = f"/projects/{OWNER}%2F{PRIVATE}"
+        answer = await self.owner.ask(kind, "PUT", where, json={"visibility": visibility})
         return answer is not None and answer.ok
 
-    async def _look(self, reader: EdgeReader, told: int) -> bool:
-        """Whether a stranger is kept out. `told`: the edge's process that was there when it was made private."""
-        answer = await reader.read("veiled read", VEILED_RAW, expected={404})
+    async def _is_kept_out(self, reader: EdgeReader, told: int) -> bool:
+        """Whether a stranger is kept out. `told` is the edge's process that was there when it was made private."""
+        answer = await reader.read("veiled read", PRIVATE_RAW, expected={404})
         if answer is None or answer.status == 404:
             return True
-        if told and told == reader.knows():
-            self._ground.ledger.find(
-                f"{reader.edge.name}: a stranger got {answer.status} ({answer.headers.get('Cache-Status')}) "
-                "after the project was private"
-            )
+        if told and told == reader.process:
+            got = f"{answer.status} ({answer.headers.get('Cache-Status')})"
+            self.ledger.find(f"{reader.edge.name}: a stranger got {got} after the project was private")
         return False
 
     async def present(self) -> Present:
-        """Once more, when all faults are over."""
-        for reader in self._readers:
-            await reader.read("veiled read", VEILED_RAW, expected={404})
-        told = [reader.knows() for reader in self._readers]
-        kept_out = all(told) and await self._turn("private", "veil")
-        for reader, process in zip(self._readers, told, strict=True):
-            if not kept_out or not await self._look(reader, process):
-                self._ground.ledger.find(
-                    f"{reader.edge.name}: what was taken away is still served when all is over"
-                )
+        """Make it private once more, when all faults are over."""
+        processes = await self._processes()
+        is_private = all(processes) and await self._change("private", "veil")
+        for reader, process in zip(self._readers, processes, strict=True):
+            if not is_private or not await self._is_kept_out(reader, process):
+                what = "what was taken away is still served when all is over"
+                self.ledger.find(f"{reader.edge.name}: {what}")
         return {}

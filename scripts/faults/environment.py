@@ -1,12 +1,16 @@
 """The service under test with all that is around it: disks, names, databases, an object store."""
 
+import abc
 import asyncio
 import contextlib
+import itertools
 import os
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -14,7 +18,6 @@ import attrs
 
 from forgelet.local.api_client import Api, answers
 from forgelet.local.data_directory import DataDirectory
-from scripts.abuse.environment import CHECKOUT, new_user
 from scripts.faults import surroundings
 from scripts.faults.client import TIMEOUT, Client, Ledger
 from scripts.faults.databases import Databases, running_databases
@@ -31,7 +34,8 @@ from scripts.faults.surroundings import (
     object_store_settings,
     running_outside,
 )
-from scripts.harness.processes import KeptProcess, KeptProgram
+from scripts.harness.contents import new_user
+from scripts.harness.processes import KeptProcess, KeptProgram, retry_until
 from tests.support.ports import free_port
 
 #: After which a job whose runner never came back goes to another; a minute is long to wait for at the end of a run.
@@ -105,7 +109,7 @@ def _program(
         [sys.executable, "-P", "-m", module],
         environment={
             **others,
-            "PYTHONPATH": str(CHECKOUT),
+            "PYTHONPATH": str(Path(__file__).parents[2]),
             **{f"FORGELET_{prefix}_{setting}": value for setting, value in given.items()},
         },
         cwd=data.path,
@@ -172,18 +176,15 @@ class Environment:
 
 
 async def _are_ready(urls: Sequence[str]) -> bool:
-    urls = [f"{url}/-/readiness" for url in urls]
-    deadline = asyncio.get_running_loop().time() + READY_SECONDS
-    while not all([await asyncio.to_thread(answers, url) for url in urls]):
-        if asyncio.get_running_loop().time() > deadline:
-            return False
-        await asyncio.sleep(0.2)
-    return True
+    async def look() -> bool:
+        return all([await asyncio.to_thread(answers, f"{url}/-/readiness") for url in urls])
+
+    return await retry_until(look, READY_SECONDS, pause=0.2)
 
 
 @contextlib.asynccontextmanager
 async def running_environment(
-    tell: Callable[[str], None], shape: Shape = ALONE
+    report: Callable[[str], None], shape: Shape = ALONE
 ) -> AsyncIterator[Environment]:
     """Starts everything, with a user and her token; ends all of it."""
     async with contextlib.AsyncExitStack() as stack:
@@ -196,7 +197,7 @@ async def running_environment(
         names = await stack.enter_async_context(name_server())
         around = await stack.enter_async_context(running_outside(NAME if names else "127.0.0.1"))
         store = await stack.enter_async_context(object_store(data.part("logs"))) if shape.s3 else None
-        tell(f"Starting {shape} ...")
+        report(f"Starting {shape} ...")
         databases = await stack.enter_async_context(running_databases(data, shape))
         ports = Ports.free(shape)
         apis, edges = programs_of(data, shape, ports, databases)
@@ -210,7 +211,7 @@ async def running_environment(
         await stack.enter_async_context(Proxy(ports.balancer, balanced(ports.apis)))
         base = f"{ports.url}/api/v4"
         root = Client(http, "api", base, ledger, data.secret("root-token", prefix="flpat-"))
-        ground = Environment(
+        environment = Environment(
             folder=data.path.parent,
             data=data,
             ledger=ledger,
@@ -229,10 +230,10 @@ async def running_environment(
             ],
             urls=[f"http://127.0.0.1:{port}" for port in (*ports.apis, *ports.edges)],
         )
-        _started(apis, await ground.serve())
-        token = await asyncio.to_thread(_set_up, Api(ports.url, root.token), ground.stranger.base, data)
-        _started(edges, await ground.ready())  # which they are once the service knows their token
-        yield attrs.evolve(ground, owner=attrs.evolve(root, token=token))
+        _started(apis, await environment.serve())
+        token = await asyncio.to_thread(_set_up, Api(ports.url, root.token), environment.stranger.base, data)
+        _started(edges, await environment.ready())  # which they are once the service knows their token
+        yield attrs.evolve(environment, owner=attrs.evolve(root, token=token))
 
 
 def _started(kept: Sequence[KeptProcess], are_ready: bool) -> None:
@@ -264,4 +265,40 @@ def _set_up(root: Api, edge_url: str, data: DataDirectory) -> str:
             "static_objects_external_storage_auth_token": data.secret("edge-storage-token"),
         },
     )
-    return new_user(root, OWNER)
+    return new_user(root, OWNER).token
+
+
+#: By kind, how often each identity is there.
+Present = Mapping[str, "Counter[str]"]
+
+
+class Worker(abc.ABC):
+    """Somebody who uses the service all day and does one thing after the other. Every write has an identity, under
+    which its outcome is recorded; when all is over, `present` counts how often each is found, whole and unchanged."""
+
+    #: Seconds between two things that it does.
+    rest: float
+    #: Kinds of which each fault has to be followed by a success.
+    pulse: tuple[str, ...] = ()
+
+    def __init__(self, environment: Environment) -> None:
+        self.environment = environment
+        self.owner = environment.owner
+        self.ledger = environment.ledger
+        self.numbers = itertools.count(1)
+
+    async def prepare(self) -> None:  # noqa: B027, most need nothing
+        """Make what is needed before the first fault."""
+
+    @abc.abstractmethod
+    async def once(self) -> None:
+        """Do the next thing. Never raises for what a fault can do to it."""
+
+    async def present(self) -> Present:
+        """Count what is there after the last fault, when nobody else works any more."""
+        return {}
+
+    async def create_project(self, name: str, **values: object) -> Any:
+        answer = await self.owner.ask("prepare", "POST", "/projects", json={"name": name, **values})
+        assert answer is not None
+        return answer.json

@@ -14,59 +14,69 @@ from scripts.faults.environment import Environment
 from scripts.faults.surroundings import ALONE, FLEET, MISBEHAVIOUR, NOBODY, WITH_S3, Shape
 
 
-async def kill_server(ground: Environment, random: Random) -> None:
+async def _hold(thing: object, random: Random, least: float, most: float, **values: object) -> None:
+    """Set attributes for so many seconds."""
+    before = {name: getattr(thing, name) for name in values}
+    for name, value in values.items():
+        setattr(thing, name, value)
+    await asyncio.sleep(random.uniform(least, most))
+    for name, value in before.items():
+        setattr(thing, name, value)
+
+
+async def kill_server(environment: Environment, random: Random) -> None:
     """kill -9 of an API server; its gits go on for a moment."""
-    random.choice(ground.apis).kill()
+    random.choice(environment.apis).kill()
 
 
-async def kill_tree(ground: Environment, random: Random) -> None:
+async def kill_tree(environment: Environment, random: Random) -> None:
     """kill -9 of an API server and everything below it in one moment."""
-    random.choice(ground.apis).kill_tree()
+    random.choice(environment.apis).kill_tree()
 
 
-async def kill_edge(ground: Environment, random: Random) -> None:
+async def kill_edge(environment: Environment, random: Random) -> None:
     """kill -9 of an edge."""
-    random.choice(ground.edges).kill()
+    random.choice(environment.edges).kill()
 
 
-async def kill_postgres(ground: Environment, _: Random) -> None:
+async def kill_postgres(environment: Environment, _: Random) -> None:
     """kill -9 of the postmaster and all of its backends."""
-    ground.databases.postgres.kill_tree()
+    environment.databases.postgres.kill_tree()
 
 
-async def stop_postgres(ground: Environment, _: Random) -> None:
+async def stop_postgres(environment: Environment, _: Random) -> None:
     """A fast shutdown, as a package upgrade makes it."""
-    ground.databases.postgres.signal(signal.SIGINT)
+    environment.databases.postgres.signal(signal.SIGINT)
 
 
-async def crash_postgres(ground: Environment, _: Random) -> None:
+async def crash_postgres(environment: Environment, _: Random) -> None:
     """An immediate shutdown: clients are told, and the next start recovers."""
-    ground.databases.postgres.signal(signal.SIGQUIT)
+    environment.databases.postgres.signal(signal.SIGQUIT)
 
 
-async def freeze_postgres(ground: Environment, random: Random) -> None:
+async def freeze_postgres(environment: Environment, random: Random) -> None:
     """Nothing of PostgreSQL runs for some seconds, but its connections stay."""
-    ground.databases.postgres.freeze()
+    environment.databases.postgres.freeze()
     await asyncio.sleep(random.uniform(1, 6))
-    ground.databases.postgres.thaw()
+    environment.databases.postgres.thaw()
 
 
-async def kill_pooler(ground: Environment, _: Random) -> None:
+async def kill_pooler(environment: Environment, _: Random) -> None:
     """kill -9 of PgBouncer."""
-    assert ground.databases.pooler is not None
-    ground.databases.pooler.kept.kill()
+    assert environment.databases.pooler is not None
+    environment.databases.pooler.kept.kill()
 
 
-async def kill_replica(ground: Environment, _: Random) -> None:
+async def kill_replica(environment: Environment, _: Random) -> None:
     """kill -9 of the standby and all of its processes. Commits wait for it until it has caught up."""
-    standby = ground.databases.replication.standby
+    standby = environment.databases.replication.standby
     assert standby is not None
     standby.kept.kill_tree()
 
 
-async def promote_replica(ground: Environment, _: Random) -> None:
+async def promote_replica(environment: Environment, _: Random) -> None:
     """kill -9 of the primary, which never comes back; the standby takes its place, and gets one of its own."""
-    await ground.databases.fail_over()
+    await environment.databases.fail_over()
 
 
 TOP_UP_SECONDS = 0.2
@@ -76,22 +86,22 @@ def no_small_disk(_: Environment) -> str | None:
     return None if surroundings.can_mount() else "needs root, to mount small disks"
 
 
-async def full_postgres(ground: Environment, random: Random) -> None:
+async def full_postgres(environment: Environment, random: Random) -> None:
     """PostgreSQL's disk, its write-ahead log included: it panics and cannot come up before there is room."""
-    await _full(ground.databases.folder, random.uniform(1, 6))
+    await _full(environment.databases.folder, random.uniform(1, 6))
 
 
-async def full_data(ground: Environment, random: Random) -> None:
+async def full_data(environment: Environment, random: Random) -> None:
     """The disk of repositories and objects."""
-    await _full(ground.data.part("api"), random.uniform(1, 6))
+    await _full(environment.data.part("api"), random.uniform(1, 6))
 
 
-async def full_edge(ground: Environment, random: Random) -> None:
+async def full_edge(environment: Environment, random: Random) -> None:
     """An edge's disk: index and bodies. Sometimes it has to start like that."""
-    edge, seconds = random.choice(ground.edges), random.uniform(1, 6)
+    edge, seconds = random.choice(environment.edges), random.uniform(1, 6)
     if random.random() < 0.3:
         edge.kill()
-    await _full(ground.data.part(edge.name), seconds)
+    await _full(environment.data.part(edge.name), seconds)
 
 
 async def _full(folder: Path, seconds: float) -> None:
@@ -103,50 +113,42 @@ async def _full(folder: Path, seconds: float) -> None:
             await asyncio.to_thread(surroundings.fill, folder / surroundings.FILLER)
 
 
-async def cut_connections(ground: Environment, random: Random) -> None:
+async def cut_connections(environment: Environment, random: Random) -> None:
     """Each connection ends in the middle of its next statement, new ones too for a while; at last all that there are
     are reset, between statements or in an answer."""
-    ground.databases.proxy.cutting = True
-    await asyncio.sleep(random.uniform(0.05, 1.5))
-    ground.databases.proxy.cutting = False
-    ground.databases.proxy.drop()
+    await _hold(environment.databases.proxy, random, 0.05, 1.5, cutting=True)
+    environment.databases.proxy.drop()
 
 
-async def slow_database(ground: Environment, random: Random) -> None:
+async def slow_database(environment: Environment, random: Random) -> None:
     """Each piece of a conversation takes its time."""
-    ground.databases.proxy.delay = random.uniform(0.02, 0.2)
-    await asyncio.sleep(random.uniform(1, 4))
-    ground.databases.proxy.delay = 0.0
+    await _hold(environment.databases.proxy, random, 1, 4, delay=random.uniform(0.02, 0.2))
 
 
-async def bad_receivers(ground: Environment, random: Random) -> None:
-    await _misbehave(ground, random, "receiver")
+async def bad_receivers(environment: Environment, random: Random) -> None:
+    await _misbehave(environment, random, "receiver")
 
 
-async def bad_targets(ground: Environment, random: Random) -> None:
-    await _misbehave(ground, random, "target")
+async def bad_targets(environment: Environment, random: Random) -> None:
+    await _misbehave(environment, random, "target")
 
 
-def no_names(ground: Environment) -> str | None:
-    return None if ground.names else "needs root and unshare, to give the server a name server of its own"
-
-
-async def bad_names(ground: Environment, random: Random) -> None:
-    """The name server is slow, says nothing, fails, or names an address on which nobody listens."""
-    assert ground.names is not None
-    how = random.choice(
-        ({"delay": random.uniform(0.5, 3)}, {"silent": True}, {"failing": True}, {"says": NOBODY})
+def no_names(environment: Environment) -> str | None:
+    return (
+        None if environment.names else "needs root and unshare, to give the server a name server of its own"
     )
-    before = {name: getattr(ground.names, name) for name in how}
-    for name, value in how.items():
-        setattr(ground.names, name, value)
-    await asyncio.sleep(random.uniform(1, 6))
-    for name, value in before.items():
-        setattr(ground.names, name, value)
 
 
-async def _misbehave(ground: Environment, random: Random, part: str) -> None:
-    with ground.outside.misbehaving(part, random.choice(sorted(MISBEHAVIOUR))):
+async def bad_names(environment: Environment, random: Random) -> None:
+    """The name server is slow, says nothing, fails, or names an address on which nobody listens."""
+    assert environment.names is not None
+    slow: dict[str, object] = {"delay": random.uniform(0.5, 3)}
+    how = random.choice((slow, {"silent": True}, {"failing": True}, {"says": NOBODY}))
+    await _hold(environment.names, random, 1, 6, **how)
+
+
+async def _misbehave(environment: Environment, random: Random, part: str) -> None:
+    with environment.outside.misbehaving(part, random.choice(sorted(MISBEHAVIOUR))):
         await asyncio.sleep(random.uniform(1, 4))
 
 
@@ -161,10 +163,10 @@ def no_clock_of_its_own(_: Environment) -> str | None:
     return None if library() else "needs libfaketime (Debian: apt-get install libfaketime)"
 
 
-async def jump_clock(ground: Environment, random: Random) -> None:
+async def jump_clock(environment: Environment, random: Random) -> None:
     """One of them is started anew under a clock that jumps to and fro, and ends where it should be."""
-    server = random.choice(ground.apis)
-    shift = ground.folder / "clock"
+    server = random.choice(environment.apis)
+    shift = environment.folder / "clock"
     _set(shift, 0)
     before = dict(server.environment)
     server.environment |= {
@@ -176,7 +178,7 @@ async def jump_clock(ground: Environment, random: Random) -> None:
     server.kill()
     try:
         await asyncio.sleep(0.5)
-        await ground.ready()
+        await environment.ready()
         for seconds in random.sample((JUMP_SECONDS, -JUMP_SECONDS), 2):
             _set(shift, seconds)
             await asyncio.sleep(random.uniform(0.5, 4))
@@ -204,30 +206,26 @@ _FORBIDDEN = (
 )
 
 
-async def slow_store(ground: Environment, random: Random) -> None:
+async def slow_store(environment: Environment, random: Random) -> None:
     """Each piece of a conversation with it takes its time."""
-    assert ground.object_store is not None
-    ground.object_store.delay = random.uniform(0.1, 1.0)
-    await asyncio.sleep(random.uniform(2, 5))
-    ground.object_store.delay = 0.0
+    assert environment.object_store is not None
+    await _hold(environment.object_store, random, 2, 5, delay=random.uniform(0.1, 1.0))
 
 
-async def lost_store(ground: Environment, random: Random) -> None:
+async def lost_store(environment: Environment, random: Random) -> None:
     """Its connections are reset, and new ones end at once."""
-    assert ground.object_store is not None
-    ground.object_store.refusing = True
-    ground.object_store.drop()
+    assert environment.object_store is not None
+    environment.object_store.refusing = True
+    environment.object_store.drop()
     await asyncio.sleep(random.uniform(1, 4))
-    ground.object_store.refusing = False
+    environment.object_store.refusing = False
 
 
-async def refusing_store(ground: Environment, random: Random) -> None:
+async def refusing_store(environment: Environment, random: Random) -> None:
     """It answers 503 Slow Down, or 403."""
-    assert ground.object_store is not None
-    ground.object_store.instead = random.choice((_SLOW_DOWN, _FORBIDDEN))
-    await asyncio.sleep(random.uniform(1, 4))
-    ground.object_store.instead = b""
-    ground.object_store.drop()
+    assert environment.object_store is not None
+    await _hold(environment.object_store, random, 1, 4, instead=random.choice((_SLOW_DOWN, _FORBIDDEN)))
+    environment.object_store.drop()
 
 
 Inject = Callable[[Environment, Random], Awaitable[None]]
@@ -238,7 +236,7 @@ class Fault:
     inject: Inject
     #: Of the service that it is made on, where the usual one does not do.
     shape: Shape = ALONE
-    #: Says why it cannot be made on this ground; None where it can.
+    #: Says why it cannot be made on this environment; None where it can.
     hindrance: Callable[[Environment], str | None] = lambda _: None
 
 
@@ -281,10 +279,10 @@ def shape(name: str) -> Shape:
     return max((FAULTS[part].shape for part in parts(name)), key=[ALONE, WITH_S3, FLEET].index)
 
 
-def hindrance(name: str, ground: Environment) -> str | None:
-    """Why this cannot be made on this ground; None where it can."""
-    return next(filter(None, (FAULTS[part].hindrance(ground) for part in parts(name))), None)
+def hindrance(name: str, environment: Environment) -> str | None:
+    """Why this cannot be made on this environment; None where it can."""
+    return next(filter(None, (FAULTS[part].hindrance(environment) for part in parts(name))), None)
 
 
-async def inject(name: str, ground: Environment, random: Random) -> None:
-    await asyncio.gather(*(FAULTS[part].inject(ground, random) for part in parts(name)))
+async def inject(name: str, environment: Environment, random: Random) -> None:
+    await asyncio.gather(*(FAULTS[part].inject(environment, random) for part in parts(name)))

@@ -5,7 +5,6 @@ import contextlib
 import hashlib
 import re
 import shutil
-import subprocess
 import sys
 import time
 import urllib.error
@@ -27,7 +26,7 @@ from scripts.faults import checks, job_load
 from scripts.faults.environment import Environment, running_environment
 from scripts.faults.repository_load import mirror_of
 from scripts.faults.scenario import Load
-from scripts.harness.processes import KeptProgram, wait_until
+from scripts.harness.processes import run_forgelet
 
 #: What differs between two readings of the same thing: that it was read, and how long it has run.
 MOVING = frozenset(
@@ -132,7 +131,7 @@ class Crawl:
 
 
 def without_moving(body: Any) -> Any:
-    """Without what differs between two readings."""
+    """Return an answer without what differs between two readings."""
     if isinstance(body, dict):
         return {name: without_moving(value) for name, value in body.items() if name not in MOVING}
     return [without_moving(one) for one in body] if isinstance(body, list) else body
@@ -160,103 +159,71 @@ def _short(one: tuple[int, str] | None, other: tuple[int, str] | None) -> str:
 BEFORE, MEANWHILE = 0, 1
 #: What jobs have become, of which those that the backup has as running have become nothing.
 _OF_LATER = frozenset({"pipeline", "hand-out"})
-#: Seconds for which what a wiped service had begun is waited for.
-PATIENCE_SECONDS = 20.0
-Tell = Callable[[str], None]
-
-
-def run_forgelet(
-    arguments: list[str], environment: Mapping[str, str], *, expected: int = 0
-) -> "subprocess.CompletedProcess[str]":
-    """Runs a command of forgelet to its end. Raises RuntimeError where it ends with another status."""
-    command = [sys.executable, "-P", "-m", "forgelet", *arguments]
-    done = subprocess.run(command, env=dict(environment), capture_output=True, text=True, check=False)
-    if done.returncode != expected:
-        raise RuntimeError(
-            f"forgelet {arguments[0]} ended with {done.returncode}: {done.stdout}{done.stderr}"
-        )
-    return done
+#: How long to wait for what a wiped service had begun.
+TAKE_OVER_SECONDS = 20.0
+Reporter = Callable[[str], None]
 
 
 @attrs.define
 class Drill:
     """One service, its backups, and what was found to be wrong."""
 
-    ground: Environment
-    tell: Tell
+    environment: Environment
+    report: Reporter
     restored: int = 0
-    wrong: list[str] = attrs.field(factory=list)
+    problems: list[str] = attrs.field(factory=list)
 
     @property
     def passphrase_file(self) -> Path:
-        file = self.ground.folder / "passphrase"
+        file = self.environment.folder / "passphrase"
         if not file.exists():
             file.write_text("correct horse battery staple\n")
         return file
 
     def back_up(self, name: str) -> Path:
-        """A backup of the service as it runs."""
-        file = self.ground.folder / name
+        """Back the service up as it runs; return the file."""
+        file = self.environment.folder / name
         arguments = ["backup", str(file), "--passphrase-file", str(self.passphrase_file), "--verify"]
         begun = time.monotonic()
-        self.tell(run_forgelet(arguments, self.ground.api.environment).stdout.strip())
-        self.tell(f"... in {time.monotonic() - begun:.1f} s")
+        self.report(run_forgelet(arguments, self.environment.api.environment))
+        self.report(f"... in {time.monotonic() - begun:.1f} s")
         return file
 
     async def wipe_and_restore(self, file: Path) -> None:
-        """Ends the API server, removes its files, restores into a new database. The edge goes on with what it has."""
-        ground = self.ground
-        await stop(ground.api)
-        folder = ground.data.part("api")
+        """End the API server, remove its files, restore into a new database. The edge goes on with what it has."""
+        environment = self.environment
+        await environment.api.__aexit__()
+        folder = environment.data.part("api")
         for one in folder.iterdir():
             shutil.rmtree(one) if one.is_dir() else one.unlink()
         self.restored += 1
-        before = ground.api.environment["FORGELET_API_DATABASE_URL"]
+        before = environment.api.environment["FORGELET_API_DATABASE_URL"]
         url = await asyncio.to_thread(new_database, before, f"restored_{self.restored}")
-        ground.api.environment["FORGELET_API_DATABASE_URL"] = url
-        arguments = [
-            "restore",
-            str(file),
-            "--data-dir",
-            str(folder),
-            "--passphrase-file",
-            str(self.passphrase_file),
-        ]
-        environment = ground.api.environment | {"FORGELET_DATABASE_URL": url}
-        self.tell((await asyncio.to_thread(run_forgelet, arguments, environment)).stdout.strip())
-        await start(ground.api)
-        if not await ground.ready():
-            raise RuntimeError(
-                f"The restored service is not ready: {ground.api.newest_log().read_text()[-2000:]}"
-            )
+        environment.api.environment["FORGELET_API_DATABASE_URL"] = url
+        secret = ["--passphrase-file", str(self.passphrase_file)]
+        arguments = ["restore", str(file), "--data-dir", str(folder), *secret]
+        variables = environment.api.environment | {"FORGELET_DATABASE_URL": url}
+        self.report(await asyncio.to_thread(run_forgelet, arguments, variables))
+        await environment.api.start_again()
+        if not await environment.ready():
+            log = environment.api.newest_log().read_text()
+            raise RuntimeError(f"The restored service is not ready: {log[-2000:]}")
 
     async def look(self) -> None:
-        """All that commands say of what is there."""
+        """Have the commands check what is there."""
         for arguments in (["audit", "verify"], ["store", "check"], ["repository", "check"]):
             try:
-                done = await asyncio.to_thread(run_forgelet, arguments, self.ground.api.environment)
-                self.tell(f"{' '.join(arguments)}: {done.stdout.strip()}")
+                text = await asyncio.to_thread(run_forgelet, arguments, self.environment.api.environment)
+                self.report(f"{' '.join(arguments)}: {text}")
             except RuntimeError as problem:
-                self.wrong.append(str(problem))
+                self.problems.append(str(problem))
 
     async def crawl(self) -> dict[str, tuple[int, str]]:
-        ground = self.ground
-        base = ground.root.base.removesuffix("/api/v4")
-        found = await asyncio.to_thread(Crawl(base, ground.root.token).answers)
-        failed = [f"{path}: {status}" for path, (status, _) in found.items() if status >= 500]
-        self.wrong += failed
+        environment = self.environment
+        base = environment.root.base.removesuffix("/api/v4")
+        found = await asyncio.to_thread(Crawl(base, environment.root.token).answers)
+        self.problems += [f"{path}: {status}" for path, (status, _) in found.items() if status >= 500]
         return found
-
-
-async def stop(kept: KeptProgram) -> None:
-    """Ends a program that would be started again otherwise."""
-    await kept.__aexit__()
-
-
-async def start(kept: KeptProgram) -> None:
-    kept._closing = False
-    await kept.__aenter__()
-    await wait_until(lambda: kept.pid, 10)
 
 
 def new_database(url: str, name: str) -> str:
@@ -267,79 +234,79 @@ def new_database(url: str, name: str) -> str:
 
 
 async def drill_under_load(drill: Drill, load: Load, seconds: float) -> None:
-    """Backs up while everybody works. What was acknowledged before the backup began has to be in it."""
-    ground = drill.ground
+    """Back up while everybody works. What was acknowledged before the backup began has to be in it."""
+    environment, ledger = drill.environment, drill.environment.ledger
     async with load.working():
         await asyncio.sleep(seconds)
-        ground.ledger.fault = MEANWHILE
+        ledger.fault = MEANWHILE
         file = await asyncio.to_thread(drill.back_up, "under-load.backup")
         await asyncio.sleep(seconds / 4)  # which the backup must not have
-    acknowledged = {one.kind for one in ground.ledger.operations if one.outcome == "acknowledged"}
+    acknowledged = {one.kind for one in ledger.operations if one.outcome == "acknowledged"}
     await drill.wipe_and_restore(file)
     await drill.look()
-    for worker in load.workers:
-        for kind, present in (await worker.present()).items():
-            if kind not in _OF_LATER:
-                ground.ledger.present[kind] = ground.ledger.present.get(kind, type(present)()) + present
-    ground.ledger.present["pipeline"] = await _pipelines(ground)
-    lost = [one for one in ground.ledger.lost() if one.fault == BEFORE]
-    before = sum(one.fault == BEFORE and one.outcome == "acknowledged" for one in ground.ledger.operations)
-    drill.tell(f"{before} writes of {len(acknowledged)} kinds were acknowledged before; {len(lost)} are lost")
-    drill.wrong += [f"lost: {one.kind} {one.identity}" for one in lost]
-    drill.wrong += [f"twice: {one.kind} {one.identity}" for one in ground.ledger.doubled()]
+    await load.count_present(without=_OF_LATER)
+    ledger.present["pipeline"] = await _pipelines(environment)
+    lost = [one for one in ledger.lost() if one.fault == BEFORE]
+    before = sum(one.fault == BEFORE and one.outcome == "acknowledged" for one in ledger.operations)
+    drill.report(
+        f"{before} writes of {len(acknowledged)} kinds were acknowledged before; {len(lost)} are lost"
+    )
+    drill.problems += [f"lost: {one.kind} {one.identity}" for one in lost]
+    drill.problems += [f"twice: {one.kind} {one.identity}" for one in ledger.doubled()]
     await drill.crawl()
 
 
-async def _pipelines(ground: Environment) -> Counter[str]:
-    """By what each was made as."""
+async def _pipelines(environment: Environment) -> Counter[str]:
+    """Count the pipelines by their names in the load."""
     found: Counter[str] = Counter()
-    for pipeline in await ground.owner.all(f"{job_load.HERE}/pipelines"):
-        shown = await ground.owner.ask("list", "GET", f"{job_load.HERE}/pipelines/{pipeline['id']}/variables")
+    for pipeline in await environment.owner.all(f"{job_load.HERE}/pipelines"):
+        shown = await environment.owner.ask(
+            "list", "GET", f"{job_load.HERE}/pipelines/{pipeline['id']}/variables"
+        )
         found += Counter(one["value"] for one in (shown.json if shown else ()) if one["key"] == job_load.MARK)
     return found
 
 
 async def drill_at_rest(drill: Drill) -> None:
-    """Every answer before and after is the same; clones and what the edge serves too."""
+    """Check that every answer before and after is the same; clones and what the edge serves too."""
     await asyncio.sleep(5)  # until background work has come to rest
     before, files = await drill.crawl(), await clones(drill, "before")
     file = await asyncio.to_thread(drill.back_up, "at-rest.backup")
     await drill.wipe_and_restore(file)
     after = await drill.crawl()
     found = differences(before, after)
-    drill.tell(f"{len(before)} answers before, {len(after)} after, {len(found)} differ")
-    drill.wrong += found
+    drill.report(f"{len(before)} answers before, {len(after)} after, {len(found)} differ")
+    drill.problems += found
     if await clones(drill, "after") != files:
-        drill.wrong.append("clones differ")
+        drill.problems.append("clones differ")
     await drill.look()
-    await checks._repositories_are_sound(drill.ground)
+    await checks.check_repositories(drill.environment)
 
 
 async def clones(drill: Drill, when: str) -> dict[str, str]:
-    """What a mirror clone of each project has of refs."""
-    ground, found = drill.ground, {}
-    for project in await ground.owner.all("/projects?owned=true"):
+    """Return the refs of a mirror clone of each project."""
+    environment, found = drill.environment, {}
+    for project in await environment.owner.all("/projects?owned=true"):
         name = project["path"]
-        clone = await mirror_of(
-            ground.folder / "scratch" / f"{when}-{name}-{drill.restored}", ground.git_url(name)
-        )
+        folder = environment.folder / "scratch" / f"{when}-{name}-{drill.restored}"
+        clone = await mirror_of(folder, environment.git_url(name))
         found[name] = await clone("for-each-ref")
     return found
 
 
-async def run_drill(tell: Tell, seconds: float) -> list[str]:
-    """What was found to be wrong."""
-    async with running_environment(tell) as ground:
-        drill = Drill(ground, tell)
-        load = Load(ground, patience=PATIENCE_SECONDS)
+async def run_drill(report: Reporter, seconds: float) -> list[str]:
+    """Return what was found to be wrong."""
+    async with running_environment(report) as environment:
+        drill = Drill(environment, report)
+        load = Load(environment, timeout=TAKE_OVER_SECONDS)
         await load.prepare()
         await drill_under_load(drill, load, seconds)
-        tell(f"{len(drill.wrong)} things are wrong after the backup under load")
+        report(f"{len(drill.problems)} things are wrong after the backup under load")
         await drill_at_rest(drill)
-        drill.wrong += [text for _, text in ground.ledger.findings]
-        if not await asyncio.to_thread(answers, f"{ground.stranger.base}/-/readiness"):
-            drill.wrong.append("the edge is not ready")
-    return drill.wrong
+        drill.problems += [text for _, text in environment.ledger.findings]
+        if not await asyncio.to_thread(answers, f"{environment.stranger.base}/-/readiness"):
+            drill.problems.append("the edge is not ready")
+    return drill.problems
 
 
 @click.command()
@@ -347,7 +314,8 @@ async def run_drill(tell: Tell, seconds: float) -> list[str]:
     "--seconds", default=30.0, show_default=True, help="How long everybody works before the backup."
 )
 def main(seconds: float) -> None:
-    """Ends with status 1 where anything is missing, or answered otherwise than before."""
+    """Backs up a forgelet of its own under load and at rest, wipes it and restores it. Ends with status 1 where
+    anything is missing, or answered otherwise than before."""
     wrong = asyncio.run(run_drill(click.echo, seconds))
     for one in wrong[:100]:
         click.echo(f"WRONG: {one}")

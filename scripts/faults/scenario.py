@@ -3,24 +3,26 @@
 import asyncio
 import contextlib
 import json
+import operator
 import re
 import statistics
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 
 import attrs
 
 from scripts.faults import checks
-from scripts.faults.client import Ledger, Worker
-from scripts.faults.edge_load import Veiled, Versions
-from scripts.faults.environment import Environment
+from scripts.faults.client import Ledger
+from scripts.faults.edge_load import Versions, Visibility
+from scripts.faults.environment import Environment, Worker
 from scripts.faults.faults import inject
 from scripts.faults.job_load import Jobs, Pipelines, Runner
 from scripts.faults.repository_load import ApiWrites, LfsObjects, MergeRequests, Mirrors, Pushes
-from scripts.harness.processes import WatchedProcess, resident_bytes
+from scripts.harness.processes import WatchedProcess, retry_until
+from scripts.harness.report import Table, counted
 
 #: What has not succeeded this long after the end of a fault does not heal.
 HEAL_SECONDS = 60.0
@@ -39,26 +41,26 @@ class InjectedFault:
 
 
 class Load:
-    """All workers at work, for as long as the block of `working` lasts. They rest `leisure` times as long as they
-    would; at the end what a killed server had in hand is waited for with this `patience`, in seconds."""
+    """All workers at work, for as long as the block of `working` lasts. They rest `pause_factor` times as long as they
+    would; `timeout`: seconds to wait at the end for what a killed server had in hand."""
 
-    def __init__(self, ground: Environment, *, leisure: float = 1.0, patience: float = 90.0) -> None:
-        self._leisure = leisure
-        scratch = ground.folder / "scratch"
+    def __init__(self, environment: Environment, *, pause_factor: float = 1.0, timeout: float = 90.0) -> None:
+        self._pause_factor = pause_factor
+        scratch = environment.folder / "scratch"
         scratch.mkdir()
-        self._ground = ground
-        self.jobs = Jobs(ground)
+        self._environment = environment
+        self.jobs = Jobs(environment)
         #: What makes work for others comes to rest first.
         self._makers: list[Worker] = [
-            ApiWrites(ground, scratch / "api"),
-            Pushes(ground, scratch / "push-1", "push-1"),
-            Pushes(ground, scratch / "push-2", "push-2"),
-            MergeRequests(ground, scratch / "merges", patience),
+            ApiWrites(environment, scratch / "api"),
+            Pushes(environment, scratch / "push-1", "push-1"),
+            Pushes(environment, scratch / "push-2", "push-2"),
+            MergeRequests(environment, scratch / "merges", timeout),
             Pipelines(self.jobs),
-            Versions(ground),
-            Veiled(ground),
-            LfsObjects(ground),
-            Mirrors(ground, patience),
+            Versions(environment),
+            Visibility(environment),
+            LfsObjects(environment),
+            Mirrors(environment, timeout),
         ]
         self._runners: list[Worker] = [Runner(self.jobs, f"s_runner{number}") for number in range(2)]
         self.pulse = [kind for worker in self.workers for kind in worker.pulse]
@@ -71,6 +73,14 @@ class Load:
         for worker in self.workers:
             await worker.prepare()
 
+    async def count_present(self, without: Collection[str] = ()) -> None:
+        """Tell the ledger what is there of each kind, so that it knows what is lost and what was done twice."""
+        present = self._environment.ledger.present
+        for worker in self.workers:
+            for kind, counts in (await worker.present()).items():
+                if kind not in without:
+                    present[kind] = present.get(kind, Counter()) + counts
+
     @contextlib.asynccontextmanager
     async def working(self) -> AsyncIterator[None]:
         """At its end each finishes what it does; the runners when no job is left, or after two minutes."""
@@ -81,14 +91,9 @@ class Load:
             yield
             resting.set()
             await asyncio.gather(*makers)
-            deadline = time.monotonic() + FINISH_SECONDS
-            while left := self.jobs.unfinished():
-                if time.monotonic() > deadline:
-                    break
-                await asyncio.sleep(1)
-                await self.jobs.look_for_failures()
-            for name in left:
-                self._ground.ledger.find(f"{name} was acknowledged, and its job has not ended")
+            look = self.jobs.still_unfinished
+            for name in await retry_until(look, FINISH_SECONDS, is_done=operator.not_, pause=1):
+                self._environment.ledger.find(f"{name} was acknowledged, and its job has not ended")
             idle.set()
             await asyncio.gather(*runners)
         finally:
@@ -100,56 +105,65 @@ class Load:
         while not ended.is_set():
             await worker.once()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(worker.rest * self._leisure):
+                async with asyncio.timeout(worker.rest * self._pause_factor):
                     await ended.wait()
 
 
 async def run_faults(
-    ground: Environment,
+    environment: Environment,
     load: Load,
     faults: Iterable[str],
     random: Random,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
     pulse: Sequence[str] = (),
 ) -> list[InjectedFault]:
-    """Makes these faults under load, then waits for the work to end and looks at everything. Between two faults each
+    """Make these faults under load, then wait for the work to end and check everything. Between two faults each
     kind of `pulse` has to succeed once; without it, each that there is."""
     made: list[InjectedFault] = []
     async with load.working():
-        await _first_round(ground, load)
+        await _first_round(environment, load)
         for name in faults:
             fault = InjectedFault(len(made) + 1, name)
             made.append(fault)
-            ground.ledger.fault = fault.number
-            await inject(name, ground, random)
-            await _recovered(ground, pulse or load.pulse, fault)
-            tell(_line(fault))
+            environment.ledger.fault = fault.number
+            await inject(name, environment, random)
+            await _recovered(environment, pulse or load.pulse, fault)
+            report(_line(fault))
             await asyncio.sleep(random.uniform(0, 1))
-    await checks.check(ground, load.workers, tell)
+    await _check(environment, load, report)
     return made
 
 
-async def _first_round(ground: Environment, load: Load) -> None:
-    """Everything has succeeded once before anything is broken. Raises RuntimeError where it does not."""
+async def _check(environment: Environment, load: Load, report: Callable[[str], None]) -> None:
+    report("Looking at what is there ...")
+    if not await environment.ready():
+        environment.ledger.find("the service is not ready a minute after the last fault")
+        return
+    await load.count_present()
+    await checks.check_all(environment)
+
+
+async def _first_round(environment: Environment, load: Load) -> None:
+    """Wait until everything has succeeded once. Raise RuntimeError where it does not."""
     begun = InjectedFault(0, "nothing")
-    await _recovered(ground, load.pulse, begun)
+    await _recovered(environment, load.pulse, begun)
     if begun.not_healed:
         raise RuntimeError(f"Without a fault, these do not succeed: {', '.join(begun.not_healed)}.")
 
 
-async def _recovered(ground: Environment, pulse: Sequence[str], fault: InjectedFault) -> None:
-    """Until one of each kind has succeeded that began after now, or a minute is over."""
+async def _recovered(environment: Environment, pulse: Sequence[str], fault: InjectedFault) -> None:
+    """Wait until one of each kind has succeeded that began after now, or a minute is over."""
     over = time.monotonic()
     waiting = set(pulse)
     while waiting and time.monotonic() < over + HEAL_SECONDS:
         await asyncio.sleep(0.02)
         for kind in list(waiting):
-            if (ended := ground.ledger.first_success(kind, over)) is not None:
+            if (ended := environment.ledger.first_success(kind, over)) is not None:
                 fault.recovered[kind] = ended - over
                 waiting.discard(kind)
     fault.not_healed = sorted(waiting)
     for kind in fault.not_healed:
-        ground.ledger.find(f"no {kind} succeeded within {HEAL_SECONDS:.0f} s after {fault.name}")
+        environment.ledger.find(f"no {kind} succeeded within {HEAL_SECONDS:.0f} s after {fault.name}")
 
 
 def _line(fault: InjectedFault) -> str:
@@ -178,9 +192,9 @@ class Sample:
     descriptors: int
 
 
-async def soak(ground: Environment, load: Load, seconds: float, tell: Callable[[str], None]) -> None:
-    """What is not flat is a finding."""
-    watched = {kept.name: WatchedProcess(kept.pid) for kept in (*ground.apis, *ground.edges)}
+async def soak(environment: Environment, load: Load, seconds: float, report: Callable[[str], None]) -> None:
+    """Have the load alone for so long: memory and descriptors of all servers that are not flat are findings."""
+    watched = {kept.name: WatchedProcess(kept.pid) for kept in (*environment.apis, *environment.edges)}
     samples: dict[str, list[Sample]] = {name: [] for name in watched}
     begun = time.monotonic()
     async with load.working():
@@ -188,19 +202,18 @@ async def soak(ground: Environment, load: Load, seconds: float, tell: Callable[[
             await asyncio.sleep(SAMPLE_SECONDS)
             at = time.monotonic() - begun
             for name, process in watched.items():
-                sample = Sample(at, resident_bytes(process.pid), process.held().descriptors)
-                samples[name].append(sample)
-                tell(
-                    f"{at:5.0f} s  {name:7}{sample.memory / _MIB:8.1f} MiB{sample.descriptors:6} descriptors"
-                )
+                usage = process.usage()
+                samples[name].append(Sample(at, usage.memory, usage.descriptors))
+                memory = f"{usage.memory / _MIB:8.1f} MiB"
+                report(f"{at:5.0f} s  {name:7}{memory}{usage.descriptors:6} descriptors")
     for name, taken in samples.items():
         for text in not_flat(name, taken):
-            ground.ledger.find(text)
-    await checks.check(ground, load.workers, tell)
+            environment.ledger.find(text)
+    await _check(environment, load, report)
 
 
 def not_flat(name: str, samples: Sequence[Sample]) -> list[str]:
-    """What grows, in words, of the samples after the first minute."""
+    """Return in words what grows in the samples after the first minute."""
     warm = [sample for sample in samples if sample.at >= WARM_SECONDS]
     if len(warm) < 3:
         return []
@@ -217,9 +230,10 @@ def not_flat(name: str, samples: Sequence[Sample]) -> list[str]:
     return found
 
 
-HEADING = (
-    f"{'fault':20}{'times':>7}{'acknowledged':>14}{'unknown':>9}{'lost':>6}{'doubled':>9}{'not healed':>12}"
-    f"{'findings':>10}{'median s':>10}{'worst s':>9}  answers"
+TABLE = Table(
+    *(("fault", 20), ("times", 7), ("acknowledged", 14), ("unknown", 9), ("lost", 6), ("doubled", 9)),
+    *(("not healed", 12), ("findings", 10), ("median s", 10), ("worst s", 9)),
+    last="answers",
 )
 BEFORE = "(no fault yet)"
 #: What is shown of a line of a log.
@@ -233,7 +247,7 @@ class Report:
     """All faults of a run, with everything that was recorded while they were made."""
 
     ledger: Ledger
-    made: Sequence[InjectedFault]
+    injected: Sequence[InjectedFault]
 
     @property
     def failed(self) -> bool:
@@ -241,49 +255,44 @@ class Report:
         return bool(self.ledger.findings or self.ledger.lost() or self.ledger.doubled())
 
     def __str__(self) -> str:
-        names = list(dict.fromkeys(fault.name for fault in self.made))
-        rows = [self._row(name, [fault for fault in self.made if fault.name == name]) for name in names]
-        return "\n".join(
-            [
-                HEADING,
-                self._row(BEFORE, [InjectedFault(0, BEFORE)]),
-                *rows,
-                self._row("all", [InjectedFault(0, BEFORE), *self.made]),
-            ]
-        )
+        before = InjectedFault(0, BEFORE)
+        groups: dict[str, list[InjectedFault]] = {BEFORE: [before]}
+        for fault in self.injected:
+            groups.setdefault(fault.name, []).append(fault)
+        groups["all"] = [before, *self.injected]
+        return "\n".join([TABLE.heading, *(self._row(name, faults) for name, faults in groups.items())])
 
     def _row(self, name: str, faults: Sequence[InjectedFault]) -> str:
         numbers = {fault.number for fault in faults}
-        mine = [one for one in self.ledger.operations if one.fault in numbers]
-        outcomes = Counter(one.outcome for one in mine)
+        outcomes = Counter(one.outcome for one in self.ledger.operations if one.fault in numbers)
         seconds = [max(fault.recovered.values()) for fault in faults if fault.recovered]
         answers: Counter[str] = Counter()
-        for (fault, what), count in self.ledger.answers.items():
-            answers[what] += count if fault in numbers else 0
-        told = ", ".join(f"{count} x {what}" for what, count in answers.most_common(7) if count)
-        median = f"{statistics.median(seconds):.1f}" if seconds else ""
-        worst = f"{max(seconds):.1f}" if seconds else ""
-        return (
-            f"{name:20}{sum(fault.number > 0 for fault in faults):7}"
-            f"{outcomes['acknowledged']:14}{outcomes['unknown']:9}"
-            f"{sum(one.fault in numbers for one in self.ledger.lost()):6}"
-            f"{sum(one.fault in numbers for one in self.ledger.doubled()):9}"
-            f"{sum(bool(fault.not_healed) for fault in faults):12}"
-            f"{sum(number in numbers for number, _ in self.ledger.findings):10}{median:>10}{worst:>9}  {told}"
+        for (number, what), count in self.ledger.answers.items():
+            answers[what] += count if number in numbers else 0
+        return TABLE.row(
+            name,
+            sum(fault.number > 0 for fault in faults),
+            outcomes["acknowledged"],
+            outcomes["unknown"],
+            sum(one.fault in numbers for one in self.ledger.lost()),
+            sum(one.fault in numbers for one in self.ledger.doubled()),
+            sum(bool(fault.not_healed) for fault in faults),
+            sum(number in numbers for number, _ in self.ledger.findings),
+            f"{statistics.median(seconds):.1f}" if seconds else "",
+            f"{max(seconds):.1f}" if seconds else "",
+            last=counted(answers, 7),
         )
 
     def findings(self, logs: Path) -> str:
-        """Each finding with its fault; of many of one kind, the first ones; with the log lines of their requests."""
-        names: Mapping[int, str] = {0: BEFORE, **{fault.number: fault.name for fault in self.made}}
+        """Return findings with their faults and the log lines of their requests; of many of one kind, the first."""
+        names: Mapping[int, str] = {0: BEFORE, **{fault.number: fault.name for fault in self.injected}}
         by_kind: dict[str, list[str]] = defaultdict(list)
         for number, text in self.ledger.findings:
             by_kind[_kind(text)].append(f"[{number} {names.get(number, '')}] {text}")
         for what, operations in (("lost", self.ledger.lost()), ("doubled", self.ledger.doubled())):
             for one in operations:
-                where = f"[{one.fault} {names.get(one.fault, '')}]"
-                by_kind[f"{what} {one.kind}"].append(
-                    f"{where} {what}: {one.kind} {one.identity} ({one.outcome})"
-                )
+                text = f"{what}: {one.kind} {one.identity} ({one.outcome})"
+                by_kind[f"{what} {one.kind}"].append(f"[{one.fault} {names.get(one.fault, '')}] {text}")
         lines: list[str] = []
         for texts in by_kind.values():
             for text in texts[:SHOWN]:
@@ -294,12 +303,12 @@ class Report:
 
 
 def _kind(text: str) -> str:
-    """The text without what varies."""
+    """Return the text without what varies."""
     return re.sub(r"\d+", "0", text)[:110]
 
 
 def _log_lines(logs: Path, text: str) -> list[str]:
-    """What the processes said of the request that is named in the text."""
+    """Return what the processes logged about the request that is named in the text."""
     named = re.search(r"\((load-\d+)\)", text)
     if named is None:
         return []
@@ -311,7 +320,7 @@ def _log_lines(logs: Path, text: str) -> list[str]:
 
 
 def _shortened(line: str) -> str:
-    """A line of a log with the end of its traceback only: the last places in our code, and the exception."""
+    """Return a line of a log with the end of its traceback only: the last places in our code, and the exception."""
     try:
         said = json.loads(line)
     except ValueError:

@@ -6,11 +6,14 @@ import contextlib
 import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 import aiohttp
 import attrs
@@ -62,7 +65,7 @@ class WatchedProcess:
         self._over.set()
         self._thread.join()
 
-    def held(self) -> Usage:
+    def usage(self) -> Usage:
         """Raises ProcessLookupError when the server has gone."""
         try:
             descriptors = len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
@@ -79,15 +82,16 @@ class WatchedProcess:
 
 
 def server_in(directory: Path) -> int:
-    """The server that works in `directory`: a child of it that works there too does not count."""
-    found = []
+    """Return the server that works in `directory`: a child of it that works there too does not count."""
+    found = set()
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if (entry / "cwd").readlink() == directory:
-                found.append(int(entry.name))
-    if not found:
-        raise ProcessLookupError(f"No process works in {directory}.")
-    return min(found)
+                found.add(int(entry.name))
+    servers = found - {child for pid in found for child in descendants(pid)}
+    if len(servers) != 1:
+        raise ProcessLookupError(f"{len(servers)} servers work in {directory}.")
+    return servers.pop()
 
 
 def megabytes(size: int) -> str:
@@ -131,7 +135,7 @@ async def longest_step(http: aiohttp.ClientSession, url: str, pid: int) -> float
     return longest
 
 
-def processor_seconds_of(pid: int) -> float:
+def processor_seconds(pid: int) -> float:
     """Seconds of the processor that a process has used."""
     return sum(map(_of_thread, Path(f"/proc/{pid}/task").iterdir()))
 
@@ -177,6 +181,12 @@ class KeptProcess(abc.ABC):
         finally:
             if self._child is not None:
                 self._child.stop(patience=0.1)
+
+    async def start_again(self) -> None:
+        """Start it after its block has ended."""
+        self._closing = False
+        await self.__aenter__()
+        await wait_until(lambda: self.pid, 10)
 
     async def end(self) -> None:
         """kill -9 of it and all below it, for good: it is not started again."""
@@ -287,11 +297,39 @@ class KeptPostgres(KeptProcess):
         return await asyncio.get_running_loop().run_in_executor(self._thread, self.cluster.start, log)
 
 
-async def wait_until(condition: Callable[[], object], seconds: float) -> bool:
-    """Whether it comes true within so many seconds."""
+def run_forgelet(arguments: Sequence[str], variables: Mapping[str, str]) -> str:
+    """Run a command of forgelet to its end; return what it printed. Raise RuntimeError where it fails."""
+    command = [sys.executable, "-P", "-m", "forgelet", *arguments]
+    done = subprocess.run(command, env=dict(variables), capture_output=True, text=True, check=False)
+    if done.returncode:
+        outcome = f"{done.returncode}: {done.stdout.strip()} {done.stderr.strip()}"
+        raise RuntimeError(f"forgelet {' '.join(arguments[:2])} ended with {outcome}")
+    return done.stdout.strip()
+
+
+async def wait_until(condition: Callable[[], object], seconds: float, pause: float = 0.02) -> bool:
+    """Wait until it comes true, for so many seconds at most; return whether it has."""
+
+    async def look() -> object:
+        return condition()
+
+    return bool(await retry_until(look, seconds, pause=pause))
+
+
+T = TypeVar("T")
+
+
+async def retry_until(
+    look: Callable[[], Awaitable[T]],
+    seconds: float,
+    *,
+    is_done: Callable[[T], object] = bool,
+    pause: float = 0.5,
+) -> T:
+    """Look again and again until what is seen `is_done`, for so many seconds at most; return what was seen last."""
     deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        await asyncio.sleep(0.02)
-    return True
+    while True:
+        seen = await look()
+        if is_done(seen) or time.monotonic() > deadline:
+            return seen
+        await asyncio.sleep(pause)

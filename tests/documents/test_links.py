@@ -19,6 +19,9 @@ DOCUMENTS = sorted(
 )
 OURS = [name for name in DOCUMENTS if name != CONTRACT]
 LONGEST_LINE = 120
+LONGEST_PAGE = 300
+#: Pages that a program writes, or whose figures it writes.
+GENERATED = {"docs/commands.md", "docs/compatibility.md", "docs/performance.md", "docs/settings.md"}
 
 _PATH = re.compile(r"[\w.-]+(/[\w.-]+)*/?")
 _IN_A_FOLDER = re.compile("|".join(rf"{re.escape(folder)}/" for folder in FOLDERS))
@@ -65,6 +68,16 @@ def test_lines_are_short_enough_to_read(name: str) -> None:
     prose, _ = _parts(name)
     long = [line for line in prose if len(_LINK.sub("]", line)) > LONGEST_LINE and not line.startswith("|")]
     assert long == []
+
+
+@pytest.mark.parametrize("name", [name for name in OURS if name not in GENERATED])
+def test_pages_are_short_enough_to_read(name: str) -> None:
+    assert len(_text(name).splitlines()) <= LONGEST_PAGE
+
+
+def test_the_overview_names_every_page() -> None:
+    named = set(_LINK.findall(_text("README.md")))
+    assert sorted(name for name in DOCUMENTS if name.startswith("docs/") and name not in named) == []
 
 
 def _text(name: str) -> str:

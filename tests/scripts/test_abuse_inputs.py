@@ -75,6 +75,6 @@ async def test_no_input_costs_more_than_its_bytes(
 def test_each_aim_of_an_input_can_be_missed(changed: dict[str, float], missed: list[str]) -> None:
     first = Cost(size=1_000, cpu=0.01, step=0.01, memory=0, status="400")
     last = {"size": 4_000, "cpu": 0.08, "step": 0.05, "memory": 100 * 2**20, "status": "400"} | changed
-    growth = Growth("input", [first, Cost(**last)])  # type: ignore[arg-type]
+    growth = Growth("input", [first, first, Cost(**last)])  # type: ignore[arg-type]
     assert growth.misses == missed
     assert ("MISSED" in str(growth)) is bool(missed)

@@ -209,15 +209,15 @@ TOGETHER_ON_A_FLEET = ("kill-pgbouncer+lost-s3+kill-replica", "promote-replica")
 )
 async def test_faults_are_made_and_nothing_is_lost(shape: Shape, together: Sequence[str]) -> None:
     """Not how fast it comes back: a busy machine would decide that."""
-    async with running_environment(lambda _: None, shape) as ground:
-        load = Load(ground, patience=0)
+    async with running_environment(lambda _: None, shape) as environment:
+        load = Load(environment, timeout=0)
         await load.prepare()
-        possible = ([one for one in parts(name) if not hindrance(one, ground)] for name in together)
+        possible = ([one for one in parts(name) if not hindrance(one, environment)] for name in together)
         names = ["+".join(each) for each in possible if each]
         report = Report(
-            ground.ledger,
-            await scenario.run_faults(ground, load, names, Short(1), lambda _: None, pulse=PULSE),
+            environment.ledger,
+            await scenario.run_faults(environment, load, names, Short(1), lambda _: None, pulse=PULSE),
         )
-        shown = f"{report}\n{report.findings(ground.data.part('logs'))}"
-    assert [fault.name for fault in report.made] == names
+        shown = f"{report}\n{report.findings(environment.data.part('logs'))}"
+    assert [fault.name for fault in report.injected] == names
     assert not report.failed, shown

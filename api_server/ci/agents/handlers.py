@@ -3,16 +3,14 @@
 import attrs
 from aiohttp import web
 
-from api_server.ci.agents import queries, registration
+from api_server.ci.agents import agents, queries
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.web import context
-from api_server.web.access import Role
 from api_server.web.answers import json_text, no_content
-from api_server.web.authorship import author
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import Name
-from api_server.web.routes import Routes
+from api_server.web.routes import Role, Routes, author
 
 routes = Routes()
 
@@ -52,12 +50,12 @@ async def create_agent(request: web.Request, wanted: CreateAgent, found: Project
     """Registers an agent; whose jobs may use it is said in its file in the project's repository."""
     async with context.database(request).transaction() as transaction:
         most = context.settings(request).agents_limit
-        made = await registration.register(transaction, found, wanted.name, author(request), most)
+        made = await agents.register(transaction, found, wanted.name, author(request), most)
     return json_text(made.entity, status=201)
 
 
 @routes.delete("/projects/{id}/cluster_agents/{agent_id}", access=project(Role.MAINTAINER))
 async def delete_agent(request: web.Request, wanted: OneAgent, found: Project) -> web.Response:
     async with context.database(request).transaction() as transaction:
-        await registration.remove(transaction, found, wanted.agent_id, author(request))
+        await agents.remove(transaction, found, wanted.agent_id, author(request))
     return no_content()

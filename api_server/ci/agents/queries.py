@@ -7,8 +7,7 @@ import attrs
 import orjson
 
 from api_server.state.database import Executor, Shown, Transaction
-from api_server.state.listing import Listed, Listing, Page, one, read_sql
-from api_server.state.quotas import Quota
+from api_server.state.listing import Listed, Listing, Page, Quota, one, read_sql
 from api_server.state.statements import Query
 
 AGENT = read_sql(__package__)["agent"]
@@ -75,7 +74,7 @@ LOCK_AGENTS = Query(
 
 
 async def lock_agents(transaction: Transaction, project_id: int) -> list[Agent]:
-    """A project's agents, whose grants nobody else changes until the transaction ends."""
+    """Return a project's agents, whose grants nobody else changes until the transaction ends."""
     return await transaction.rows(LOCK_AGENTS, project_id=project_id)
 
 
@@ -85,7 +84,7 @@ DEFAULT_BRANCH = """
 
 
 async def default_branch(database: Executor, project_id: int) -> str:
-    """Where the configuration files of a project's agents count; empty when the project is gone."""
+    """Return the branch whose configuration files count; an empty text when the project is gone."""
     return str(await database.value(DEFAULT_BRANCH, id=project_id) or "")
 
 
@@ -111,7 +110,8 @@ REPLACE_GRANTS = """
 
 
 async def replace_grants(transaction: Transaction, agent_id: int, grants: Sequence[dict[str, Any]]) -> None:
-    """`grants` have kind (projects, groups), path and configuration; those that lead nowhere are left out."""
+    """Replace the grants; each has kind (projects, groups), path and configuration. Those of unknown paths are left
+    out."""
     await transaction.run(REPLACE_GRANTS, agent_id=agent_id, grants=orjson.dumps(list(grants)).decode())
 
 
@@ -151,7 +151,8 @@ ALLOWED_AGENTS = """
 async def allowed_agents(
     database: Executor, project_id: int, *, environment: str | None, protected: bool
 ) -> str:
-    """A JSON array of the agents that a project's job in this environment, on a protected ref or not, may use."""
+    """Return a JSON array of the agents that a project's job in this environment, on a protected ref or not, may
+    use."""
     return str(
         await database.value(
             ALLOWED_AGENTS, project_id=project_id, environment=environment, protected=protected

@@ -13,9 +13,9 @@ from api_server.ci.commit_statuses.queries import Latest
 from api_server.ci.pipelines import creation_queries, transitions
 from api_server.ci.pipelines.states import Event
 from api_server.state.database import Transaction
-from api_server.state.quotas import Quota
+from api_server.state.listing import Quota
 from api_server.web.errors import ApiError, invalid, not_found, too_many_requests
-from api_server.web.rate_limit import RateLimiter
+from api_server.web.rate_limits import RateLimiter
 
 State = Literal["pending", "running", "success", "failed", "canceled", "skipped"]
 
@@ -32,8 +32,8 @@ _JOBS = Quota("jobs", "pipeline_id")
 
 
 @attrs.frozen(kw_only=True)
-class Said:
-    """What somebody says of a commit: under `name`, by which it is told from what others say."""
+class ReportedStatus:
+    """What somebody reports about a commit. `name` tells it from other reports."""
 
     state: State
     name: str
@@ -44,9 +44,12 @@ class Said:
 
 @attrs.frozen(kw_only=True)
 class Subject:
-    """The commit, and the ref that it is said for: a short name (or that of a merge request's head), and whether that
-    is a tag; `judged_by` is the branch or tag by whose protection it is judged who may. `pipeline_id` is the pipeline
-    that it has to be said in, `data` the commit as answers show it."""
+    """The commit, and the ref that the status is for: a short name (or that of a merge request's head), and whether
+    that is a tag.
+
+    `judged_by` is the branch or tag whose protection decides who may set it. `pipeline_id` is the pipeline that was
+    asked for, `data` the commit as answers show it.
+    """
 
     project_id: int
     sha: str
@@ -62,15 +65,15 @@ def no_such_pipeline() -> ApiError:
     return not_found("Pipeline for pipeline_id, sha and ref")
 
 
-def check(said: Said) -> None:
-    """Raises 400 for what cannot be kept."""
+def check(reported: ReportedStatus) -> None:
+    """Raise 400 where the status cannot be stored."""
     found: dict[str, list[str]] = {}
-    if not said.name.strip():
+    if not reported.name.strip():
         found["name"] = ["can't be blank"]
-    if said.target_url and not _is_address(said.target_url):
+    if reported.target_url and not _is_address(reported.target_url):
         found["target_url"] = ["is blocked: Only allowed schemes are http, https"]
     for field in ("name", "target_url", "description"):
-        if len(getattr(said, field) or "") > _MOST_CHARACTERS:
+        if len(getattr(reported, field) or "") > _MOST_CHARACTERS:
             found.setdefault(field, []).append(f"is too long (maximum is {_MOST_CHARACTERS} characters)")
     if found:
         raise invalid(found)
@@ -87,7 +90,7 @@ def _is_address(text: str) -> bool:
 async def set_status(
     transaction: Transaction,
     subject: Subject,
-    said: Said,
+    reported: ReportedStatus,
     user_id: int,
     *,
     most: int,
@@ -111,14 +114,14 @@ async def set_status(
     if joined is None and (wait := pipelines.retry_after((subject.project_id, user_id, subject.sha))):
         raise too_many_requests(wait)
     pipeline_id = await _new_pipeline(transaction, subject, user_id) if joined is None else joined.id
-    status = await _open(transaction, pipeline_id, said.name, user_id, most)
-    await _move(transaction, status, said.state)
+    status = await _open(transaction, pipeline_id, reported.name, user_id, most)
+    await _move(transaction, status, reported.state)
     shown = await queries.describe(
         transaction,
         status.id,
-        target_url=said.target_url or None,
-        description=said.description or None,
-        coverage=said.coverage,
+        target_url=reported.target_url or None,
+        description=reported.description or None,
+        coverage=reported.coverage,
     )
     await transitions.refresh(transaction, pipeline_id)
     return shown
@@ -141,7 +144,7 @@ async def _new_pipeline(transaction: Transaction, subject: Subject, user_id: int
 
 
 async def _open(transaction: Transaction, pipeline_id: int, name: str, user_id: int, most: int) -> Latest:
-    """The status that the user has not ended yet, or a new one in the place of the last of that name."""
+    """Return the status that the user has not ended yet, or a new one in the place of the last of that name."""
     latest = await queries.latest_of_name(transaction, pipeline_id, name)
     if latest is not None and latest.kind != "external":
         raise invalid({"name": ["has already been taken"]})

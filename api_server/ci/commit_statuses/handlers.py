@@ -6,28 +6,27 @@ import attrs
 from aiohttp import web
 
 from api_server.ci.commit_statuses import changes, queries
-from api_server.ci.commit_statuses.changes import Said, State, Subject
+from api_server.ci.commit_statuses.changes import ReportedStatus, State, Subject
 from api_server.ci.pipelines.access import archived_before, check_may_change, short_ref
 from api_server.ci.pipelines.planning import LIMITS
 from api_server.code.branches.protection import protection_for
 from api_server.code.reading import reading
 from api_server.code.repository.access import opened
 from api_server.code.repository.finding import commit_named
-from api_server.git import commits, server_refs
+from api_server.git import commits, ref_moves
 from api_server.git.ref_names import MAX_NAME_BYTES
 from api_server.git.repositories import Repository
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.web import context
-from api_server.web.access import Role
 from api_server.web.answers import json_text
 from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import AtMostBytes
-from api_server.web.routes import Routes, caller
+from api_server.web.routes import Role, Routes, caller
 
 routes = Routes()
-#: One that is said need not be there.
+#: A ref that is sent need not exist.
 Ref = Annotated[str, AtMostBytes(MAX_NAME_BYTES)]
 
 
@@ -56,9 +55,9 @@ class SetStatus:
     pipeline_id: int | None = None
 
     @property
-    def said(self) -> Said:
+    def reported(self) -> ReportedStatus:
         given = (name for name in (self.name, self.context) if name is not None)
-        return Said(
+        return ReportedStatus(
             state=self.state,
             name=next(given, "default"),
             target_url=self.target_url,
@@ -89,16 +88,16 @@ async def list_statuses(request: web.Request, wanted: ListStatuses, found: Proje
 @routes.post("/projects/{id}/statuses/{sha}", access=project(Role.DEVELOPER, opens="builds"))
 async def set_status(request: web.Request, wanted: SetStatus, found: Project) -> web.Response:
     """Says how the commit does, in the newest pipeline of it and of `ref`, or in one of its own."""
-    changes.check(wanted.said)
+    changes.check(wanted.reported)
     repository = await opened(request, found)
     subject = await _subject(request, wanted, found, repository)
     await check_may_change(request, found, subject.judged_by, tag=subject.tag)
-    await server_refs.keep_commit(repository, subject.sha)
+    await ref_moves.keep_commit(repository, subject.sha)
     async with context.database(request).transaction() as transaction:
         shown = await changes.set_status(
             transaction,
             subject,
-            wanted.said,
+            wanted.reported,
             caller(request).user_id,
             most=context.settings(request).commit_statuses_limit,
             pipelines=request.config_dict[LIMITS].rate,

@@ -11,7 +11,7 @@ from api_server.state.statements import Query
 
 _STATUS = read_sql(__package__)["commit_status"]
 
-#: Of rows called pipelines: those that a commit's statuses are in or may join.
+#: A condition on rows `pipelines`: those that a commit's statuses are in or may join.
 _OF_COMMIT = """
     pipelines.project_id = %(project_id)s AND pipelines.sha = %(sha)s AND pipelines.source <> 'parent_pipeline'
     AND (%(pipeline_id)s::bigint IS NULL OR pipelines.id = %(pipeline_id)s)
@@ -46,7 +46,7 @@ class Joined:
     id: int
     ref: str
     tag: bool
-    #: The branch or tag by whose protection it is judged who may say something.
+    #: The branch or tag whose protection decides who may set a status.
     judged_by: str
 
 
@@ -71,7 +71,7 @@ async def find_joined(
     pipeline_id: int | None,
     archived_before: datetime.datetime | None,
 ) -> Joined | None:
-    """The newest pipeline of the commit, of that ref and id where they are given."""
+    """Return the newest pipeline of the commit, of that ref and id where they are given."""
     return await database.row(
         FIND_JOINED,
         project_id=project_id,
@@ -89,8 +89,8 @@ HOLD_COMMIT = """
 
 
 async def lock_joined(transaction: Transaction, project_id: int, sha: str, **wanted: object) -> Joined | None:
-    """As `find_joined`, and locked. Whoever else says something of the commit waits for the
-    transaction's end, so that two first statuses make one pipeline."""
+    """As `find_joined`, and locked. Whoever else reports about the commit waits until the transaction ends, so that two
+    first statuses make one pipeline."""
     await transaction.run(HOLD_COMMIT, project_id=project_id, sha=sha)
     return await transaction.row(LOCK_JOINED, project_id=project_id, sha=sha, **wanted)
 
@@ -124,11 +124,11 @@ RETIRE = """
 
 
 async def retire(transaction: Transaction, status_id: int) -> None:
-    """Another one is about to take its place."""
+    """Mark the status as one that another is about to replace."""
     await transaction.run(RETIRE, id=status_id)
 
 
-#: Behind all stages that a file can have.
+#: Sorts behind all stages that a file can have.
 ADD = Query(
     """
     INSERT INTO jobs (project_id, pipeline_id, kind, name, stage, stage_index, when_run, allow_failure, protected, plan,
@@ -143,7 +143,7 @@ ADD = Query(
 
 
 async def add(transaction: Transaction, pipeline_id: int, name: str, user_id: int) -> Latest:
-    """A new status, `created`. The pipeline is locked, and no job of that name counts in it."""
+    """Add a new status, `created`. The pipeline has to be locked, and no job of that name may count in it."""
     return await transaction.one(ADD, pipeline_id=pipeline_id, name=name, user_id=user_id)
 
 
@@ -158,5 +158,5 @@ DESCRIBE = one(
 
 
 async def describe(transaction: Transaction, status_id: int, **values: Any) -> str:
-    """What is said beside the state, as far as it is (None: as it was); the status as the API shows it."""
+    """Set the details beside the state (None: unchanged), and return the status as the API shows it."""
     return await transaction.entity(DESCRIBE, id=status_id, **values)

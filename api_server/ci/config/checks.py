@@ -38,9 +38,9 @@ _TERM = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)(?![\d.]) ?([a-z]*)(?:(?:,| and\b)* 
 
 
 def parse_duration(text: str) -> int:
-    """Seconds that `text` means, NEVER for `never`; a bare number is seconds, and `1:30` minutes and seconds.
+    """Return the seconds that `text` means, NEVER for `never`; a bare number is seconds, `1:30` minutes and seconds.
 
-    Raises ValueError for what is no duration.
+    Raises ValueError where it is no duration.
     """
     words = " ".join(text.lower().split())
     if words == "never":
@@ -62,7 +62,7 @@ def parse_duration(text: str) -> int:
 
 
 def spell_duration(seconds: int) -> str:
-    """The text that `parse` reads as `seconds`, largest units first: `1 week 2 days`."""
+    """Return the text that `parse_duration` reads as `seconds`, largest units first: `1 week 2 days`."""
     parts = []
     for unit in ("week", "day", "hour", "minute", "second"):
         count, seconds = divmod(seconds, _SECONDS[unit])
@@ -89,8 +89,8 @@ _NAMES = {
 
 
 def of_type(*types: type) -> Check:
-    """Exactly one of the types: `True` is no integer."""
-    wanted = "should be " + " or ".join(_NAMES[one] for one in types)
+    """Return a check for exactly one of the types: `True` is no integer."""
+    wanted = "should be " + " or ".join(_NAMES[kind] for kind in types)
 
     def check(at: str, value: Any) -> Iterator[str]:
         if type(value) not in types:
@@ -100,7 +100,7 @@ def of_type(*types: type) -> Check:
 
 
 def anything(_at: str, _value: Any) -> Iterator[str]:
-    """Nothing is wrong with any value."""
+    """Accept any value."""
     return iter(())
 
 
@@ -111,7 +111,7 @@ scalar = of_type(str, int)
 
 @frozen
 class ByType:
-    """The check of the value's own type."""
+    """A check that depends on the type of the value."""
 
     checks: Mapping[type, Check]
     #: Said of other types; without it that a value should be of one of these.
@@ -130,7 +130,7 @@ class ByType:
 class Fields:
     """A hash of these keys only; a key whose value is null counts as not given.
 
-    Those `beyond` are GitLab's, too, but not obeyed here: whoever uses one is told so.
+    The keys in `beyond` are GitLab's too, but are not supported here: whoever uses one is told so.
     """
 
     keys: Mapping[str, Check]
@@ -195,7 +195,7 @@ class Each:
 
 @frozen
 class EachValue:
-    """A hash whose values all satisfy `item`, whatever the keys, as long as they can be told."""
+    """A hash whose values all satisfy `item`. The keys may be any, within the bounds of a name."""
 
     item: Check
 
@@ -211,7 +211,7 @@ class EachValue:
 
 
 def not_supported(keyword: str) -> str:
-    """What is said of a keyword of GitLab's that there is not here."""
+    """Return the sentence about a keyword of GitLab's that is not supported here."""
     return f"{keyword} is not supported by this service"
 
 
@@ -232,7 +232,7 @@ def integer(low: int, high: int) -> Check:
 
 
 def duration(*, at_most: int | None = None, never: bool = False) -> Check:
-    """A duration of at least a second, or one that may also be `never`; as in GitLab it is text."""
+    """A duration of at least a second, or one that may also be `never`; as in GitLab it has to be text."""
 
     def check(at: str, value: Any) -> Iterator[str]:
         try:
@@ -262,7 +262,7 @@ def label(longest: int) -> Check:
 
 
 def _parsed_by(parse: Callable[[str], object], complaint: str) -> Check:
-    """Text for which `parse` raises no ValueError."""
+    """Return a check for text that `parse` accepts: it raises ValueError for other text."""
 
     def check(at: str, value: Any) -> Iterator[str]:
         try:
@@ -288,7 +288,7 @@ glob = _parsed_by(patterns.compile_glob, "config has a path pattern that is too 
 
 
 def script(at: str, value: Any) -> Iterator[str]:
-    """Commands: a string, or strings in lists, nested as anchors and references leave them, or none."""
+    """Commands: a string, or strings in lists, which anchors and references may have nested, or nothing."""
     lines = flatten(value, MAX_LIST_NESTING)
     if lines is None or not all(isinstance(line, str) for line in lines):
         yield (
@@ -298,7 +298,8 @@ def script(at: str, value: Any) -> Iterator[str]:
 
 
 def flatten(value: Any, levels: int = ANY_NESTING) -> list[Any] | None:
-    """A single value, or lists inside each other, as one list; None where they are more than so many levels deep."""
+    """Return a single value, or nested lists, as one list; None where lists are nested more than so many levels
+    deep."""
     if not isinstance(value, list):
         return [value]
     if not levels:

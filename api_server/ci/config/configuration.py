@@ -20,7 +20,7 @@ MAX_EXTENDS_NESTING = 10
 
 
 def resolve_references(config: dict[str, Any], budget: Budget) -> dict[str, Any]:
-    """`config` with each `!reference` replaced by what it points at, references in there included."""
+    """Return `config` with each `!reference` replaced by what it points at, which may contain references itself."""
 
     def resolve(value: Any, chain: tuple[Reference, ...], depth: int) -> Any:
         budget.spend()
@@ -85,7 +85,7 @@ def _bases(name: str, entry: dict[str, Any]) -> list[str]:
 
 
 def resolve_extends(config: dict[str, Any], budget: Budget) -> dict[str, Any]:
-    """`config` with `extends` of every entry carried out."""
+    """Return `config` with the `extends` of every entry carried out."""
     extender = _Extender(config, budget)
     return {
         name: extender.extended(name) if isinstance(entry, dict) and "extends" in entry else entry
@@ -94,7 +94,7 @@ def resolve_extends(config: dict[str, Any], budget: Budget) -> dict[str, Any]:
 
 
 def defaults_of(config: dict[str, Any]) -> dict[str, Any]:
-    """Keywords for all jobs: `default`, and the few that may stand at the top level instead."""
+    """Return the keywords for all jobs: `default`, and the few that may stand at the top level instead."""
     defaults = {key: value for key, value in (config.get("default") or {}).items() if value is not None}
     for name in TOP_LEVEL_DEFAULTS:
         if config.get(name) is not None:
@@ -105,7 +105,7 @@ def defaults_of(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def apply_defaults(job: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
-    """The job with the defaults that it neither sets itself nor keeps out by `inherit:default`."""
+    """Return the job with the defaults that it neither sets itself nor excludes by `inherit:default`."""
     if "trigger" in job:
         defaults = {key: value for key, value in defaults.items() if key == "interruptible"}
     taken = inherits(job, "default", DEFAULT)
@@ -113,7 +113,7 @@ def apply_defaults(job: dict[str, Any], defaults: dict[str, Any]) -> dict[str, A
 
 
 def inherits(job: Mapping[str, Any], what: str, names: Iterable[str]) -> set[str]:
-    """Those of `names` that the job's `inherit:<what>` lets in: all of them unless it says otherwise."""
+    """Return those of `names` that `inherit:<what>` of the job admits: all of them unless it says otherwise."""
     choice = (job.get("inherit") or {}).get(what)
     if choice is None or choice is True:
         return set(names)
@@ -121,8 +121,8 @@ def inherits(job: Mapping[str, Any], what: str, names: Iterable[str]) -> set[str
 
 
 DEFAULT_STAGES = ("build", "test", "deploy")
-#: Characters of stages that each sentence about a job of another one tells.
-MAX_TOLD = 1000
+#: Characters of the list of stages in the sentence about an unknown stage.
+MAX_STAGES_QUOTED = 1000
 
 
 @frozen(kw_only=True)
@@ -139,10 +139,10 @@ class Configuration:
 
 
 def read(text: str, context: Context) -> Configuration:
-    """The checked configuration.
+    """Return the checked configuration.
 
-    ConfigError says all that is wrong with keywords and values, or the one thing that makes it unreadable. FilesWanted
-    asks to be called again with a context that has them.
+    Raises ConfigError with all that is wrong with keywords and values, or with the one thing that makes the text
+    unreadable. Raises FilesNeeded where it has to be called again with a context that has these files.
     """
     if not text.strip():
         raise ConfigError("Please provide content of .gitlab-ci.yml")
@@ -187,8 +187,8 @@ def _with_defaults(job: dict[str, Any], defaults: dict[str, Any]) -> dict[str, A
 
 def _errors_of_stages(jobs: dict[str, dict[str, Any]], stages: tuple[str, ...]) -> list[str]:
     available = ", ".join(stages)
-    if len(available) > MAX_TOLD:
-        available = available[:MAX_TOLD].rpartition(", ")[0] + ", ..."
+    if len(available) > MAX_STAGES_QUOTED:
+        available = available[:MAX_STAGES_QUOTED].rpartition(", ")[0] + ", ..."
     there = frozenset(stages)
     return [
         f"{name} job: chosen stage {job['stage']} does not exist; available stages are {available}"
@@ -198,7 +198,7 @@ def _errors_of_stages(jobs: dict[str, dict[str, Any]], stages: tuple[str, ...]) 
 
 
 def _errors_of_environments(jobs: dict[str, dict[str, Any]]) -> list[str]:
-    """What is wrong with the jobs that `environment:on_stop` names."""
+    """Return what is wrong with the jobs that `environment:on_stop` names."""
     environments = {name: job["environment"] for name, job in jobs.items() if job.get("environment")}
     errors = []
     for name, environment in environments.items():
@@ -219,7 +219,7 @@ def _errors_of_environments(jobs: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def _spend(value: Any, budget: Budget) -> None:
-    """Pay for the configuration as it is now, everything that is shared counted wherever it is used."""
+    """Charge the budget for the configuration as it is now: what is shared counts wherever it is used."""
     waiting = [value]
     while waiting:
         one = waiting.pop()
@@ -257,7 +257,7 @@ def _errors_of_job(name: str, job: Any) -> list[str]:
 
 
 def _contradictions(job: dict[str, Any]) -> list[str]:
-    """What no single keyword's check can see."""
+    """Return the errors that no check of a single keyword can see."""
     errors = []
     has_rules = job.get("rules") is not None
     mixed = [key for key in ("only", "except", "start_in") if has_rules and job.get(key) is not None]

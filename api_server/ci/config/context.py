@@ -9,7 +9,7 @@ from api_server.ci.config.errors import ConfigError
 from api_server.ci.config.patterns import PathSet
 from api_server.ci.config.variables import Variable, expand_all, overlay, values
 
-#: Refs that one configuration may have compared, each of which is work for git.
+#: Refs that one configuration may compare with; each costs git work.
 MAX_COMPARED = 20
 
 
@@ -30,7 +30,7 @@ def _no_ref(_: str) -> Collection[str] | None:
 
 
 def no_project(path: str, _ref: str | None, _public: bool) -> "Repository":
-    """Raises ConfigError for a project that is not there, or not for whom the pipeline is."""
+    """Raise ConfigError: the project does not exist, or the user of the pipeline may not see it."""
     raise ConfigError(
         f"Project `{path}` not found or access denied! "
         "Make sure any includes in the pipeline configuration are correctly defined."
@@ -59,7 +59,7 @@ class Repository:
 
 @frozen(kw_only=True)
 class RemoteFile:
-    """What is at a URL, or the end of a sentence about why that is not known."""
+    """The content at a URL, or the end of a sentence about why it is not known."""
 
     content: bytes = b""
     problem: str | None = None
@@ -74,7 +74,7 @@ class Context:
     the variables of instance, group, project and of whoever started the pipeline: stronger than the file's.
     """
 
-    #: The project whose allowances the planning uses.
+    #: The project whose allowances planning uses.
     project_id: int = 0
     predefined: tuple[Variable, ...] = ()
     given: tuple[Variable, ...] = ()
@@ -88,18 +88,19 @@ class Context:
     _since: dict[str, PathSet | None] = field(factory=dict, eq=False, repr=False)
 
     def among(self, repository: Repository) -> "Context":
-        """As this one, with the files of another repository for `exists`; what has changed is that of the pipeline."""
+        """Return a copy with the files of another repository for `exists`. What has changed stays that of the
+        pipeline."""
         return evolve(self, repository=evolve(self.repository, paths=repository.paths))
 
     @property
     def public(self) -> "Context":
-        """As this one but without masked variables: for names and messages, which more people read than logs."""
+        """Return a copy without masked variables, for names and messages, which more people read than logs."""
         if not any(variable.masked for variable in self.given):
             return self
         return evolve(self, given=tuple(variable for variable in self.given if not variable.masked))
 
     def known(self, *layers: tuple[Variable, ...]) -> dict[str, str]:
-        """Values of all variables, expanded in each other; `layers` are those of the file, weakest first."""
+        """Return the values of all variables, expanded in each other; `layers` are those of the file, weakest first."""
         return values(expand_all(overlay(self.predefined, *layers, self.given)))
 
     def known_in_job(self, name: str, stage: str, variables: tuple[Variable, ...]) -> dict[str, str]:
@@ -115,7 +116,10 @@ class Context:
         return None if changed is None else PathSet(frozenset(changed))
 
     def changed_since(self, ref: str) -> PathSet | None:
-        """What differs from where the commit's history left that of `ref`; None: not known. Raises ConfigError."""
+        """Return the paths that differ from where the history left that of `ref`; None where they are not known.
+
+        Raises ConfigError without such a ref.
+        """
         if ref not in self._since:
             if len(self._since) >= MAX_COMPARED:
                 raise ConfigError(f"rules:changes:compare_to is for at most {MAX_COMPARED} different refs")

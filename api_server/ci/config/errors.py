@@ -6,14 +6,14 @@ import itertools
 MAX_CHARACTERS = 32 * 1024 * 1024
 
 
-#: Sentences about what is wrong with one configuration, and characters of each.
+#: How many sentences about one configuration are kept, and how many characters of each.
 MAX_ERRORS = 100
 MAX_ERROR = 10_000
 
 
 class ConfigError(Exception):
-    """The configuration is refused; `errors` are sentences for its author (`yaml_errors`, CI lint), each said once, and
-    no more of them than somebody reads."""
+    """The configuration is refused. `errors` are sentences for its author (`yaml_errors`, CI lint), without duplicates,
+    and no more of them than somebody reads."""
 
     def __init__(self, *errors: str) -> None:
         cut = (error if len(error) <= MAX_ERROR else error[:MAX_ERROR] + "..." for error in errors)
@@ -21,7 +21,7 @@ class ConfigError(Exception):
         super().__init__("\n".join(self.errors))
 
 
-class FilesWanted(Exception):
+class FilesNeeded(Exception):
     """Files of the web have to be fetched before the configuration can be read; `urls` may hold secrets."""
 
     def __init__(self, urls: tuple[str, ...]) -> None:

@@ -24,7 +24,7 @@ from api_server.ci.config.checks import (
 )
 
 WEEK = 604_800
-#: Nearly a thousand years: what ends before the year 9999, the last one that dates have.
+#: Nearly a thousand years, so that what is kept ends before the year 9999, the last one that dates have.
 LONGEST_KEPT = 52_000 * WEEK
 MONTH = 2_592_000
 MAX_SERVICES = 100
@@ -68,7 +68,7 @@ job_variable = Fields({"value": plain, "expand": boolean})
 
 
 def variables(long_form: Fields) -> EachValue:
-    """A hash of variables: short ones are their value, and null is one that is empty."""
+    """A hash of variables. The short form is the value alone; null stands for an empty value."""
     short: dict[type, Check] = dict.fromkeys((str, int, float, bool, NoneType), anything)
     complaint = "variable definition must be either a string or a hash"
     return EachValue(ByType({**short, dict: long_form}, complaint))
@@ -130,7 +130,7 @@ _artifacts: dict[str, Check] = {
 
 
 def _artifacts_check(at: str, value: Any) -> Iterator[str]:
-    """What no single key's check can see."""
+    """Check `artifacts` for what no check of a single key can see."""
     if value.get("public") is not None and value.get("access") is not None:
         yield f"{at} config these keys cannot be used together: public, access"
     if value.get("expose_as") is not None and value.get("paths") is None:
@@ -217,5 +217,5 @@ DEFAULT: dict[str, Check] = {
     ),
     "timeout": duration(at_most=MONTH),
 }
-#: Of GitLab's keywords those that there are not here, neither in `default:` nor in jobs.
+#: Keywords of GitLab's that are not supported here, neither in `default:` nor in jobs.
 BEYOND_DEFAULT = ("id_tokens", "identity")

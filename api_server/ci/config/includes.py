@@ -11,7 +11,7 @@ from attrs import define, field, frozen
 from api_server.ci.config import keywords, rules
 from api_server.ci.config.checks import flatten
 from api_server.ci.config.context import Context, Repository
-from api_server.ci.config.errors import Budget, ConfigError, FilesWanted
+from api_server.ci.config.errors import Budget, ConfigError, FilesNeeded
 from api_server.ci.config.variables import expand
 from api_server.ci.config.yaml_text import load
 from api_server.outbound.destinations import without_secrets
@@ -22,7 +22,7 @@ _SHA256_BYTES = 32
 
 @frozen
 class Entry:
-    """One thing to include; variables in its texts have yet to be replaced."""
+    """One thing to include; the variables in its texts are not replaced yet."""
 
     kind: Literal["local", "file", "remote"]
     #: Paths, or one URL.
@@ -35,7 +35,7 @@ class Entry:
 
 
 def entries(value: Any) -> list[Entry]:
-    """The string, hash and list forms of `include` as one list. Raises ConfigError."""
+    """Return the string, hash and list forms of `include` as one list. Raises ConfigError."""
     items = value if isinstance(value, list) else [value]
     given = [item for item in items if item is not None]
     return [_entry({_kind(item): item} if isinstance(item, str) else item) for item in given]
@@ -80,12 +80,12 @@ MAX_TOTAL_BYTES = 4 * 1024 * 1024
 MAX_LISTED = 10
 MAX_WARNINGS = 100
 _ENDINGS = (".yml", ".yaml")
-#: The web, as far as it has files to be listed.
+#: The repository of files of the web: it has no files to list.
 _NOWHERE = Repository()
 
 
 def deep_merge(weak: dict[str, Any], strong: dict[str, Any], budget: Budget) -> dict[str, Any]:
-    """Both hashes as one: hashes are merged all the way down, anything else is taken from `strong`."""
+    """Return both hashes as one: hashes are merged recursively, anything else is taken from `strong`."""
     budget.spend(len(weak) + len(strong))
     merged = dict(weak)
     for key, value in strong.items():
@@ -103,19 +103,19 @@ class Included:
     type: str
     location: str
     context: Repository
-    #: Where it is, but for those of the web.
+    #: The repository that has it; None for files of the web.
     source: Repository | None = None
     #: For `file`: project and ref as they were written.
     extra: dict[str, str] = field(factory=dict)
 
 
 @frozen
-class _Place:
-    """Where a text is from: what `local` means in it, and who reads what else it names."""
+class _IncludeSource:
+    """Where a text comes from: this decides what `local` means in it, and with whose rights its includes are read."""
 
-    #: None: the web, where no project is. What is included there is read as anybody may, and knows no variables.
+    #: None: the web. What is included from there is read with the rights of anybody, and knows no variables.
     repository: Repository | None
-    #: What led here, outermost first.
+    #: The includes that led here, outermost first.
     chain: tuple[Included, ...] = ()
 
 
@@ -131,54 +131,54 @@ class Reader:
     #: Files of the web that have not been fetched yet.
     _wanted: dict[str, None] = field(factory=dict)
     _variables: dict[bool, dict[str, str]] = field(factory=dict)
-    #: Of the repositories of other projects, by id: each has its paths listed once.
+    #: Contexts of the repositories of other projects by id: the paths of each are listed once.
     _contexts: dict[int, Context] = field(factory=dict)
 
     def read(self, text: str) -> dict[str, Any]:
         """The hash of `text` and its includes: later includes win over earlier ones, the text over all.
 
-        Raises ConfigError, and FilesWanted for those of the web that the context has not got.
+        Raises ConfigError, and FilesNeeded for those of the web that the context has not got.
         """
-        merged = self._read(text, _Place(self.context.repository))
+        merged = self._read(text, _IncludeSource(self.context.repository))
         if self._wanted:
-            raise FilesWanted(tuple(self._wanted))
+            raise FilesNeeded(tuple(self._wanted))
         return merged
 
-    def _read(self, text: str, place: _Place) -> dict[str, Any]:
-        own = load(text, self.budget, lambda sentence: self._warn(sentence, place))
+    def _read(self, text: str, origin: _IncludeSource) -> dict[str, Any]:
+        own = load(text, self.budget, lambda sentence: self._warn(sentence, origin))
         merged: dict[str, Any] = {}
         for entry in entries(own.pop("include", None)):
-            if not self._applies(entry, place):
+            if not self._applies(entry, origin):
                 continue
-            for found, content in self._files(entry, place):
-                merged = deep_merge(merged, self._file(found, content, place), self.budget)
+            for found, content in self._files(entry, origin):
+                merged = deep_merge(merged, self._file(found, content, origin), self.budget)
         return deep_merge(merged, own, self.budget) if merged else own
 
-    def _warn(self, sentence: str, place: _Place) -> None:
+    def _warn(self, sentence: str, origin: _IncludeSource) -> None:
         if len(self.warnings) < MAX_WARNINGS:
-            at = f"`{place.chain[-1].location}`: " if place.chain else ""
+            at = f"`{origin.chain[-1].location}`: " if origin.chain else ""
             self.warnings.append(at + sentence)
 
-    def _known(self, place: _Place, *, public: bool) -> dict[str, str]:
-        """Variables, masked ones too unless what they are for is `public`."""
-        if place.repository is None:
+    def _known(self, origin: _IncludeSource, *, public: bool) -> dict[str, str]:
+        """Return the variables; without masked ones if the result is `public`."""
+        if origin.repository is None:
             return {}
         if public not in self._variables:
             self._variables[public] = (self.context.public if public else self.context).known()
         return self._variables[public]
 
-    def _applies(self, entry: Entry, place: _Place) -> bool:
+    def _applies(self, entry: Entry, origin: _IncludeSource) -> bool:
         if entry.rules is None:
             return True
-        known = self._known(place, public=False)
-        rule = rules.first_match(flatten(entry.rules) or [], known, self._context_in(place))
+        known = self._known(origin, public=False)
+        rule = rules.first_match(flatten(entry.rules) or [], known, self._context_in(origin))
         return rule is not None and rule.get("when") != "never"
 
-    def _context_in(self, place: _Place) -> Context:
-        """The context whose paths are those of the place."""
-        if place.repository is self.context.repository:
+    def _context_in(self, origin: _IncludeSource) -> Context:
+        """Return the context with the paths of this source."""
+        if origin.repository is self.context.repository:
             return self.context
-        repository = place.repository or _NOWHERE
+        repository = origin.repository or _NOWHERE
         if id(repository) not in self._contexts:
             if len(self._contexts) >= MAX_LISTED:
                 raise ConfigError(
@@ -187,44 +187,44 @@ class Reader:
             self._contexts[id(repository)] = self.context.among(repository)
         return self._contexts[id(repository)]
 
-    def _files(self, entry: Entry, place: _Place) -> Iterator[tuple[Included, str]]:
-        shown = self._known(place, public=True)
+    def _files(self, entry: Entry, origin: _IncludeSource) -> Iterator[tuple[Included, str]]:
+        shown = self._known(origin, public=True)
         if entry.kind == "remote":
-            yield from self._remote(entry, place)
+            yield from self._remote(entry, origin)
         elif entry.kind == "file":
             project, ref = expand(entry.project, shown), expand(entry.ref or "", shown)
-            source = self.context.project(project, ref or None, place.repository is None)
+            source = self.context.project(project, ref or None, origin.repository is None)
             extra = {"project": project, **({"ref": ref} if ref else {})}
             for location in entry.locations:
                 path = _checked(expand(location, shown))
-                found = Included("file", path, self._context_of(place), source, extra)
+                found = Included("file", path, self._context_of(origin), source, extra)
                 yield found, _text_of(source, path, f"Project `{project}` file")
         else:
-            for path in self._local_paths(expand(entry.locations[0], shown), place):
-                found = Included("local", path, self._context_of(place), place.repository)
-                yield found, _text_of(place.repository, path, "Local file")
+            for path in self._local_paths(expand(entry.locations[0], shown), origin):
+                found = Included("local", path, self._context_of(origin), origin.repository)
+                yield found, _text_of(origin.repository, path, "Local file")
 
-    def _context_of(self, place: _Place) -> Repository:
-        return place.repository or self.context.repository
+    def _context_of(self, origin: _IncludeSource) -> Repository:
+        return origin.repository or self.context.repository
 
-    def _local_paths(self, path: str, place: _Place) -> list[str]:
-        if place.repository is None:
+    def _local_paths(self, path: str, origin: _IncludeSource) -> list[str]:
+        if origin.repository is None:
             raise ConfigError(f"Local file `{_checked(path)}` does not have project!")
         if "*" not in path:
             return [_checked(path)]
         path = path.lstrip("/")
         try:
-            found = self._context_in(place).paths.included(path)
+            found = self._context_in(origin).paths.included(path)
         except ValueError as error:
             raise ConfigError(f"Local file `{path}`: {error}") from None
         if not found:
-            self._warn(f"No file matches `{path}`", place)
-        return [_checked(one) for one in found]
+            self._warn(f"No file matches `{path}`", origin)
+        return [_checked(found_path) for found_path in found]
 
-    def _remote(self, entry: Entry, place: _Place) -> Iterator[tuple[Included, str]]:
+    def _remote(self, entry: Entry, origin: _IncludeSource) -> Iterator[tuple[Included, str]]:
         (location,) = entry.locations
-        url = expand(location, self._known(place, public=False))
-        shown = without_secrets(expand(location, self._known(place, public=True)))
+        url = expand(location, self._known(origin, public=False))
+        shown = without_secrets(expand(location, self._known(origin, public=True)))
         if not location.lower().endswith(_ENDINGS):
             _checked(shown)
         file = self.context.remote.get(url)
@@ -238,7 +238,7 @@ class Reader:
             raise ConfigError(f"Remote file `{shown}` is not the one that include:integrity names!")
         content = file.content.decode(errors="replace")
         yield (
-            Included("remote", shown, self._context_of(place)),
+            Included("remote", shown, self._context_of(origin)),
             _not_empty(content, f"Remote file `{shown}`"),
         )
 
@@ -246,15 +246,17 @@ class Reader:
         if len(self.included) + len(self._wanted) >= MAX_FILES:
             raise ConfigError(f"Maximum of {MAX_FILES} nested includes are allowed!")
 
-    def _file(self, found: Included, content: str, place: _Place) -> dict[str, Any]:
-        chain = (*place.chain, found)
+    def _file(self, found: Included, content: str, origin: _IncludeSource) -> dict[str, Any]:
+        chain = (*origin.chain, found)
         if any(
-            one.location == found.location and one.source is found.source and one.type == found.type
-            for one in place.chain
+            included.location == found.location
+            and included.source is found.source
+            and included.type == found.type
+            for included in origin.chain
         ):
-            names = " -> ".join(one.location for one in chain)
+            names = " -> ".join(included.location for included in chain)
             raise ConfigError(f"{found.type.capitalize()} file `{found.location}` includes itself: {names}")
-        if len(place.chain) >= MAX_NESTING:
+        if len(origin.chain) >= MAX_NESTING:
             raise ConfigError(f"Includes are nested deeper than {MAX_NESTING} levels")
         self._count()
         self._bytes += len(content)
@@ -262,14 +264,14 @@ class Reader:
             raise ConfigError(f"The included files are too big: more than {MAX_TOTAL_BYTES} bytes")
         self.included.append(found)
         try:
-            return self._read(content, _Place(found.source, chain))
+            return self._read(content, _IncludeSource(found.source, chain))
         except ConfigError as error:
             named = f"`{found.location}`: "
-            raise ConfigError(*(one if "`" in one else named + one for one in error.errors)) from None
+            raise ConfigError(*(text if "`" in text else named + text for text in error.errors)) from None
 
 
 def _checked(path: str) -> str:
-    """The path without its leading slash. Raises ConfigError for what cannot be a YAML file."""
+    """Return the path without its leading slash. Raises ConfigError where it cannot be a YAML file."""
     if not path.lower().endswith(_ENDINGS):
         raise ConfigError(f"Included file `{path}` does not have YAML extension!")
     return path.lstrip("/")
@@ -279,7 +281,7 @@ def _text_of(repository: Repository | None, path: str, what: str) -> str:
     try:
         text = repository.read(path) if repository is not None else None
     except ConfigError as error:
-        raise ConfigError(*(f"{what} `{path}`: {one}" for one in error.errors)) from None
+        raise ConfigError(*(f"{what} `{path}`: {sentence}" for sentence in error.errors)) from None
     if text is None:
         raise ConfigError(f"{what} `{path}` does not exist!")
     return _not_empty(text, f"{what} `{path}`")

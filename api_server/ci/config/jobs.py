@@ -32,7 +32,7 @@ from api_server.ci.config.variables import Variable, expand
 
 @frozen(kw_only=True)
 class Instance:
-    """One of them; `index` counts from 1 and is None for a job without `parallel`."""
+    """One of the jobs that `parallel` makes; `index` counts from 1 and is None for a job without `parallel`."""
 
     name: str
     variables: tuple[Variable, ...] = ()
@@ -41,8 +41,10 @@ class Instance:
 
 
 def instances(name: str, parallel: Any) -> list[Instance]:
-    """`test` alone, or `test 1/3`..., or `test: [aws, small]`... for each row of a matrix, some of which may be the
-    same: of each name the last one counts."""
+    """Return `test` alone, or `test 1/3`..., or `test: [aws, small]`... for each row of a matrix.
+
+    Names may come twice; of each name the last instance counts.
+    """
     if parallel is None:
         return [Instance(name=name)]
     if isinstance(parallel, int):
@@ -77,7 +79,9 @@ def _rows(name: str, matrix: list[dict[str, Any]]) -> list[dict[str, str]]:
     for block in matrix:
         if len(block) > MAX_NAME:  # and so would be each job's name
             raise ConfigError(_name_too_long(name))
-        axes = [[str(one) for one in (axis if isinstance(axis, list) else [axis])] for axis in block.values()]
+        axes = [
+            [str(item) for item in (axis if isinstance(axis, list) else [axis])] for axis in block.values()
+        ]
         combinations = itertools.islice(itertools.product(*axes), MAX_PARALLEL + 1)
         rows += [dict(zip(block, combination, strict=True)) for combination in combinations]
         if len(rows) > MAX_PARALLEL:
@@ -97,7 +101,7 @@ _ARTIFACTS_AS_GIVEN = ("name", "untracked", "when", "public", "access", "expose_
 
 
 def variables_of(value: Hash | None) -> tuple[Variable, ...]:
-    """A `variables` hash; those with `expand: false` are raw."""
+    """Return the variables of a `variables` hash; those with `expand: false` are raw."""
     found = []
     for key, inner in (value or {}).items():
         definition = inner if isinstance(inner, dict) else {"value": inner}
@@ -107,12 +111,12 @@ def variables_of(value: Hash | None) -> tuple[Variable, ...]:
 
 
 def _given(value: Hash) -> dict[str, Any]:
-    """What is really given: a key with null counts as absent."""
+    """Return the keys that are really given: a key with null counts as absent."""
     return {key: inner for key, inner in value.items() if inner is not None}
 
 
 def needs_of(value: Any) -> tuple[Need, ...] | None:
-    """The needs, no more than one beyond MAX_NEEDS of them: a few lines may stand for many."""
+    """Return the needs, no more than one beyond MAX_NEEDS of them: a few lines may stand for many."""
     if value is None:
         return None
     every = (need for item in flatten(value) or () for need in _needs(item))
@@ -120,18 +124,18 @@ def needs_of(value: Any) -> tuple[Need, ...] | None:
 
 
 def _needs(item: str | Hash) -> list[Need]:
-    """The need, or one for each row of its matrix."""
+    """Return the need, or one for each row of its matrix."""
     if isinstance(item, str):
         return [Need(job=item)]
     need = _given(item)
     parallel = need.pop("parallel", None)
-    return [Need(**need | {"job": one.name}) for one in instances(need["job"], parallel)]
+    return [Need(**need | {"job": instance.name}) for instance in instances(need["job"], parallel)]
 
 
 def build_job(
     name: str, job: Hash, variables: tuple[Variable, ...], known: Known, context: Context
 ) -> PlannedJob:
-    """The job, but for what its rules and the other jobs decide (stage index, when, needs, dependencies).
+    """Return the job without what its rules and the other jobs decide (stage index, when, needs, dependencies).
 
     `known` are the values of all variables, for the names that are expanded here: tags, environment, ...
     """
@@ -155,7 +159,7 @@ def build_job(
 
 
 def _with_execution(planned: PlannedJob, job: Hash, context: Context) -> PlannedJob:
-    """What a runner needs to know beside."""
+    """Return the job with the keywords that only a runner needs."""
     return evolve(
         planned,
         script=_texts(job.get("script")),
@@ -166,9 +170,9 @@ def _with_execution(planned: PlannedJob, job: Hash, context: Context) -> Planned
         timeout=checks.parse_duration(job["timeout"]) if job.get("timeout") is not None else None,
         coverage=_coverage(job.get("coverage")),
         artifacts=_artifacts(job.get("artifacts")),
-        cache=tuple(_cache(one, context) for one in flatten(job.get("cache")) or () if one),
+        cache=tuple(_cache(cache, context) for cache in flatten(job.get("cache")) or () if cache),
         image=Image(**_image(job["image"])) if job.get("image") else None,
-        services=tuple(_service(one) for one in flatten(job.get("services") or []) or ()),
+        services=tuple(_service(service) for service in flatten(job.get("services") or []) or ()),
         release=_release(job.get("release")),
     )
 
@@ -178,7 +182,7 @@ def _texts(value: Any) -> tuple[str, ...]:
 
 
 def _allow_failure(job: Hash) -> bool:
-    """A manual job may fail (and so blocks nothing) unless the file says otherwise."""
+    """Return whether the job may fail: a manual one may (and so blocks nothing) unless the file says otherwise."""
     value = job.get("allow_failure")
     return value if isinstance(value, bool) else value is None and job.get("when") == "manual"
 
@@ -225,9 +229,9 @@ def _cache(value: Hash, context: Context) -> Cache:
 
 
 def _files_key(key: Hash, context: Context) -> str:
-    """A key that changes exactly when one of the files does; `default` as long as none exists."""
+    """Return a key that changes exactly when one of the files does; `default` as long as none of them exists."""
     ids = [context.repository.blob_id(path.lstrip("/")) for path in key["files"]]
-    digest = hashlib.sha256("\0".join(one or "" for one in ids).encode()).hexdigest()[:40]
+    digest = hashlib.sha256("\0".join(blob_id or "" for blob_id in ids).encode()).hexdigest()[:40]
     if not any(ids):
         digest = "default"
     return f"{key['prefix']}-{digest}" if key.get("prefix") else digest
@@ -253,7 +257,7 @@ def _resource_group(job: str, value: str | None, known: Known) -> str | None:
 
 
 def _name(what: str, value: str, known: Known) -> str:
-    """The name that the variables give; ConfigError for one that is too long to be kept."""
+    """Return the name with its variables replaced. Raises ConfigError where it is too long to be kept."""
     name = expand(value, known)
     if len(name) > MAX_NAME:
         raise ConfigError(f"{what} is too long (maximum is {MAX_NAME} characters)")
@@ -309,23 +313,23 @@ def _included(value: Any, known: Known) -> Any:
     if "local" in value:
         return expand(value["local"], known)
     return {
-        key: [expand(one, known) for one in inner] if isinstance(inner, list) else expand(inner, known)
+        key: [expand(item, known) for item in inner] if isinstance(inner, list) else expand(inner, known)
         for key, inner in _given(value).items()
     }
 
 
-#: Jobs of a file, and all instances of parallel ones, whichever its rules then leave.
+#: Jobs of a file with all instances of parallel ones, before rules are applied.
 MAX_INSTANCES = 50_000
 
 Hashes = Mapping[str, Mapping[str, Any]]
 
 
 def errors_of_needs(jobs: Hashes, stages: tuple[str, ...]) -> list[str]:
-    """What is wrong with them in the file itself, whichever jobs a pipeline then has."""
+    """Return what is wrong with `needs` and `dependencies` in the file itself, whichever jobs a pipeline then has."""
     index_of = {stage: index for index, stage in enumerate(stages)}
     stage_of: dict[str, int] = {}
     for name, job in jobs.items():
-        for instance in (name, *(one.name for one in instances(name, job.get("parallel")))):
+        for instance in (name, *(other.name for other in instances(name, job.get("parallel")))):
             stage_of[instance] = index_of[job["stage"]]
         if len(stage_of) > MAX_INSTANCES:
             raise ConfigError(f"The number of jobs, with all that `parallel` makes, exceeds {MAX_INSTANCES}")
@@ -345,7 +349,7 @@ def _errors_of_job(name: str, job: Mapping[str, Any], stage_of: Mapping[str, int
     if len(needs or ()) > MAX_NEEDS:
         return [_too_many_needs(name)]
     named = [need.job for need in needs or ()]
-    if doubled := sorted({one for one in named if named.count(one) > 1}):
+    if doubled := sorted({need_name for need_name in named if named.count(need_name) > 1}):
         errors.append(f"{name} has the following needs duplicated: {', '.join(doubled)}.")
     for need in needs or ():
         errors += _errors_of_target(
@@ -353,7 +357,9 @@ def _errors_of_job(name: str, job: Mapping[str, Any], stage_of: Mapping[str, int
         )
     for target in job.get("dependencies") or ():
         errors += _errors_of_target(name, "dependency", target, stage_of, last=stage_of[name])
-    if needs and (missing := [one for one in job.get("dependencies") or () if one not in named]):
+    if needs and (
+        missing := [dependency for dependency in job.get("dependencies") or () if dependency not in named]
+    ):
         errors.append(f"jobs:{name} dependencies the {', '.join(missing)} should be part of needs")
     return errors
 
@@ -365,7 +371,7 @@ def _too_many_needs(name: str) -> str:
 def _errors_of_target(
     name: str, what: str, target: str, stage_of: Mapping[str, int], *, last: int, optional: bool = False
 ) -> list[str]:
-    """What is wrong with a job's pointing at another, which must not come after the stage `last`."""
+    """Return what is wrong with a reference to another job, which must not come after the stage `last`."""
     if target not in stage_of:
         return [] if optional else [f"{name} job: undefined {what}: {target}"]
     if stage_of[target] > last:
@@ -375,7 +381,7 @@ def _errors_of_target(
 
 
 def check_acyclic(graph: Mapping[str, Iterable[str]]) -> None:
-    """ConfigError that names a circle, when jobs wait for each other."""
+    """Raise ConfigError, which names the cycle, if jobs wait for each other."""
     try:
         graphlib.TopologicalSorter(graph).prepare()
     except graphlib.CycleError as error:
@@ -386,9 +392,9 @@ def check_acyclic(graph: Mapping[str, Iterable[str]]) -> None:
 def resolve_needs(
     planned: Mapping[str, PlannedJob], families: Mapping[str, Iterable[str]]
 ) -> list[PlannedJob]:
-    """The planned jobs, by name, with `needs` and `dependencies` as names of jobs that the pipeline has.
+    """Return the planned jobs with `needs` and `dependencies` as names of jobs that the pipeline has.
 
-    `families` has, for each job of the file, the names that it stands for, planned or not.
+    `families` has, for each job of the file, the names of its instances, planned or not.
     """
     present = {name: [job] for name, job in planned.items()}
     targets = present | {
@@ -429,7 +435,8 @@ def _present_needs(
 def _downloads(
     job: PlannedJob, needs: tuple[Need, ...] | None, targets: Mapping[str, list[PlannedJob]]
 ) -> tuple[str, ...] | None:
-    """Of the needs that ask for artifacts, or else of all earlier stages, those that `dependencies` names."""
+    """Return the jobs whose artifacts are downloaded: of the needs that ask for artifacts, or else of all earlier
+    stages, those that `dependencies` names."""
     named = job.dependencies
     wanted = None if named is None else [other for name in named for other in targets.get(name, ())]
     if needs is None:

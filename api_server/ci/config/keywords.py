@@ -65,7 +65,7 @@ _exists = ByType(
 
 
 def _listed(at: str, value: Any) -> Iterator[str]:
-    """A variable of the top level in its long form; its value is one of its options when it has any."""
+    """Check a variable of the top level in its long form; if it has options, its value has to be one of them."""
     if value.get("options") and value.get("value") not in value["options"]:
         yield f"{at} config value must be present in options"
 
@@ -76,7 +76,7 @@ _global_variable = Fields(
 
 
 def _row(at: str, value: dict[str, Any]) -> Iterator[str]:
-    """One hash of a matrix: variables, and the values that each has."""
+    """Check one hash of a matrix: variables, and the values that each of them takes."""
     axes = [axis if isinstance(axis, list) else [axis] if axis != "" else [] for axis in value.values()]
     if any(len(key) > MAX_NAME for key in value):
         yield f"{at}:variables config has a key of more than {MAX_NAME} characters"
@@ -101,7 +101,8 @@ _matrix = Fields(
 
 
 def _written_out(at: str, value: Any) -> Iterator[str]:
-    """Which rows of a matrix: GitLab's expressions, such as `$[[ matrix.ARCH ]]`, are not carried out."""
+    """Check the rows of a matrix in `needs`. GitLab's expressions, such as `$[[ matrix.ARCH ]]`, are not carried
+    out."""
     if "$[[" in str(value):
         yield not_supported(f"{at} $[[ ]]")
 
@@ -132,7 +133,7 @@ _needs = ByType(
 
 @frozen
 class ByKind:
-    """One entry of an `include`, of the one kind whose key it has: `local` where it has none of them."""
+    """One entry of an `include`, of the kind whose key it has; `local` where it has none of them."""
 
     kinds: Mapping[str, Fields]
 
@@ -191,7 +192,7 @@ _start_in = duration(at_most=WEEK)
 
 @frozen
 class Rules:
-    """A list of rules, nested as anchors and references leave them, each a hash of `item`."""
+    """A list of rules, each a hash of `item`; anchors and references may have nested the list."""
 
     item: Fields
 
@@ -234,7 +235,7 @@ _OF_JOBS = ("when", "start_in", "allow_failure", "dependencies", "resource_group
 
 
 def _auto_stop_in(at: str, value: Any) -> Iterator[str]:
-    """A duration; what variables make of it is known later."""
+    """Check a duration. Text with variables is not checked, since their values are not known yet."""
     if not (isinstance(value, str) and "$" in value):
         yield from duration(never=True)(at, value)
 
@@ -389,7 +390,7 @@ DIFFERS = {
     "variables:description": "checked; there is no page that shows it",
     "variables:options": "checked; there is no page that shows them",
 }
-#: Carried out before anything is checked.
+#: Keywords that are carried out before anything is checked.
 _STRUCTURE = ("extends", "!reference", "include", "default")
 
 
@@ -403,7 +404,7 @@ class Keyword:
 
 
 def reference() -> list[Keyword]:
-    """By name."""
+    """Return all keywords, sorted by name."""
     found = {name: _supported(name) for name in _STRUCTURE}
     for name, supported in _all():
         if supported:
@@ -419,7 +420,7 @@ def _supported(name: str) -> Keyword:
 
 
 def _all() -> Iterator[tuple[str, bool]]:
-    """Each keyword, some more than once, and whether it is supported there."""
+    """Yield each keyword, some more than once, and whether it is supported there."""
     yield from _names(INCLUDE, "include")
     for fields in (BUILD, BRIDGE):
         yield from _names(fields, "")

@@ -21,14 +21,14 @@ MAX_GLOB = 1000
 MAX_BRACES = 100
 MAX_ALTERNATIVES = 256
 _MAX_TOGETHER = 2000
-#: Characters of all expressions that are kept because their patterns are asked for again.
+#: Characters of all expressions that are cached.
 _CACHE_CHARACTERS = 4 * 1024 * 1024
 #: Bytes of paths that one configuration may have compared with its globs, all in all (seconds of work).
 MAX_SCANNED = 500_000_000
 
 
 def compile_regex(text: str) -> Expression:
-    """The compiled RE2 expression of `text`; ValueError when RE2 does not take it (look-around, for one)."""
+    """Return the compiled RE2 expression. Raises ValueError for what RE2 does not support, such as look-around."""
     try:
         return compile_expression(text)
     except ValueError as error:
@@ -36,9 +36,9 @@ def compile_regex(text: str) -> Expression:
 
 
 def parse_delimited(text: str) -> Expression:
-    """The compiled expression of `/text/flags`, flags of `i`, `s`, `m`, `U`; ValueError for anything else.
+    """Return the compiled expression of `/text/flags`, with the flags `i`, `s`, `m`, `U`; ValueError for anything else.
 
-    Of several lines the first one that is so counts, as in GitLab.
+    Of several lines the first one of that form counts, as in GitLab.
     """
     match = _DELIMITED.search(text)
     if match is None:
@@ -48,8 +48,8 @@ def parse_delimited(text: str) -> Expression:
 
 
 def ref_and_project(text: str) -> tuple[str, str | None]:
-    """An item of `only:refs`, `main`, `/regex/` or either with `@group/app` behind it: the ref, and the one project
-    that it is about (None: any)."""
+    """Split an item of `only:refs` - `main` or `/regex/`, either with `@group/app` behind it - into the ref and the one
+    project that it is about (None: any)."""
     if (match := _REGEX_OF_PROJECT.fullmatch(text)) is not None:
         return match[1], match[2]
     ref, at, project = text.partition("@")
@@ -57,7 +57,7 @@ def ref_and_project(text: str) -> tuple[str, str | None]:
 
 
 def check_ref(text: str) -> str:
-    """The item; ValueError for one whose regular expression is none."""
+    """Return the item. Raises ValueError if its regular expression is invalid."""
     ref, _ = ref_and_project(text)
     if ref.startswith("/"):
         parse_delimited(ref)
@@ -65,16 +65,18 @@ def check_ref(text: str) -> str:
 
 
 def compile_glob(glob: str) -> list[Expression]:
-    """Expressions for whole lines, any of which matches the paths that Ruby's `File.fnmatch` does with FNM_PATHNAME,
-    FNM_DOTMATCH and FNM_EXTGLOB: `*`, `?` and `[a-z]` stay between two slashes, `**/` is any number of folders, and
-    `{a,b}` is either. Raises ValueError for one that is too large.
+    """Return expressions for whole lines, which match as Ruby's `File.fnmatch` does with FNM_PATHNAME, FNM_DOTMATCH and
+    FNM_EXTGLOB.
+
+    A path matches if any of them does: `*`, `?` and `[a-z]` stay between two slashes, `**/` is any number of folders,
+    and `{a,b}` is either. Raises ValueError where the pattern is too large.
     """
     return [compile_regex(text) for text in _expressions_of(glob)]
 
 
 def compile_wildcard(pattern: str) -> list[Expression]:
-    """As `compile_glob`, in the language of `include:local`: `**` is any text, `*` any without a slash, and all else is
-    itself."""
+    """As `compile_glob`, in the language of `include:local`: `**` is any text, `*` any text without a slash, and all
+    else stands for itself."""
     _check_length(pattern)
     wild = {"**": ".*", "*": r"[^/\n]*"}
     pieces = (wild.get(piece) or re2.escape(piece) for piece in re.split(r"(\*\*?)", pattern))
@@ -88,7 +90,7 @@ def _check_length(pattern: str) -> None:
 
 @cached(LRUCache(_CACHE_CHARACTERS, getsizeof=lambda texts: 100 + sum(map(len, texts))), lock=Lock())
 def _expressions_of(glob: str) -> list[str]:
-    """As few as may be compiled each: the alternatives are many, and each has a limit."""
+    """Return as few expressions as are needed: there may be many alternatives, and an expression has a limit."""
     _check_length(glob)
     groups: list[list[str]] = []
     left = 0
@@ -106,7 +108,7 @@ def _expressions_of(glob: str) -> list[str]:
 
 
 def _without_braces(glob: str) -> list[str]:
-    """The patterns that one with braces stands for: none where a brace is left open."""
+    """Return the patterns that a pattern with braces stands for; none where a brace is left open."""
     if glob.count("{") > MAX_BRACES:
         raise ValueError(f"a path pattern has at most {MAX_BRACES} braces")
     alternatives, pending = [], [glob]
@@ -124,7 +126,8 @@ def _without_braces(glob: str) -> list[str]:
 
 
 def _borders(glob: str) -> list[int]:
-    """Where the first brace opens, has its commas, and closes, if it does; nothing without one."""
+    """Return the positions of the first opening brace, its commas and its closing brace, if it has one; [] without a
+    brace."""
     borders: list[int] = []
     depth = 0
     for match in re.finditer(r"\\.|[{},]", glob, re.DOTALL):
@@ -147,7 +150,7 @@ _WILD = {"folders": r"(?:[^/\n]*/)*", "any": r"[^/\n]*", "one": r"[^/\n]", "noth
 
 
 def _translated(glob: str) -> str | None:
-    """The expression of a pattern without braces; None of one that nothing matches."""
+    """Return the expression for a pattern without braces; None if nothing can match it."""
     out, at = "", 0
     while match := _PIECE.match(glob, at):
         at = match.end()
@@ -167,7 +170,7 @@ _RANGE = re.compile(r"\\?(.)(?:-(?!\])\\?(.))?", re.DOTALL)
 
 
 def _set(glob: str, at: int) -> tuple[str | None, int]:
-    """The class of the characters that are named from there on, and where they end; None where nothing can match."""
+    """Return the class of characters that begins there, and its end; None where nothing can match."""
     negated = glob[at : at + 1] in ("!", "^")
     at += negated
     named = ""
@@ -183,7 +186,7 @@ def _set(glob: str, at: int) -> tuple[str | None, int]:
 
 
 def _range(first: str, last: str, without: str) -> str:
-    """The characters from one to another as they stand in a class."""
+    """Return a range of characters as it stands in a class."""
     low, high = ord(first), ord(last)
     for hole in map(ord, without):
         if low <= hole <= high:
@@ -193,7 +196,7 @@ def _range(first: str, last: str, without: str) -> str:
 
 @define
 class PathSet:
-    """Paths of a commit or a change, asked by patterns; one that is asked again costs nothing."""
+    """The paths of a commit or a change, searched by patterns; the answer to each pattern is kept."""
 
     paths: frozenset[str]
     _found: dict[tuple[str, str], list[str]] = field(factory=dict, init=False)
@@ -202,7 +205,8 @@ class PathSet:
     _lines: bytes | None = field(default=None, init=False)
 
     def matching(self, glob: str) -> list[str]:
-        """The paths that match, as `compile_glob` says, sorted; ValueError: the pattern is too large."""
+        """Return the paths that match, as `compile_glob` says, sorted. Raises ValueError where the pattern is too
+        large."""
         if not _MAGIC & set(glob):
             return [glob] if glob in self.paths else []
         return self._scanned(compile_glob, glob)

@@ -32,10 +32,11 @@ FILTERED = "Pipeline filtered out by workflow rules."
 
 
 def plan_pipeline(text: str, context: Context) -> Plan:
-    """The jobs that the configuration `text` gives a pipeline in `context`; ConfigError when it is refused.
+    """Return the jobs that the configuration `text` gives a pipeline in `context`. Raises ConfigError where it is
+    refused.
 
-    Pure but for the callbacks of `context.repository`. Takes milliseconds for usual files, and for the
-    largest accepted ones so long that a server should call it outside its event loop.
+    Pure but for the callbacks of `context.repository`. It takes milliseconds for usual files, and for the largest
+    accepted ones so long that a server should call it outside its event loop.
     """
     return plan(read(text, context), context)
 
@@ -65,7 +66,7 @@ def plan(configuration: Configuration, context: Context) -> Plan:
 
 
 def child_configuration(files: tuple[Any, ...]) -> str:
-    """The configuration of the child pipeline that `Trigger.include` asks for."""
+    """Return the configuration of the child pipeline that `Trigger.include` asks for."""
     return json.dumps({"include": files})
 
 
@@ -117,7 +118,7 @@ class _Planner:
         return planned, families
 
     def _planned(self, job: Mapping[str, Any], instance: Instance) -> PlannedJob | None:
-        """The job when its rules want it in this pipeline."""
+        """Return the job; None if its rules leave it out of this pipeline."""
         if time.thread_time() > self._until:
             raise ConfigError(f"The jobs take more than {MAX_SECONDS:.0f} seconds to plan")
         inherited = inherits(job, "variables", [variable.key for variable in self._variables])
@@ -161,7 +162,7 @@ class _Planner:
         )
 
     def _rule(self, job: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, Any] | None:
-        """The rule by which the job is in the pipeline, `when` always set; None when it is not."""
+        """Return the rule by which the job is in the pipeline, always with `when`; None if the job is not in it."""
         rule: dict[str, Any] = {"when": job.get("when", "on_success"), "start_in": job.get("start_in")}
         if "rules" in job:
             match = rules.first_match(_flat(job["rules"]), known, self._context)

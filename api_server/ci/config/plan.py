@@ -29,7 +29,7 @@ class Retry:
     exit_codes: tuple[int, ...] = ()
 
     def wants(self, failure_reason: str, exit_code: int | None) -> bool:
-        """Whether a job that failed so is one to start again, as long as it has not been too often."""
+        """Return whether a job that failed for this reason is started again, as long as it has not been too often."""
         return "always" in self.when or failure_reason in self.when or exit_code in self.exit_codes
 
 
@@ -126,7 +126,8 @@ class Trigger:
     include: tuple[Any, ...] = ()
     #: The bridge waits for the other pipeline and takes over what became of it (`strategy: depend`).
     depend: bool = False
-    #: And so does this one, which also takes over that it waits for somebody or was skipped (`strategy: mirror`).
+    #: As `depend`, and the bridge also takes over that the pipeline waits for somebody or was skipped
+    #: (`strategy: mirror`).
     mirror: bool = False
     forward_yaml_variables: bool = True
     forward_pipeline_variables: bool = False
@@ -208,16 +209,16 @@ _converter = cattrs.Converter(omit_if_default=True)
 
 
 def to_json(job: PlannedJob) -> dict[str, Any]:
-    """The job as plain values for a jsonb column; what is at its default is left out."""
+    """Return the job as plain values for a jsonb column, without what is at its default."""
     plain: dict[str, Any] = _converter.unstructure(job)
     return plain
 
 
 def size(job: PlannedJob) -> int:
-    """Bytes of the job's JSON form."""
+    """Return the bytes of the job's JSON form."""
     return len(orjson.dumps(to_json(job)))
 
 
 def from_json(data: dict[str, Any]) -> PlannedJob:
-    """The job that `to_json` gave; keys that a later version wrote are passed over."""
+    """Return the job that `to_json` gave; keys that a later version wrote are ignored."""
     return _converter.structure(data, PlannedJob)

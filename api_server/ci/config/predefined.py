@@ -122,12 +122,13 @@ _TIERS = (
 
 
 def slug(text: str) -> str:
-    """`text` as part of a host name: lower case, digits, dashes, at most 63 long (`CI_COMMIT_REF_SLUG`)."""
+    """Return `text` as part of a host name: lower case, digits, dashes, at most 63 characters
+    (`CI_COMMIT_REF_SLUG`)."""
     return re.sub(r"[^a-z0-9]", "-", text.lower())[:MAX_SLUG].strip("-")
 
 
 def environment_slug(name: str) -> str:
-    """A host name's part of at most 24 characters; names that do not fit end in a digest."""
+    """Return a part of a host name, of at most 24 characters; names that do not fit end in a digest."""
     plain = re.sub(r"[^a-z0-9]+", "-", name.lower())
     if not plain[:1].isalpha():
         plain = re.sub(r"-+", "-", f"env-{plain}")
@@ -137,7 +138,7 @@ def environment_slug(name: str) -> str:
 
 
 def _suffix(name: str) -> str:
-    """The last six digits, to base 36, of the name's SHA-256."""
+    """Return the last six digits, to base 36, of the name's SHA-256."""
     number, digits = int.from_bytes(hashlib.sha256(name.encode()).digest()), ""
     while len(digits) < 6:
         number, digit = divmod(number, 36)
@@ -146,7 +147,7 @@ def _suffix(name: str) -> str:
 
 
 def tier(name: str) -> str:
-    """`production`, `staging`, `testing`, `development` or `other`."""
+    """Return `production`, `staging`, `testing`, `development` or `other`."""
     return next((found for found, pattern in _TIERS if re.search(pattern, name)), "other")
 
 
@@ -161,7 +162,7 @@ def pipeline_variables(
     user: User | None = None,
     merge_request: MergeRequest | None = None,
 ) -> tuple[Variable, ...]:
-    """All that is known before the pipeline is created: what `Context.predefined` is made of."""
+    """Return all that is known before the pipeline is created: what `Context.predefined` is made of."""
     found = {
         **_of_server(server),
         **_of_project(server, project),
@@ -178,7 +179,7 @@ def pipeline_variables(
 def job_variables(
     server: Server, project: Project, job: Job, planned: PlannedJob, known: tuple[Variable, ...]
 ) -> tuple[Variable, ...]:
-    """What comes on top for one job. `known` are the pipeline's, which the environment's URL may refer to."""
+    """Return the further variables of one job. `known` are the pipeline's, which the environment's URL may refer to."""
     base = f"{server.url}/{project.full_path}/-"
     found = {
         "CI_PIPELINE_ID": str(job.pipeline_id),

@@ -26,7 +26,7 @@ from api_server.ci.config.variables import expand_known
 
 MAX_LENGTH = 10_000
 MAX_PARENTHESES = 50
-#: Bytes that all expressions take that are kept, and that a parsed one takes for each of its characters.
+#: Bytes of all cached expressions, and bytes that a parsed one takes for each of its characters.
 CACHE_MEMORY = 32 * 1024 * 1024
 MEMORY_OF_A_CHARACTER = 200
 
@@ -35,12 +35,12 @@ Values = Mapping[str, str]
 
 @frozen
 class _Pattern:
-    """A `/regex/` as it is written: what is kept of it must not hold the compiled one, which is larger."""
+    """A `/regex/` as it is written. What is cached must not hold the compiled one, which is larger."""
 
     text: str
 
 
-#: What an operand or an operator gives.
+#: The value of an operand or an operator.
 Value = str | bool | _Pattern | None
 Operand = Callable[[Values], Value]
 Condition = Callable[[Values], bool]
@@ -53,7 +53,8 @@ _TOKEN = re.compile(
 
 
 def parse_condition(text: str) -> Condition:
-    """A function from variables to whether the expression holds; ValueError when `text` is none."""
+    """Return a function from variables to whether the expression holds. Raises ValueError where `text` is no
+    expression."""
     return _parse_cached(text).holds
 
 
@@ -80,7 +81,7 @@ def _parse_cached(text: str) -> _Parsed:
 
 
 def _tokens(text: str) -> list[tuple[str, str]]:
-    """Kind and text of each token, last one first."""
+    """Return the kind and the text of each token, the last one first."""
     found, at = [], 0
     while at < len(text):
         match = _TOKEN.match(text, at)
@@ -155,7 +156,7 @@ def _is_false(value: Value) -> bool:
 
 
 def _first(terms: list[Operand], is_last: Callable[[Value], bool]) -> Operand:
-    """The value of the first term after which the others are not asked, or else of the last one."""
+    """Return the value of the first term that decides, or else that of the last one."""
     if len(terms) == 1:
         return terms[0]
 
@@ -181,7 +182,8 @@ def _compared(left: Operand, others: list[tuple[str, Operand]]) -> Operand:
 
 
 def _matches_pattern(left: Value, right: Value) -> bool:
-    """Whether the left text matches the `/regex/`; a text that is none is searched for the left one."""
+    """Return whether the left text matches the `/regex/`. A right text that is no regex is searched for the left
+    one."""
     if _is_false(right):
         return False
     text, pattern = _spelled(left), _spelled(right)
@@ -193,7 +195,7 @@ def _matches_pattern(left: Value, right: Value) -> bool:
 
 
 def _spelled(value: Value) -> str:
-    """The value as text: null, as the left side of a match often is, is empty."""
+    """Return the value as text; null, which the left side of a match often is, as an empty text."""
     if isinstance(value, bool):
         return str(value).lower()
     return value.text if isinstance(value, _Pattern) else value or ""
@@ -225,7 +227,7 @@ Rule = Mapping[str, Any]
 
 
 def first_match(rules: Collection[Rule], known: Mapping[str, str], context: Context) -> Rule | None:
-    """The first rule all of whose conditions hold; None when there is none."""
+    """Return the first rule all of whose conditions hold; None when there is none."""
     return next((rule for rule in rules if _holds(rule, known, context)), None)
 
 
@@ -260,7 +262,7 @@ def _glob_matches(glob: str, paths: PathSet) -> bool:
 
 
 def wanted_by_refs(job: Mapping[str, Any], known: Mapping[str, str], context: Context) -> bool:
-    """What `only` (`refs` are branches and tags unless it says so) and `except` say about a job without `rules`."""
+    """Return whether `only` and `except` want a job without `rules`; `only:refs` are branches and tags by default."""
     only = job.get("only", {})
     if isinstance(only, dict):
         only = {"refs": ["branches", "tags"], **{key: part for key, part in only.items() if part is not None}}
@@ -270,7 +272,7 @@ def wanted_by_refs(job: Mapping[str, Any], known: Mapping[str, str], context: Co
 
 
 def _policy(policy: Any, known: Mapping[str, str], context: Context) -> list[bool]:
-    """Which parts of an `only` or `except` hold."""
+    """Return which parts of an `only` or `except` hold."""
     if isinstance(policy, str):
         policy = [policy]
     parts = {"refs": policy} if isinstance(policy, list) else policy

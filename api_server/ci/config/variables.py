@@ -14,7 +14,8 @@ _REFERENCE = re.compile(r"\$\$|\$(?P<plain>[A-Za-z_]\w*)|\$\{(?P<braced>[A-Za-z_
 
 @frozen
 class Variable:
-    """One variable in the runner's words; `raw` values are never expanded, `file` ones become a path."""
+    """One variable in the runner's words. The value of a `raw` one is never expanded, that of a `file` one becomes a
+    path."""
 
     key: str
     value: str
@@ -28,7 +29,7 @@ class Variable:
 
 
 def overlay(*layers: Iterable[Variable]) -> list[Variable]:
-    """All layers, weakest first, as one list; of one key the last stands, in the first's place."""
+    """Return all layers, weakest first, as one list; of one key the last value counts, in the place of the first."""
     merged: dict[str, Variable] = {}
     for layer in layers:
         merged.update((variable.key, variable) for variable in layer)
@@ -40,7 +41,7 @@ def values(variables: Iterable[Variable]) -> dict[str, str]:
 
 
 def expand(text: str, known: Mapping[str, str]) -> str:
-    """`text` with `$NAME` and `${NAME}` replaced, unknown names by nothing, `$$` by one dollar sign.
+    """Return `text` with `$NAME` and `${NAME}` replaced, unknown names by nothing, and `$$` by one dollar sign.
 
     Text that would grow beyond MAX_EXPANDED stays as it is.
     """
@@ -48,7 +49,7 @@ def expand(text: str, known: Mapping[str, str]) -> str:
 
 
 def expand_known(text: str, known: Mapping[str, str]) -> str:
-    """As `expand`, but that all else stays as it is."""
+    """As `expand`, but unknown names and `$$` stay as they are."""
     return _expanded(text, known, lambda _, written: written)
 
 
@@ -64,10 +65,10 @@ def _expanded(text: str, known: Mapping[str, str], unknown: Callable[[str | None
 
 
 def expand_all(variables: Iterable[Variable]) -> list[Variable]:
-    """The same variables with references between them replaced, as far as a server does it for a runner.
+    """Return the variables with references between them replaced, as far as a server does it for a runner.
 
-    Left to the runner: unknown names, `$$`, references to raw and file variables. Variables that refer to
-    each other in a circle stay as they were written.
+    Left to the runner are unknown names, `$$`, and references to raw and file variables. Variables that refer to each
+    other in a circle stay as they were written.
     """
     known = {variable.key: variable for variable in variables}
     templates = {key: one for key, one in known.items() if "$" in one.value and not one.raw}
@@ -107,7 +108,7 @@ def _expand_done(text: str, known: Mapping[str, Variable], done: Mapping[str, st
 
 
 def _dependencies_first(templates: Mapping[str, Variable]) -> Iterator[str]:
-    """Keys in an order in which each comes after those it refers to; members of circles are left out."""
+    """Return the keys in an order in which each comes after those it refers to, without the members of circles."""
     waiting = {
         key: {name for name in references(one.value) if name in templates} for key, one in templates.items()
     }

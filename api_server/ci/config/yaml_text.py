@@ -49,7 +49,7 @@ def _unspecified_class(name: str) -> Callable[[str], Scalar]:
 
 
 def symbol_name(text: str) -> str:
-    """The name of a symbol, `:job` or `:"job"`; other texts as they are."""
+    """Return the name of a symbol, `:job` or `:"job"`; other texts unchanged."""
     quoted = re.match(r""":(["'])(.*)\1""", text)
     if quoted:
         return quoted[2].removeprefix(":")
@@ -57,7 +57,8 @@ def symbol_name(text: str) -> str:
 
 
 def _of_sixties(number: Callable[[str], int | float]) -> Callable[[str], Scalar]:
-    """Hours, minutes and seconds, or hours and minutes; the sign is that of the first."""
+    """Return a function that reads hours, minutes and seconds, or hours and minutes; the sign is that of the first
+    number."""
 
     def read(text: str) -> Scalar:
         parts = [_NUMBER.match(part) for part in text.split(":")]
@@ -98,7 +99,7 @@ _FORMS: list[tuple[re.Pattern[str], Callable[[str], Scalar]]] = [
 
 
 def read_scalar(text: str) -> Scalar:
-    """The value; numbers beyond 64 bits are their digits, symbols their names.
+    """Return the value; numbers beyond 64 bits as their digits, symbols as their names.
 
     Raises DateFound, and another ValueError for what only begins as a number (`0x_`).
     """
@@ -114,7 +115,7 @@ def read_scalar(text: str) -> Scalar:
 
 
 def spell_scalar(value: Scalar) -> str:
-    """The value as GitLab writes it down where it has to be text: `3.10` is 3.1."""
+    """Return the value as GitLab writes it where it has to be text: `3.10` is 3.1."""
     if isinstance(value, float):
         mantissa, e, exponent = repr(value).partition("e")
         if not math.isfinite(value):
@@ -129,12 +130,12 @@ MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 100
 MAX_DIRECTIVES = 100
 
-#: Behind any of YAML's line breaks.
+#: A directive follows one of YAML's line breaks.
 _DIRECTIVE = re.compile("(?:^|[\n\r\x85\u2028\u2029])%TAG")
 _PREFIX = "tag:yaml.org,2002:"
 _MERGE = "<<"
 _PLAIN, _TEXT = "plain", _PREFIX + "str"
-#: Ruby makes no objects of a file that it does not trust.
+#: Tags that Ruby refuses in a file that it does not trust.
 _REFUSED = re.compile(r"!ruby/(?!sym(bol)?$|string$)|tag:yaml.org,2002:set$")
 
 
@@ -151,9 +152,10 @@ class Reference:
 def load(
     text: str, budget: Budget, warn: Callable[[str], None] = lambda _: None, *, most: int = MAX_BYTES
 ) -> dict[str, Any]:
-    """The mapping that `text` is; ConfigError for anything else, and for text beyond the bounds, `most` bytes first.
+    """Return the mapping that `text` is. Raises ConfigError for anything else, and for text beyond the bounds (`most`
+    bytes).
 
-    `warn` hears sentences about what is probably not meant.
+    `warn` is called with sentences about what is probably not meant.
     """
     try:
         size = len(text.encode())
@@ -180,7 +182,7 @@ def load(
 
 
 def too_big(size: int, most: int) -> str:
-    """What is said of a text of so many bytes."""
+    """Return the sentence about a text of so many bytes."""
     return f"The YAML file is too big: {size} bytes of at most {most}"
 
 
@@ -191,7 +193,7 @@ def _one_line(error: yaml.YAMLError) -> str:
 
 
 class _Loader(Composer, SafeConstructor, BaseResolver, CParser):
-    """libyaml reads, but nodes are composed here: its own composer can be neither bounded nor overridden."""
+    """Composes nodes in Python, from libyaml's events: libyaml's own composer can be neither bounded nor overridden."""
 
     def __init__(self, text: str, budget: Budget, warn: Callable[[str], None]) -> None:
         CParser.__init__(self, text)
@@ -226,7 +228,7 @@ class _Loader(Composer, SafeConstructor, BaseResolver, CParser):
         return node
 
     def resolve(self, kind: type[yaml.Node], _value: Any, implicit: Any) -> str:
-        """The tag of a node that has none."""
+        """Return the tag of a node that has none."""
         if kind is yaml.ScalarNode:
             return _PLAIN if implicit[0] else _TEXT
         return "collection"

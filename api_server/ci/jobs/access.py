@@ -10,15 +10,16 @@ from api_server.ci.jobs import queries
 from api_server.ci.jobs.queries import Job
 from api_server.ci.pipelines.states import STATUSES, Status
 from api_server.namespaces.resources import Project
+from api_server.state import audit_trail
+from api_server.state.database import Transaction
 from api_server.state.listing import Listing, Page
 from api_server.web import context
-from api_server.web.access import Role
 from api_server.web.errors import ApiError, forbidden, not_found, record_not_found
 from api_server.web.pagination import Paginated, wanted_page
 from api_server.web.params import Name
-from api_server.web.routes import caller
+from api_server.web.routes import Role, author, caller
 
-#: What the converters make sense of.
+#: The values that the converters accept, for the description of the API.
 _STATUSES = {"takes": list[Status] | None}
 
 
@@ -34,7 +35,7 @@ def scope_of_list(value: Any) -> list[str] | None:
     if value is None:
         return None
     given = value if isinstance(value, list) else [value]
-    if not all(isinstance(one, str) and one in STATUSES for one in given):
+    if not all(isinstance(status, str) and status in STATUSES for status in given):
         raise ValueError("scope does not have a valid value")
     return list(dict.fromkeys(given))
 
@@ -76,8 +77,8 @@ class PlayJob(OneJob):
 
 
 def wanted_jobs(parameters: Paginated, listing: Listing) -> Page:
-    """Jobs come newest first and not otherwise: what else is asked of offset pages is passed over, of keyset pages
-    refused with 405."""
+    """Return the page: jobs always come newest first. Offset pages ignore another order, keyset pages refuse it with
+    405."""
     if parameters.pagination != "keyset":
         return wanted_page(attrs.evolve(parameters, order_by=None, sort=None), listing)
     if (parameters.order_by or "id") != "id" or (parameters.sort or "desc").lower() != "desc":
@@ -86,7 +87,7 @@ def wanted_jobs(parameters: Paginated, listing: Listing) -> Page:
 
 
 async def find_job_or_bridge(request: web.Request, project: Project, job_id: int) -> Job:
-    """Raises 404 for what is not the project's."""
+    """Return the job. Raises 404 where it is not the project's."""
     found = await queries.find_job(context.database(request), project.id, job_id)
     if found is None:
         raise record_not_found()
@@ -94,7 +95,7 @@ async def find_job_or_bridge(request: web.Request, project: Project, job_id: int
 
 
 async def find_job(request: web.Request, project: Project, job_id: int) -> Job:
-    """Raises 404 for what is not the project's, and for bridges."""
+    """Return the job. Raises 404 where it is not the project's, and for bridges."""
     found = await find_job_or_bridge(request, project, job_id)
     if found.kind == "bridge":
         raise record_not_found()
@@ -102,7 +103,7 @@ async def find_job(request: web.Request, project: Project, job_id: int) -> Job:
 
 
 def id_of_calling_job(request: web.Request) -> int:
-    """The job whose token was sent; only for routes with `access=JOB`."""
+    """Return the job whose token was sent; only for routes with `access=JOB`."""
     job_id = caller(request).job_id
     if job_id is None:
         raise not_found("Job")
@@ -110,12 +111,35 @@ def id_of_calling_job(request: web.Request) -> int:
 
 
 def may_erase(request: web.Request, project: Project, job: Job) -> bool:
-    """Developers only jobs of their own on refs that are not protected."""
+    """Return whether the caller may erase the job. Developers may only erase jobs of their own on refs that are not
+    protected."""
     own = job.user_id == caller(request).user_id and not job.protected
     return project.role >= Role.MAINTAINER or own
 
 
 def check_may_erase(request: web.Request, project: Project, job: Job) -> None:
-    """Raises 403 unless `may_erase`."""
+    """Raise 403 unless `may_erase`."""
     if not may_erase(request, project, job):
         raise forbidden()
+
+
+async def record_job_event(
+    request: web.Request,
+    transaction: Transaction,
+    event_type: str,
+    project: Project,
+    job: Job,
+    message: str,
+    **details: int,
+) -> None:
+    """Record an audit event of the caller about the job."""
+    await audit_trail.record(
+        transaction,
+        event_type,
+        author=author(request),
+        entity=project.entity,
+        target_id=job.id,
+        target_details=job.name,
+        message=message,
+        **details,
+    )

@@ -9,7 +9,7 @@ import attrs
 from aiohttp import hdrs, web
 
 from api_server.ci.jobs import artifact_queries, unsupported, upkeep
-from api_server.ci.jobs.access import OneJob, find_job
+from api_server.ci.jobs.access import OneJob, find_job, record_job_event
 from api_server.ci.jobs.artifact_queries import Artifact
 from api_server.ci.jobs.queries import show_job
 from api_server.ci.pipelines.access import (
@@ -24,15 +24,19 @@ from api_server.namespaces.resources import Project
 from api_server.state import audit_trail
 from api_server.state.objects import OBJECTS
 from api_server.web import context
-from api_server.web.access import Role
-from api_server.web.answers import attachment, json_text, json_value, no_content
-from api_server.web.authorship import author
-from api_server.web.conditional import matches, not_modified
+from api_server.web.answers import (
+    STORED_HEADERS,
+    attachment,
+    json_text,
+    json_value,
+    matches_etag,
+    no_content,
+    not_modified,
+    send_stored,
+)
 from api_server.web.errors import forbidden, not_found, record_not_found
-from api_server.web.routes import Routes
-from api_server.web.stored_objects import SAFETY, send_stored
-from api_server.zip_files.directory import DamagedError
-from api_server.zip_files.members import ZIP_FILES
+from api_server.web.routes import Role, Routes, author
+from api_server.zip_files import ZIP_FILES, DamagedError
 
 _CODED = {"gzip": "application/gzip", "bzip2": "application/x-bzip2", "xz": "application/x-xz"}
 _TYPES = {"zip": "application/zip", "gzip": "application/gzip", "raw": "application/octet-stream"}
@@ -41,7 +45,7 @@ _LEAST_ROLE = {"all": Role.NO_ACCESS, "developer": Role.DEVELOPER, "maintainer":
 
 
 async def archive_of(request: web.Request, job_id: int) -> Artifact:
-    """Raises 404 where the job has no archive, or none any more."""
+    """Return the job's archive. Raises 404 where it has none, or none any more."""
     archive = await artifact_queries.find_artifact(context.database(request), job_id)
     if archive is None:
         raise not_found("Artifacts")
@@ -49,14 +53,14 @@ async def archive_of(request: web.Request, job_id: int) -> Artifact:
 
 
 def check_may_read(project: Project, archive: Artifact) -> None:
-    """Raises 403 for whom `artifacts:access` of the job's file leaves out; `none` is for nobody's eyes."""
+    """Raise 403 for those whom `artifacts:access` of the job's file leaves out; `none` leaves out everybody."""
     least = _LEAST_ROLE.get(archive.access)
     if least is None or project.role < least:
         raise forbidden()
 
 
 async def send_artifact(request: web.Request, artifact: Artifact) -> web.StreamResponse:
-    """The whole file, or the part of it that `Range` asks for."""
+    """Send the whole file, or the part of it that `Range` asks for."""
     headers = {
         "Content-Type": _TYPES[artifact.file_format],
         "Content-Disposition": attachment(artifact.filename),
@@ -71,7 +75,8 @@ async def send_artifact(request: web.Request, artifact: Artifact) -> web.StreamR
 
 
 def media_type(name: str) -> str:
-    """The type of a file by the end of its name, as Workhorse tells it: of `a.tar.gz` that of gzip, not that of tar."""
+    """Return the type of a file by the end of its name, as Workhorse does: for `a.tar.gz` that of gzip, not that of
+    tar."""
     media, coding = mimetypes.guess_type(f"/{name}")  # with a slash no name is taken for a URL
     if coding is not None:
         return _CODED.get(coding, "application/octet-stream")
@@ -79,8 +84,11 @@ def media_type(name: str) -> str:
 
 
 async def send_member(request: web.Request, artifact: Artifact, path: str) -> web.StreamResponse:
-    """One file of a zip archive, unpacked as it is sent. Raises 404 where there is none at `path`, and where it is
-    encrypted or packed in a way that is not known, or the archive is damaged."""
+    """Send one file of a zip archive, unpacked as it is sent.
+
+    Raises 404 where there is none at `path`, where it is encrypted or packed in an unknown way, and where the archive
+    is damaged.
+    """
     files, key = request.config_dict[ZIP_FILES], artifact.object_key
     try:
         member = await files.find(key, path)
@@ -88,13 +96,13 @@ async def send_member(request: web.Request, artifact: Artifact, path: str) -> we
             raise not_found("File")
         name = path.rpartition("/")[2]
         etag = f'"{hashlib.sha256(artifact.sha256 + path.encode()).hexdigest()}"'
-        headers = SAFETY | {
+        headers = STORED_HEADERS | {
             hdrs.CONTENT_TYPE: media_type(name),
             hdrs.CONTENT_DISPOSITION: attachment(name),
             hdrs.CONTENT_LENGTH: str(member.size),
             hdrs.ETAG: etag,
         }
-        if matches(request, etag):
+        if matches_etag(request, etag):
             return not_modified(headers)
         async with aclosing(files.unpack(key, artifact.size, member)) as pieces:
             return await _send_pieces(request, await anext(pieces, b""), pieces, headers)
@@ -204,15 +212,9 @@ async def delete(request: web.Request, wanted: OneJob, found: Project) -> web.Re
     async with context.database(request).transaction() as transaction:
         keys = await artifact_queries.delete_artifacts(transaction, job.id)
         await delete_objects(transaction, keys)
-        await audit_trail.record(
-            transaction,
-            "job_artifacts_deleted",
-            author=author(request),
-            entity=found.entity,
-            target_id=job.id,
-            target_details=job.name,
-            message=f"Deleted the artifacts of job {job.id}",
-            artifacts=len(keys),
+        message = f"Deleted the artifacts of job {job.id}"
+        await record_job_event(
+            request, transaction, "job_artifacts_deleted", found, job, message, artifacts=len(keys)
         )
     return no_content()
 

@@ -68,13 +68,13 @@ class Artifact:
     access: str
 
 
-#: Of rows called archive and jobs.
+#: Columns of the rows `archive` and `jobs`.
 _COLUMNS = """
     archive.file_format, archive.filename, archive.size, archive.object_key, archive.sha256,
     coalesce(jobs.plan #>> '{artifacts,access}',
         CASE WHEN jobs.plan #>> '{artifacts,public}' = 'false' THEN 'developer' ELSE 'all' END) AS access
 """
-#: Of a row called archive.
+#: A condition on the row `archive`.
 HAS_NOT_EXPIRED = "(archive.expire_at IS NULL OR archive.expire_at > %(now)s)"
 
 FIND_ARTIFACT = Query(
@@ -264,9 +264,9 @@ class StoredReport:
     """A job's report of its tests in the object store."""
 
     job_id: int
-    #: Of the job.
+    #: The name of the job.
     name: str
-    #: One of the jobs that `parallel` makes of one.
+    #: Whether it is one of the jobs that `parallel` makes of one.
     parallel: bool
     object_key: str
     size: int

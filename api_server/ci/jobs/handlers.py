@@ -18,6 +18,7 @@ from api_server.ci.jobs.access import (
     find_job,
     find_job_or_bridge,
     id_of_calling_job,
+    record_job_event,
     wanted_jobs,
 )
 from api_server.ci.jobs.log_queries import Log
@@ -35,19 +36,13 @@ from api_server.ci.pipelines.access import (
 from api_server.ci.pipelines.job_queries import plan_of
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
-from api_server.state import audit_trail
 from api_server.state.database import Executor
 from api_server.web import context
-from api_server.web.access import JOB, Role
-from api_server.web.answers import json_text, json_value
-from api_server.web.authorship import author
-from api_server.web.conditional import matches, not_modified
+from api_server.web.answers import json_text, json_value, matches_etag, not_modified, wanted_part
 from api_server.web.errors import ApiError, bad_request, forbidden, record_not_found, too_many_requests
 from api_server.web.pagination import paginated
-from api_server.web.ranges import wanted_part
-from api_server.web.rate_limit import RateLimiter
-from api_server.web.routes import Routes, caller
-from api_server.web.tiers import Feature
+from api_server.web.rate_limits import RateLimiter
+from api_server.web.routes import JOB, Feature, Role, Routes, caller
 from common.http_fields import rejoined
 
 routes = Routes()
@@ -90,7 +85,7 @@ async def send_log(request: web.Request, job_id: int) -> web.StreamResponse:
         hdrs.CACHE_CONTROL: "private, no-cache",
         "X-Content-Type-Options": "nosniff",
     }
-    if matches(request, etag):
+    if matches_etag(request, etag):
         return not_modified(headers)
     part = wanted_part(request, size, etag)
     left = part.end - part.start if request.method != "HEAD" else 0
@@ -110,7 +105,7 @@ async def send_log(request: web.Request, job_id: int) -> web.StreamResponse:
     return response
 
 
-#: Of endpoint 1, by user.
+#: Limits requests to endpoint 1, by user.
 JOBS_LIMIT = web.AppKey("jobs_limit", RateLimiter)
 
 
@@ -210,15 +205,9 @@ async def erase_job(request: web.Request, wanted: OneJob, found: Project) -> web
     async with context.database(request).transaction() as transaction:
         if not await transitions.erase_job(transaction, job.id, caller(request).user_id):
             raise forbidden("Job is not erasable!")
-        await audit_trail.record(
-            transaction,
-            "job_erased",
-            author=author(request),
-            entity=found.entity,
-            target_id=job.id,
-            target_details=job.name,
-            message=f"Erased the log and the artifacts of job {job.id}",
-            pipeline_id=job.pipeline_id,
+        message = f"Erased the log and the artifacts of job {job.id}"
+        await record_job_event(
+            request, transaction, "job_erased", found, job, message, pipeline_id=job.pipeline_id
         )
     shown = await queries.show_erased_job(context.database(request), job.id, archived_before(request))
     return json_text(shown, status=201)
@@ -231,9 +220,9 @@ async def play_job(request: web.Request, wanted: PlayJob, found: Project) -> web
     await check_may_change(request, found, job.ref, tag=job.tag)
     check_not_archived(request, job.created_at)
     check_may_give(found, wanted.job_variables_attributes)
-    check_keys(one.key for one in wanted.job_variables_attributes)
+    check_keys(variable.key for variable in wanted.job_variables_attributes)
     vault = context.vault(request)
-    variables = {one.key: vault.encrypt(one.value) for one in wanted.job_variables_attributes}
+    variables = {variable.key: vault.encrypt(variable.value) for variable in wanted.job_variables_attributes}
     async with context.database(request).transaction() as transaction:
         played = await transitions.play_job(transaction, job.id, caller(request).user_id, variables)
     if played is None:

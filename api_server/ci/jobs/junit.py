@@ -38,7 +38,7 @@ class Suite:
     name: str
     seconds: float = 0.0
     error: str | None = None
-    #: Status -> what tells a case from others -> the case that came last.
+    #: Status -> key of the case -> the last case with this key.
     cases: dict[Status, dict[tuple[str | None, ...], Case]] = attrs.field(factory=dict)
 
     def add(self, case: Case) -> None:
@@ -65,7 +65,7 @@ class JobSuite:
 
 
 def report(jobs: Sequence[JobSuite]) -> dict[str, Any]:
-    """The report with all cases, as `GET .../test_report` answers it."""
+    """Return the report with all cases, as `GET .../test_report` answers it."""
     suites: dict[str, Suite] = {}
     for job in jobs:
         suites.setdefault(job.suite.name, Suite(job.suite.name)).take_in(job.suite)
@@ -79,7 +79,7 @@ def report(jobs: Sequence[JobSuite]) -> dict[str, Any]:
 
 
 def summary(jobs: Sequence[JobSuite]) -> dict[str, Any]:
-    """The counts alone, as `GET .../test_report_summary` answers them."""
+    """Return the counts alone, as `GET .../test_report_summary` answers them."""
     by_name: dict[str, list[JobSuite]] = {}
     for job in jobs:
         by_name.setdefault(job.suite.name, []).append(job)
@@ -101,7 +101,7 @@ def _first_error(jobs: Sequence[JobSuite]) -> str | None:
 
 
 def _counted(suites: Sequence[Suite]) -> dict[str, Any]:
-    """What suites taken together are; the name is the first one's."""
+    """Return the counts of several suites; the name is the first one's."""
     counts: Mapping[Status, int] = {
         status: sum(suite.count(status) for suite in suites) for status in STATUSES
     }
@@ -117,7 +117,7 @@ def _counted(suites: Sequence[Suite]) -> dict[str, Any]:
 
 
 def _cases(suite: Suite) -> list[dict[str, Any]]:
-    """The worst first, and of those the slowest."""
+    """Return the cases, the worst first, and of those the slowest first."""
     if suite.error is not None:
         return []
     return [
@@ -147,7 +147,7 @@ MAX_TOKEN = 256 * 1024
 MAX_ATTRIBUTE = 4096
 MAX_TEXT = 64 * 1024
 CUT = "\n[...]"
-#: Failures, say, of one case, of which there is usually one.
+#: Verdicts (failures, say) that are kept of one case, which usually has one.
 MAX_VERDICTS = 100
 _NUMBER = re.compile(r"\s*[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
 #: What an element within a case says of it, the first of these that is there; without one it is a success.
@@ -167,7 +167,7 @@ class Room:
 
 
 class TooManyCases(BrokenReport):
-    """More than there is room for."""
+    """The document has more cases or elements than may still be read."""
 
 
 @attrs.define
@@ -186,7 +186,7 @@ class _Element:
 
 
 def read_junit(pieces: Iterable[bytes], suite: Suite, room: Room) -> None:
-    """Adds the cases of one document to the suite, and takes the room for them. Raises `BrokenReport`."""
+    """Add the cases of one document to the suite, and subtract them from the room. Raises `BrokenReport`."""
     _Reader(suite, room).read(pieces)
 
 
@@ -248,9 +248,9 @@ class _Reader:
         if element.is_case:
             self._add(element)
         elif element.texts is not None and (verdicts := self._open[-1].verdicts) is not None:
-            said = verdicts.setdefault(element.name, [])
-            if len(said) < MAX_VERDICTS:
-                said.append(_said("".join(element.texts), element.attributes))
+            texts = verdicts.setdefault(element.name, [])
+            if len(texts) < MAX_VERDICTS:
+                texts.append(_verdict_text("".join(element.texts), element.attributes))
 
     def _add(self, element: _Element) -> None:
         self._room.cases -= 1
@@ -259,7 +259,7 @@ class _Reader:
         verdicts = element.verdicts or {}
         verdict = next((name for name in _VERDICTS if name in verdicts), None)
         given = _cut(element.attributes)
-        said = [] if verdict is None else verdicts[verdict]
+        texts = [] if verdict is None else verdicts[verdict]
         self._suite.add(
             Case(
                 status="success" if verdict is None else _VERDICTS[verdict],
@@ -268,20 +268,20 @@ class _Reader:
                 classname=given.get("classname"),
                 file=given.get("file"),
                 seconds=_seconds(given.get("time", "")),
-                output=said[0] if len(said) == 1 else said or None,
+                output=texts[0] if len(texts) == 1 else texts or None,
             )
         )
 
 
-def _said(text: str, attributes: dict[str, str]) -> Any:
-    """An element's text; without one its attributes; None of one that has neither, or only a `type`."""
+def _verdict_text(text: str, attributes: dict[str, str]) -> Any:
+    """Return an element's text; without one its attributes; None where it has neither, or only a `type`."""
     if text.strip():
         return text
     return _cut(attributes) if attributes.keys() - {"type"} else None
 
 
 def _cut(attributes: dict[str, str]) -> dict[str, str]:
-    """The attributes, what is too long cut off."""
+    """Return the attributes, with long values cut off."""
     return {
         name[:MAX_ATTRIBUTE]: value if len(value) <= MAX_ATTRIBUTE else value[:MAX_ATTRIBUTE] + CUT
         for name, value in attributes.items()
@@ -289,7 +289,7 @@ def _cut(attributes: dict[str, str]) -> dict[str, str]:
 
 
 def _seconds(text: str) -> float:
-    """The number that a text begins with."""
+    """Return the number that a text begins with."""
     found = _NUMBER.match(text)
     return float(found[0]) if found and abs(float(found[0])) < 1e12 else 0.0
 
@@ -302,13 +302,15 @@ _PIECE = 64 * 1024
 _GZIP = b"\x1f\x8b"
 _WITH_GZIP_HEADER = 16 + zlib.MAX_WBITS
 
-#: What goes wrong with data that is packed.
+#: The errors that gzip raises.
 UNPACKING_ERRORS = (zlib.error, EOFError)
 
 
 def report_files(data: bytes, take: Callable[[int], None]) -> Iterator[Iterator[bytes]]:
-    """Each file as its pieces, to be read before the next. `take` is told of each piece's size, and may raise. Raises
-    one of `BROKEN`."""
+    """Yield each file as its chunks, which have to be read before the next one.
+
+    `take` is called with each chunk's size, and may raise. Raises one of `UNPACKING_ERRORS`.
+    """
     found = _gzip(data) if data.startswith(_GZIP) else iter([_raw(data)])
     for pieces in found:
         yield _taken(pieces, take)

@@ -13,15 +13,15 @@ class Log:
     #: Bytes received, and their CRC-32 before masking.
     size: int
     checksum: int
-    #: So many of its last bytes may be the beginning of a secret: readers do not get them yet.
+    #: How many of its last bytes may be the beginning of a secret: readers do not get them yet.
     held_size: int
     #: The runner has been asked once to send all of it again.
     doubted: bool
-    #: The job is over, nothing is added.
+    #: The job is over; nothing is added any more.
     closed: bool
-    #: Of the whole log, once it has been moved to the object store.
+    #: The object that holds the whole log, once it has been moved to the object store.
     object_key: str | None
-    #: That it is read has been written down a moment ago.
+    #: Somebody has read it a moment ago.
     watched: bool
 
 
@@ -34,7 +34,7 @@ FIND_LOG = Statement(_FIND_LOG, Log)
 
 
 async def find_log(database: Executor, job_id: int) -> Log | None:
-    """None where the job has no log."""
+    """Return None where the job has no log."""
     return await database.row(FIND_LOG, job_id=job_id)
 
 
@@ -77,8 +77,11 @@ async def append(
     held: bytes | None,
     held_size: int,
 ) -> bool:
-    """Adds `text` at offset `start` to a log that had received `size` bytes, and now has `received` more, of which the
-    last `held_size` wait. False where the log is at another size, closed, or its job does not run."""
+    """Add `text` at offset `start` to a log that had received `size` bytes, and now has `received` more.
+
+    The last `held_size` of them are held back. Return False where the log is at another size or closed, or its job does
+    not run.
+    """
     appended = await transaction.run(
         APPEND,
         job_id=job_id,
@@ -115,7 +118,7 @@ READ_CHUNKS = Statement(
 
 
 async def read_chunks(database: Executor, job_id: int, start: int, window: int) -> list[Chunk]:
-    """The piece that holds offset `start`, and those that begin less than `window` after it."""
+    """Return the piece that holds offset `start`, and those that begin less than `window` after it."""
     return await database.rows(READ_CHUNKS, job_id=job_id, start=start, window=window)
 
 
@@ -126,7 +129,7 @@ EMPTY = """
 
 
 async def empty(transaction: Transaction, job_id: int) -> None:
-    """Forgets what was received, so that the runner can send all of it again; that is asked for once."""
+    """Forget what was received, so that the runner can send all of it again; it is asked to only once."""
     await transaction.run(EMPTY, job_id=job_id)
 
 
@@ -134,7 +137,7 @@ LOCK_FOR_CHECK = Query(f"{_FIND_LOG} FOR UPDATE SKIP LOCKED", Log)
 
 
 async def lock_for_check(transaction: Transaction, job_id: int) -> Log | None:
-    """None also while somebody is appending to it."""
+    """Lock the log and return its state. Return None without one, and while somebody is appending to it."""
     return await transaction.row(LOCK_FOR_CHECK, job_id=job_id)
 
 
@@ -144,14 +147,14 @@ NOTE_WATCHED = """
 
 
 async def note_watched(database: Database, job_id: int) -> None:
-    """Somebody follows this log: its runner is told to send more often."""
+    """Note that somebody follows this log, so that its runner is asked to send more often."""
     async with database.transaction() as transaction:
         await transaction.run(NOTE_WATCHED, job_id=job_id)
 
 
 @attrs.frozen
 class ClosedLog:
-    """A log to which nothing is added any more, with what its job says."""
+    """A log to which nothing is added any more, with the data of its job."""
 
     size: int
     #: Encrypted.
@@ -173,7 +176,7 @@ CLOSE = Query(
 
 
 async def close(transaction: Transaction, job_id: int) -> ClosedLog | None:
-    """None while the job runs, and where it has no log."""
+    """Close the log. Return None if the job still runs or has no log."""
     return await transaction.row(CLOSE, job_id=job_id)
 
 
@@ -187,7 +190,7 @@ ADD_LAST_CHUNK = """
 
 
 async def add_last_chunk(transaction: Transaction, job_id: int, held: bytes) -> None:
-    """What was held back was no secret: the log ends with it."""
+    """Add what was held back to the end of the log: it was no secret."""
     await transaction.run(ADD_LAST_CHUNK, job_id=job_id, bytes=held)
 
 
@@ -205,7 +208,8 @@ SEAL = """
 
 
 async def seal(transaction: Transaction, job_id: int, *, key: str, coverage: float | None) -> bool:
-    """The log is the object `key` from then on. False where the log is gone, or is an object already."""
+    """Note that the log is the object `key` from now on. Return False where the log is gone, or is an object
+    already."""
     return await transaction.run(SEAL, job_id=job_id, key=key, coverage=coverage) > 0
 
 
@@ -219,5 +223,5 @@ UNSEALED = """
 
 
 async def unsealed(database: Executor) -> list[int]:
-    """Jobs that are over and whose logs still are rows."""
+    """Return the jobs that are over and whose logs are still rows."""
     return list(await database.value(UNSEALED))

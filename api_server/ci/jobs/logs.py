@@ -38,7 +38,7 @@ MAX_SECRETS = 128 * 1024
 #: Bytes that are compared at most to find out what the end of a piece is the beginning of; what has not been compared
 #: by then is held back as well.
 _MAX_COMPARED = 4 * 1024 * 1024
-#: So many bytes decide first, nearly always alone.
+#: Bytes that are compared first; they nearly always decide.
 _HEAD = 16
 _MASK = b"x"
 #: Patterns of bytes that no UTF-8 has, so that they overlap no secret. With few patterns the library would compare
@@ -47,10 +47,10 @@ _FILLERS = [bytes(three) for three in islice(product(range(0xF8, 0x100), repeat=
 
 
 def mask(text: bytes, secrets: Collection[bytes]) -> tuple[bytes, bytes]:
-    """`text` with its secrets hidden, and the end of it (raw) that may be the beginning of a secret.
+    """Return `text` with its secrets hidden, and the end of it (raw) that may be the beginning of a secret.
 
-    `text` is what was held of the last piece, and the new piece. However a log is cut into pieces, the result is the
-    same; the longest of several secrets that begin in one place counts.
+    `text` is what was held back of the last piece, and the new piece. However a log is cut into pieces, the result is
+    the same. Where several secrets begin in one place, the longest counts.
     """
     known = sorted(filter(None, set(secrets)))
     if not known:
@@ -71,7 +71,8 @@ def mask(text: bytes, secrets: Collection[bytes]) -> tuple[bytes, bytes]:
 
 
 def _matches(text: bytes, known: Sequence[bytes]) -> list[tuple[int, int]]:
-    """Start and end of each secret: the leftmost one, the longest of those that begin there, then what follows it."""
+    """Yield start and end of each secret: the leftmost one, the longest of those that begin there, then what follows
+    it."""
     # the library would choose a table that takes minutes to make of a long secret
     automaton = BytesAhoCorasick([*known, *_FILLERS], MatchKind.LeftmostLongest, Implementation.ContiguousNFA)
     matches = automaton.find_matches_as_indexes(text)
@@ -79,8 +80,11 @@ def _matches(text: bytes, known: Sequence[bytes]) -> list[tuple[int, int]]:
 
 
 def _first_beginning(text: bytes, known: Sequence[bytes], position: int) -> int:
-    """The first place from `position` on from which the rest of `text` is a beginning, not the whole, of a secret; the
-    end of `text` where there is none. `known` is sorted."""
+    """Return the first place from `position` on from which the rest of `text` is the beginning, not the whole, of a
+    secret.
+
+    Return the end of `text` where there is none. `known` is sorted.
+    """
     first_bytes = {secret[0] for secret in known}
     compared = 0
     for start in range(max(position, len(text) - max(map(len, known)) + 1), len(text)):
@@ -92,7 +96,7 @@ def _first_beginning(text: bytes, known: Sequence[bytes], position: int) -> int:
 
 
 def _goes_on(beginning: bytes, known: Sequence[bytes]) -> bool:
-    """Whether a secret begins so and is longer: sorted, the first of those follows the text directly."""
+    """Return whether a longer secret begins with this text: in sorted order the first of those directly follows it."""
     at = bisect_left(known, beginning + b"\0")
     return at < len(known) and known[at].startswith(beginning)
 
@@ -109,7 +113,7 @@ _MASKED_AT_ONCE = 2**13
 
 @attrs.frozen
 class End:
-    """What an append has to know of the log before it: its size, its CRC-32, and what is held back of it."""
+    """What an append has to know of the log before it: its size, its CRC-32, and the bytes that were held back."""
 
     size: int
     checksum: int
@@ -125,7 +129,7 @@ class Logs:
     vault: Vault
 
     def masked_values(self, sealed: bytes | None) -> tuple[bytes, ...]:
-        """The variables that a job's log must not show, as they stand encrypted in its row."""
+        """Return the variables that a job's log must not show; they are encrypted in its row."""
         if sealed is None:
             return ()
         return tuple(text.encode() for text in orjson.loads(self.vault.decrypt(sealed)))
@@ -151,12 +155,13 @@ class Logs:
         return after if added else None
 
     async def size(self, job_id: int) -> int:
-        """Bytes received; 0 without a log."""
+        """Return the bytes received; 0 without a log."""
         found = await log_queries.find_log(self.database, job_id)
         return 0 if found is None else found.size
 
     async def read(self, job_id: int, start: int, end: int) -> AsyncIterator[bytes]:
-        """Bytes `start` to `end` (exclusive), a piece at a time. Ends early where the log is erased meanwhile."""
+        """Yield the bytes `start` to `end` (exclusive), a chunk at a time. Ends early where the log is erased
+        meanwhile."""
         position = start
         while position < end:
             chunks = await log_queries.read_chunks(self.database, job_id, position, _WINDOW)
@@ -183,7 +188,7 @@ class Logs:
             log.error("the log of a job is gone from the object store", job_id=job_id, key=key)
 
     def opened(self, held: bytes | None) -> bytes:
-        """The end of a log that may be the beginning of a secret, as it came."""
+        """Return the decrypted end of a log that may be the beginning of a secret."""
         return b"" if held is None else self.vault.decrypt(held).encode("latin-1")
 
 
@@ -195,15 +200,16 @@ def logs_of(app: App) -> Logs:
 _COVERAGE_BYTES = 16 * 2**20
 _COVERAGE_WINDOW = 2**18
 _LINE_BYTES = 4096
-#: Of the processor's time, for one log.
+#: Seconds of the processor's time for one log.
 _COVERAGE_SECONDS = 0.5
 _FIGURE = re.compile(rb"\d+(?:\.\d+)?")
-#: What has more digits is no figure.
+#: A longer number is no figure.
 _FIGURE_BYTES = 32
 
 
 async def seal(logs: Logs, job_id: int) -> None:
-    """Closes the log and makes one object of it. Does nothing for a job that runs, or has no log, or was sealed."""
+    """Close the log and make one object of it. Does nothing where the job runs, has no log, or its log is sealed
+    already."""
     async with logs.database.transaction() as transaction:
         log = await log_queries.close(transaction, job_id)
         if log is None or log.object_key is not None:
@@ -221,9 +227,10 @@ async def seal(logs: Logs, job_id: int) -> None:
 
 
 async def coverage_of(logs: Logs, job_id: int, size: int, text: str) -> float | None:
-    """The last figure that a job's `coverage` expression matches in its log of `size` bytes.
+    """Return the last figure that a job's `coverage` expression matches in its log of `size` bytes.
 
-    Return None where it matches none, is none, or takes too long; and where the figure stands too far from the end.
+    Return None where the expression matches nothing, is invalid or takes too long, and where the figure is too far from
+    the end.
     """
     try:
         expression = compile_expression(text)
@@ -246,7 +253,7 @@ async def coverage_of(logs: Logs, job_id: int, size: int, text: str) -> float | 
 
 
 def last_figure(lines: bytes, expression: Expression) -> float | None:
-    """The first number in the last match that has one: `Covered 97.5 %` is 97.5. Raises `TooCostly`."""
+    """Return the first number in the last match that has one: `Covered 97.5 %` is 97.5. Raises `TooCostly`."""
     for line in reversed(lines.split(b"\n")):
         if _FIGURE.search(line, len(line) - _LINE_BYTES) is None:
             continue

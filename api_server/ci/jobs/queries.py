@@ -23,7 +23,7 @@ _COLUMNS = """
     jobs.created_at, jobs.queued_at, jobs.started_at, jobs.finished_at, jobs.erased_at, jobs.artifacts_expire_at
 """
 
-#: Newest first only, and no further than to the page's end; by -id, as the indices are.
+#: Newest first only, and no further than the end of the page; ordered by -id, as the indices are.
 _TO_THE_PAGES_END = """
     AND -jobs.id > -coalesce(%(page_after)s::bigint, 9223372036854775807)
     ORDER BY -jobs.id
@@ -36,7 +36,7 @@ JOBS_OF_PROJECT = Listing(
     counted=f"SELECT FROM jobs WHERE {_OF_PROJECT} ORDER BY -jobs.id",
     planned_once=True,
 )
-#: One run through the index for each status.
+#: One index scan for each status.
 JOBS_OF_PROJECT_IN_SCOPE = Listing(
     JOB,
     f"""
@@ -156,7 +156,7 @@ async def list_runner_jobs(
     status: str | None,
     system_id: str | None,
 ) -> Listed:
-    """What a runner has run and runs, as far as the viewer, who looks after the runner, may see it."""
+    """Return the jobs of a runner, as far as the viewer, who looks after the runner, may see them."""
     return await JOBS_OF_RUNNER.read(
         database,
         page,
@@ -184,7 +184,7 @@ async def show_job(database: Executor, job_id: int, archived_before: datetime.da
 async def show_job_of_project(
     database: Executor, project_id: int, job_id: int, archived_before: datetime.datetime | None
 ) -> str | None:
-    """Nothing for what is not a build of the project's."""
+    """Return None where it is no build of the project."""
     return await database.entity_if_there(
         SHOW_JOB_OF_PROJECT, project_id=project_id, id=job_id, archived_before=archived_before
     )
@@ -217,7 +217,7 @@ class Job:
     tag: bool
 
 
-#: Of a project that is removed the jobs go later, in steps.
+#: The jobs of a removed project are deleted later, in steps.
 FIND_JOB = Statement(
     """
     SELECT jobs.id, jobs.pipeline_id, jobs.kind, jobs.name, jobs.user_id, jobs.created_at, jobs.debug_trace,

@@ -33,15 +33,15 @@ _READ_AT_A_TIME, _EACH, _PATIENCE = 2, 1, 30
 #: Bytes of answers that are kept so that the same reports need not be read again.
 _KEPT = 32 * 2**20
 _MOST_FILES = 10_000
-#: Where every case has this many elements, all of them are read.
+#: Elements that are read for each case that may be read.
 _ELEMENTS_OF_A_CASE = 10
-#: What `parallel` and people put behind the name of jobs that belong together: `1/3`, `[a, b]`.
+#: The numbering behind the names of jobs that belong together, by `parallel` or by people: `1/3`, `[a, b]`.
 _NUMBERING = re2.compile(r"([\s:]+(\[.*\]|\d+[\s:/\\]+\d+)){1,3}\s*\z")
 
 
 @attrs.frozen
 class Readers:
-    """Turns at reading, and what has been read: answers by what they tell of, which never changes."""
+    """Limits how many reports are read at a time, and caches the answers: reports never change."""
 
     places: ConcurrencyLimiter = attrs.field(
         factory=lambda: ConcurrencyLimiter(_READ_AT_A_TIME, _EACH, patience=_PATIENCE)
@@ -58,7 +58,7 @@ def setup(app: web.Application) -> None:
 
 @attrs.define
 class _Room:
-    """What is left of the bounds for one pipeline."""
+    """What is left of the limits for one pipeline."""
 
     bytes: int
     files: int
@@ -80,7 +80,7 @@ async def read_reports(
     reports: Sequence[StoredReport],
     shown: Callable[[Sequence[JobSuite]], dict[str, Any]],
 ) -> str:
-    """What `shown` makes of the reports of a pipeline, as JSON. Raises `TooBusy`."""
+    """Return what `shown` makes of the reports of a pipeline, as JSON. Raises `TooBusy`."""
     readers, settings = request.config_dict[READERS], context.settings(request)
     key = (shown, settings.test_cases_limit, settings.test_report_limit, *reports)
     if (text := readers.kept.get(key)) is not None:
@@ -113,7 +113,7 @@ async def _suites(request: web.Request, reports: Sequence[StoredReport]) -> Sequ
 
 
 async def _bytes_of(request: web.Request, stored: StoredReport, room: _Room) -> bytes:
-    """As it was uploaded; it takes no more room than it will unpacked."""
+    """Return the report as it was uploaded. It counts unpacked, and has to fit packed, too."""
     attrs.evolve(room).take(stored.size)
     objects = request.config_dict[OBJECTS]
     return b"".join([piece async for piece in objects.read(stored.object_key, 0, stored.size)])
@@ -125,14 +125,14 @@ def _read_report(data: bytes, suite: Suite, room: _Room, most: int) -> None:
             room.take_file()
             junit.read_junit(pieces, suite, room.xml)
     except junit.TooManyCases:
-        told = f"number of test cases exceeded the limit of {most}"
-        raise BrokenReport(f"JUnit data parsing failed: {told}") from None
+        problem_text = f"number of test cases exceeded the limit of {most}"
+        raise BrokenReport(f"JUnit data parsing failed: {problem_text}") from None
     except junit.UNPACKING_ERRORS as problem:
         raise BrokenReport(f"JUnit data parsing failed: {problem}") from None
 
 
 def suite_name(job: str) -> str:
-    """The name of a job without what tells it from others that belong together."""
+    """Return the name of a job without the numbering that tells it from others that belong together."""
     return str(_NUMBERING.sub("", job)).strip()
 
 

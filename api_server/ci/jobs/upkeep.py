@@ -26,31 +26,33 @@ from api_server.state.database import Database, Transaction
 from api_server.state.objects import OBJECTS
 from api_server.state.queue import QUEUE, enqueue
 from api_server.web.context import DATABASE, SETTINGS
-from api_server.zip_files.members import with_indices
+from api_server.zip_files import with_indices
 
 log = structlog.get_logger(__name__)
 
 #: Seconds between two looks.
 LOOK_EVERY_SECONDS = 15
-#: Without a look for so long, nobody has listened.
+#: If nobody has looked for so long, nobody has listened.
 LISTENING_GAP = datetime.timedelta(seconds=3 * LOOK_EVERY_SECONDS)
-#: Runners end jobs at their time-out themselves; after this long it is done for them.
+#: Runners end jobs at their time-out themselves; so much later the service does.
 TIMEOUT_GRACE = datetime.timedelta(seconds=60)
 #: Jobs that are taken back in one look.
 _TAKEN_BACK_AT_A_TIME = 200
 
 
 async def look_for_lost_jobs(database: Database, runner_timeout: float, hand_out_timeout: float) -> None:
-    """Fails the jobs whose runner has not been heard of for `runner_timeout` seconds, or that run for too long, and
-    takes back those whose runner was not heard of once in `hand_out_timeout` seconds. While no runner has a job, nobody
-    can be silent, and nothing is written."""
+    """Fail the jobs whose runner has not been heard of for `runner_timeout` seconds, or that run for too long.
+
+    Jobs whose runner was never heard of within `hand_out_timeout` seconds are taken back. While no runner has a job,
+    nothing is written.
+    """
     if not await upkeep_queries.any_running(database):
         return
     async with database.transaction() as transaction:
         listening_since = await upkeep_queries.note_look(transaction, LISTENING_GAP)
 
     def reached(patience: datetime.timedelta) -> datetime.datetime | None:
-        """The moment before which nobody may have been silent; None where nobody has listened for so long."""
+        """Return the moment since which nobody may have been silent; None where nobody has listened for so long."""
         moment = transaction.now - patience
         return moment if listening_since <= moment else None
 
@@ -70,7 +72,7 @@ async def look_for_lost_jobs(database: Database, runner_timeout: float, hand_out
 
 
 async def _take_back(database: Database, since: datetime.datetime) -> None:
-    """Once; a job that nobody takes twice fails."""
+    """Take each of these jobs back, once; a job that is not taken up a second time fails."""
     for job_id in await upkeep_queries.unacknowledged_jobs(database, since, _TAKEN_BACK_AT_A_TIME):
         async with database.transaction() as transaction:
             await job_queries.lock_pipeline_of(transaction, job_id)
@@ -89,7 +91,7 @@ REMOVAL_BATCH = 100
 
 @attrs.frozen
 class Removed:
-    """What a batch had: how many jobs, and bytes in all."""
+    """The size of a batch: how many jobs, and bytes in all."""
 
     jobs: int
     bytes: int
@@ -98,9 +100,9 @@ class Removed:
 async def remove_before(
     database: Database, moment: datetime.datetime, *, dry_run: bool
 ) -> AsyncIterator[Removed]:
-    """Batch after batch of the jobs that finished before `moment`, removed when it is yielded.
+    """Yield batch after batch of the jobs that finished before `moment`; a batch is removed when it is yielded.
 
-    Each batch is one transaction, so it may be stopped anywhere, and a further run finds what is left.
+    Each batch is one transaction, so the removal may be stopped anywhere, and a further run finds what is left.
     """
     after = 0
     while ids := await upkeep_queries.old_jobs(database, after=after, before=moment, most=REMOVAL_BATCH):
@@ -133,7 +135,7 @@ DELETION_BATCH = 500
 
 
 async def request_artifact_deletion(transaction: Transaction, project_id: int) -> None:
-    """Queues the work; what waits already will do."""
+    """Queue the deletion, unless one is queued already."""
     lock = f"{DELETE_PROJECT_ARTIFACTS} {project_id}"
     await enqueue(transaction, DELETE_PROJECT_ARTIFACTS, queueing_lock=lock, project_id=project_id)
 
@@ -141,8 +143,11 @@ async def request_artifact_deletion(transaction: Transaction, project_id: int) -
 async def delete_all_but_the_newest(
     database: Database, repositories: Repositories, project_id: int, *, batch: int = DELETION_BATCH
 ) -> None:
-    """Batch after batch of what is there now. Of a ref that is gone everything goes; of the others stays what the last
-    pipeline that succeeded has left, and what is of the last one that ended or came later."""
+    """Delete, batch by batch, the artifacts that the project has now, except the newest of each ref.
+
+    Of a ref that is gone everything goes. Of the others the artifacts of the last successful pipeline stay, and those
+    of the last one that ended and of later ones.
+    """
     try:
         repository = repositories.open(project_id)
     except RepositoryMissingError:
@@ -152,7 +157,11 @@ async def delete_all_but_the_newest(
         database, project_id, after=after, until=until, most=batch
     ):
         after = found[-1].id
-        chosen = [one.id for one in found if not one.newest or not _ref_exists(repository, one)]
+        chosen = [
+            candidate.id
+            for candidate in found
+            if not candidate.newest or not _ref_exists(repository, candidate)
+        ]
         if chosen:
             async with database.transaction() as transaction:
                 await delete_objects(transaction, await artifact_queries.delete_chosen(transaction, chosen))
@@ -201,7 +210,7 @@ def setup(app: web.Application) -> None:
 
 
 async def expire_artifacts(database: Database) -> None:
-    """Removes all artifacts whose time is over."""
+    """Remove all artifacts that have expired."""
     while True:
         async with database.transaction() as transaction:
             keys = await artifact_queries.delete_expired(transaction, _EXPIRED_AT_A_TIME)

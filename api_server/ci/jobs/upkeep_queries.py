@@ -31,7 +31,7 @@ NOTE_LOOK = """
 
 
 async def note_look(transaction: Transaction, gap: datetime.timedelta) -> datetime.datetime:
-    """Since when somebody has looked without a `gap`, the present look included."""
+    """Return since when somebody has looked without a `gap`, the present look included."""
     since: datetime.datetime = await transaction.value(NOTE_LOOK, gap=gap)
     return since
 
@@ -63,7 +63,8 @@ LOST_JOBS = Query(
 async def lost_jobs(
     database: Executor, *, silent_since: datetime.datetime | None, over_since: datetime.datetime | None
 ) -> list[LostJob]:
-    """Jobs whose runner has been silent since a moment, or whose time was over at one; null looks for none of these."""
+    """Return the jobs whose runner has been silent since a moment, or whose time was over at one; null disables that
+    condition."""
     return await database.rows(LOST_JOBS, silent_since=silent_since, over_since=over_since)
 
 
@@ -75,13 +76,14 @@ UNACKNOWLEDGED_JOBS = Statement("""
 
 
 async def unacknowledged_jobs(database: Executor, since: datetime.datetime, most: int) -> list[int]:
-    """The first `most` of the jobs that were handed out before a moment, without a word of their runners since."""
+    """Return the first `most` of the jobs that were handed out before a moment, and whose runners have not been heard
+    of since."""
     return list(await database.value(UNACKNOWLEDGED_JOBS, since=since, most=most))
 
 
 @attrs.frozen
-class HeldStill:
-    """What may become of such a job."""
+class UnacknowledgedJob:
+    """A job whose runner was never heard of, with the event that follows from that."""
 
     event: Literal["take_back", "drop"]
 
@@ -92,14 +94,15 @@ LOCK_UNACKNOWLEDGED = Query(
     FROM jobs WHERE jobs.id = %(id)s AND jobs.unacknowledged_since < %(since)s::timestamptz
     FOR UPDATE
     """,
-    HeldStill,
+    UnacknowledgedJob,
 )
 
 
 async def lock_unacknowledged(
     transaction: Transaction, job_id: int, since: datetime.datetime
-) -> HeldStill | None:
-    """None where the runner has been heard of meanwhile. Until the transaction ends, it is not."""
+) -> UnacknowledgedJob | None:
+    """Lock the job. Return None where the runner has been heard of meanwhile; it cannot be until the transaction
+    ends."""
     return await transaction.row(LOCK_UNACKNOWLEDGED, id=job_id, since=since)
 
 
@@ -115,7 +118,8 @@ OLD_JOBS = Statement("""
 
 
 async def old_jobs(database: Executor, *, after: int, before: datetime.datetime, most: int) -> list[int]:
-    """Jobs with a log or artifacts that finished before a moment: the first `most` of them behind the id `after`."""
+    """Return the first `most` jobs, with ids above `after`, that have a log or artifacts and finished before a
+    moment."""
     return list(await database.value(OLD_JOBS, after=after, before=before, most=most))
 
 
@@ -128,5 +132,5 @@ SIZE_OF_DATA = Statement("""
 
 
 async def size_of_data(database: Executor, job_ids: Sequence[int]) -> int:
-    """Bytes of the logs and artifacts of these jobs."""
+    """Return the bytes of the logs and artifacts of these jobs."""
     return int(await database.value(SIZE_OF_DATA, ids=list(job_ids)))

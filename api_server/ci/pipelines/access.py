@@ -10,7 +10,7 @@ from api_server.ci.config.variables import Variable
 from api_server.ci.pipelines import queries, repository
 from api_server.ci.pipelines.creation_queries import Subject
 from api_server.ci.pipelines.queries import Pipeline
-from api_server.ci.variables import rules
+from api_server.ci.variables.variables import Values, problems
 from api_server.code.branches.protection import protection_for, protection_of
 from api_server.code.tags.protection import tag_protection_for, tag_protection_of
 from api_server.git.errors import AmbiguousNameError
@@ -18,28 +18,31 @@ from api_server.git.repositories import repositories
 from api_server.namespaces.resources import Project
 from api_server.state.database import Executor
 from api_server.web import context
-from api_server.web.access import Role
 from api_server.web.errors import bad_request, forbidden, invalid
-from api_server.web.routes import caller
+from api_server.web.routes import Role, caller
 
 
 async def find_pipeline(request: web.Request, project: Project, pipeline_id: int) -> Pipeline:
-    """Raises 404 for one that is not the project's."""
+    """Return the pipeline. Raises 404 where it is not the project's."""
     return await queries.find_pipeline(context.database(request), project.id, pipeline_id)
 
 
 async def may_run_on(
     database: Executor, project_id: int, ref: str, *, tag: bool, role: int, admin: bool
 ) -> bool:
-    """Whether somebody with that role in the project may run something on a branch (where it is protected, only who
-    may push) or on a tag (likewise, who may make it). `ref` is a short name."""
+    """Return whether somebody with that role in the project may run something on a branch or tag.
+
+    Where a branch is protected, those who may push to it; where a tag is, those who may create it. `ref` is a short
+    name.
+    """
     if tag:
         return (await tag_protection_of(database, project_id, ref)).may_create(role, admin=admin)
     return (await protection_of(database, project_id, ref)).may_push(role, admin=admin)
 
 
 async def may_change(request: web.Request, project: Project, ref: str, *, tag: bool) -> bool:
-    """Whether the caller may run, cancel and erase on this ref: as `may_run_on`, and never in archived projects."""
+    """Return whether the caller may run, cancel and erase on this ref: as `may_run_on`, and never in archived
+    projects."""
     if project.archived:
         return False
     if tag:
@@ -50,14 +53,16 @@ async def may_change(request: web.Request, project: Project, ref: str, *, tag: b
 
 
 async def check_may_change(request: web.Request, project: Project, ref: str, *, tag: bool) -> None:
-    """Raises 403 unless `may_change`."""
+    """Raise 403 unless `may_change`."""
     if not await may_change(request, project, ref, tag=tag):
         raise forbidden()
 
 
 async def check_may_read_variables(request: web.Request, project: Project, pipeline: Pipeline) -> None:
-    """What a pipeline was given is for Maintainers, and for who has started it while she may run something there.
-    Raises 403."""
+    """Raise 403 unless the caller may read the variables given to a pipeline.
+
+    Maintainers may, and whoever started the pipeline while she may run something on its ref.
+    """
     if project.role >= Role.MAINTAINER:
         return
     if pipeline.user_id != caller(request).user_id:
@@ -66,8 +71,11 @@ async def check_may_read_variables(request: web.Request, project: Project, pipel
 
 
 def short_ref(request: web.Request, project: Project, name: str) -> tuple[str, bool]:
-    """The short name under which pipelines run on what `name` names, and whether that is a tag; the name of what the
-    repository has not (any more) is taken for a branch's. Raises 400 for the name of a branch and a tag."""
+    """Return the short name under which pipelines run on `name`, and whether that is a tag.
+
+    A name that the repository does not have (any more) is taken for a branch's. Raises 400 for the name of a branch and
+    a tag.
+    """
     try:
         found = repository.resolve_ref(repositories(request), project.id, name)
     except AmbiguousNameError as problem:
@@ -76,19 +84,19 @@ def short_ref(request: web.Request, project: Project, name: str) -> tuple[str, b
 
 
 def archived_before(request: web.Request) -> datetime.datetime | None:
-    """Jobs made before this moment are archived; None where jobs never are."""
+    """Return the moment before which jobs are archived; None where jobs never are."""
     seconds = context.settings(request).archive_builds_older_than
     return context.now(request) - datetime.timedelta(seconds=seconds) if seconds else None
 
 
 def check_not_archived(request: web.Request, created_at: datetime.datetime) -> None:
-    """Raises 403 for what was made too long ago to be changed."""
+    """Raise 403 where something was created too long ago to be changed."""
     limit = archived_before(request)
     if limit is not None and created_at < limit:
         raise forbidden()
 
 
-#: What the service makes of a request that fires a trigger, itself.
+#: A variable that the service adds itself: the request that fired a trigger.
 PAYLOAD = "TRIGGER_PAYLOAD"
 REFUSAL = "Insufficient permissions to set pipeline variables"
 _TRIGGERED = frozenset({"trigger", "pipeline"})
@@ -96,27 +104,37 @@ _JUDGED_BEFORE = frozenset({"parent_pipeline", "schedule"})
 
 
 def check_may_give(project: Project, variables: Sequence[object]) -> None:
-    """To be called before variables are kept for a job or a schedule of the project. Raises 403."""
+    """Raise 403 where the caller may not give variables to a job or a schedule of the project.
+
+    To be called before they are stored.
+    """
     if variables and not project.takes_variables:
         raise forbidden()
 
 
 def check_keys(keys: Iterable[str]) -> None:
-    """Raises 400 for the first that no shell would take for one."""
+    """Raise 400 for the first key that cannot be the name of a shell variable."""
     for key in keys:
-        if found := rules.problems(rules.Values(key=key, value="")):
+        if found := problems(Values(key=key, value="")):
             raise invalid(found)
 
 
 def check_may_begin_with(subject: Subject, source: str, variables: Sequence[Variable]) -> None:
-    """Of each new pipeline, whatever starts it. Raises `ConfigError`, also for keys that no shell would take for one.
-    Children have those of their own project's file, which everybody may run, and schedules what they were given when
-    that was allowed."""
+    """Raise ConfigError where a new pipeline may not get these variables, or where a key cannot be a shell variable's
+    name.
+
+    Children get the variables of their own project's file, which everybody may run, and schedules those that were given
+    when that was allowed: these are not judged again.
+    """
     if source in _JUDGED_BEFORE:
         return
-    given = variables if source not in _TRIGGERED else [one for one in variables if one.key != PAYLOAD]
+    given = (
+        variables
+        if source not in _TRIGGERED
+        else [variable for variable in variables if variable.key != PAYLOAD]
+    )
     if given and not subject.takes_variables:
         raise ConfigError(REFUSAL)
-    for one in variables:
-        for name, texts in rules.problems(rules.Values(key=one.key, value="")).items():
+    for variable in variables:
+        for name, texts in problems(Values(key=variable.key, value="")).items():
             raise ConfigError(*(f"Variables {name} {text}" for text in texts))

@@ -5,7 +5,7 @@ A pipeline that was asked for earlier is made with the rights that its user has 
 
 import datetime
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import attrs
@@ -26,7 +26,7 @@ from api_server.ci.pipelines.repository import Commit
 from api_server.ci.variables import queries as variables
 from api_server.code.branches.protection import protection_of
 from api_server.code.tags.protection import tag_protection_of
-from api_server.git import server_refs
+from api_server.git import ref_moves
 from api_server.git.errors import AmbiguousNameError, RepositoryError
 from api_server.git.ref_names import NO_COMMIT
 from api_server.git.references import Resolved
@@ -37,10 +37,10 @@ from api_server.settings import Settings
 from api_server.state.database import Database, Executor, Transaction
 from api_server.state.errors import Conflict, NotFound
 from api_server.state.secrets import Vault
-from api_server.web.access import Role
 from api_server.web.context import DATABASE, SETTINGS, VAULT, App
 from api_server.web.errors import ApiError
 from api_server.web.grounds import share
+from api_server.web.routes import Role
 from common.concurrency import aside
 
 PipelineSource = Literal[
@@ -63,21 +63,21 @@ class Wanted:
     #: Stronger than the file's own variables.
     variables: tuple[Variable, ...] = ()
     origin: str | None = None
-    #: A skipped pipeline will do.
+    #: Whether to make a skipped pipeline.
     skip: bool = False
-    #: The bridge that starts it, and the pipeline that everything began with.
+    #: The bridge that starts it, and the first pipeline of its hierarchy.
     source_job_id: int | None = None
     hierarchy_id: int | None = None
-    #: What it is made for, as child pipelines of such a one are too.
+    #: The merge request that it, or its parent pipeline, is made for.
     merge_request: MergeRequest | None = None
-    #: Whose moment has come.
+    #: The schedule that is due.
     schedule_id: int | None = None
-    #: In the place of the file, for child pipelines.
+    #: The text that replaces the file, for child pipelines.
     configuration: str | None = None
 
     @property
     def short_ref(self) -> str:
-        """The branch or tag that it runs on."""
+        """The branch or tag that the pipeline runs on."""
         return self.ref if self.merge_request is None else self.merge_request.source_branch
 
     @property
@@ -128,7 +128,7 @@ def described_user(subject: Subject) -> predefined.User | None:
 
 
 def described_merge_request(found: MergeRequest | None) -> predefined.MergeRequest | None:
-    """Without the heads' SHAs, which GitLab tells pipelines of merged results only."""
+    """Return the description without the heads' SHAs, which GitLab tells pipelines of merged results only."""
     if found is None:
         return None
     return predefined.MergeRequest(
@@ -223,11 +223,11 @@ class Maker:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """Runs what plans a file where it is in nobody's way. Raises `ConfigError`."""
+        """Run a function that plans a file in a thread, so that it blocks nobody. Raises `ConfigError`."""
         return await planning.plan_in_thread(self.limits, self.remote, plan, text, context, *args, **kwargs)
 
     def _count(self, wanted: Wanted) -> None:
-        """Counts a pipeline for its project, user and commit; children are bounded by their hierarchy."""
+        """Count a pipeline for its project, user and commit. Children do not count: their hierarchy bounds them."""
         if wanted.source == "parent_pipeline":
             return
         wait = self.limits.rate.retry_after((wanted.project_id, wanted.user_id, wanted.sha))
@@ -294,21 +294,17 @@ class Maker:
         )
 
     async def _stored_variables(self, wanted: Wanted, *, protected: bool) -> list[Variable]:
-        """Those of the project and its groups, weakest first. Raises `ConfigError`."""
+        """Return the variables of the project and its groups, weakest first. Raises `ConfigError`."""
         try:
             stored = await variables.applicable(self.database, wanted.project_id, protected=protected)
         except variables.TooManyBytes as problem:
             raise ConfigError(f"Variables are too large: {problem}") from None
-        return await aside(len(stored) > _AT_ONCE, self._opened, stored)
-
-    def _opened(self, stored: Iterable[variables.SealedVariable]) -> list[Variable]:
-        return [
-            Variable(one.key, self.vault.decrypt(one.value), masked=one.masked, file=one.file, raw=one.raw)
-            for one in stored
-        ]
+        return await aside(
+            len(stored) > _AT_ONCE, lambda: [variable.opened(self.vault) for variable in stored]
+        )
 
     async def _is_protected(self, wanted: Wanted) -> bool:
-        """Of a merge request both branches have to be."""
+        """Return whether the ref is protected; of a merge request both branches have to be."""
         if wanted.merge_request is not None:
             return wanted.merge_request.source_protected and wanted.merge_request.target_protected
         protects = tag_protection_of if wanted.tag else protection_of
@@ -323,7 +319,7 @@ class Maker:
         errors: tuple[str, ...] = (),
     ) -> int:
         protected = await self._is_protected(wanted)
-        await server_refs.keep_commit(read.repository, read.sha)
+        await ref_moves.keep_commit(read.repository, read.sha)
         try:
             async with self.database.transaction() as transaction:
                 await self._join_hierarchy(transaction, wanted)
@@ -341,7 +337,9 @@ class Maker:
                 )
                 if plan is not None:
                     await self._check_activity(transaction, wanted)
-                    sealed = {one.key: self.vault.encrypt(one.value) for one in wanted.variables}
+                    sealed = {
+                        variable.key: self.vault.encrypt(variable.value) for variable in wanted.variables
+                    }
                     await creation_queries.create_variables(
                         transaction, pipeline_id, wanted.variables, sealed
                     )
@@ -356,8 +354,11 @@ class Maker:
             )
 
     async def _join_hierarchy(self, transaction: Transaction, wanted: Wanted) -> None:
-        """The row that counts stays locked until the pipeline is there, so that no two pass the bound together. A
-        hierarchy whose first pipeline has been removed grows no more."""
+        """Count the pipeline in its hierarchy.
+
+        The row that counts stays locked until the pipeline is there, so that no two of them exceed the limit together.
+        A hierarchy whose first pipeline has been removed grows no more.
+        """
         most = self.settings.pipeline_hierarchy_size
         if wanted.hierarchy_id is not None and not await creation_queries.grow_hierarchy(
             transaction, wanted.hierarchy_id, most
@@ -368,7 +369,8 @@ class Maker:
             )
 
     async def _check_activity(self, transaction: Transaction, wanted: Wanted) -> None:
-        """One new pipeline of a project at a time gets here: each holds its counter's row."""
+        """Check the limit of active jobs. Each new pipeline of a project holds its counter's row, so only one at a time
+        gets here."""
         most = self.settings.active_jobs_limit
         if most and await creation_queries.active_jobs(transaction, wanted.project_id, most) >= most:
             raise NotMade(
@@ -378,14 +380,14 @@ class Maker:
 
 
 def _of_merge_request(found: MergeRequest | None) -> dict[str, Any]:
-    """What it is made for, as columns."""
+    """Return the columns that say for which merge request the pipeline is made."""
     if found is None:
         return {"merge_request_id": None, "source_branch": None}
     return {"merge_request_id": found.id, "source_branch": found.source_branch}
 
 
 def _of_plan(plan: Plan | None) -> dict[str, Any]:
-    """What the file says of the pipeline as a whole, as columns."""
+    """Return the columns that the file decides for the pipeline as a whole."""
     cancel = AutoCancel() if plan is None else plan.auto_cancel
     return {
         "name": None if plan is None else plan.name,
@@ -395,7 +397,7 @@ def _of_plan(plan: Plan | None) -> dict[str, Any]:
 
 
 def _planned(text: str, context: Context) -> tuple[Plan, str]:
-    """The plan, and its jobs as they are written down."""
+    """Return the plan, and its jobs as they are written to the database."""
     plan = plan_pipeline(text, context)
     return plan, creation_queries.columns_of(plan.jobs)
 
@@ -443,7 +445,7 @@ async def check_rights(executor: Executor, wanted: Wanted) -> Project:
 
 
 def check_open(project: Project) -> None:
-    """Raises `NotAllowed` where the user may run no pipeline at all, `NotMade` where nobody may."""
+    """Raise `NotAllowed` where the user may run no pipeline at all, and `NotMade` where nobody may."""
     if project.role < Role.DEVELOPER:
         raise NotAllowed(INSUFFICIENT)
     if project.archived or project.builds_access_level == "disabled":
@@ -451,12 +453,12 @@ def check_open(project: Project) -> None:
 
 
 def not_allowed_on(ref: str) -> NotAllowed:
-    """For a branch or tag on which the user may run none."""
+    """Return the refusal for a branch or tag on which the user may not run pipelines."""
     return NotAllowed(f"You do not have sufficient permission to run a pipeline on '{ref}'.")
 
 
 async def _project_of_user(executor: Executor, wanted: Wanted) -> Project | None:
-    """None where the user has gone, is blocked, or does not see it."""
+    """Return None where the user is gone or blocked, or does not see the project."""
     user = await creation_queries.active_user(executor, wanted.user_id)
     if user is None:
         return None

@@ -51,7 +51,7 @@ FIND_MERGE_REQUEST = Query(
 
 
 async def find_merge_request(database: Executor, merge_request_id: int | None) -> MergeRequest | None:
-    """None without an id, and where it has gone."""
+    """Return None without an id, and where the merge request is gone."""
     return await database.row(FIND_MERGE_REQUEST, id=merge_request_id)
 
 
@@ -71,7 +71,7 @@ COLUMNS = frozenset(
         "schedule_id",
     }
 )
-#: What a pipeline has in these columns where nothing else is said.
+#: Defaults of these columns.
 _USUAL = {
     "name": None,
     "before_sha": NO_COMMIT,
@@ -86,7 +86,7 @@ _USUAL = {
     "auto_cancel_on_new_commit": "conservative",
     "auto_cancel_on_job_failure": "none",
 }
-#: Statuses in which a job will take up a runner by itself.
+#: Statuses of jobs that occupy a runner, or will without further action.
 ACTIVE = ["created", "waiting_for_resource", "preparing", "scheduled", "pending", "running", "canceling"]
 
 
@@ -103,13 +103,13 @@ class Subject:
     default_branch: str
     ci_config_path: str | None
     next_iid: int
-    #: Those from the branch, at most `MOST_TOLD`: `group/app!2,group/app!1`.
+    #: Those from the branch, at most `MAX_OPEN_MERGE_REQUESTS`: `group/app!2,group/app!1`.
     open_merge_requests: str | None
     user_id: int | None
     username: str | None
     user_name: str | None
     email: str | None
-    #: The user may do what she might; False without one.
+    #: Whether the user is active; False without one.
     active: bool
     admin: bool
     ci_pipeline_variables_minimum_override_role: OverrideRole
@@ -117,12 +117,12 @@ class Subject:
 
     @property
     def takes_variables(self) -> bool:
-        """Whether who starts the pipeline may give it variables."""
+        """Whether the user who starts the pipeline may give it variables."""
         return may_give_variables(self.ci_pipeline_variables_minimum_override_role, self.role)
 
 
-#: Open merge requests of one branch that its jobs are told of.
-MOST_TOLD = 4
+#: How many open merge requests of a branch its jobs are told.
+MAX_OPEN_MERGE_REQUESTS = 4
 
 SUBJECT = Query(
     f"""
@@ -134,7 +134,7 @@ SUBJECT = Query(
             SELECT merge_requests.iid FROM merge_requests
             WHERE merge_requests.project_id = projects.id AND merge_requests.source_branch = %(branch)s
                 AND merge_requests.state = 'opened'
-            ORDER BY merge_requests.iid DESC LIMIT {MOST_TOLD}) newest) AS open_merge_requests,
+            ORDER BY merge_requests.iid DESC LIMIT {MAX_OPEN_MERGE_REQUESTS}) newest) AS open_merge_requests,
         users.id AS user_id, users.username, users.name AS user_name, users.email,
         coalesce(users.state = 'active', false) AS active, coalesce(users.admin, false) AS admin,
         projects.ci_pipeline_variables_minimum_override_role,
@@ -148,7 +148,7 @@ SUBJECT = Query(
 
 
 async def subject(database: Executor, project_id: int, user_id: int | None, branch: str | None) -> Subject:
-    """Raises NotFound without the project; `branch` is None for a tag."""
+    """Return the project and the user. Raises NotFound without the project; `branch` is None for a tag."""
     return await database.one(SUBJECT, project_id=project_id, user_id=user_id, branch=branch)
 
 
@@ -163,7 +163,7 @@ ACTIVE_USER = Query(
 
 
 async def active_user(database: Executor, user_id: int | None) -> ActiveUser | None:
-    """None for who has gone or is blocked."""
+    """Return None where the user is gone or blocked."""
     return await database.row(ACTIVE_USER, id=user_id)
 
 
@@ -174,7 +174,7 @@ PIPELINE_OF_ORIGIN = """
 
 
 async def pipeline_of_origin(database: Executor, *, origin: str | None, source_job_id: int | None) -> int:
-    """The id of the pipeline that was made for this origin or bridge; 0 when there is none."""
+    """Return the id of the pipeline that was made for this origin or bridge; 0 when there is none."""
     return int(await database.value(PIPELINE_OF_ORIGIN, origin=origin, source_job_id=source_job_id) or 0)
 
 
@@ -198,7 +198,7 @@ CREATE_PIPELINE = """
 
 
 async def create_pipeline(transaction: Transaction, **values: Any) -> int:
-    """The new pipeline's id. Raises Conflict on `pipelines_origin` and `pipelines_source_job`."""
+    """Return the new pipeline's id. Raises Conflict on `pipelines_origin` and `pipelines_source_job`."""
     return int(await transaction.value(CREATE_PIPELINE, **_USUAL | values))
 
 
@@ -208,7 +208,8 @@ GROW_HIERARCHY = """
 
 
 async def grow_hierarchy(transaction: Transaction, hierarchy_id: int, most: int) -> bool:
-    """Counts one more pipeline below the first one; False where there are `most` already, or that one is gone."""
+    """Count one more pipeline below the first one. Return False where there are `most` already, or the first one is
+    gone."""
     return bool(await transaction.run(GROW_HIERARCHY, id=hierarchy_id, most=most))
 
 
@@ -223,7 +224,7 @@ ACTIVE_JOBS = """
 
 
 async def active_jobs(transaction: Transaction, project_id: int, most: int) -> int:
-    """Builds of the last day that are still to come or running; counted up to `most` of each status."""
+    """Return how many builds of the last day are still to come or running; each status is counted up to `most`."""
     return int(await transaction.value(ACTIVE_JOBS, project_id=project_id, statuses=ACTIVE, most=most))
 
 
@@ -237,7 +238,7 @@ CREATE_VARIABLES = """
 async def create_variables(
     transaction: Transaction, pipeline_id: int, variables: Sequence[Variable], sealed: Mapping[str, bytes]
 ) -> None:
-    """Variables of a pipeline; `sealed` are their values, encrypted, by key."""
+    """Add the variables of a pipeline; `sealed` are their encrypted values by key."""
     unique = {variable.key: variable for variable in variables}
     await transaction.run(
         CREATE_VARIABLES,
@@ -267,12 +268,12 @@ CREATE_JOBS = """
 
 
 async def create_jobs(transaction: Transaction, pipeline_id: int, jobs: str, *, user_id: int | None) -> None:
-    """The jobs of a plan, as `columns_of` gives them, all in status `created`, with ids in the plan's order."""
+    """Add the jobs of a plan, as `columns_of` gives them, all in status `created`, with ids in the plan's order."""
     await transaction.run(CREATE_JOBS, pipeline_id=pipeline_id, user_id=user_id, jobs=jobs)
 
 
 def columns_of(planned: Sequence[PlannedJob]) -> str:
-    """The rows of these jobs as JSON; takes a while for many."""
+    """Return the rows of these jobs as JSON. It takes a while where they are many."""
     return orjson.dumps([_columns(job) for job in planned]).decode()
 
 

@@ -17,20 +17,18 @@ from api_server.ci.pipelines.access import (
     short_ref,
 )
 from api_server.ci.pipelines.creation import Wanted, maker, not_allowed_on
-from api_server.ci.pipelines.lint import Question, lint
+from api_server.ci.pipelines.lint import LintRequest, lint
 from api_server.ci.pipelines.planning import LIMITS
 from api_server.ci.pipelines.states import Status
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.state import audit_trail
 from api_server.web import context
-from api_server.web.access import Role
 from api_server.web.answers import json_text, json_value, no_content
-from api_server.web.authorship import author
 from api_server.web.errors import too_many_requests
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import Name
-from api_server.web.routes import Routes, caller
+from api_server.web.routes import Role, Routes, author, caller
 
 routes = Routes()
 
@@ -145,7 +143,8 @@ async def create_pipeline(request: web.Request, wanted: CreatePipeline, found: P
             source="api",
             user_id=caller(request).user_id,
             variables=tuple(
-                Variable(one.key, one.value, file=one.variable_type == "file") for one in wanted.variables
+                Variable(variable.key, variable.value, file=variable.variable_type == "file")
+                for variable in wanted.variables
             ),
         )
     )
@@ -239,7 +238,7 @@ async def delete_pipeline(request: web.Request, wanted: OnePipeline, found: Proj
 async def lint_text(request: web.Request, wanted: LintText, found: Project) -> web.Response:
     """Tries out a text as if it were the project's file on `ref` (the default branch); `dry_run` obeys rules too."""
     _count_lint(request)
-    question = Question(
+    lint_request = LintRequest(
         project_id=found.id,
         user_id=caller(request).user_id,
         ref=wanted.ref or found.default_branch,
@@ -247,7 +246,7 @@ async def lint_text(request: web.Request, wanted: LintText, found: Project) -> w
         plans=wanted.dry_run,
         shows_jobs=wanted.include_jobs,
     )
-    return json_value(await lint(maker(request.config_dict), question))
+    return json_value(await lint(maker(request.config_dict), lint_request))
 
 
 @routes.get("/projects/{id}/ci/lint", access=project(Role.REPORTER, opens="builds"))
@@ -255,7 +254,7 @@ async def lint_file(request: web.Request, wanted: LintFile, found: Project) -> w
     """Tries out the project's file as it is on `content_ref`, with `dry_run` as if it ran on `dry_run_ref` (both: the
     default branch)."""
     _count_lint(request)
-    question = Question(
+    lint_request = LintRequest(
         project_id=found.id,
         user_id=caller(request).user_id,
         ref=wanted.content_ref or found.default_branch,
@@ -264,7 +263,7 @@ async def lint_file(request: web.Request, wanted: LintFile, found: Project) -> w
         plans_on=wanted.dry_run_ref or found.default_branch,
         shows_jobs=wanted.include_jobs,
     )
-    return json_value(await lint(maker(request.config_dict), question))
+    return json_value(await lint(maker(request.config_dict), lint_request))
 
 
 def _count_lint(request: web.Request) -> None:

@@ -48,7 +48,7 @@ class HasPlan(Protocol):
 
 
 def plan_of(row: HasPlan) -> PlannedJob:
-    """What the file said about the job of this row."""
+    """Return what the file said about the job of this row."""
     return from_json(orjson.loads(row.plan))
 
 
@@ -60,12 +60,13 @@ LOCK_PIPELINE_OF_JOB = """
 
 
 async def lock_pipeline_of(transaction: Transaction, job_id: int) -> None:
-    """Until the transaction ends nobody else moves the job, but for handing it out to a runner."""
+    """Lock the job's pipeline: until the transaction ends nobody else moves the job, except to hand it out to a
+    runner."""
     await transaction.run(LOCK_PIPELINE_OF_JOB, id=job_id)
 
 
 async def lock_job(transaction: Transaction, job_id: int) -> Job:
-    """The job as it stands once its pipeline is locked. Raises NotFound where both have gone."""
+    """Return the job as it is once its pipeline is locked. Raises NotFound where both are gone."""
     await lock_pipeline_of(transaction, job_id)
     return await transaction.one(FIND_JOB, id=job_id)
 
@@ -134,10 +135,10 @@ async def transit(
     exit_code: int | None = None,
     user_id: int | None = None,
 ) -> list[Job]:
-    """Moves those of the jobs that `event` applies to, and gives their new rows: an empty list is a refusal.
+    """Move those of the jobs that `event` applies to, and return their new rows; an empty list is a refusal.
 
-    Changes nothing else: the pipeline's status and what follows are `transitions.advance`'s, which most callers want.
-    The exception is the hand-out to a runner, see `transitions.start`.
+    It changes nothing else. The pipeline's status and what follows from it are updated by `transitions.advance`, which
+    most callers want. The exception is the hand-out to a runner, see `transitions.start_job`.
     """
     return await transaction.rows(
         TRANSIT,
@@ -159,7 +160,7 @@ NOTIFY_RUNNERS = """
 
 
 async def notify_runners(transaction: Transaction, project_id: int) -> None:
-    """Wakes those who wait for jobs (LISTEN jobs_pending; the payload is the project's id) on commit."""
+    """Wake those who wait for jobs (LISTEN jobs_pending; the payload is the project's id) on commit."""
     await transaction.run(NOTIFY_RUNNERS, project_id=project_id)
 
 
@@ -184,7 +185,7 @@ LATEST_JOBS = Statement(
 
 
 async def latest_jobs(database: Executor, pipeline_id: int) -> list[OrderedJob]:
-    """The jobs that count: of each name the newest, builds and bridges, in the order of stages."""
+    """Return the jobs that count: of each name the newest one, builds and bridges, in the order of stages."""
     return await database.rows(LATEST_JOBS, pipeline_id=pipeline_id)
 
 
@@ -216,7 +217,10 @@ CLONE_JOB = Query(
 
 
 async def clone_job(transaction: Transaction, job_id: int, *, user_id: int | None, attempt: int = 0) -> Job:
-    """A new job in the place of this one, which is `retried` from now on; in status `created`, the pipeline locked."""
+    """Return a new job in the place of this one, which counts as `retried` from now on.
+
+    The new job is `created`; the pipeline has to be locked.
+    """
     return await transaction.one(CLONE_JOB, id=job_id, user_id=user_id, attempt=attempt)
 
 
@@ -229,7 +233,7 @@ SET_JOB_VARIABLES = """
 
 
 async def set_job_variables(transaction: Transaction, job_id: int, variables: Mapping[str, bytes]) -> None:
-    """The variables given to a job when it was started, encrypted; they replace those it had."""
+    """Replace the variables given to a job when it was started; their values are encrypted."""
     await transaction.run(
         SET_JOB_VARIABLES, job_id=job_id, keys=list(variables), values=list(variables.values())
     )
@@ -272,7 +276,7 @@ DELETE_JOB_DATA = """
 
 
 async def delete_job_data(transaction: Transaction, job_ids: Sequence[int]) -> list[str]:
-    """Removes the logs and the artifacts of jobs; the keys of the objects that held their bytes."""
+    """Remove the logs and the artifacts of jobs; return the keys of the objects that hold their bytes."""
     return list(await transaction.value(DELETE_JOB_DATA, ids=list(job_ids)))
 
 
@@ -294,7 +298,7 @@ NEXT_FOR_RESOURCE = """
 
 
 async def next_for_resource(transaction: Transaction, project_id: int, resource_group: str) -> int | None:
-    """The oldest job that waits for a resource that nobody has; nobody else is told so until the transaction ends."""
+    """Return the oldest job that waits for a resource that nobody has. Others wait until the transaction ends."""
     await transaction.run(HOLD_RESOURCE_GROUP, project_id=project_id, resource_group=resource_group)
     found = await transaction.value(NEXT_FOR_RESOURCE, project_id=project_id, resource_group=resource_group)
     return None if found is None else int(found)
@@ -382,7 +386,7 @@ FORGOTTEN_BRIDGES = Statement("""
 
 
 async def forgotten_bridges(database: Executor, most: int = 200) -> list[int]:
-    """The first `most` bridges that run though nothing runs for them."""
+    """Return the first `most` bridges that are running although nothing runs for them."""
     return list(await database.value(FORGOTTEN_BRIDGES, complete=sorted(COMPLETE), most=most))
 
 
@@ -414,5 +418,5 @@ PROJECT_BY_PATH = Query(
 
 
 async def project_by_path(database: Executor, path: str, user_id: int | None) -> TargetProject | None:
-    """The project at a full path and the user's role in it, where she can see it."""
+    """Return the project at a full path with the user's role in it; None where she cannot see it."""
     return await database.row(PROJECT_BY_PATH, path=path, user_id=user_id)

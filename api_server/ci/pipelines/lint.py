@@ -17,7 +17,7 @@ from api_server.git.references import Resolved
 
 
 @attrs.frozen(kw_only=True)
-class Question:
+class LintRequest:
     """A configuration to be tried out: `text`, or without one the project's file as it is on `ref`.
 
     `plans` also asks what its rules leave of it: on `ref`, or on `plans_on` where that is another one.
@@ -32,55 +32,55 @@ class Question:
     plans_on: str | None = None
 
 
-async def lint(maker: Maker, question: Question) -> dict[str, Any]:
-    """The verdict; a text is judged by itself where the repository has no such ref."""
+async def lint(maker: Maker, lint_request: LintRequest) -> dict[str, Any]:
+    """Return the verdict. Where the repository has no such ref, a text is judged by itself."""
     try:
-        context, text = await _context(maker, question)
-        return await maker.in_thread(_judge, text or "", context, question)
+        context, text = await _context(maker, lint_request)
+        return await maker.in_thread(_judge, text or "", context, lint_request)
     except (NotMade, ConfigError) as refused:
         return _verdict(list(refused.errors))
 
 
-async def _context(maker: Maker, question: Question) -> tuple[Context, str | None]:
+async def _context(maker: Maker, lint_request: LintRequest) -> tuple[Context, str | None]:
     """Raises `NotMade` and `ConfigError`."""
     try:
-        resolved = maker.resolve(question.project_id, question.ref)
+        resolved = maker.resolve(lint_request.project_id, lint_request.ref)
     except NotMade:
-        if question.text is None:
+        if lint_request.text is None:
             raise
-        return Context(project_id=question.project_id), question.text
-    context, text = await maker.context(_wanted(question, resolved, question.text))
-    if not question.plans or question.plans_on is None:
+        return Context(project_id=lint_request.project_id), lint_request.text
+    context, text = await maker.context(_wanted(lint_request, resolved, lint_request.text))
+    if not lint_request.plans or lint_request.plans_on is None:
         return context, text
-    elsewhere = maker.resolve(question.project_id, question.plans_on)
+    elsewhere = maker.resolve(lint_request.project_id, lint_request.plans_on)
     if elsewhere == resolved:
         return context, text
     # as if somebody had sent it: on a protected ref its rules are not told what is protected
-    return await maker.context(_wanted(question, elsewhere, text))
+    return await maker.context(_wanted(lint_request, elsewhere, text))
 
 
-def _wanted(question: Question, on: Resolved, text: str | None) -> Wanted:
+def _wanted(lint_request: LintRequest, on: Resolved, text: str | None) -> Wanted:
     return Wanted(
-        project_id=question.project_id,
+        project_id=lint_request.project_id,
         ref=on.name,
         tag=on.kind == "tag",
         sha=on.commit,
         source="push",
-        user_id=question.user_id,
+        user_id=lint_request.user_id,
         configuration=text,
     )
 
 
-def _judge(text: str, context: Context, question: Question) -> dict[str, Any]:
+def _judge(text: str, context: Context, lint_request: LintRequest) -> dict[str, Any]:
     """Raises `ConfigError`."""
     read = configuration.read(text, context)
     plan = pipeline.plan(read, context)
-    errors = [plan.reason] if question.plans and plan.reason else []
+    errors = [plan.reason] if lint_request.plans and plan.reason else []
     return _verdict(errors) | {
         "warnings": list(read.warnings),
         "merged_yaml": yaml.dump(read.merged, Dumper=CSafeDumper, sort_keys=False, allow_unicode=True),
-        "includes": [_included(one, context) for one in read.includes],
-        **({"jobs": [_job(job) for job in plan.jobs]} if question.shows_jobs else {}),
+        "includes": [_included(included, context) for included in read.includes],
+        **({"jobs": [_job(job) for job in plan.jobs]} if lint_request.shows_jobs else {}),
     }
 
 

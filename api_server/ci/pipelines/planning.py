@@ -12,7 +12,7 @@ from cachetools import TTLCache
 
 from api_server.ci.config import context
 from api_server.ci.config.context import Context, RemoteFile
-from api_server.ci.config.errors import ConfigError, FilesWanted
+from api_server.ci.config.errors import ConfigError, FilesNeeded
 from api_server.ci.config.includes import MAX_TOTAL_BYTES
 from api_server.ci.config.yaml_text import MAX_BYTES
 from api_server.ci.pipelines import repository
@@ -22,14 +22,14 @@ from api_server.git import references
 from api_server.git.errors import RepositoryMissingError
 from api_server.git.repositories import Repositories
 from api_server.namespaces import project_queries
-from api_server.outbound.checks import check_url
+from api_server.outbound.client import OUTGOING_POLICY, OUTGOING_SESSION, RESOLVER
 from api_server.outbound.destinations import HTTP_SCHEMES, BlockedError, written_url
-from api_server.outbound.outgoing import OUTGOING_POLICY, OUTGOING_SESSION, RESOLVER
+from api_server.outbound.policy import check_url
 from api_server.settings import Settings
 from api_server.state.database import Database
 from api_server.state.errors import Unavailable
 from api_server.web.context import App
-from api_server.web.rate_limit import WINDOW, RateLimiter
+from api_server.web.rate_limits import WINDOW, RateLimiter
 from common.concurrency import ConcurrencyLimiter, TooBusy
 from common.loop_watch import large_work
 
@@ -45,7 +45,8 @@ EXPRESSION_SECONDS_A_MINUTE = 10.0
 
 
 class Limits:
-    """How many pipelines are made and files tried out in a minute, and planned at a time, in this process."""
+    """How many pipelines are made and files tried out in a minute, and how many are planned at a time, in this
+    process."""
 
     def __init__(self, settings: Settings) -> None:
         self.rate = RateLimiter("pipelines", lambda: settings.pipeline_rate_limit)
@@ -54,14 +55,14 @@ class Limits:
         self.planning = ConcurrencyLimiter(PLANNED_AT_A_TIME, PLANNED_FOR_ONE, patience=PLANNING_PATIENCE)
 
     def expressions(self, project_id: int) -> Allowance:
-        """What the regular expressions and path patterns of a file of the project may cost."""
+        """Return what the regular expressions and path patterns of a file of the project may cost."""
         within = self._expressions.get(project_id)
         if within is None:
             within = self._expressions[project_id] = Allowance(EXPRESSION_SECONDS_A_MINUTE)
         return Allowance(EXPRESSION_SECONDS, EXPRESSIONS, within)
 
     def forget(self) -> None:
-        """Nobody has made or tried out any."""
+        """Reset all counters."""
         self.rate.forget()
         self.lint.forget()
         self._expressions.clear()
@@ -70,7 +71,7 @@ class Limits:
 LIMITS = web.AppKey("pipeline_limits", Limits)
 
 
-#: Seconds that one file may take, and from when on they are too many for one configuration.
+#: Seconds that one file may take, and that all files of one configuration may take.
 FILE_SECONDS = 10
 ALL_SECONDS = 30
 #: Requests of one process at a time, those for one project, and the seconds that others wait for their turn.
@@ -98,8 +99,11 @@ class RemoteFiles:
     file_seconds: float = FILE_SECONDS
 
     async def fetch(self, urls: Iterable[str], project_id: int) -> Mapping[str, RemoteFile]:
-        """What is at these URLs, each as anybody may read it, for a project, which does not keep others from fetching;
-        nothing is raised for what goes wrong at one."""
+        """Return what is at these URLs, each fetched as anybody may read it.
+
+        The project's share of the fetches is limited. What goes wrong at one URL is in its `RemoteFile`; nothing is
+        raised.
+        """
         wanted, allowance = list(urls), _BytesLeft()
         files = await asyncio.gather(*(self._file(url, project_id, allowance) for url in wanted))
         return dict(zip(wanted, files, strict=True))
@@ -155,9 +159,12 @@ async def plan_in_thread(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> T:
-    """Runs what plans a file, which may take a second; some at a time, since they share Python and the threads. It is
-    begun again whenever it turns out to want files of the web, so that no thread waits for them. Raises `ConfigError`
-    where that, or its expressions, take too long."""
+    """Run a function that plans a file, which may take a second, in a thread.
+
+    Only some run at a time, since they share Python and the threads. The function is called again whenever it turns out
+    to need files of the web, so that no thread waits for them. Raises `ConfigError` where that, or its expressions,
+    take too long.
+    """
     loop = asyncio.get_running_loop()
     allowance = limits.expressions(planned.project_id)
     begun = loop.time()
@@ -170,7 +177,7 @@ async def plan_in_thread(
             raise Unavailable("the planning of pipelines") from problem
         except TooCostly as problem:
             raise ConfigError(str(problem)) from None
-        except FilesWanted as wanted:
+        except FilesNeeded as wanted:
             fetched = await remote.fetch(wanted.urls, planned.project_id)
         if loop.time() - begun > ALL_SECONDS:
             raise ConfigError("Resolving config took longer than expected")
@@ -180,7 +187,7 @@ async def plan_in_thread(
 def other_projects(
     database: Database, repositories: Repositories, subject: Subject
 ) -> Callable[[str, str | None, bool], context.Repository]:
-    """For threads: `Context.project` for a pipeline of this subject's user."""
+    """Return `Context.project` for a pipeline of this subject's user, to be called in threads."""
     loop = asyncio.get_running_loop()
     found: dict[tuple[str, str | None, bool], context.Repository] = {}
 

@@ -14,8 +14,8 @@ from api_server.state.statements import Query, Statement
 
 ENTITIES = read_sql(__package__)
 
-#: What a list can be narrowed by. Conditions that are not wanted are left out of the statement rather than switched off
-#: in it, because the planner then knows how many rows pass and takes the index of those that are wanted.
+#: Filters of a list. Conditions that are not needed are left out of the statement rather than switched off
+#: in it, because the planner then knows how many rows pass and chooses a fitting index.
 _CONDITIONS = {
     "statuses": "pipelines.status = ANY (%(statuses)s::text[])",
     "status": "pipelines.status = %(status)s",  # one of them is a place in an index in the list's order
@@ -33,7 +33,7 @@ _CONDITIONS = {
 FILTERS = tuple(name for name in _CONDITIONS if name not in ("statuses", "status"))
 #: Child pipelines are listed only where they are asked for (decision D11).
 _NO_CHILDREN = "pipelines.source <> 'parent_pipeline'"
-#: One step through the index for each ref, and not one for each pipeline.
+#: One index look-up for each ref, and not one for each pipeline.
 _REFS = """
     WITH RECURSIVE refs AS (
         (SELECT pipelines.ref FROM pipelines
@@ -64,7 +64,7 @@ _NEWEST_OF_REFS = f"""
 
 @cache
 def _listing(rows: str, conditions: frozenset[str] = frozenset()) -> Listing:
-    """The list of those `rows` for which the conditions hold that are named."""
+    """Return the list of those `rows` for which the named conditions hold."""
     source = _CONDITIONS["source"] if "source" in conditions else _NO_CHILDREN
     narrowed = " AND ".join(_CONDITIONS[name] for name in sorted(conditions - {"source"})) or "true"
     orders = {"status": "status", "ref": "ref", "updated_at": "updated_at", "user_id": "user_id"}
@@ -82,8 +82,11 @@ async def list_pipelines(
     newest_of: Literal["branches", "tags"] | None,
     filters: Mapping[str, Any],
 ) -> Listed:
-    """A project's pipelines that pass `statuses` and `FILTERS` (None: all do); with `newest_of`, of those that are the
-    last one of their ref. Child pipelines are among them only where `source` says so."""
+    """Return a project's pipelines that pass `statuses` and `FILTERS` (None: all do).
+
+    With `newest_of`, only those that are the newest of their ref. Child pipelines are listed only where `source` says
+    so.
+    """
     wanted = {name: value for name, value in filters.items() if value is not None}
     if len(wanted.get("statuses", ())) == 1:
         (wanted["status"],) = wanted.pop("statuses")
@@ -138,7 +141,7 @@ SHOW_LATEST_PIPELINE = one(
 
 
 async def show_latest_pipeline(database: Executor, project_id: int, ref: str, *, tag: bool) -> str:
-    """The newest pipeline of a branch or tag, child pipelines aside."""
+    """Return the newest pipeline of a branch or tag that is no child pipeline."""
     return await database.entity(SHOW_LATEST_PIPELINE, project_id=project_id, ref=ref, tag=tag)
 
 
@@ -154,7 +157,7 @@ class Pipeline:
     created_at: datetime.datetime
 
 
-#: Of a project that is removed the pipelines go later, in steps.
+#: The pipelines of a removed project are deleted later, in steps.
 FIND_PIPELINE = Statement(
     """
     SELECT pipelines.id, pipelines.user_id, coalesce(pipelines.source_branch, pipelines.ref) AS ref, pipelines.tag,
@@ -167,7 +170,7 @@ FIND_PIPELINE = Statement(
 
 
 async def find_pipeline(database: Executor, project_id: int, pipeline_id: int) -> Pipeline:
-    """Raises NotFound for one that is not the project's."""
+    """Return the pipeline. Raises NotFound where it is not the project's."""
     return await database.one(FIND_PIPELINE, project_id=project_id, id=pipeline_id)
 
 
@@ -199,14 +202,15 @@ LOCK_PIPELINE = """
 
 
 async def lock_pipeline(transaction: Transaction, pipeline_id: int) -> bool:
-    """Whether the pipeline is there. Whoever moves its jobs locks it first, so that each sees what the others did."""
+    """Lock the pipeline; return whether it exists. Whoever moves its jobs locks it first, so that each sees what the
+    others did."""
     return await transaction.value(LOCK_PIPELINE, id=pipeline_id) is not None
 
 
 @attrs.frozen
-class WhoFollows:
-    """Who wants to know that a pipeline has another status: the bridge that started it; a merge request that is to be
-    merged by itself, as soon as it has succeeded."""
+class PipelineFollowers:
+    """Who has to hear of a pipeline's new status: the bridge that started it, or a merge request that is merged
+    automatically as soon as it succeeds."""
 
     source_job_id: int | None
     is_awaited: bool
@@ -226,14 +230,14 @@ SET_PIPELINE_STATUS = Query(
         WHERE merge_requests.project_id = pipelines.project_id AND merge_requests.head_sha = pipelines.sha
             AND merge_requests.auto_merge IS NOT NULL) AS is_awaited
     """,
-    WhoFollows,
+    PipelineFollowers,
 )
 
 
 async def set_pipeline_status(
     transaction: Transaction, pipeline_id: int, status: Status
-) -> WhoFollows | None:
-    """None where the status is not new."""
+) -> PipelineFollowers | None:
+    """Set the status; return None where it is not new."""
     return await transaction.row(SET_PIPELINE_STATUS, id=pipeline_id, status=status)
 
 
@@ -280,8 +284,11 @@ SUPERSEDED = Query(
 
 
 async def superseded(database: Executor, pipeline_id: int, head: str | None) -> list[Superseded]:
-    """The older pipelines of a pipeline's branch or merge request, of the last three days, for other commits (and not
-    for `head`), that their files let end (`workflow:auto_cancel:on_new_commit`), where their project does."""
+    """Return the older pipelines of a pipeline's branch or merge request that their files let end.
+
+    They are of the last three days and for other commits (and not for `head`); `workflow:auto_cancel:on_new_commit`
+    decides, where the project allows it.
+    """
     return await database.rows(SUPERSEDED, id=pipeline_id, head=head)
 
 
@@ -292,7 +299,7 @@ INTERRUPTIBLE_JOBS = """
 
 
 async def interruptible_jobs(database: Executor, pipeline_id: int) -> set[int]:
-    """Ids of the jobs that may be ended when something newer comes."""
+    """Return the ids of the jobs that may be ended when something newer comes."""
     return set(await database.value(INTERRUPTIBLE_JOBS, pipeline_id=pipeline_id))
 
 
@@ -305,6 +312,6 @@ CANCELS_ON_FAILURE = """
 
 
 async def cancels_on_failure(database: Executor, job_id: int) -> bool:
-    """Whether the failure of this job, which nobody tries again, ends the others of its pipeline
+    """Return whether the failure of this job, which nobody retries, ends the others of its pipeline
     (`workflow:auto_cancel:on_job_failure`)."""
     return bool(await database.value(CANCELS_ON_FAILURE, job_id=job_id))

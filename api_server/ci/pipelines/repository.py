@@ -11,14 +11,14 @@ import attrs
 from api_server.ci.config import context, predefined
 from api_server.ci.config.errors import ConfigError
 from api_server.ci.config.yaml_text import MAX_BYTES, too_big
-from api_server.git import commits, files, references, trees
+from api_server.git import commits, references, trees
 from api_server.git.errors import GitLimitError, NotFoundError, RepositoryMissingError
 from api_server.git.ref_names import NO_COMMIT
 from api_server.git.repositories import Repositories, Repository
 
-#: Where the configuration is when a project does not say.
+#: The path of the configuration unless the project sets another.
 DEFAULT_PATH = ".gitlab-ci.yml"
-#: No more of a commit or a change are compared with patterns.
+#: How many paths of a commit or a change are compared with patterns.
 MOST_PATHS = 200_000
 
 
@@ -94,8 +94,10 @@ async def read_commit(
 
 
 def resolve_ref(repositories: Repositories, project_id: int, ref: str) -> references.Resolved | None:
-    """The branch or tag that `ref` names, in short or in full; None for anything else and without a repository. Raises
-    `AmbiguousNameError`."""
+    """Return the branch or tag that `ref` names, in short or in full; None for anything else and without a repository.
+
+    Raises `AmbiguousNameError`.
+    """
     try:
         return references.resolve_unambiguous(repositories.open(project_id), ref)
     except RepositoryMissingError:
@@ -103,23 +105,25 @@ def resolve_ref(repositories: Repositories, project_id: int, ref: str) -> refere
 
 
 def read_text(repository: Repository, sha: str, path: str) -> str | None:
-    """A file of a commit; None for what is no file. Raises `ConfigError` for one that is too large for a
-    configuration."""
-    entry = files.find(repository, sha, path.strip("/"))
+    """Return the text of a file of a commit; None where there is no such file.
+
+    Raises `ConfigError` where it is too large for a configuration.
+    """
+    entry = trees.find_entry(repository, sha, path.strip("/"))
     if entry is None or not entry.is_blob:
         return None
     if (entry.size or 0) > MAX_BYTES:
         raise ConfigError(too_big(entry.size or 0, MAX_BYTES))
-    return files.read(repository, entry).decode(errors="replace")
+    return trees.read_blob(repository, entry).decode(errors="replace")
 
 
 def _blob_id(repository: Repository, sha: str, path: str) -> str | None:
-    entry = files.find(repository, sha, path.strip("/"))
+    entry = trees.find_entry(repository, sha, path.strip("/"))
     return entry.id if entry is not None and entry.is_blob else None
 
 
 async def _paths(repository: Repository, sha: str) -> Collection[str]:
-    """Raises `ConfigError` where nobody would wait for all of them."""
+    """Return all paths. Raises `ConfigError` where there are so many that nobody would wait for them."""
     try:
         return await trees.paths(repository, sha, MOST_PATHS)
     except GitLimitError:

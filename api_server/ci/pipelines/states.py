@@ -49,11 +49,11 @@ Event = Literal[
 
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
 EVENTS: Final[tuple[Event, ...]] = get_args(Event)
-#: Nothing happens to these any more by itself.
+#: A job in these statuses has finished.
 COMPLETE: Final[frozenset[Status]] = frozenset({"success", "failed", "canceled", "skipped"})
 #: In a runner's hands: the job's token is valid.
 EXECUTING: Final[frozenset[Status]] = frozenset({"running", "canceling"})
-#: A finished job of these may be run once more.
+#: Finished jobs that may be retried.
 RETRYABLE: Final[frozenset[Status]] = frozenset({"success", "failed", "canceled", "canceling"})
 
 _WAITING: Final[tuple[Status, ...]] = ("waiting_for_resource", "preparing", "waiting_for_callback")
@@ -63,7 +63,7 @@ def _to(status: Status, *sources: Status) -> dict[Status, Status]:
     return dict.fromkeys(sources, status)
 
 
-#: Event -> status before -> status after. What is not here does not happen.
+#: Event -> status before -> status after. No other transition is possible.
 TRANSITIONS: Final[dict[Event, dict[Status, Status]]] = {
     "enqueue": _to("pending", "created", "skipped", "manual", "scheduled"),
     # the same for jobs with a `resource_group`, and for jobs that something has to be prepared for
@@ -76,7 +76,7 @@ TRANSITIONS: Final[dict[Event, dict[Status, Status]]] = {
     "unschedule": _to("manual", "scheduled"),
     "enqueue_scheduled": _to("pending", "scheduled"),
     "run": _to("running", "pending"),
-    # of a runner that never said a word
+    # a job whose runner was never heard of
     "take_back": _to("pending", "running"),
     "success": _to("success", "created", *_WAITING, "pending", "running") | _to("canceled", "canceling"),
     "drop": _to("failed", "created", *_WAITING, "pending", "running", "manual", "scheduled")
@@ -95,7 +95,7 @@ TRANSITIONS: Final[dict[Event, dict[Status, Status]]] = {
 
 
 class StatusPart(Protocol):
-    """A job as far as its part in the common status goes."""
+    """A job as far as its part in the common status is concerned."""
 
     @property
     def status(self) -> Status: ...
@@ -105,10 +105,10 @@ class StatusPart(Protocol):
 
 _IGNORED = "ignored"
 _WARNING = "warning"
-#: What does not keep the others from having their common status.
+#: Kinds that do not affect the common status of the others.
 _NEUTRAL = frozenset({_WARNING, _IGNORED})
 
-#: Tried in this order: a status, and those that the parts are confined to for it.
+#: Tried in this order: a status, and the kinds that all parts have to be of.
 _ONLY: tuple[tuple[Status, frozenset[str]], ...] = (
     ("skipped", frozenset({"skipped", _IGNORED})),
     ("success", frozenset({"success", "skipped"}) | _NEUTRAL),
@@ -117,7 +117,7 @@ _ONLY: tuple[tuple[Status, frozenset[str]], ...] = (
     ("canceled", frozenset({"canceled", "success", "skipped"}) | _NEUTRAL),
     ("pending", frozenset({"pending", "created", "skipped"}) | _NEUTRAL),
 )
-#: Then in this order: a status, and those of which one is enough for it.
+#: Then tried in this order: a status, and the kinds of which one part is enough.
 _ANY: tuple[tuple[Status, frozenset[str]], ...] = (
     ("canceling", frozenset({"canceling"})),
     ("running", frozenset({"running", "pending"})),
@@ -131,12 +131,13 @@ _ANY: tuple[tuple[Status, frozenset[str]], ...] = (
 
 
 def composite_status(parts: Iterable[StatusPart]) -> Status | None:
-    """GitLab's status of jobs taken together; None of no jobs."""
+    """Return GitLab's status of jobs taken together; None without jobs."""
     return _status_of_kinds(_status_kinds(parts))
 
 
 def composite_status_of_needs(parts: Iterable[StatusPart]) -> Status | None:
-    """As `composite`, of the jobs that another one needs: it waits for all of them, and is skipped with any."""
+    """As `composite_status`, for the jobs that another one needs: it waits for all of them, and is skipped if any
+    is."""
     kinds = _status_kinds(parts)
     if not kinds <= COMPLETE | _NEUTRAL:
         return "pending"
@@ -150,14 +151,14 @@ def _status_kinds(parts: Iterable[StatusPart]) -> set[str]:
 
 
 def _status_kind(part: StatusPart) -> str:
-    """What a job adds to the common status: its own, or that its own does not count."""
+    """Return what a job adds to the common status: its own status, or that it does not count."""
     if part.allow_failure and part.status in ("failed", "canceled"):
         return _WARNING
     return _IGNORED if part.allow_failure and part.status == "manual" else part.status
 
 
 def _status_of_kinds(kinds: set[str]) -> Status | None:
-    """As `composite`, of jobs of these kinds."""
+    """As `composite_status`, for jobs of these kinds."""
     if not kinds:
         return None
     for status, allowed in _ONLY:
@@ -169,7 +170,7 @@ def _status_of_kinds(kinds: set[str]) -> Status | None:
     return "failed"
 
 
-#: `when` -> the statuses of what came before with which the job runs; with the others it is skipped.
+#: `when` -> statuses of the earlier jobs with which the job runs; with others it is skipped.
 _RUNS_AFTER: Mapping[str, frozenset[Status]] = {
     "on_success": frozenset({"success", "skipped"}),
     "on_failure": frozenset({"failed"}),
@@ -181,11 +182,11 @@ _RUNS_AFTER: Mapping[str, frozenset[Status]] = {
 
 @attrs.frozen(kw_only=True)
 class OrderedJob:
-    """A job as far as its place in the order of its pipeline goes."""
+    """A job as far as the order of its pipeline is concerned."""
 
     id: int
     project_id: int
-    #: `external`: what another system says, and nobody here moves.
+    #: `external`: reported by another system; this service does not move it.
     kind: Literal["build", "bridge", "external"]
     status: Status
     name: str
@@ -224,12 +225,13 @@ def next_events(jobs: Iterable[OrderedJob]) -> list[tuple[int, Event]]:
 
 
 def enqueuing(job: OrderedJob) -> Event:
-    """The event by which a job goes on its way to a runner."""
+    """Return the event by which a job is enqueued for runners."""
     return "enqueue" if job.resource_group is None else "wait_for_resource"
 
 
 def dependents(jobs: Sequence[OrderedJob], of: Iterable[str]) -> set[str]:
-    """Names of the jobs that come after those named: by stage for jobs without `needs`, else by need, transitively."""
+    """Return the names of the jobs that come after those named: by stage for jobs without `needs`, else by need,
+    transitively."""
     reached = set(of)
     first = min((job.stage_index for job in jobs if job.name in reached), default=None)
     found: set[str] = set()
@@ -247,7 +249,7 @@ def dependents(jobs: Sequence[OrderedJob], of: Iterable[str]) -> set[str]:
 
 
 def _in_order(jobs: Iterable[OrderedJob]) -> Iterator[list[OrderedJob]]:
-    """The jobs by stage; those of one stage after what they need of it."""
+    """Return the jobs by stage; within a stage each after those that it needs."""
     for _, stage in itertools.groupby(
         sorted(jobs, key=lambda job: job.stage_index), lambda job: job.stage_index
     ):

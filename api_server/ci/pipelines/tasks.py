@@ -1,4 +1,5 @@
-"""The background work of pipelines: makes the pipelines of pushes, and does what moving a job sets off."""
+"""The background work of pipelines: it makes the pipelines of pushes, starts and follows those of bridges, and does
+what moving a job sets off."""
 
 import base64
 import functools
@@ -12,19 +13,179 @@ import orjson
 import structlog
 from aiohttp import web
 
+from api_server.ci.config.pipeline import child_configuration
+from api_server.ci.config.plan import PlannedJob, Trigger
 from api_server.ci.config.variables import Variable
-from api_server.ci.pipelines import downstream, transitions
-from api_server.ci.pipelines.creation import NotMade, Wanted, maker
+from api_server.ci.pipelines import creation, job_queries, queries, transitions
+from api_server.ci.pipelines.creation import Maker, NotMade, Wanted, maker
+from api_server.ci.pipelines.creation_queries import find_merge_request
+from api_server.ci.pipelines.job_queries import Bridge, plan_of
 from api_server.ci.pipelines.planning import LIMITS, REMOTE_FILES, Limits, RemoteFiles
+from api_server.ci.pipelines.states import COMPLETE, TRANSITIONS, Status
 from api_server.code.ref_queries import MovedProject
 from api_server.code.refs import REF_LISTENERS
 from api_server.git import references
 from api_server.git.received_push import RefUpdate
-from api_server.git.ref_names import BRANCHES, TAGS
-from api_server.state.database import Transaction
+from api_server.git.ref_names import BRANCHES, NO_COMMIT, TAGS
+from api_server.state.database import Database, Transaction
 from api_server.state.queue import QUEUE, enqueue
 from api_server.state.secrets import Vault
 from api_server.web.context import DATABASE, SETTINGS, VAULT, App
+from api_server.web.routes import Role
+
+_FAILS = {"event": "drop", "failure_reason": "downstream_pipeline_failed"}
+#: Status of the downstream pipeline -> event of a bridge that runs and waits for it; with others it goes on waiting.
+_TAKEN_OVER: dict[str, dict[str, Any]] = {
+    "success": {"event": "success"},
+    "failed": _FAILS,
+    "skipped": _FAILS,
+    "canceled": {"event": "cancel"},
+}
+_MIRRORED = _TAKEN_OVER | {"skipped": {"event": "mirror_skipped"}, "manual": {"event": "mirror_manual"}}
+
+
+async def start_bridge(maker: Maker, job_id: int) -> None:
+    """Start the pipeline that a pending bridge asks for, once."""
+    bridge = await job_queries.find_bridge(maker.database, job_id)
+    if bridge is None or bridge.status != "pending":
+        return
+    planned = plan_of(bridge)
+    try:
+        wanted = await _request_of_bridge(maker, bridge, planned)
+        await (
+            maker.make(wanted)
+            if wanted.source == "parent_pipeline"
+            else creation.make_with_rights(maker, wanted)
+        )
+        reason = None
+    except NotMade as refused:
+        reason = refused.reason
+    async with maker.database.transaction() as transaction:
+        if reason is not None:
+            await transitions.advance(transaction, job_id, "drop", failure_reason=reason)
+        elif await transitions.advance(transaction, job_id, "run") and not _depends(planned):
+            await transitions.advance(transaction, job_id, "success")
+    await follow_bridge(maker.database, job_id)
+    await cancel_child(maker.database, job_id)  # the bridge may have been while the pipeline was made
+
+
+async def follow_forgotten_bridges(database: Database) -> None:
+    """Update the bridges whose downstream pipelines have ended or gone unnoticed, for instance with their project."""
+    for job_id in await job_queries.forgotten_bridges(database):
+        await follow_bridge(database, job_id)
+
+
+async def follow_bridge(database: Database, job_id: int) -> None:
+    """Give a bridge that waits for its downstream pipeline the status of that one. It fails if the pipeline was
+    removed."""
+    async with database.transaction() as transaction:
+        await job_queries.lock_pipeline_of(transaction, job_id)
+        bridge = await job_queries.find_bridge(transaction, job_id)
+        downstream = await job_queries.find_downstream(transaction, job_id)
+        if bridge is None or bridge.retried or not _depends(plan_of(bridge)):
+            return
+        if downstream is None:
+            if bridge.status == "running":
+                await transitions.advance(transaction, job_id, "drop", failure_reason="unknown_failure")
+        else:
+            await _take_over(transaction, bridge, downstream.status)
+
+
+async def _take_over(transaction: Transaction, bridge: Bridge, status: Status) -> None:
+    """Move a bridge that runs, or has taken over another status, to the status of its downstream pipeline."""
+    trigger = plan_of(bridge).trigger
+    mirrors = trigger is not None and trigger.mirror
+    taken_over = (_MIRRORED if mirrors else _TAKEN_OVER).get(status)
+    target = "running" if taken_over is None else TRANSITIONS[taken_over["event"]]["running"]
+    if bridge.status == target:
+        return
+    if bridge.status != "running" and await transitions.advance(transaction, bridge.id, "reopen") is None:
+        return
+    if taken_over is not None:
+        await transitions.advance(transaction, bridge.id, **taken_over)
+
+
+async def cancel_child(database: Database, job_id: int) -> None:
+    """Cancel the child pipeline of a bridge that was canceled. Pipelines of other projects go on."""
+    bridge = await job_queries.find_bridge(database, job_id)
+    downstream = await job_queries.find_downstream(database, job_id)
+    if bridge is None or downstream is None or bridge.status != "canceled":
+        return
+    if downstream.source == "parent_pipeline" and downstream.status not in COMPLETE:
+        async with database.transaction() as transaction:
+            await transitions.cancel_pipeline(transaction, downstream.id)
+
+
+async def _request_of_bridge(maker: Maker, bridge: Bridge, planned: PlannedJob) -> Wanted:
+    """Return the pipeline that the bridge asks for. Raises `NotMade`."""
+    if planned.trigger is None or bridge.user_id is None:
+        raise NotMade(reason="invalid_bridge_trigger")
+    child = planned.trigger.project is None
+    if child and bridge.depth >= maker.settings.child_pipeline_depth:
+        raise NotMade(reason="reached_max_descendant_pipelines_depth")
+    if bridge.loops and not child:
+        raise NotMade(reason="pipeline_loop_detected")
+    variables = await _forwarded_variables(maker, bridge, planned, planned.trigger)
+    if child:
+        return Wanted(
+            project_id=bridge.project_id,
+            ref=bridge.ref,
+            tag=bridge.tag,
+            sha=bridge.sha,
+            before_sha=bridge.before_sha,
+            source="parent_pipeline",
+            user_id=bridge.user_id,
+            variables=variables,
+            source_job_id=bridge.id,
+            hierarchy_id=bridge.hierarchy_id,
+            merge_request=await find_merge_request(maker.database, bridge.merge_request_id),
+            configuration=child_configuration(planned.trigger.include),
+        )
+    return await _request_elsewhere(maker, bridge, planned.trigger, variables)
+
+
+async def _request_elsewhere(
+    maker: Maker, bridge: Bridge, trigger: Trigger, variables: tuple[Variable, ...]
+) -> Wanted:
+    target = await job_queries.project_by_path(maker.database, trigger.project or "", bridge.user_id)
+    if target is None:
+        raise NotMade(reason="downstream_bridge_project_not_found")
+    member = target.admin or target.role >= Role.DEVELOPER  # others are not even told which refs there are
+    if not member or target.archived or target.builds_access_level == "disabled":
+        raise NotMade(reason="insufficient_bridge_permissions")
+    resolved = maker.resolve(target.id, trigger.branch or target.default_branch)
+    return Wanted(
+        project_id=target.id,
+        ref=resolved.name,
+        tag=resolved.kind == "tag",
+        sha=resolved.commit,
+        before_sha=NO_COMMIT,
+        source="pipeline",
+        user_id=bridge.user_id,
+        variables=variables,
+        source_job_id=bridge.id,
+        hierarchy_id=bridge.hierarchy_id,
+    )
+
+
+async def _forwarded_variables(
+    maker: Maker, bridge: Bridge, planned: PlannedJob, trigger: Trigger
+) -> tuple[Variable, ...]:
+    """Return the bridge's own variables and those given to its pipeline, as far as `forward` allows."""
+    given: tuple[Variable, ...] = ()
+    if trigger.forward_pipeline_variables:
+        rows = await queries.pipeline_variables(maker.database, bridge.pipeline_id)
+        given = tuple(
+            Variable(row.key, maker.vault.decrypt(row.value), file=row.variable_type == "file")
+            for row in rows
+        )
+    own = planned.variables if trigger.forward_yaml_variables else ()
+    return (*own, *given)
+
+
+def _depends(planned: PlannedJob) -> bool:
+    return planned.trigger is not None and (planned.trigger.depend or planned.trigger.mirror)
+
 
 _KEY = re.compile(r"[A-Za-z0-9_]{1,255}", re.ASCII)
 
@@ -38,7 +199,8 @@ class PushOptions:
 
 
 def push_options(options: Iterable[str]) -> PushOptions:
-    """What options mean; others, and variables that cannot be one, are passed over. Of one name the last counts."""
+    """Return what options mean. Other options, and variables that cannot be one, are ignored; of one name the last
+    counts."""
     skip, variables = False, {}
     for option in options:
         name, _, value = option.partition("=")
@@ -63,11 +225,12 @@ async def react_to_push(
     user_id: int | None,
     updates: Sequence[RefUpdate],
 ) -> None:
-    """Queues a pipeline for the first `most` (0: all) branches and tags that now stand at another commit, as the pusher
-    wishes."""
+    """Queue a pipeline for the first `most` (0: all) branches and tags that moved, with the options of the push."""
     if project.builds_access_level == "disabled":
         return
-    moved = [one for one in updates if one.kind != "delete" and one.ref.startswith((BRANCHES, TAGS))]
+    moved = [
+        update for update in updates if update.kind != "delete" and update.ref.startswith((BRANCHES, TAGS))
+    ]
     if most and len(moved) > most:
         log.info("a push makes its first pipelines only", project_id=project.id, refs=len(moved), made=most)
     for update in moved[: most or None]:
@@ -89,7 +252,7 @@ async def react_to_push(
 
 
 async def create_pipeline(app: App, *, variables: str | None = None, **pushed: Any) -> None:
-    """Makes a pipeline that `react_to_push` has queued, and cancels those that it makes superfluous."""
+    """Make a pipeline that `react_to_push` has queued, and cancel those that it supersedes."""
     wanted = Wanted(source="push", variables=_opened(app[VAULT], variables), **pushed)
     making = maker(app)
     try:
@@ -103,7 +266,7 @@ async def create_pipeline(app: App, *, variables: str | None = None, **pushed: A
 
 
 def _sealed(vault: Vault, variables: Mapping[str, str]) -> str | None:
-    """Variables as they may stand in the queue."""
+    """Return the variables in the encrypted form in which the queue keeps them."""
     return base64.b64encode(vault.encrypt(orjson.dumps(variables).decode())).decode() if variables else None
 
 
@@ -123,16 +286,16 @@ def setup(app: web.Application) -> None:
         await create_pipeline(app, **pushed)
 
     async def start_downstream(job_id: int) -> None:
-        await downstream.start(maker(app), job_id)
+        await start_bridge(maker(app), job_id)
 
     async def follow_downstream(job_id: int) -> None:
-        await downstream.follow(app[DATABASE], job_id)
+        await follow_bridge(app[DATABASE], job_id)
 
     async def cancel_downstream(job_id: int) -> None:
-        await downstream.cancel(app[DATABASE], job_id)
+        await cancel_child(app[DATABASE], job_id)
 
     async def follow_forgotten() -> None:
-        await downstream.follow_forgotten(app[DATABASE])
+        await follow_forgotten_bridges(app[DATABASE])
 
     async def start_delayed(job_id: int) -> None:
         async with app[DATABASE].transaction() as transaction:

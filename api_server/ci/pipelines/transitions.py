@@ -31,12 +31,12 @@ DELETE_OBJECTS = "delete_objects"
 
 
 async def delete_job_data(transaction: Transaction, *job_ids: int) -> None:
-    """Removes the logs and the artifacts of jobs: the rows now, the bytes by queued work once this has committed."""
+    """Remove the logs and the artifacts of jobs: the rows now, the bytes by queued work after the commit."""
     await delete_objects(transaction, await job_queries.delete_job_data(transaction, job_ids))
 
 
 async def delete_objects(transaction: Transaction, keys: Sequence[str]) -> None:
-    """Removes the bytes of what this transaction has deleted, once it has committed."""
+    """Remove the bytes of what this transaction has deleted, after the commit."""
     if keys:
         await enqueue(transaction, DELETE_OBJECTS, keys=list(keys))
 
@@ -80,10 +80,10 @@ async def start_job(
     token_digest: bytes,
     cancels_gracefully: bool,
 ) -> Job | None:
-    """Hands a pending build out to a runner: its new row, or None where somebody else has been faster.
+    """Hand a pending build out to a runner. Return its new row, or None where somebody else was faster.
 
-    Does not touch the pipeline, so that a caller may hold the job's row by FOR UPDATE SKIP LOCKED already: commit,
-    and then call `refresh` for `row.pipeline_id` in a transaction of its own.
+    The pipeline is not touched, so a caller may already hold the job's row by FOR UPDATE SKIP LOCKED. It has to commit,
+    and then to call `refresh` for `row.pipeline_id` in a transaction of its own.
     """
     moved = await job_queries.transit(
         transaction,
@@ -98,7 +98,7 @@ async def start_job(
 
 
 async def refresh(transaction: Transaction, pipeline_id: int) -> None:
-    """Lets the pipeline's jobs go on as far as they can, and brings its status and times up to date."""
+    """Move the pipeline's jobs on as far as possible, and update its status and times."""
     if not await queries.lock_pipeline(transaction, pipeline_id):
         return
     jobs = await job_queries.latest_jobs(transaction, pipeline_id)
@@ -117,8 +117,10 @@ async def refresh(transaction: Transaction, pipeline_id: int) -> None:
 
 
 async def transit(transaction: Transaction, job_ids: Iterable[int], event: Event, **values: Any) -> list[Job]:
-    """`job_queries.transit` with what it sets off outside of the pipeline. The pipeline is locked, and
-    `refresh`ed after."""
+    """Call `job_queries.transit` and queue what it causes outside of the pipeline.
+
+    The caller has locked the pipeline, and calls `refresh` afterwards.
+    """
     moved = await job_queries.transit(transaction, list(job_ids), event, **values)
     if any(row.status == "pending" and row.kind == "build" for row in moved):
         await job_queries.notify_runners(transaction, moved[0].project_id)
@@ -128,8 +130,10 @@ async def transit(transaction: Transaction, job_ids: Iterable[int], event: Event
 
 
 async def cancel_all(transaction: Transaction, jobs: Collection[OrderedJob]) -> None:
-    """Cancels those that have not finished, at once or (a runner that knows how) after their `after_script`; the
-    pipeline is locked, and `refresh`ed after."""
+    """Cancel those of the jobs that have not finished, at once, or after their `after_script` where the runner can.
+
+    The caller has locked the pipeline, and calls `refresh` afterwards.
+    """
     graceful = {job.id for job in jobs if job.status == "running" and job.cancels_gracefully}
     await transit(transaction, graceful, "cancel_gracefully")
     await transit(transaction, {job.id for job in jobs} - graceful, "cancel")
@@ -149,7 +153,7 @@ async def _set_off(transaction: Transaction, job: Job) -> None:
 
 
 async def release_resource(transaction: Transaction, job: OrderedJob) -> None:
-    """Has the resource group of a job, if it is in one, given to who waits for it."""
+    """Queue that the resource group of a job, if it has one, is given to the next job that waits for it."""
     if job.resource_group is not None:
         await enqueue(
             transaction,
@@ -160,15 +164,17 @@ async def release_resource(transaction: Transaction, job: OrderedJob) -> None:
 
 
 async def assign_resource(transaction: Transaction, project_id: int, resource_group: str) -> None:
-    """Gives the resource, if nobody has it, to the oldest job that waits for it: of the jobs of a project that name one
-    resource group, at most one is on its way or running."""
+    """Give the resource, if nobody has it, to the oldest job that waits for it.
+
+    Of a project's jobs in one resource group, at most one is on its way or running.
+    """
     job_id = await job_queries.next_for_resource(transaction, project_id, resource_group)
     if job_id is not None:
         await advance(transaction, job_id, "enqueue_waiting_for_resource")
 
 
 async def start_when_due(transaction: Transaction, job_id: int) -> None:
-    """Starts a delayed job whose moment has come; one that was played or canceled meanwhile is left alone."""
+    """Start a delayed job that is due; one that was played or canceled meanwhile is left alone."""
     job = await job_queries.find_job(transaction, job_id)
     if job is not None and job.status == "scheduled":
         event: Event = "enqueue_scheduled" if job.resource_group is None else "wait_for_resource"
@@ -176,8 +182,11 @@ async def start_when_due(transaction: Transaction, job_id: int) -> None:
 
 
 async def put_on_its_way(transaction: Transaction, job: Job, **values: Any) -> None:
-    """Enqueues a job at once, whatever comes before it, and gives those that were skipped because of it their turn
-    again; the pipeline is locked, and `refresh`ed after. Does nothing where the job's status does not allow it."""
+    """Enqueue a job at once, whatever comes before it, and reset those that were skipped because of it.
+
+    The caller has locked the pipeline, and calls `refresh` afterwards. Does nothing where the job's status does not
+    allow it.
+    """
     moved = await transit(transaction, [job.id], enqueuing(job), **values)
     if not moved:
         return
@@ -201,8 +210,11 @@ async def _retry_by_itself(transaction: Transaction, job: Job) -> None:
 
 
 async def cancel_job(transaction: Transaction, job_id: int, *, force: bool = False) -> None:
-    """Cancels the job, at once or (a runner that knows how) after its `after_script`. Does nothing to a finished one;
-    `force` ends the waiting for `after_script`."""
+    """Cancel the job, at once, or after its `after_script` where the runner can; `force` does not wait for
+    `after_script`.
+
+    Does nothing to a finished job.
+    """
     job = await job_queries.lock_job(transaction, job_id)
     if force:
         await transit(transaction, [job_id], "force_cancel")
@@ -216,7 +228,7 @@ async def cancel_job(transaction: Transaction, job_id: int, *, force: bool = Fal
 async def retry_job(
     transaction: Transaction, job_id: int, user_id: int, variables: Mapping[str, bytes] | None = None
 ) -> Job | None:
-    """The new job that takes this one's place, on its way already; None where the job cannot be retried."""
+    """Return the new job that takes this one's place, already enqueued; None where the job cannot be retried."""
     job = await job_queries.lock_job(transaction, job_id)
     if job.retried or job.status not in RETRYABLE:
         return None
@@ -231,8 +243,10 @@ async def retry_job(
 async def play_job(
     transaction: Transaction, job_id: int, user_id: int, variables: Mapping[str, bytes]
 ) -> int | None:
-    """Starts a job that waits for a person or for its moment; one of those kinds that has run is run again, as a new
-    job. The id of the job that is on its way, None where the job cannot be played. `variables` are encrypted."""
+    """Start a manual or delayed job; one that has run is run again, as a new job. `variables` are encrypted.
+
+    Return the id of the job that is on its way; None where the job cannot be played.
+    """
     job = await job_queries.lock_job(transaction, job_id)
     if job.status in RETRYABLE and job.when_run in ("manual", "delayed") and job.kind == "build":
         again = await retry_job(transaction, job_id, user_id, variables or None)
@@ -251,7 +265,7 @@ async def play_job(
 
 
 async def erase_job(transaction: Transaction, job_id: int, user_id: int) -> bool:
-    """Removes the job's log and artifacts; False where it has none or has not finished."""
+    """Remove the job's log and artifacts. Return False where it has none or has not finished."""
     job = await job_queries.lock_job(transaction, job_id)
     if job.status not in COMPLETE or not await job_queries.has_data(transaction, job_id):
         return False
@@ -261,7 +275,7 @@ async def erase_job(transaction: Transaction, job_id: int, user_id: int) -> bool
 
 
 async def cancel_pipeline(transaction: Transaction, pipeline_id: int) -> None:
-    """Cancels all jobs that have not finished, those of child pipelines by queued work."""
+    """Cancel all jobs that have not finished, those of child pipelines by queued work."""
     if not await queries.lock_pipeline(transaction, pipeline_id):
         return
     await cancel_all(transaction, await job_queries.latest_jobs(transaction, pipeline_id))
@@ -269,7 +283,7 @@ async def cancel_pipeline(transaction: Transaction, pipeline_id: int) -> None:
 
 
 async def cancel_interruptible(transaction: Transaction, pipeline_id: int) -> None:
-    """As `cancel_pipeline`, of the jobs that say that they may be ended."""
+    """As `cancel_pipeline`, for the jobs that are interruptible."""
     if not await queries.lock_pipeline(transaction, pipeline_id):
         return
     jobs = await job_queries.latest_jobs(transaction, pipeline_id)
@@ -279,7 +293,7 @@ async def cancel_interruptible(transaction: Transaction, pipeline_id: int) -> No
 
 
 async def retry_pipeline(transaction: Transaction, pipeline_id: int, user_id: int) -> None:
-    """Runs again what failed or was canceled, and gives what was skipped its turn again."""
+    """Run again what failed or was canceled, and reset what was skipped."""
     if not await queries.lock_pipeline(transaction, pipeline_id):
         return
     for job in await job_queries.latest_jobs(transaction, pipeline_id):
@@ -293,15 +307,17 @@ async def retry_pipeline(transaction: Transaction, pipeline_id: int, user_id: in
 
 
 async def cancel_superseded(database: Database, pipeline_id: int, head: str | None) -> None:
-    """Cancels what the pipeline of a newer commit has made superfluous, each in a transaction of its own; nothing of
-    `head`, where the branch or merge request stands by now: its pipeline may have been made first."""
+    """Cancel what the pipeline of a newer commit supersedes, each pipeline in a transaction of its own.
+
+    Nothing of `head` is canceled, where the branch or merge request is by now: its pipeline may have been made first.
+    """
     for older in await queries.superseded(database, pipeline_id, head):
         async with database.transaction() as transaction:
             await (cancel_interruptible if older.partly else cancel_pipeline)(transaction, older.id)
 
 
 async def delete_pipeline(transaction: Transaction, pipeline_id: int) -> None:
-    """Removes the pipeline, its jobs, their logs and artifacts. Raises NotFound."""
+    """Remove the pipeline, its jobs, their logs and artifacts. Raises NotFound."""
     if not await queries.lock_pipeline(transaction, pipeline_id):
         raise NotFound
     await delete_job_data(transaction, *await job_queries.jobs_with_data(transaction, pipeline_id))

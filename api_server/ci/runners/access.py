@@ -13,16 +13,15 @@ from api_server.ci.runners.job_queries import HeldJob
 from api_server.ci.runners.queries import CallingRunner, Machine, Runner, RunnerOfUser
 from api_server.state.secrets import digest
 from api_server.web import context, grounds
-from api_server.web.access import Role
 from api_server.web.auth import acknowledge_job
 from api_server.web.errors import ApiError, forbidden, not_found
 from api_server.web.grounds import Ground
 from api_server.web.request_data import merged
-from api_server.web.routes import caller
+from api_server.web.routes import Role, caller
 
 
 async def runner_of_token(request: web.Request, token: str | None) -> CallingRunner:
-    """The runner that calls, by the token in its parameters or in `RUNNER-TOKEN`. Raises 403."""
+    """Return the runner that calls, by the token in its parameters or in `RUNNER-TOKEN`. Raises 403."""
     sent = token or request.headers.get("RUNNER-TOKEN")
     runner = await queries.runner_of_token(context.database(request), digest(sent)) if sent else None
     if runner is None:
@@ -31,7 +30,8 @@ async def runner_of_token(request: web.Request, token: str | None) -> CallingRun
 
 
 async def runner_alone(request: web.Request, token: str | None) -> Runner:
-    """Likewise, for what one request at a time does to a runner, and none with a token that another has replaced."""
+    """As `runner_of_token`, for requests that change the runner: they run one at a time, and none of them with a token
+    that was replaced meanwhile."""
     runner = await runner_of_token(request, token)
     read = functools.partial(queries.runner_of_token, digest=runner.token_digest)
     name = f"runner:{runner.id}"
@@ -41,7 +41,7 @@ async def runner_alone(request: web.Request, token: str | None) -> Runner:
 
 
 async def find_own_runner(request: web.Request, runner_id: int) -> Runner:
-    """A runner that the caller may look after. Raises 404 and 403."""
+    """Return a runner that the caller may look after. Raises 404 and 403."""
     runner = await _find_as_caller(request, runner_id)
     if not _looks_after(request, runner):
         raise forbidden()
@@ -49,7 +49,7 @@ async def find_own_runner(request: web.Request, runner_id: int) -> Runner:
 
 
 async def find_runner(request: web.Request, runner_id: int) -> Runner:
-    """A runner that the caller may look at: one of her own, or the instance's. Raises 404 and 403."""
+    """Return a runner that the caller may look at: one of her own, or the instance's. Raises 404 and 403."""
     runner = await _find_as_caller(request, runner_id)
     if not (runner.runner_type == "instance_type" or _looks_after(request, runner)):
         raise forbidden()
@@ -61,14 +61,18 @@ async def _find_as_caller(request: web.Request, runner_id: int) -> RunnerOfUser:
     runner = await queries.find_runner(context.database(request), runner_id, user_id)
     if runner is None:
         raise not_found("Runner")
-    names = (f"user:{user_id}", f"runner:{runner.id}", *(f"project:{one}" for one in runner.project_ids))
+    names = (
+        f"user:{user_id}",
+        f"runner:{runner.id}",
+        *(f"project:{project_id}" for project_id in runner.project_ids),
+    )
     read = functools.partial(queries.find_runner, runner_id=runner_id, user_id=user_id)
     grounds.rely_on(request, Ground(names, runner, read))
     return runner
 
 
 def _looks_after(request: web.Request, runner: RunnerOfUser) -> bool:
-    """Whether the caller maintains one of the runner's projects or owns its group."""
+    """Return whether the caller maintains one of the runner's projects or owns its group."""
     return caller(request).admin or runner.project_role >= Role.MAINTAINER or runner.group_role >= Role.OWNER
 
 
@@ -85,13 +89,15 @@ class HeldJobParams:
 
 
 def job_token(request: web.Request, wanted: HeldJobParams) -> str:
-    """The token that was sent; empty without one."""
+    """Return the token that was sent; an empty text without one."""
     return request.headers.get("JOB-TOKEN") or wanted.token or ""
 
 
 async def job_of_token(request: web.Request, wanted: HeldJobParams) -> HeldJob:
-    """The job whose token it is, of which its runner has been heard by this. Raises 403, also where there is no such
-    job, and where it has been taken back."""
+    """Return the job whose token was sent, and note that its runner has been heard of.
+
+    Raises 403, also where there is no such job, and where it has been taken back.
+    """
     token = digest(job_token(request, wanted))
     job = await job_queries.find_held_job(context.database(request), wanted.id)
     if job is None or job.token_digest != token:
@@ -102,7 +108,8 @@ async def job_of_token(request: web.Request, wanted: HeldJobParams) -> HeldJob:
 
 
 async def running_job(request: web.Request, wanted: HeldJobParams) -> HeldJob:
-    """Likewise, where the job is in the runner's hands. Raises 403 with the reason, and the status in `Job-Status`."""
+    """As `job_of_token`, for a job that the runner still executes. Raises 403 with the reason, and the status in
+    `Job-Status`."""
     job = await job_of_token(request, wanted)
     if job.erased_at is not None:
         raise _refused("403 Forbidden - Job has been erased!", job)
@@ -112,7 +119,8 @@ async def running_job(request: web.Request, wanted: HeldJobParams) -> HeldJob:
 
 
 def protocol_headers(job: HeldJob) -> dict[str, str]:
-    """What runners read beside the answer: the job's status (a runner stops a canceled one), and how often to write."""
+    """Return the headers that runners read: the job's status (a runner stops a canceled job), and how often to send the
+    log."""
     interval = str(WATCHED_INTERVAL if job.watched else INTERVAL)
     return {
         "Job-Status": job.status,
@@ -137,8 +145,8 @@ class Contact:
 
 
 async def note_contact(request: web.Request, runner: Runner, system_id: str | None) -> Contact:
-    """Writes down that the runner has been heard of. Its parameter `info` may have any shape: what of it cannot be
-    understood is passed over."""
+    """Note that the runner has been heard of. Its parameter `info` may have any shape: what cannot be understood is
+    ignored."""
     info = _mapping((await merged(request)).get("info"))
     manager_id = await queries.note_manager_contact(
         context.database(request), runner.id, _machine(system_id, info, request.remote)
@@ -151,8 +159,8 @@ async def note_contact(request: web.Request, runner: Runner, system_id: str | No
     )
 
 
-def _mapping(told: Any) -> Mapping[str, Any]:
-    return told if isinstance(told, dict) else {}
+def _mapping(reported: Any) -> Mapping[str, Any]:
+    return reported if isinstance(reported, dict) else {}
 
 
 def _machine(system_id: str | None, info: Mapping[str, Any], ip_address: str | None) -> Machine:
@@ -167,5 +175,5 @@ def _machine(system_id: str | None, info: Mapping[str, Any], ip_address: str | N
     )
 
 
-def _text(told: Any) -> str | None:
-    return told.replace("\0", "")[:255] or None if isinstance(told, str) else None
+def _text(reported: Any) -> str | None:
+    return reported.replace("\0", "")[:255] or None if isinstance(reported, str) else None

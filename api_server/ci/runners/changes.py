@@ -17,13 +17,13 @@ from api_server.web.errors import forbidden, invalid, not_found
 RunnerType = Literal["instance_type", "group_type", "project_type"]
 AccessLevel = Literal["not_protected", "ref_protected"]
 
-#: Registration tokens are told apart from a runner's own by it.
+#: Registration tokens begin with it, runners' own tokens do not.
 REGISTRATION_TOKEN = "flrr-"
 
 
 @attrs.frozen(kw_only=True)
 class NewRunner:
-    """A runner to be; it serves the instance, the group `namespace_id`, or the project `project_id`."""
+    """A runner to be created; it serves the instance, the group `namespace_id`, or the project `project_id`."""
 
     namespace_id: int | None = None
     project_id: int | None = None
@@ -46,7 +46,8 @@ class NewRunner:
 
 
 async def create(transaction: Transaction, new: NewRunner, author: Author) -> tuple[int, str]:
-    """The new runner's id and its token, whose text is stored nowhere. Raises 400 for settings that do not agree."""
+    """Return the new runner's id and its token, whose text is not stored. Raises 400 for settings that contradict each
+    other."""
     tags = _clean(new.tag_list)
     _refuse_contradictions(tags, new.maximum_timeout, run_untagged=new.run_untagged)
     token = new_token(RUNNER_TOKEN)
@@ -68,7 +69,7 @@ _SETTINGS = (
 async def update(
     transaction: Transaction, runner_id: int, author: Author, *, tag_list: Iterable[str] | None, **values: Any
 ) -> None:
-    """Changes what is not None, as `queries.update_runner` does. Raises 400 for settings that do not agree."""
+    """Change what is not None, as `queries.update_runner` does. Raises 400 for settings that contradict each other."""
     tags = None if tag_list is None else _clean(tag_list)
     before = await queries.lock_runner(transaction, runner_id)
     after = await queries.update_runner(transaction, runner_id, tag_list=tags, **values)
@@ -81,7 +82,7 @@ async def update(
 
 
 async def assign(transaction: Transaction, runner: Runner, project_id: int, author: Author) -> None:
-    """Gives the project's jobs to the runner too. Raises 400 where it has them already."""
+    """Let the runner run the project's jobs, too. Raises 400 where it does already."""
     try:
         await queries.assign(transaction, runner.id, project_id)
     except Conflict:
@@ -90,8 +91,8 @@ async def assign(transaction: Transaction, runner: Runner, project_id: int, auth
 
 
 async def unassign(transaction: Transaction, runner_id: int, project_id: int, author: Author) -> None:
-    """Takes the project's jobs from the runner. Raises 404 where it does not have them, and 403 for the only project of
-    a runner."""
+    """Stop the runner from running the project's jobs. Raises 404 where it does not, and 403 for the only project of a
+    runner."""
     if not await queries.is_assigned(transaction, runner_id, project_id):
         raise not_found("Runner")
     await queries.lock_runner(transaction, runner_id)
@@ -101,7 +102,7 @@ async def unassign(transaction: Transaction, runner_id: int, project_id: int, au
 
 
 async def reset_token(transaction: Transaction, runner_id: int, author: Author) -> str:
-    """A new token in the place of the old one."""
+    """Replace the token; return the new one."""
     token = new_token(RUNNER_TOKEN)
     await queries.set_token(transaction, runner_id, digest(token))
     await _record(transaction, "runner_token_reset", author, runner_id)
@@ -111,7 +112,7 @@ async def reset_token(transaction: Transaction, runner_id: int, author: Author) 
 async def reset_registration_token(
     transaction: Transaction, *, namespace_id: int | None = None, project_id: int | None = None
 ) -> str:
-    """A new token for `POST /runners` in the place of the old one."""
+    """Replace the token for `POST /runners`; return the new one."""
     token = new_token(REGISTRATION_TOKEN)
     await queries.set_registration_token(
         transaction, digest(token), namespace_id=namespace_id, project_id=project_id
@@ -120,12 +121,12 @@ async def reset_registration_token(
 
 
 def _clean(tags: Iterable[str]) -> list[str]:
-    """Sorted, each once, without blanks."""
+    """Return the tags sorted, without duplicates and blanks."""
     return sorted({tag.strip() for tag in tags} - {""})
 
 
 def _refuse_contradictions(tags: list[str], maximum_timeout: int | None, *, run_untagged: bool) -> None:
-    """Raises GitLab's 400 for a runner that no job would be given to, or that has no time for one."""
+    """Raise GitLab's 400 for a runner that could get no job, or that has no time for one."""
     problems = {}
     if not run_untagged and not tags:
         problems["tags_list"] = ["can not be empty when runner is not allowed to pick untagged jobs"]
@@ -136,7 +137,7 @@ def _refuse_contradictions(tags: list[str], maximum_timeout: int | None, *, run_
 
 
 async def delete(transaction: Transaction, runner: Runner, author: Author) -> None:
-    """Removes the runner; jobs it has in its hands go on until they time out."""
+    """Remove the runner; the jobs that it executes go on until they time out."""
     await _record(transaction, "runner_unregistered", author, runner.id, runner_type=runner.runner_type)
     await queries.delete_runner(transaction, runner.id)
 
@@ -154,7 +155,7 @@ _MESSAGES = {
 async def _record(
     transaction: Transaction, event_type: str, author: Author, runner_id: int, **details: str | int
 ) -> None:
-    """An audit event about a runner, belonging to the group or (first) project that it serves, or to the instance."""
+    """Record an audit event about a runner for the group or (first) project that it serves, or for the instance."""
     owner = await queries.owner_of_runner(transaction, runner_id)
     await audit_trail.record(
         transaction,

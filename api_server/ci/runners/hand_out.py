@@ -1,6 +1,5 @@
 """Handing jobs out: a pending job becomes a runner's, exactly once, and the runner is told everything about it."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import attrs
@@ -8,7 +7,6 @@ import orjson
 import structlog
 
 from api_server.ci.config.predefined import Server
-from api_server.ci.config.variables import Variable
 from api_server.ci.jobs.logs import MAX_SECRETS
 from api_server.ci.pipelines import creation_queries, transitions
 from api_server.ci.pipelines.creation import described_merge_request, described_project, described_user
@@ -19,7 +17,7 @@ from api_server.ci.runners.access import Contact
 from api_server.ci.runners.job_queries import choose_job
 from api_server.ci.runners.job_response import JobResponse
 from api_server.ci.runners.queries import CallingRunner
-from api_server.ci.variables.queries import SealedVariable, TooManyBytes
+from api_server.ci.variables.queries import TooManyBytes
 from api_server.state.database import Database
 from api_server.state.errors import Unavailable
 from api_server.state.secrets import JOB_TOKEN, Vault, digest, new_token
@@ -43,10 +41,10 @@ class HandOut:
     star_is_any: bool
 
     async def next_job(self, runner: CallingRunner, contact: Contact) -> dict[str, Any] | None:
-        """What to tell about a job that is this runner's from now on, or None when there is none for it.
+        """Return what the runner has to know about the job that is its own from now on; None when there is none for it.
 
-        A job that cannot be described fails, so does one that the runner could not do, and the next one is tried.
-        Raises 403 where the runner is gone, or has another token by now.
+        A job that cannot be described, or that the runner could not execute, fails, and the next one is tried. Raises
+        403 where the runner is gone, or has another token by now.
         """
         while True:
             token = new_token(JOB_TOKEN)
@@ -87,7 +85,7 @@ class HandOut:
             await self._drop(job_id, "runner_unsupported")
             return None
         debug_trace = _shows_secrets(told["variables"])
-        masked = sorted({one.value for one in response.given if one.masked})
+        masked = sorted({variable.value for variable in response.given if variable.masked})
         if sum(len(value.encode()) for value in masked) > MAX_SECRETS:
             log.warning("a job has more bytes of masked variables than are looked for in logs", job_id=job_id)
             await self._drop(job_id, "data_integrity_failure")
@@ -128,24 +126,13 @@ class HandOut:
             ),
             open_merge_requests=subject.open_merge_requests or "",
             earlier=earlier,
-            given=await aside(len(given) > _AT_ONCE, self._opened, given),
+            given=await aside(
+                len(given) > _AT_ONCE, lambda: [variable.opened(self.vault) for variable in given]
+            ),
         )
-
-    def _opened(self, given: Iterable[SealedVariable]) -> list[Variable]:
-        return [
-            Variable(
-                one.key,
-                self.vault.decrypt(one.value),
-                public=False,
-                masked=one.masked,
-                file=one.file,
-                raw=one.raw,
-            )
-            for one in given
-        ]
 
 
 def _shows_secrets(variables: list[dict[str, Any]]) -> bool:
-    """Whether the job's log will hold everything its shell does."""
+    """Return whether the job's log will contain everything that its shell does."""
     wishes = {"CI_DEBUG_TRACE", "CI_DEBUG_SERVICES"}
-    return any(one["key"] in wishes and one["value"] == "true" for one in variables)
+    return any(variable["key"] in wishes and variable["value"] == "true" for variable in variables)

@@ -17,19 +17,17 @@ from api_server.state import audit_trail
 from api_server.state.audit_trail import INSTANCE, Author, Entity
 from api_server.state.secrets import digest
 from api_server.web import context
-from api_server.web.access import ADMINISTRATOR, ANYONE, SIGNED_IN, Role
 from api_server.web.answers import json_text, json_value, no_content
 from api_server.web.auth import CREATE_RUNNER_SCOPES, MANAGE_RUNNER_SCOPES, READ_RUNNER_SCOPES
-from api_server.web.authorship import author
 from api_server.web.errors import forbidden, not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import UNSET, AtMost, CommaList, Name, Unset
-from api_server.web.routes import Routes, caller
+from api_server.web.routes import ADMINISTRATOR, ANYONE, SIGNED_IN, Role, Routes, author, caller
 
 #: What PostgreSQL's `integer` holds.
 _MAX_INTEGER = 2**31 - 1
 _IN_INTEGER = {"least": -_MAX_INTEGER, "greatest": _MAX_INTEGER}
-#: As long as GitLab's documentation says.
+#: The bound that GitLab's documentation states.
 MaintenanceNote = Annotated[str, AtMost(1024)]
 RunnerStatus = Literal["online", "offline", "stale", "never_contacted", "active", "paused"]
 
@@ -91,8 +89,8 @@ class AssignRunner:
 
 
 @attrs.frozen(kw_only=True)
-class RunnerToBe:
-    """What is said of a new runner, however it is made."""
+class RunnerSettings:
+    """The settings of a new runner, however it is created."""
 
     description: Name | None = None
     maintenance_note: MaintenanceNote | None = None
@@ -120,7 +118,7 @@ class RunnerToBe:
 
 
 @attrs.frozen(kw_only=True)
-class RegisterRunner(RunnerToBe):
+class RegisterRunner(RunnerSettings):
     token: str
     name: Name | None = None
     active: bool = True
@@ -132,7 +130,7 @@ class RegisterRunner(RunnerToBe):
 
 
 @attrs.frozen(kw_only=True)
-class CreateRunner(RunnerToBe):
+class CreateRunner(RunnerSettings):
     runner_type: RunnerType
     group_id: int | None = None
     project_id: int | None = None
@@ -242,7 +240,7 @@ def _identity(runner_id: int, token: str | None) -> dict[str, Any]:
 
 
 def _itself(request: web.Request) -> Author:
-    """Runners are no users: events name them as such."""
+    """Return the author of events that a runner causes: it is no user."""
     return Author(id=-1, name="Runner", ip_address=request.remote)
 
 
@@ -404,7 +402,7 @@ async def create_runner(request: web.Request, wanted: CreateRunner) -> web.Respo
 
 
 async def _owner(request: web.Request, wanted: CreateRunner) -> tuple[int | None, int | None]:
-    """The ids of the group or the project that the runner is for. Raises 404 and 403."""
+    """Return the ids of the group or the project that the runner is for. Raises 404 and 403."""
     if wanted.runner_type == "project_type":
         return None, (await find_project(request, str(wanted.project_id), Role.MAINTAINER)).id
     if wanted.runner_type == "group_type":

@@ -34,14 +34,13 @@ from api_server.ci.runners.pending_jobs import PendingJobs
 from api_server.ci.runners.queries import CallingRunner
 from api_server.ci.runners.uploads import room_of, store_artifact, too_large
 from api_server.state.secrets import digest
-from api_server.web import context, request_body
-from api_server.web.access import ANYONE
+from api_server.web import context, request_data
 from api_server.web.answers import has_left, json_value
 from api_server.web.auth import acknowledge_job
 from api_server.web.context import DATABASE, SETTINGS
 from api_server.web.errors import ApiError, forbidden
 from api_server.web.params import Name
-from api_server.web.routes import Routes
+from api_server.web.routes import ANYONE, Routes
 from common.lifecycle import BACKGROUND, SHUTDOWN
 
 routes = Routes()
@@ -53,7 +52,7 @@ TURNS_AT_A_TIME = 3
 
 
 def setup(app: web.Application) -> None:
-    """What waiting runners need; they are sent home when the server shuts down."""
+    """Prepare the application for runners that wait; they are sent away when the server shuts down."""
     app[PENDING_JOBS] = PendingJobs()
     app[TURNS] = asyncio.Semaphore(TURNS_AT_A_TIME)
     app.cleanup_ctx.append(_listening)
@@ -112,15 +111,15 @@ async def _next_job(
     job = await asked()
     if job is not None or not seconds:
         return job
-    with pending.waiting(runner.id, generation) as place:
-        while await pending.called(place, deadline - asyncio.get_running_loop().time()):
+    with pending.waiting(runner.id, generation) as waiter:
+        while await pending.called(waiter, deadline - asyncio.get_running_loop().time()):
             job = await asked()
             if job is not None:
-                place.end_turn(True)
+                waiter.end_turn(True)
                 return job
             if has_left(request):
                 break
-            pending.got_nothing(place)
+            pending.got_nothing(waiter)
     return None
 
 
@@ -146,8 +145,10 @@ async def append_log(request: web.Request, wanted: HeldJobParams) -> web.Respons
 
 
 async def _append_body(request: web.Request, job: HeldJob, token: str) -> int:
-    """The log's size after the body has been added. Raises 416 where somebody else has added to it meanwhile, and 403
-    where it has become too long."""
+    """Append the body; return the log's size afterwards.
+
+    Raises 416 where somebody else has added to it meanwhile, and 403 where it has become too long.
+    """
     logs = logs_of(request.config_dict)
     end = End(job.size, job.checksum, logs.opened(job.held))
     secrets = (token.encode(), *logs.masked_values(job.masked_values))
@@ -169,9 +170,9 @@ def _start_of_range(request: web.Request) -> int:
 
 
 async def _pieces(request: web.Request) -> AsyncIterator[bytes]:
-    """The body in pieces of at most CHUNK bytes, each stored as soon as it is there."""
+    """Yield the body in chunks of at most CHUNK bytes, each as soon as it is there."""
     piece = bytearray()
-    async for data in request_body.pieces(request):
+    async for data in request_data.pieces(request):
         piece += data
         while len(piece) >= CHUNK:
             yield bytes(piece[:CHUNK])
@@ -191,7 +192,7 @@ def _range_not_satisfiable(job: HeldJob, size: int) -> ApiError:
 
 
 async def _log_too_long(request: web.Request, job: HeldJob) -> ApiError:
-    """The job fails: a log without end would fill the disk."""
+    """Fail the job, since a log without end would fill the disk, and return the error."""
     async with context.database(request).transaction() as transaction:
         await transitions.advance(transaction, job.id, "drop", failure_reason="trace_size_exceeded")
     return ApiError(403, {"message": "403 Forbidden - Job is not running"}, {"Job-Status": "failed"})
@@ -250,7 +251,8 @@ def _update_answer(job: HeldJob, status: int, job_status: str) -> web.Response:
 
 
 async def _what_is_missing(request: web.Request, job: HeldJob, wanted: UpdateJob) -> Literal[202, 412] | None:
-    """The status that asks for it; None when the log is what the runner says it is, or it says nothing."""
+    """Return the status that asks for the rest of the log; None when the log is complete, or the runner does not
+    say."""
     size, checksum = wanted.output.bytesize, wanted.output.checksum or wanted.checksum
     if size is None and checksum is None:
         return None

@@ -19,22 +19,22 @@ from api_server.ci.variables.queries import APPLICABLE, SealedVariable, checked,
 from api_server.state.database import Database, Executor, Transaction
 from api_server.state.statements import Statement
 
-#: How many jobs are locked in vain, at most, before there is another look. Eight times as many then.
+#: How many jobs are tried in the first look; each further look tries eight times as many.
 FIRST_DEPTH = 8
 
-#: In the words of the index `jobs_waiting`, which no other index knows: that one is walked, whatever statistics say.
+#: The condition of the index `jobs_waiting`, word for word, so that this index is used whatever statistics say.
 _WAITS = "jobs.kind || ' ' || jobs.status = 'build pending'"
 
 
 @attrs.frozen
 class Choice:
-    """A job, whose row is locked. None: others hold all that were looked at, `looked_at` of them."""
+    """A job whose row is locked; or None, where others hold all `looked_at` jobs that were looked at."""
 
     id: int | None
     looked_at: int
 
 
-#: What jobs want of a runner, each once: a step from one to the next in the index.
+#: The distinct requirements of jobs; one index look-up each.
 _KINDS = f"""
         (
             SELECT tags_digest(jobs.tag_list) AS digest, jobs.tag_list, jobs.protected FROM jobs WHERE {_WAITS}
@@ -48,7 +48,7 @@ _KINDS = f"""
         ) next
     """
 
-#: Whether a runner has what jobs of a kind want.
+#: Whether a runner meets the requirements of a kind of jobs.
 _FITS = """(kinds.tag_list <@ runner.tag_list OR %(star_is_any)s::boolean AND '*' = ANY (runner.tag_list))
             AND (kinds.tag_list <> '{}' OR runner.run_untagged)
             AND (kinds.protected OR runner.access_level <> 'ref_protected')"""
@@ -145,8 +145,10 @@ CHOOSE_JOB = Statement(
 
 
 async def choose_job(transaction: Transaction, runner_id: int, *, star_is_any: bool) -> int | None:
-    """The id of the pending job that is the runner's next, its row locked; None too for a paused runner. With
-    `star_is_any`, a runner with the tag `*` has all tags."""
+    """Return the id of the pending job that is the runner's next, with its row locked; None also for a paused runner.
+
+    With `star_is_any`, a runner with the tag `*` has all tags.
+    """
     depth = FIRST_DEPTH
     while True:
         choice = await transaction.one(CHOOSE_JOB, runner_id=runner_id, star_is_any=star_is_any, depth=depth)
@@ -203,8 +205,10 @@ async def able_runners(
     *,
     star_is_any: bool,
 ) -> list[int]:
-    """The first `most` of the runners that may take a job of these projects that waits, held by others or not; with
-    None among them, of any project."""
+    """Return the first `most` of the runners that may take a pending job of these projects, whoever holds it.
+
+    With None among the projects, a job of any project.
+    """
     named: list[int] = [project_id for project_id in project_ids if project_id is not None]
     if len(named) < len(project_ids):
         named = await database.value(PROJECTS_THAT_WAIT)
@@ -221,7 +225,8 @@ HOLD_RUNNER = Statement("""
 
 
 async def hold_runner(transaction: Transaction, runner_id: int, token_digest: bytes) -> bool:
-    """Until the transaction ends nobody changes the runner. False where it is gone, or has another token by now."""
+    """Keep the runner from being changed until the transaction ends. Return False where it is gone, or has another
+    token by now."""
     return await transaction.value(HOLD_RUNNER, runner_id=runner_id, token_digest=token_digest) is not None
 
 
@@ -288,7 +293,7 @@ async def started_job(database: Database, job_id: int) -> StartedJob:
 
 @attrs.frozen
 class EarlierJob:
-    """A job whose results another one gets, with its archive; null without one."""
+    """A job whose results another one gets, with its archive; null where it has none."""
 
     id: int
     name: str
@@ -311,7 +316,7 @@ DEPENDENCIES = Statement(
 
 
 async def dependencies(database: Database, job: StartedJob, names: Sequence[str] | None) -> list[EarlierJob]:
-    """The jobs of these names; for None, those of all earlier stages."""
+    """Return the jobs of these names; for None, those of all earlier stages."""
     return await database.rows(
         DEPENDENCIES,
         pipeline_id=job.pipeline_id,
@@ -340,8 +345,11 @@ GIVEN_VARIABLES = Statement(
 async def given_variables(
     database: Database, job: StartedJob, earlier: Sequence[EarlierJob]
 ) -> list[SealedVariable]:
-    """Reports of the jobs `earlier`, then what groups and the project have for such jobs, then what was given to the
-    pipeline, then to this job: weakest first. Raises `TooManyBytes`."""
+    """Return the variables that the job is given, weakest first. Raises `TooManyBytes`.
+
+    First the reports of the jobs `earlier`, then what groups and the project have for such jobs, then what was given to
+    the pipeline, then to this job.
+    """
     return checked(
         await database.rows(
             GIVEN_VARIABLES,
@@ -350,7 +358,7 @@ async def given_variables(
             project_id=job.project_id,
             protected=job.protected,
             environment=job.environment,
-            earlier=[one.id for one in earlier],
+            earlier=[job.id for job in earlier],
         )
     )
 
@@ -363,7 +371,8 @@ NOTE_SECRETS = """
 async def note_secrets(
     transaction: Transaction, job_id: int, *, debug_trace: bool, masked_values: bytes | None
 ) -> None:
-    """What the job's log must not show (encrypted), and whether it may show secrets: then fewer people may read it."""
+    """Store what the job's log must not show (encrypted), and whether it may show secrets: then fewer people may read
+    it."""
     await transaction.run(NOTE_SECRETS, id=job_id, debug_trace=debug_trace, masked_values=masked_values)
 
 
@@ -373,24 +382,24 @@ ANY_PENDING = Statement("""
 
 
 async def any_pending(database: Executor) -> bool:
-    """Whether there is a job for anybody at all."""
+    """Return whether any job is pending."""
     return bool(await database.value(ANY_PENDING))
 
 
 @attrs.frozen(kw_only=True)
 class HeldJob:
-    """A job that a runner speaks for, or did, with the end of its log."""
+    """A job that a runner executes, or did, with the end of its log."""
 
     id: int
     project_id: int
     status: str
     token_digest: bytes | None
-    #: This is the first that is heard of its runner.
+    #: Its runner has not been heard of since it got the job.
     unacknowledged: bool
     erased_at: datetime.datetime | None
-    #: What its log must not show; encrypted.
+    #: The encrypted secrets that its log must not show.
     masked_values: bytes | None
-    #: Of its log; 0 without one.
+    #: Bytes of its log; 0 without one.
     size: int
     checksum: int
     #: The last bytes of the log, encrypted, where they may be the beginning of a secret.
@@ -435,7 +444,7 @@ FIND_NEIGHBOUR = Statement(
 
 
 async def find_neighbour(database: Executor, token_digest: bytes, job_id: int) -> Neighbour | None:
-    """The job with that token, where it is another one of the pipeline of job `job_id`."""
+    """Return the job with that token, where it is another one of the pipeline of job `job_id`."""
     return await database.row(FIND_NEIGHBOUR, digest=token_digest, id=job_id)
 
 
@@ -445,5 +454,5 @@ NOTE_JOB_CONTACT = """
 
 
 async def note_job_contact(transaction: Transaction, job_id: int) -> None:
-    """The job's runner has been heard of."""
+    """Note that the job's runner has been heard of."""
     await transaction.run(NOTE_JOB_CONTACT, id=job_id)

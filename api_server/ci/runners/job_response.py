@@ -30,7 +30,7 @@ FAILURE_REASONS: Final = frozenset(
 
 
 def failure_reason(reported: str | None) -> str:
-    """`reported` where it is known."""
+    """Return `reported` where it is a known reason, else `unknown_failure`."""
     return reported if reported in FAILURE_REASONS else "unknown_failure"
 
 
@@ -38,10 +38,10 @@ Shape = dict[str, Any]
 
 
 def plan_shape(job: PlannedJob, *, timeout: int, protected: bool) -> Shape:
-    """The keys `steps`, `hooks`, `image`, `services`, `artifacts` and `cache`.
+    """Return the keys `steps`, `hooks`, `image`, `services`, `artifacts` and `cache`.
 
-    `timeout` is the job's effective one in seconds; `protected` says whether its ref is, since such jobs keep
-    their caches apart from everyone else's.
+    `timeout` is the job's effective one in seconds; `protected` says whether its ref is, since such jobs keep their
+    caches apart from everyone else's.
     """
     return {
         "steps": step_shapes(job, timeout),
@@ -56,12 +56,13 @@ def plan_shape(job: PlannedJob, *, timeout: int, protected: bool) -> Shape:
 def variable_shapes(
     job: PlannedJob, *, predefined: Iterable[Variable], given: Iterable[Variable] = ()
 ) -> list[Shape]:
-    """`variables`: `predefined` below the file's below `given` (project, pipeline, play), expanded."""
-    return [one.for_runner() for one in expand_all(overlay(predefined, job.variables, given))]
+    """Return `variables`: `predefined`, then the file's, then `given` (project, pipeline, play), which are strongest;
+    expanded."""
+    return [variable.for_runner() for variable in expand_all(overlay(predefined, job.variables, given))]
 
 
 def dependency_shape(job_id: int, name: str, token: str, filename: str, size: int) -> Shape:
-    """An item of `dependencies`: an earlier job with an archive, and the token with which to download it."""
+    """Return an item of `dependencies`: an earlier job with an archive, and the token with which to download it."""
     return {
         "id": job_id,
         "name": name,
@@ -71,7 +72,8 @@ def dependency_shape(job_id: int, name: str, token: str, filename: str, size: in
 
 
 def step_shapes(job: PlannedJob, timeout: int) -> list[Shape]:
-    """The script, what makes the release, and `after_script` that runs whatever came of it."""
+    """Return the script, the step that makes the release, and `after_script`, which runs whatever came of the
+    others."""
     found = [
         _step_shape("script", [*job.before_script, *job.script], timeout, "on_success", allow_failure=False)
     ]
@@ -95,7 +97,7 @@ def hook_shapes(job: PlannedJob) -> list[Shape]:
 
 
 def release_command(release: Release) -> str:
-    """The call of release-cli, a program in the job's image; the shell puts variables in."""
+    """Return the call of release-cli, a program in the job's image; the shell replaces variables."""
     given = {
         "name": release.name,
         "description": release.description,
@@ -115,7 +117,7 @@ def _link(link: ReleaseLink) -> str:
 
 
 def _quoted(text: str) -> str:
-    """In double quotes, for a shell that is to replace variables in it."""
+    """Return the text in double quotes, for a shell that is to replace variables in it."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
@@ -142,7 +144,7 @@ def service_shapes(job: PlannedJob) -> list[Shape]:
 
 
 def artifact_shapes(planned: Artifacts) -> list[Shape]:
-    """One upload for the archive, when it has paths, and one for each report."""
+    """Return one upload for the archive, when it has paths, and one for each report."""
     expire_in = None if planned.expire_in is None else checks.spell_duration(planned.expire_in)
     found: list[Shape] = []
     if planned.paths or planned.untracked:
@@ -179,13 +181,13 @@ def cache_shapes(job: PlannedJob, *, protected: bool) -> list[Shape]:
     ]
 
 
-#: git's number for all of it, and its greatest.
+#: git's depth for all of the history, which is also its greatest.
 INFINITE_DEPTH = 2**31 - 1
 
 
 @attrs.frozen(kw_only=True)
 class JobResponse:
-    """A job in a runner's hands, and all that it was given."""
+    """A job that a runner got, and all that it was given."""
 
     server: predefined.Server
     token: str
@@ -195,23 +197,24 @@ class JobResponse:
     project: predefined.Project
     user: predefined.User | None
     merge_request: predefined.MergeRequest | None
-    #: From the job's branch.
+    #: Those from the job's branch.
     open_merge_requests: str
-    #: Jobs whose results it gets.
+    #: Earlier jobs whose results this job gets.
     earlier: Sequence[EarlierJob]
     #: What earlier jobs reported, and what was given to the pipeline and to the job, weakest first.
     given: Sequence[Variable]
 
     @property
     def seconds(self) -> int:
-        """How long the job may run."""
+        """How many seconds the job may run."""
         return min(self.job.timeout, self.runner.maximum_timeout or self.job.timeout)
 
     def payload(self) -> dict[str, Any]:
         variables = self.variables()
         default = self.job.default_depth
         depth = next(
-            (_depth(one["value"], default) for one in variables if one["key"] == "GIT_DEPTH"), default
+            (_depth(variable["value"], default) for variable in variables if variable["key"] == "GIT_DEPTH"),
+            default,
         )
         return {
             "id": self.job.id,
@@ -230,9 +233,9 @@ class JobResponse:
             **plan_shape(self.planned, timeout=self.seconds, protected=self.job.protected),
             "credentials": [],
             "dependencies": [
-                dependency_shape(one.id, one.name, self.token, one.filename, one.size)
-                for one in self.earlier
-                if one.filename is not None and one.size is not None
+                dependency_shape(job.id, job.name, self.token, job.filename, job.size)
+                for job in self.earlier
+                if job.filename is not None and job.size is not None
             ],
             "features": {
                 "trace_sections": True,
@@ -261,13 +264,13 @@ class JobResponse:
             "sha": self.job.sha,
             "before_sha": self.job.before_sha,
             "ref_type": "tag" if self.job.tag else "branch",
-            # by the first one the commit is fetched even when its branch has moved on or is gone
+            # the first one fetches the commit even when its branch has moved on or is gone
             "refspecs": [f"+{self.job.sha}:refs/pipelines/{self.job.pipeline_id}", *self._branch_or_tag()],
             "depth": depth,
         }
 
     def _branch_or_tag(self) -> list[str]:
-        """What is fetched beside the commit: nothing for a merge request."""
+        """Return what is fetched beside the commit: nothing for a merge request."""
         ref = self.job.ref
         if ref != self.job.short_ref:
             return []
@@ -314,6 +317,6 @@ class JobResponse:
 
 
 def _depth(said: str, default: int) -> int:
-    """What `GIT_DEPTH` means; 0 is all of the history, too."""
+    """Return the meaning of `GIT_DEPTH`; 0 is all of the history."""
     digits = said.lstrip("0")[: len(str(INFINITE_DEPTH)) + 1]
     return min(int(digits or "0"), INFINITE_DEPTH) if said.isdecimal() else default

@@ -12,37 +12,37 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 
-from api_server.state.listening import listening_connection
+from api_server.state.driver import listening_connection
 from common.lifecycle import BackgroundTasks
 
 CHANNEL = "jobs_pending"
 LISTENER = "listening for jobs"
 CALLER = "calling runners"
-#: Seconds until a lost connection is made again, at most.
+#: Most seconds until a lost connection is opened again.
 RECONNECT_AFTER = 1.0
-#: Runners that are called at a time, where those before have got jobs.
+#: Runners that are called at a time, after those before have got jobs.
 CALLED_AT_A_TIME = 3
 #: Seconds after which others are called where one got nothing: another process may be about to take the job. Then
 #: twice as long, and so on.
 FIRST_PAUSE, LONGEST_PAUSE = 0.005, 1.0
-#: The last notices, for those who asked before one came and begin to wait after it.
+#: How many notices are remembered for runners that asked before a notice came and wait after it.
 REMEMBERED = 1_000
 
-#: Which of some runners, the first so many of them, may take what waits in projects; of None: in all.
+#: Returns the first so many of these runners that may take a pending job of these projects (None: of any project).
 Able = Callable[[Sequence[int], frozenset[int | None], int], Awaitable[list[int]]]
 
 
-class Place:
-    """Of a request that waits."""
+class WaitingRunner:
+    """A request of a runner that waits for a job."""
 
     def __init__(self, runner_id: int) -> None:
         self.runner_id = runner_id
-        #: True: it is called. False: it is sent home.
+        #: True: it is called. False: it is sent away.
         self.turn = asyncio.get_running_loop().create_future()
         #: While it is called: whether it has got a job.
         self.outcome: asyncio.Future[bool] | None = None
 
-    def tell(self, turn: bool) -> None:
+    def wake(self, turn: bool) -> None:
         if not self.turn.done():
             self.turn.set_result(turn)
 
@@ -56,7 +56,7 @@ class PendingJobs:
 
     def __init__(self) -> None:
         #: Who waits and is not called just now, the longest wait first.
-        self._places: dict[Place, None] = {}
+        self._waiting: dict[WaitingRunner, None] = {}
         self._news = asyncio.Event()
         self._due: set[int | None] = set()
         self._last: deque[int | None] = deque(maxlen=REMEMBERED)
@@ -65,47 +65,48 @@ class PendingJobs:
         self.generation = 0
 
     def announce(self, project_id: int | None = None) -> None:
-        """Jobs of the project wait; None: of any."""
+        """Note that jobs of the project are pending; None: of any project."""
         self.generation += 1
         self._last.append(project_id)
         self._due.add(project_id)
         self._news.set()
 
     @contextmanager
-    def waiting(self, runner_id: int, generation: int) -> Iterator[Place]:
-        """A place for the length of the block. The runner has asked in vain when there were `generation` notices."""
-        place = Place(runner_id)
+    def waiting(self, runner_id: int, generation: int) -> Iterator[WaitingRunner]:
+        """Let a runner wait for the length of the block. When it asked in vain there were `generation` notices."""
+        waiter = WaitingRunner(runner_id)
         missed = self.generation - generation
         if missed:
             self._due |= set(list(self._last)[-missed:]) if missed <= len(self._last) else {None}
             self._news.set()
-        self._places[place] = None
+        self._waiting[waiter] = None
         try:
-            yield place
+            yield waiter
         finally:
-            self._places.pop(place, None)
-            place.end_turn(False)
+            self._waiting.pop(waiter, None)
+            waiter.end_turn(False)
 
-    async def called(self, place: Place, seconds: float) -> bool:
-        """Waits until it is the place's turn: False where `seconds` went by without, or everybody leaves."""
+    async def called(self, waiter: WaitingRunner, seconds: float) -> bool:
+        """Wait until the runner is called. Return False where `seconds` passed without, or where all runners are sent
+        away."""
         if not self._sends_home:
-            await asyncio.wait({place.turn}, timeout=max(0, seconds))
-        return place.turn.done() and bool(place.turn.result()) and not self._sends_home
+            await asyncio.wait({waiter.turn}, timeout=max(0, seconds))
+        return waiter.turn.done() and bool(waiter.turn.result()) and not self._sends_home
 
-    def got_nothing(self, place: Place) -> None:
-        """The turn is over, and the place is the last one again."""
-        place.turn = asyncio.get_running_loop().create_future()
-        place.end_turn(False)
-        self._places[place] = None
+    def got_nothing(self, waiter: WaitingRunner) -> None:
+        """End the runner's turn; it waits again, behind all others."""
+        waiter.turn = asyncio.get_running_loop().create_future()
+        waiter.end_turn(False)
+        self._waiting[waiter] = None
 
     def close(self) -> None:
-        """Sends everybody home, now and from now on."""
+        """Send all runners away, now and from now on."""
         self._closed = True
         self._send_home()
 
     @contextmanager
     def emptied(self) -> Iterator[None]:
-        """Everybody is sent home, for the length of the block."""
+        """Send all runners away, for the length of the block."""
         self._all_leave = True
         self._send_home()
         try:
@@ -118,14 +119,14 @@ class PendingJobs:
         return self._closed or self._all_leave
 
     def _send_home(self) -> None:
-        for place in self._places:
-            place.tell(False)
+        for waiter in self._waiting:
+            waiter.wake(False)
 
     @asynccontextmanager
     async def listening(
         self, database_url: str, background: BackgroundTasks, able: Able
     ) -> AsyncIterator[None]:
-        """Hears the notices of all processes, and calls those who wait here, for the length of the block."""
+        """Listen to the notices of all processes, and call the runners that wait here, for the length of the block."""
         background.start(LISTENER, lambda: self._listen(database_url), longest_pause=RECONNECT_AFTER)
         background.start(CALLER, lambda: self._call_again_and_again(able), longest_pause=RECONNECT_AFTER)
         try:
@@ -135,7 +136,7 @@ class PendingJobs:
             await background.finish(CALLER, 0)
 
     async def _listen(self, database_url: str) -> None:
-        """Raises `Unavailable` when the connection is lost."""
+        """Listen for notices. Raises `Unavailable` when the connection is lost."""
         async with listening_connection(database_url, CHANNEL) as connection:
             self.announce()  # whatever happened while nobody listened
             while True:
@@ -143,7 +144,7 @@ class PendingJobs:
                 self.announce(int(heard) if heard.isdecimal() else None)
 
     async def _call_again_and_again(self, able: Able) -> None:
-        """Raises `Unavailable` where the database cannot be asked."""
+        """Call runners whenever there is news. Raises `Unavailable` where the database cannot be asked."""
         due: set[int | None] = {None}  # what was due when an earlier one ended
         size, pause = 1, 0.0
         while True:
@@ -152,7 +153,7 @@ class PendingJobs:
             self._news.clear()
             due |= self._due
             self._due = set()
-            waiting = list(dict.fromkeys(place.runner_id for place in self._places))
+            waiting = list(dict.fromkeys(waiter.runner_id for waiter in self._waiting))
             runners = await able(waiting, frozenset(due), size) if waiting else []
             if not runners:
                 due, size, pause = set(), 1, 0.0
@@ -163,7 +164,7 @@ class PendingJobs:
                 await self._rest(pause)
 
     async def _rest(self, seconds: float) -> None:
-        """Ended by news."""
+        """Pause; news ends the pause."""
         try:
             async with asyncio.timeout(seconds):
                 await self._news.wait()
@@ -171,14 +172,15 @@ class PendingJobs:
             pass
 
     async def _call(self, runners: Sequence[int], most: int) -> bool:
-        """Whether all that were called have got jobs; nobody is called where those who may have gone meanwhile."""
-        places = [place for place in self._places if place.runner_id in runners and not place.turn.done()][
-            :most
-        ]
+        """Call the runners; return whether all of them got jobs. Runners that may have gone meanwhile are not
+        called."""
+        called = [
+            waiter for waiter in self._waiting if waiter.runner_id in runners and not waiter.turn.done()
+        ][:most]
         outcomes = []
-        for place in places:
-            del self._places[place]
-            place.outcome = asyncio.get_running_loop().create_future()
-            place.tell(True)
-            outcomes.append(place.outcome)
+        for waiter in called:
+            del self._waiting[waiter]
+            waiter.outcome = asyncio.get_running_loop().create_future()
+            waiter.wake(True)
+            outcomes.append(waiter.outcome)
         return all([await outcome for outcome in outcomes])

@@ -8,7 +8,7 @@ from api_server.state.database import Database, Executor, Transaction
 from api_server.state.errors import NotFound
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
 from api_server.state.statements import Query, Statement
-from api_server.web.access import Role
+from api_server.web.routes import Role
 
 ENTITIES = read_sql(__package__)
 
@@ -79,8 +79,11 @@ async def list_runners(
     whose_id: int | None = None,
     **filters: Any,
 ) -> Listed:
-    """Runners that a user may change (`owner_id`), or that may run the jobs of a project or a group (`project_id`,
-    `namespace_id`); without `whose` all of them. `filters`: runner_type, active, status, tags; None means any."""
+    """Return the runners that a user may change (`owner_id`), or that may run the jobs of a project or a group.
+
+    With `project_id` or `namespace_id` those of a project or a group, without `whose` all of them. `filters`:
+    runner_type, active, status, tags; None means any.
+    """
     ids = {} if whose is None else {whose: whose_id}
     return await _LISTS[whose].read(database, page, **ids, **filters)
 
@@ -89,7 +92,7 @@ SHOW_RUNNER = one(ENTITIES["runner_details"], "SELECT runners.* FROM runners WHE
 
 
 async def show_runner(database: Executor, runner_id: int) -> str:
-    """The entity with all details."""
+    """Return the entity with all details."""
     return await database.entity(SHOW_RUNNER, id=runner_id)
 
 
@@ -151,7 +154,7 @@ async def find_runner(database: Executor, runner_id: int, user_id: int) -> Runne
 
 @attrs.frozen
 class CallingRunner(Runner):
-    """A runner that calls with the token of which this is the digest."""
+    """A runner that calls with the token that has this digest."""
 
     token_digest: bytes = attrs.field(repr=False)
 
@@ -163,7 +166,7 @@ RUNNER_OF_TOKEN = Statement(
 
 
 async def runner_of_token(database: Executor, digest: bytes) -> CallingRunner | None:
-    """The runner whose authentication token has that digest."""
+    """Return the runner whose authentication token has that digest."""
     return await database.row(RUNNER_OF_TOKEN, digest=digest)
 
 
@@ -184,7 +187,7 @@ CREATE_RUNNER = """
 
 
 async def create_runner(transaction: Transaction, **values: Any) -> int:
-    """The new runner's id."""
+    """Return the new runner's id."""
     return int(await transaction.value(CREATE_RUNNER, **values))
 
 
@@ -192,7 +195,7 @@ LOCK_RUNNER = Query(f"SELECT {_COLUMNS} FROM runners WHERE runners.id = %(id)s F
 
 
 async def lock_runner(transaction: Transaction, runner_id: int) -> Runner:
-    """Until the transaction ends no job is handed to it. Raises NotFound."""
+    """Lock the runner: until the transaction ends it gets no job. Raises NotFound."""
     return await transaction.one(LOCK_RUNNER, id=runner_id)
 
 
@@ -214,7 +217,7 @@ UPDATE_RUNNER = Query(
 
 
 async def update_runner(transaction: Transaction, runner_id: int, **values: Any) -> Runner:
-    """Changes what is not None; the runner as it is then. Raises NotFound."""
+    """Change what is not None; return the runner as it is then. Raises NotFound."""
     return await transaction.one(UPDATE_RUNNER, id=runner_id, **values)
 
 
@@ -241,7 +244,7 @@ OWNER_OF_RUNNER = Query(
 
 
 async def owner_of_runner(database: Executor, runner_id: int) -> Owner | None:
-    """The runner's group or first project; None for the instance's."""
+    """Return the runner's group or first project; None for a runner of the instance."""
     return await database.row(OWNER_OF_RUNNER, id=runner_id)
 
 
@@ -262,7 +265,7 @@ SET_TOKEN = """
 
 
 async def set_token(transaction: Transaction, runner_id: int, digest: bytes) -> None:
-    """The old token opens nothing from then on. Raises NotFound."""
+    """Replace the token; the old one is invalid from then on. Raises NotFound."""
     if not await transaction.run(SET_TOKEN, id=runner_id, digest=digest):
         raise NotFound
 
@@ -273,7 +276,7 @@ ASSIGN = """
 
 
 async def assign(transaction: Transaction, runner_id: int, project_id: int) -> None:
-    """Gives the project's jobs to the runner too. Raises Conflict on `runner_projects_pkey`."""
+    """Let the runner run the project's jobs, too. Raises Conflict on `runner_projects_pkey`."""
     await transaction.run(ASSIGN, runner_id=runner_id, project_id=project_id)
 
 
@@ -287,7 +290,7 @@ UNASSIGN = """
 
 
 async def unassign(transaction: Transaction, runner_id: int, project_id: int) -> bool:
-    """False for the runner's only project, which stays."""
+    """Stop the runner from running the project's jobs. Return False for its only project, which stays."""
     return await transaction.run(UNASSIGN, runner_id=runner_id, project_id=project_id) > 0
 
 
@@ -317,13 +320,13 @@ DELETE_MANAGER = """
 
 
 async def delete_manager(transaction: Transaction, runner_id: int, system_id: str) -> bool:
-    """False where the runner has no such machine."""
+    """Remove one machine. Return False where the runner has no such machine."""
     return await transaction.run(DELETE_MANAGER, runner_id=runner_id, system_id=system_id) > 0
 
 
 @attrs.frozen(kw_only=True)
 class Machine:
-    """What a runner says of the machine that it is on, by which `system_id` it is known again."""
+    """What a runner says of the machine that it is on; `system_id` identifies the machine."""
 
     system_id: str
     version: str | None
@@ -334,7 +337,7 @@ class Machine:
     ip_address: str | None
 
 
-#: Told at each poll; written down once in this many seconds, or when something else than the moment has changed.
+#: Contacts come with each poll; they are stored once in so many seconds, or when the machine has changed.
 CONTACT_EVERY = 40
 
 NOTE_CONTACT = Statement(f"""
@@ -365,12 +368,12 @@ NOTED_MANAGER = Statement(f"""
 
 
 async def note_manager_contact(database: Database, runner_id: int, machine: Machine) -> int:
-    """The runner has been heard of: the manager's id."""
-    told = attrs.asdict(machine)
-    noted = await database.value(NOTED_MANAGER, runner_id=runner_id, **told)
+    """Note that the runner has been heard of; return the manager's id."""
+    reported = attrs.asdict(machine)
+    noted = await database.value(NOTED_MANAGER, runner_id=runner_id, **reported)
     if noted is None:
         async with database.transaction() as transaction:
-            noted = await transaction.value(NOTE_CONTACT, runner_id=runner_id, **told)
+            noted = await transaction.value(NOTE_CONTACT, runner_id=runner_id, **reported)
     return int(noted)
 
 
@@ -384,7 +387,8 @@ SET_REGISTRATION_TOKEN = """
 async def set_registration_token(
     transaction: Transaction, digest: bytes, *, namespace_id: int | None = None, project_id: int | None = None
 ) -> None:
-    """The token with which runners of this group or project (or neither: of the instance) register from now on."""
+    """Set the token with which runners of this group or project (without either: of the instance) register from now
+    on."""
     await transaction.run(
         SET_REGISTRATION_TOKEN, digest=digest, namespace_id=namespace_id, project_id=project_id
     )
@@ -392,7 +396,7 @@ async def set_registration_token(
 
 @attrs.frozen
 class Registration:
-    """What a registration token is for: a group, a project, or neither: the instance."""
+    """What a registration token is for: a group, a project, or with neither the instance."""
 
     namespace_id: int | None
     project_id: int | None
@@ -409,5 +413,5 @@ HOLD_REGISTRATION = Query(
 
 
 async def hold_registration(transaction: Transaction, digest: bytes) -> Registration | None:
-    """Until the transaction ends the token is not replaced."""
+    """Return what the token is for. It is not replaced until the transaction ends."""
     return await transaction.row(HOLD_REGISTRATION, digest=digest)

@@ -20,22 +20,21 @@ from api_server.ci.runners.job_queries import HeldJob
 from api_server.state.database import Transaction
 from api_server.state.errors import Conflict, Unavailable
 from api_server.state.objects import OBJECTS, Objects
-from api_server.web import context, request_body, request_data
+from api_server.web import context, request_data
 from api_server.web.context import SETTINGS
 from api_server.web.errors import ApiError, bad_parameters, bad_request, forbidden
 from api_server.web.params import structure
-from api_server.zip_files.directory import Limits, TooMuchError
-from api_server.zip_files.members import ZIP_FILES, ZipFiles, with_indices
+from api_server.zip_files import ZIP_FILES, Limits, TooMuchError, ZipFiles, with_indices
 
 _FIELD_BYTES = 1024
 _FIELDS = 20
-#: What a body has at most besides the file.
+#: Most bytes of a body besides the file.
 _FORM_BYTES = 64 * 1024
 
 
 @attrs.frozen
 class Received:
-    """A file that is in the object store now, and nowhere else yet."""
+    """A file that is in the object store, and that no row names yet."""
 
     key: str
     filename: str
@@ -47,17 +46,19 @@ class Received:
 async def receive_file(
     request: web.Request, objects: Objects, folder: str, grow: Callable[[int], None]
 ) -> Received:
-    """Stores the part `file` of a multipart body below `folder`; the other parts are fields. `grow` is told how many
-    bytes the file has, as it comes, and first of all how many it has at least. Raises 400, and what `grow` raises;
-    nothing is stored then."""
+    """Store the part `file` of a multipart body below `folder`; the other parts are fields.
+
+    `grow` is called with the number of bytes that the file has so far, and first of all with the number that it has at
+    least. Raises 400, and what `grow` raises; then nothing is stored.
+    """
     if request.content_type != "multipart/form-data":
         raise bad_parameters("file is missing")
     grow(max(0, (request.content_length or 0) - _FORM_BYTES))
-    request_body.refuse_encoded_parts(request)
+    request_data.refuse_encoded_parts(request)
     fields: dict[str, str] = {}
     stored: dict[str, Any] = {}
     try:
-        parts = _Parts(request_body.pieces(request), request.headers[hdrs.CONTENT_TYPE])
+        parts = _Parts(request_data.pieces(request), request.headers[hdrs.CONTENT_TYPE])
         while part := await parts.next():
             name, filename = part
             if name == "file" and not stored:
@@ -76,13 +77,13 @@ async def receive_file(
 
 
 def too_large(reason: str = "") -> ApiError:
-    """413, after which runners do not try again."""
+    """Return a 413, after which runners do not try again."""
     text = "413 Request Entity Too Large"
     return ApiError(413, {"message": f"{text} - {reason}" if reason else text})
 
 
 class _Parts:
-    """The parts of a body, one after the other: of each either its content or, if that is short, all of it."""
+    """The parts of a body, one after the other; the content of each comes in chunks, or whole if it is short."""
 
     def __init__(self, coming: AsyncIterator[bytes], content_type: str) -> None:
         """Raises ValueError."""
@@ -92,7 +93,7 @@ class _Parts:
         self._number = 0  # of parts, which may have one name
 
     async def next(self) -> tuple[str, str | None] | None:
-        """The names of the next part and of its file; None behind the last one. Raises ValueError."""
+        """Return the names of the next part and of its file; None behind the last one. Raises ValueError."""
         if not self._number:
             await self.short(self.delimiter, request_data.MAX_PART_HEAD)
         self._number += 1
@@ -106,12 +107,12 @@ class _Parts:
         return request_data.part_named(await self.short(b"\r\n\r\n", request_data.MAX_PART_HEAD))
 
     async def content(self) -> AsyncIterator[bytes]:
-        """Up to the next delimiter, as it comes."""
+        """Yield the content up to the next delimiter, as it comes."""
         async for piece in self._until(self.delimiter):
             yield piece
 
     async def short(self, end: bytes, most: int) -> bytes:
-        """What comes before `end`, of `most` bytes."""
+        """Return what comes before `end`, at most `most` bytes."""
         before = b""
         async for piece in self._until(end):
             before += piece
@@ -120,7 +121,7 @@ class _Parts:
         return before
 
     async def _end(self) -> None:
-        """A connection serves the next request once the body has been read."""
+        """Read the rest of the body, so that the connection can serve the next request."""
         while len(self._buffer) <= request_data.MAX_PART_HEAD:
             piece = await anext(self._coming, b"")
             if not piece:
@@ -169,7 +170,7 @@ async def _store_file(
 
 
 def _plain_name(name: str | None) -> str:
-    """A file name that can be shown and sent in a header."""
+    """Return a file name that can be shown and sent in a header."""
     last = (name or "").replace("\\", "/").rpartition("/")[2]
     return "".join(letter for letter in last if letter.isprintable())[:255] or "artifacts.zip"
 
@@ -185,7 +186,7 @@ class InvalidDotenv(Exception):
 
 
 def unpack_dotenv(content: bytes) -> bytes:
-    """The text of an upload, which is gzip or plain."""
+    """Return the text of an upload, which is gzip or plain."""
     if not content.startswith(b"\x1f\x8b"):
         return content
     unpacker = zlib.decompressobj(wbits=31)
@@ -196,7 +197,7 @@ def unpack_dotenv(content: bytes) -> bytes:
 
 
 def parse_dotenv(content: bytes) -> dict[str, str]:
-    """Variables in order; a key that comes again replaces the one before. Raises `InvalidReport`."""
+    """Return the variables in order; a key that comes again replaces the one before. Raises `InvalidDotenv`."""
     text = unpack_dotenv(content)
     if len(text) > MAX_DOTENV_BYTES:
         raise InvalidDotenv("Dotenv Artifact Too Big. Maximum Allowable Size: 5120")
@@ -232,8 +233,10 @@ ARRIVING = web.AppKey("arriving_artifacts", Counter[int])
 
 @attrs.define
 class Room:
-    """How far one upload may grow; for the length of its `with` block it counts for all others of this process. What
-    other processes take in at the same time shows when it is `settled`."""
+    """How far one upload may grow. For the length of its `with` block it counts for all others of this process.
+
+    What other processes take in at the same time is checked when it is `settled`.
+    """
 
     project_id: int
     limit: int
@@ -243,11 +246,11 @@ class Room:
 
     @property
     def left(self) -> int | None:
-        """Bytes; None without a limit."""
+        """The bytes that are left; None without a limit."""
         return max(0, self.limit - self.kept - self._arriving[self.project_id]) if self.limit else None
 
     def grow(self, size: int) -> None:
-        """This upload has so many bytes, or says so. Raises 413 where they have no room."""
+        """Note that this upload has so many bytes, or says so. Raises 413 where there is no room for them."""
         more = max(0, size - self._mine)
         if self.left is not None and more > self.left:
             raise self._refusal()
@@ -255,8 +258,8 @@ class Room:
         self._arriving[self.project_id] += more
 
     async def settled(self, transaction: Transaction) -> None:
-        """Once the artifact has been added: other uploads wait for the end of the transaction. Raises 413 where it is
-        too much after all."""
+        """Check the limit once the artifact has been added: other uploads wait until the transaction ends. Raises
+        413."""
         if (
             self.limit
             and await artifact_queries.kept_bytes_for_certain(transaction, self.project_id) > self.limit
@@ -274,7 +277,7 @@ class Room:
 
 
 async def room_of(request: web.Request, project_id: int) -> Room:
-    """What a project has left."""
+    """Return how much room the project has left."""
     limit = context.settings(request).project_artifacts_limit
     kept = await artifact_queries.kept_bytes(context.database(request), project_id) if limit else 0
     return Room(project_id, limit, kept, request.config_dict[ARRIVING])
@@ -301,8 +304,10 @@ class Upload:
 
 
 async def store_artifact(request: web.Request, job: HeldJob) -> None:
-    """The request's file becomes an artifact of the job, unless it has this very file already. Raises 400, 403 and 413,
-    and keeps nothing then."""
+    """Make the request's file an artifact of the job, unless it has this very file already.
+
+    Raises 400, 403 and 413, and keeps nothing then.
+    """
     objects = request.config_dict[OBJECTS]
     folder = f"projects/{job.project_id}/jobs/{job.id}"
     limit = context.settings(request).artifact_limit
@@ -326,7 +331,7 @@ async def store_artifact(request: web.Request, job: HeldJob) -> None:
 
 
 async def _add(request: web.Request, job: HeldJob, received: Received, room: Room) -> bool:
-    """False where the job has this very file already. Raises 400, 403 and 413."""
+    """Add the artifact. Return False where the job has this very file already. Raises 400, 403 and 413."""
     said = structure({**received.fields, **request.query}, Upload)
     if said.artifact_type not in FILE_TYPES:
         raise bad_request(f"{said.artifact_type} is no type of artifact")
@@ -380,7 +385,8 @@ async def _report(request: web.Request, received: Received) -> dict[str, str]:
 
 
 def _expire_at(request: web.Request, expire_in: str | None) -> datetime.datetime | None:
-    """`expire_in` as CI files say it (`1 week`, `never`, seconds); without it, what the setting says."""
+    """Return when the artifact expires: `expire_in` as in CI files (`1 week`, `never`, seconds), or else the
+    setting."""
     seconds = context.settings(request).artifacts_expire_in
     try:
         if expire_in:

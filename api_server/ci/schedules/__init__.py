@@ -1,2 +1,1 @@
-"""Pipelines that run at the moments of a cron expression: what is kept of them (`handlers`, `changes`), when they run
-(`cron`), and their running (`runs`)."""
+"""Pipelines that run at the moments of a cron expression: `schedules` keeps and runs them, `cron` says when."""

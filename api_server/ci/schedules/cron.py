@@ -6,16 +6,171 @@ import zoneinfo
 
 from croniter import croniter
 
-from api_server.ci.schedules.rails_time_zones import RAILS_TIME_ZONES
+#: The names of time zones that Rails has, and with it GitLab's clients: each with its IANA name.
+RAILS_TIME_ZONES = {
+    "International Date Line West": "Etc/GMT+12",
+    "Midway Island": "Pacific/Midway",
+    "American Samoa": "Pacific/Pago_Pago",
+    "Hawaii": "Pacific/Honolulu",
+    "Alaska": "America/Juneau",
+    "Pacific Time (US & Canada)": "America/Los_Angeles",
+    "Tijuana": "America/Tijuana",
+    "Mountain Time (US & Canada)": "America/Denver",
+    "Arizona": "America/Phoenix",
+    "Chihuahua": "America/Chihuahua",
+    "Mazatlan": "America/Mazatlan",
+    "Central Time (US & Canada)": "America/Chicago",
+    "Saskatchewan": "America/Regina",
+    "Guadalajara": "America/Mexico_City",
+    "Mexico City": "America/Mexico_City",
+    "Monterrey": "America/Monterrey",
+    "Central America": "America/Guatemala",
+    "Eastern Time (US & Canada)": "America/New_York",
+    "Indiana (East)": "America/Indiana/Indianapolis",
+    "Bogota": "America/Bogota",
+    "Lima": "America/Lima",
+    "Quito": "America/Lima",
+    "Atlantic Time (Canada)": "America/Halifax",
+    "Caracas": "America/Caracas",
+    "La Paz": "America/La_Paz",
+    "Santiago": "America/Santiago",
+    "Asuncion": "America/Asuncion",
+    "Newfoundland": "America/St_Johns",
+    "Brasilia": "America/Sao_Paulo",
+    "Buenos Aires": "America/Argentina/Buenos_Aires",
+    "Montevideo": "America/Montevideo",
+    "Georgetown": "America/Guyana",
+    "Puerto Rico": "America/Puerto_Rico",
+    "Greenland": "America/Nuuk",
+    "Mid-Atlantic": "Atlantic/South_Georgia",
+    "Azores": "Atlantic/Azores",
+    "Cape Verde Is.": "Atlantic/Cape_Verde",
+    "Dublin": "Europe/Dublin",
+    "Edinburgh": "Europe/London",
+    "Lisbon": "Europe/Lisbon",
+    "London": "Europe/London",
+    "Casablanca": "Africa/Casablanca",
+    "Monrovia": "Africa/Monrovia",
+    "UTC": "Etc/UTC",
+    "Belgrade": "Europe/Belgrade",
+    "Bratislava": "Europe/Bratislava",
+    "Budapest": "Europe/Budapest",
+    "Ljubljana": "Europe/Ljubljana",
+    "Prague": "Europe/Prague",
+    "Sarajevo": "Europe/Sarajevo",
+    "Skopje": "Europe/Skopje",
+    "Warsaw": "Europe/Warsaw",
+    "Zagreb": "Europe/Zagreb",
+    "Brussels": "Europe/Brussels",
+    "Copenhagen": "Europe/Copenhagen",
+    "Madrid": "Europe/Madrid",
+    "Paris": "Europe/Paris",
+    "Amsterdam": "Europe/Amsterdam",
+    "Berlin": "Europe/Berlin",
+    "Bern": "Europe/Zurich",
+    "Zurich": "Europe/Zurich",
+    "Rome": "Europe/Rome",
+    "Stockholm": "Europe/Stockholm",
+    "Vienna": "Europe/Vienna",
+    "West Central Africa": "Africa/Algiers",
+    "Bucharest": "Europe/Bucharest",
+    "Cairo": "Africa/Cairo",
+    "Helsinki": "Europe/Helsinki",
+    "Kyiv": "Europe/Kiev",
+    "Riga": "Europe/Riga",
+    "Sofia": "Europe/Sofia",
+    "Tallinn": "Europe/Tallinn",
+    "Vilnius": "Europe/Vilnius",
+    "Athens": "Europe/Athens",
+    "Istanbul": "Europe/Istanbul",
+    "Minsk": "Europe/Minsk",
+    "Jerusalem": "Asia/Jerusalem",
+    "Harare": "Africa/Harare",
+    "Pretoria": "Africa/Johannesburg",
+    "Kaliningrad": "Europe/Kaliningrad",
+    "Moscow": "Europe/Moscow",
+    "St. Petersburg": "Europe/Moscow",
+    "Volgograd": "Europe/Volgograd",
+    "Samara": "Europe/Samara",
+    "Kuwait": "Asia/Kuwait",
+    "Riyadh": "Asia/Riyadh",
+    "Nairobi": "Africa/Nairobi",
+    "Baghdad": "Asia/Baghdad",
+    "Tehran": "Asia/Tehran",
+    "Abu Dhabi": "Asia/Muscat",
+    "Muscat": "Asia/Muscat",
+    "Baku": "Asia/Baku",
+    "Tbilisi": "Asia/Tbilisi",
+    "Yerevan": "Asia/Yerevan",
+    "Kabul": "Asia/Kabul",
+    "Ekaterinburg": "Asia/Yekaterinburg",
+    "Islamabad": "Asia/Karachi",
+    "Karachi": "Asia/Karachi",
+    "Tashkent": "Asia/Tashkent",
+    "Chennai": "Asia/Kolkata",
+    "Kolkata": "Asia/Kolkata",
+    "Mumbai": "Asia/Kolkata",
+    "New Delhi": "Asia/Kolkata",
+    "Kathmandu": "Asia/Kathmandu",
+    "Dhaka": "Asia/Dhaka",
+    "Sri Jayawardenepura": "Asia/Colombo",
+    "Almaty": "Asia/Almaty",
+    "Astana": "Asia/Almaty",
+    "Novosibirsk": "Asia/Novosibirsk",
+    "Rangoon": "Asia/Rangoon",
+    "Bangkok": "Asia/Bangkok",
+    "Hanoi": "Asia/Bangkok",
+    "Jakarta": "Asia/Jakarta",
+    "Krasnoyarsk": "Asia/Krasnoyarsk",
+    "Beijing": "Asia/Shanghai",
+    "Chongqing": "Asia/Chongqing",
+    "Hong Kong": "Asia/Hong_Kong",
+    "Urumqi": "Asia/Urumqi",
+    "Kuala Lumpur": "Asia/Kuala_Lumpur",
+    "Singapore": "Asia/Singapore",
+    "Taipei": "Asia/Taipei",
+    "Perth": "Australia/Perth",
+    "Irkutsk": "Asia/Irkutsk",
+    "Ulaanbaatar": "Asia/Ulaanbaatar",
+    "Seoul": "Asia/Seoul",
+    "Osaka": "Asia/Tokyo",
+    "Sapporo": "Asia/Tokyo",
+    "Tokyo": "Asia/Tokyo",
+    "Yakutsk": "Asia/Yakutsk",
+    "Darwin": "Australia/Darwin",
+    "Adelaide": "Australia/Adelaide",
+    "Canberra": "Australia/Canberra",
+    "Melbourne": "Australia/Melbourne",
+    "Sydney": "Australia/Sydney",
+    "Brisbane": "Australia/Brisbane",
+    "Hobart": "Australia/Hobart",
+    "Vladivostok": "Asia/Vladivostok",
+    "Guam": "Pacific/Guam",
+    "Port Moresby": "Pacific/Port_Moresby",
+    "Magadan": "Asia/Magadan",
+    "Srednekolymsk": "Asia/Srednekolymsk",
+    "Solomon Is.": "Pacific/Guadalcanal",
+    "New Caledonia": "Pacific/Noumea",
+    "Fiji": "Pacific/Fiji",
+    "Kamchatka": "Asia/Kamchatka",
+    "Marshall Is.": "Pacific/Majuro",
+    "Auckland": "Pacific/Auckland",
+    "Wellington": "Pacific/Auckland",
+    "Nuku'alofa": "Pacific/Tongatapu",
+    "Tokelau Is.": "Pacific/Fakaofo",
+    "Chatham Is.": "Pacific/Chatham",
+    "Samoa": "Pacific/Apia",
+}
 
-#: Fields that croniter would fill with a number of its own choice.
+
+#: Fields that croniter would fill with random numbers.
 _CHOSEN_BY_CHANCE = re.compile(r"(?<![a-z])[rh](?![a-z])", re.IGNORECASE)
 _FIELDS = 5
 _HOURS = 1
 
 
 def problems(cron: str, time_zone: str) -> dict[str, list[str]]:
-    """Why this cannot be when a schedule runs, by attribute, in GitLab's words."""
+    """Return what is wrong with the expression and the time zone, by attribute, in GitLab's words."""
     found = {}
     if _zone(time_zone) is None:
         found["cron_timezone"] = [" is invalid syntax"]
@@ -27,10 +182,11 @@ def problems(cron: str, time_zone: str) -> dict[str, list[str]]:
 
 
 def next_run(cron: str, time_zone: str, after: datetime.datetime) -> datetime.datetime:
-    """The first moment after `after`, in UTC. Raises ValueError for what is no expression, or has no moment.
+    """Return the first moment after `after`, in UTC. Raises ValueError where the expression is invalid, or has no
+    moment.
 
-    Where clocks are put back, what is said of an hour by its number runs in the first of the two; where they are put
-    forward, what falls into the hour that is missing runs when that one has passed.
+    Where clocks are put back, what names the hour by its number runs in the first of the two. Where they are put
+    forward, what falls into the missing hour runs when that has passed.
     """
     fields = cron.split()
     zone = _zone(time_zone)

@@ -1,34 +1,100 @@
-"""`/projects/:id/pipeline_schedules` (supporting resource)."""
+"""`/projects/:id/pipeline_schedules` and their variables (supporting resources)."""
 
 import base64
+import functools
 from typing import Annotated, Any, Literal
 
 import attrs
 import orjson
 from aiohttp import web
 
-from api_server.ci.schedules import changes, queries, runs
-from api_server.ci.schedules.access import (
-    administered_schedule,
-    administers,
-    check_may_play,
-    check_may_save,
-    find_schedule,
-    full_ref,
-    owned_schedule,
-    owns,
-)
-from api_server.ci.schedules.queries import Schedule
+from api_server.ci.pipelines import repository
+from api_server.ci.pipelines.access import check_may_give, may_change
+from api_server.ci.schedules import queries, schedules
+from api_server.ci.schedules.queries import Schedule, StoredVariable
+from api_server.git.errors import AmbiguousNameError
+from api_server.git.ref_names import BRANCHES, TAGS, short_name
+from api_server.git.repositories import repositories
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.web import context
-from api_server.web.access import Role
 from api_server.web.answers import json_text, json_value, no_content
-from api_server.web.authorship import author
+from api_server.web.errors import forbidden, invalid, not_found
+from api_server.web.grounds import Ground, rely_on
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import AtMost, Name
-from api_server.web.routes import Routes, caller
+from api_server.web.routes import Role, Routes, author, caller
 from api_server.web.unsupported import REFUSED
+
+
+async def find_schedule(request: web.Request, project: Project, schedule_id: int) -> Schedule:
+    """Return the schedule; what the request writes requires that it is unchanged. Raises 404 where it is not the
+    project's."""
+    found = await queries.find(context.database(request), project.id, schedule_id)
+    if found is None:
+        raise not_found("Pipeline Schedule")
+    read = functools.partial(queries.hold, project_id=project.id, schedule_id=schedule_id)
+    rely_on(request, Ground((), found, read))
+    return found
+
+
+async def administered_schedule(request: web.Request, project: Project, schedule_id: int) -> Schedule:
+    """Return the schedule, for its owner and Maintainers. Raises 403 and 404."""
+    found = await find_schedule(request, project, schedule_id)
+    if not administers(request, project, found):
+        raise forbidden()
+    return found
+
+
+async def owned_schedule(request: web.Request, project: Project, schedule_id: int) -> Schedule:
+    """Return the schedule, for its owner and for administrators of the service. Raises 403 and 404.
+
+    It runs with the owner's rights, so nobody else may change what it does.
+    """
+    found = await find_schedule(request, project, schedule_id)
+    if not (project.admin or owns(request, found)):
+        raise forbidden()
+    return found
+
+
+def administers(request: web.Request, project: Project, schedule: Schedule) -> bool:
+    """Return whether the caller may remove the schedule, and see its variables."""
+    return project.role >= Role.MAINTAINER or (owns(request, schedule) and project.role >= Role.DEVELOPER)
+
+
+def full_ref(request: web.Request, project: Project, ref: str) -> str:
+    """Return the full name of a branch or tag, which need not exist yet. Raises 400 for the name of a branch and a
+    tag."""
+    try:
+        found = repository.resolve_ref(repositories(request), project.id, ref)
+    except AmbiguousNameError:
+        raise invalid({"ref": ["is ambiguous"]}) from None
+    if found is not None:
+        return (TAGS if found.kind == "tag" else BRANCHES) + found.name
+    return ref if short_name(ref) is not None else BRANCHES + ref
+
+
+async def may_run(request: web.Request, project: Project, ref: str) -> bool:
+    """Return whether the caller may run pipelines on the branch or tag of that full name."""
+    return await may_change(request, project, short_name(ref) or ref, tag=ref.startswith(TAGS))
+
+
+async def check_may_save(request: web.Request, project: Project, ref: str, verb: str) -> None:
+    """Raise 400, as GitLab words it, where the caller may not run pipelines on the ref."""
+    if not await may_run(request, project, ref):
+        raise invalid({"base": [f"The current user is not authorized to {verb} the pipeline schedule"]})
+
+
+async def check_may_play(request: web.Request, project: Project, ref: str) -> None:
+    """Raise 403 where the caller may not run pipelines on the ref."""
+    if not await may_run(request, project, ref):
+        raise forbidden()
+
+
+def owns(request: web.Request, schedule: Schedule) -> bool:
+    """Return whether the schedule runs as the caller."""
+    return schedule.owner_id == caller(request).user_id
+
 
 routes = Routes()
 
@@ -113,7 +179,7 @@ async def create_schedule(request: web.Request, wanted: CreateSchedule, found: P
     values = given | {"ref": ref, "project_id": found.id, "owner_id": caller(request).user_id}
     most = context.settings(request).schedules_limit
     async with context.database(request).transaction() as transaction:
-        made = await changes.create(transaction, author(request), most, values)
+        made = await schedules.create(transaction, author(request), most, values)
     return await _answer(request, found, made, status=201)
 
 
@@ -126,7 +192,7 @@ async def update_schedule(request: web.Request, wanted: UpdateSchedule, found: P
     sent = ("description", "cron", "cron_timezone", "active")
     values = {"ref": ref} | {name: getattr(wanted, name) for name in sent}
     async with context.database(request).transaction() as transaction:
-        await changes.update(transaction, author(request), before, values)
+        await schedules.update(transaction, author(request), before, values)
     return await _answer(request, found, before.id)
 
 
@@ -135,7 +201,7 @@ async def delete_schedule(request: web.Request, wanted: OneSchedule, found: Proj
     """The pipelines that it has run stay."""
     schedule = await administered_schedule(request, found, wanted.pipeline_schedule_id)
     async with context.database(request).transaction() as transaction:
-        await changes.delete(transaction, author(request), schedule)
+        await schedules.delete(transaction, author(request), schedule)
     return no_content()
 
 
@@ -147,7 +213,7 @@ async def take_ownership(request: web.Request, wanted: OneSchedule, found: Proje
         return await _answer(request, found, before.id)
     owner = {"owner_id": caller(request).user_id}
     async with context.database(request).transaction() as transaction:
-        await changes.update(transaction, author(request), before, owner)
+        await schedules.update(transaction, author(request), before, owner)
     return await _answer(request, found, before.id, status=201)
 
 
@@ -157,7 +223,7 @@ async def play_schedule(request: web.Request, wanted: OneSchedule, found: Projec
     schedule = await find_schedule(request, found, wanted.pipeline_schedule_id)
     await check_may_play(request, found, schedule.ref)
     async with context.database(request).transaction() as transaction:
-        await runs.queue_now(transaction, schedule.id, caller(request).user_id)
+        await schedules.queue_now(transaction, schedule.id, caller(request).user_id)
     return json_value({"message": "201 Created"}, status=201)
 
 
@@ -170,10 +236,84 @@ async def _answer(request: web.Request, found: Project, schedule_id: int, status
 def _opened(
     request: web.Request, found: Project, schedule: Schedule, entity: dict[str, Any]
 ) -> dict[str, Any]:
-    """The entity with its variables as they were given, or without them."""
+    """Return the entity with its variables decrypted, or without them."""
     sealed = entity.pop("variables")
     if not administers(request, found, schedule):
         return entity
     vault = context.vault(request)
-    opened = [one | {"value": vault.decrypt(base64.b64decode(one["value"]))} for one in sealed]
+    opened = [variable | {"value": vault.decrypt(base64.b64decode(variable["value"]))} for variable in sealed]
     return entity | {"variables": opened}
+
+
+VariableType = Literal["env_var", "file"]
+
+
+@attrs.frozen(kw_only=True)
+class CreateVariable(OneSchedule):
+    key: Name = attrs.field(metadata={"present": True})
+    value: str = attrs.field(repr=False)
+    variable_type: VariableType = "env_var"
+
+
+@attrs.frozen(kw_only=True)
+class OneVariable(OneSchedule):
+    key: str
+
+
+@attrs.frozen(kw_only=True)
+class UpdateVariable(OneVariable):
+    value: str | None = attrs.field(default=None, repr=False)
+    variable_type: VariableType | None = None
+
+
+@routes.post(f"{ONE}/variables", access=CHANGE)
+async def create_variable(request: web.Request, wanted: CreateVariable, found: Project) -> web.Response:
+    """By the schedule's owner."""
+    schedule = await owned_schedule(request, found, wanted.pipeline_schedule_id)
+    check_may_give(found, [wanted.key])
+    new = StoredVariable(wanted.key, context.vault(request).encrypt(wanted.value), wanted.variable_type)
+    most = context.settings(request).variables_limit
+    async with context.database(request).transaction() as transaction:
+        await schedules.add_variable(transaction, author(request), most, schedule, new)
+    return _variable_answer(request, new, status=201)
+
+
+@routes.put(f"{ONE}/variables/{{key}}", access=CHANGE)
+async def update_variable(request: web.Request, wanted: UpdateVariable, found: Project) -> web.Response:
+    """By the schedule's owner."""
+    schedule = await owned_schedule(request, found, wanted.pipeline_schedule_id)
+    check_may_give(found, [wanted.key])
+    async with context.database(request).transaction() as transaction:
+        before = _existing_variable(await queries.lock_variable(transaction, schedule.id, wanted.key))
+        value = before.value if wanted.value is None else context.vault(request).encrypt(wanted.value)
+        after = StoredVariable(before.key, value, wanted.variable_type or before.variable_type)
+        await queries.set_variable(transaction, schedule.id, after)
+        await schedules.record_variable(transaction, author(request), schedule)
+    return _variable_answer(request, after)
+
+
+@routes.delete(f"{ONE}/variables/{{key}}", access=CHANGE)
+async def delete_variable(request: web.Request, wanted: OneVariable, found: Project) -> web.Response:
+    """Shows it once more."""
+    schedule = await administered_schedule(request, found, wanted.pipeline_schedule_id)
+    async with context.database(request).transaction() as transaction:
+        before = _existing_variable(await queries.lock_variable(transaction, schedule.id, wanted.key))
+        await queries.delete_variable(transaction, schedule.id, before.key)
+        await schedules.record_variable(transaction, author(request), schedule)
+    return _variable_answer(request, before, status=202)
+
+
+def _existing_variable(found: StoredVariable | None) -> StoredVariable:
+    if found is None:
+        raise not_found("Pipeline Schedule Variable")
+    return found
+
+
+def _variable_answer(request: web.Request, variable: StoredVariable, status: int = 200) -> web.Response:
+    shown = {
+        "variable_type": variable.variable_type,
+        "key": variable.key,
+        "value": context.vault(request).decrypt(variable.value),
+        "raw": False,
+    }
+    return json_value(shown, status=status)

@@ -7,8 +7,7 @@ import attrs
 
 from api_server.ci.pipelines.queries import ENTITIES as PIPELINES
 from api_server.state.database import Executor, Transaction
-from api_server.state.listing import Listed, Listing, Page, one, read_sql
-from api_server.state.quotas import Quota
+from api_server.state.listing import Listed, Listing, Page, Quota, one, read_sql
 from api_server.state.statements import Query
 
 ENTITIES = read_sql(__package__)
@@ -25,7 +24,7 @@ LISTING = Listing(
 
 
 async def list_schedules(database: Executor, page: Page, project_id: int, *, active: bool | None) -> Listed:
-    """Those that run, or (False) those that do not, or all."""
+    """Return the schedules that are active (True), those that are not (False), or all (None)."""
     return await LISTING.read(database, page, project_id=project_id, active=active)
 
 
@@ -36,7 +35,7 @@ OF_SCHEDULE = Listing(
 
 
 async def list_pipelines(database: Executor, page: Page, schedule_id: int) -> Listed:
-    """What a schedule has run."""
+    """Return the pipelines of a schedule."""
     return await OF_SCHEDULE.read(database, page, schedule_id=schedule_id)
 
 
@@ -47,7 +46,7 @@ SHOW = one(
 
 
 async def show(database: Executor, schedule_id: int) -> str:
-    """With the values of its variables sealed, as base64."""
+    """Return the entity; the values of its variables are encrypted, as base64."""
     return await database.entity(SHOW, id=schedule_id)
 
 
@@ -90,12 +89,12 @@ LOCK_DUE = Query(
 
 
 async def find(database: Executor, project_id: int, schedule_id: int) -> Schedule | None:
-    """None for one that is not the project's."""
+    """Return None where it is not the project's."""
     return await database.row(FIND, project_id=project_id, id=schedule_id)
 
 
 async def hold(database: Executor, project_id: int, schedule_id: int) -> Schedule | None:
-    """Likewise; it stays so until the transaction ends."""
+    """As `find`; the schedule is not changed until the transaction ends."""
     return await database.row(HOLD, project_id=project_id, id=schedule_id)
 
 
@@ -104,12 +103,12 @@ async def find_by_id(database: Executor, schedule_id: int) -> Schedule | None:
 
 
 async def lock(transaction: Transaction, schedule_id: int) -> Schedule:
-    """As it is until the transaction ends. Raises NotFound."""
+    """Return the schedule, locked until the transaction ends. Raises NotFound."""
     return await transaction.one(LOCK, id=schedule_id)
 
 
 async def lock_due(transaction: Transaction, most: int) -> list[Schedule]:
-    """Those whose moment has come, which nobody else gets meanwhile."""
+    """Return schedules that are due, which nobody else gets meanwhile."""
     return await transaction.rows(LOCK_DUE, most=most)
 
 
@@ -123,7 +122,7 @@ CREATE = """
 
 
 async def create(transaction: Transaction, **values: Any) -> int:
-    """The new schedule's id."""
+    """Return the new schedule's id."""
     return int(await transaction.value(CREATE, **values))
 
 

@@ -22,7 +22,7 @@ from api_server.web.errors import ApiError
 from api_server.web.grounds import Ground, rely_on
 from api_server.web.request_data import merged
 
-#: What opens something is not in the payload.
+#: Credentials are left out of the payload.
 _HIDDEN = frozenset({"token", "private_token", "job_token"})
 
 
@@ -41,7 +41,7 @@ class FireTrigger:
 
 
 @attrs.frozen(kw_only=True)
-class Fired:
+class TriggerUse:
     """For whom a pipeline of the project is started: the owner of `trigger`, or the user of a job in a hierarchy."""
 
     project: Project
@@ -51,9 +51,12 @@ class Fired:
     hierarchy_id: int | None = None
 
 
-async def fired_by(request: web.Request, wanted: FireTrigger) -> Fired:
-    """Raises 404 where the token is nobody's, or its user does not see the project (any more), 401 for the token of a
-    job that does not run, and `NotAllowed` where she may run no pipeline."""
+async def fired_by(request: web.Request, wanted: FireTrigger) -> TriggerUse:
+    """Return for whom the token starts a pipeline.
+
+    Raises 404 where the token is unknown or its user does not see the project (any more), 401 for the token of a job
+    that does not run, and `NotAllowed` where the user may run no pipeline.
+    """
     fired = await (_by_job if wanted.token.startswith(JOB_TOKEN) else _by_trigger)(request, wanted)
     check_open(fired.project)
     return fired
@@ -62,7 +65,8 @@ async def fired_by(request: web.Request, wanted: FireTrigger) -> Fired:
 async def given_variables(
     request: web.Request, project: Project, given: dict[str, str]
 ) -> tuple[Variable, ...]:
-    """Those that were given, and everything that was sent, as a file. Raises 400 where the user may give none."""
+    """Return the variables that were given, and the whole request as a file. Raises 400 where the user may give
+    none."""
     if given and not project.takes_variables:
         raise NotAllowed(REFUSAL)
     return (*(Variable(key, value) for key, value in given.items()), await _payload(request))
@@ -74,14 +78,14 @@ async def _payload(request: web.Request) -> Variable:
     return Variable(PAYLOAD, orjson.dumps(told).decode(), file=True)
 
 
-async def note_use(request: web.Request, fired: Fired) -> None:
-    """The trigger shows when it was last used."""
+async def note_use(request: web.Request, fired: TriggerUse) -> None:
+    """Note when the trigger was last used."""
     if fired.trigger is not None:
         async with context.database(request).transaction() as transaction:
             await queries.note_use(transaction, fired.trigger.id)
 
 
-async def _by_trigger(request: web.Request, wanted: FireTrigger) -> Fired:
+async def _by_trigger(request: web.Request, wanted: FireTrigger) -> TriggerUse:
     key = digest(wanted.token)
     trigger = await queries.find_by_token(context.database(request), key)
     if trigger is None or not trigger.active:
@@ -91,16 +95,16 @@ async def _by_trigger(request: web.Request, wanted: FireTrigger) -> Fired:
     project = await _project(request, wanted.id, trigger.owner_id, admin=trigger.admin)
     if project.id != trigger.project_id:
         raise _not_found()
-    return Fired(project=project, source="trigger", user_id=trigger.owner_id, trigger=trigger)
+    return TriggerUse(project=project, source="trigger", user_id=trigger.owner_id, trigger=trigger)
 
 
-async def _by_job(request: web.Request, wanted: FireTrigger) -> Fired:
+async def _by_job(request: web.Request, wanted: FireTrigger) -> TriggerUse:
     """What a job starts belongs to the hierarchy of its pipeline, so that it has that one's bound."""
     who = await caller_of_job_token(request, wanted.token)
     rely_on_caller(request, who)
     project = await _project(request, wanted.id, who.user_id, job_project_id=who.job_project_id)
     hierarchy_id = await queries.hierarchy_of_job(context.database(request), who.job_id or 0)
-    return Fired(project=project, source="pipeline", user_id=who.user_id, hierarchy_id=hierarchy_id)
+    return TriggerUse(project=project, source="pipeline", user_id=who.user_id, hierarchy_id=hierarchy_id)
 
 
 async def _project(

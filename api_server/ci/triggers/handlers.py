@@ -20,20 +20,18 @@ from api_server.state import audit_trail
 from api_server.state.database import Executor, Transaction
 from api_server.state.secrets import TRIGGER_TOKEN, digest
 from api_server.web import context
-from api_server.web.access import ANYONE, Role
 from api_server.web.answers import json_text, no_content
-from api_server.web.authorship import author
 from api_server.web.errors import forbidden, invalid
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import Name
-from api_server.web.routes import Routes, caller
+from api_server.web.routes import ANYONE, Role, Routes, author, caller
 from api_server.web.unsupported import REFUSED
 
 routes = Routes()
 
 MAINTAINER = project(Role.MAINTAINER, opens="builds")
 CHANGE = project(Role.MAINTAINER, opens="builds", changes=True)
-#: Of a token, what Maintainers are shown who do not own it.
+#: Characters of a token that Maintainers see who do not own it.
 SHOWN_CHARACTERS = 4
 _SEED_BYTES = 32
 
@@ -70,7 +68,7 @@ async def list_triggers(request: web.Request, wanted: ListTriggers, found: Proje
     """Whole tokens for their owners only."""
     page = wanted_page(wanted, queries.LISTING)
     listed = await queries.list_triggers(context.database(request), page, found.id)
-    shown = [_opened(request, one) for one in orjson.loads(listed.body)]
+    shown = [_opened(request, entity) for entity in orjson.loads(listed.body)]
     return await paginated(request, page, attrs.evolve(listed, body=orjson.dumps(shown).decode()))
 
 
@@ -191,7 +189,7 @@ async def _answer(
 
 
 def _opened(request: web.Request, entity: dict[str, Any]) -> dict[str, Any]:
-    """The entity with its token, whole for the owner."""
+    """Return the entity with its token, which only the owner sees whole."""
     token = context.vault(request).derived_token(TRIGGER_TOKEN, base64.b64decode(entity["token"]))
     if entity["owner"]["id"] == caller(request).user_id:
         return entity | {"token": token}

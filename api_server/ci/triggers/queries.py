@@ -3,8 +3,7 @@
 import attrs
 
 from api_server.state.database import Executor, Transaction
-from api_server.state.listing import Listed, Listing, Page, one, read_sql
-from api_server.state.quotas import Quota
+from api_server.state.listing import Listed, Listing, Page, Quota, one, read_sql
 from api_server.state.statements import Query
 
 _TRIGGER = read_sql(__package__)["trigger"]
@@ -51,7 +50,7 @@ FIND_BY_TOKEN = Query(f"{_FOUND} WHERE pipeline_triggers.token_digest = %(digest
 
 
 async def find(database: Executor, project_id: int, trigger_id: int) -> Trigger:
-    """Raises NotFound for one that is not the project's."""
+    """Return the trigger. Raises NotFound where it is not the project's."""
     return await database.one(FIND, project_id=project_id, id=trigger_id)
 
 
@@ -69,7 +68,7 @@ CREATE = """
 async def create(
     transaction: Transaction, *, project_id: int, owner_id: int, description: str, seed: bytes, digest: bytes
 ) -> int:
-    """The new trigger's id."""
+    """Return the new trigger's id."""
     return int(
         await transaction.value(
             CREATE,
@@ -116,6 +115,6 @@ HIERARCHY_OF_JOB = """
 
 
 async def hierarchy_of_job(database: Executor, job_id: int) -> int | None:
-    """The pipeline that everything began with of which this job is a part."""
+    """Return the first pipeline of the hierarchy that this job belongs to."""
     found = await database.value(HIERARCHY_OF_JOB, id=job_id)
     return None if found is None else int(found)

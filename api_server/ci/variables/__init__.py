@@ -1,1 +1,1 @@
-"""CI/CD variables of projects and groups."""
+"""CI/CD variables of projects, groups and the instance."""

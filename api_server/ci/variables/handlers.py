@@ -1,22 +1,72 @@
-"""`/projects/:id/variables` and `/groups/:id/variables` (supporting resources)."""
+"""`/projects/:id/variables`, `/groups/:id/variables` and `/admin/ci/variables` (supporting resources)."""
 
+import base64
 from typing import Any, Literal
 
 import attrs
+import orjson
 from aiohttp import web
 
-from api_server.ci.variables import changes, queries
-from api_server.ci.variables.answers import answer, only, opened, updated
-from api_server.ci.variables.rules import Values
+from api_server.ci.variables import queries, variables
+from api_server.ci.variables.queries import StoredVariable
+from api_server.ci.variables.variables import Values
 from api_server.namespaces.access import group, project
 from api_server.namespaces.resources import Group, Project
+from api_server.state.audit_trail import INSTANCE, Entity
+from api_server.state.database import Executor
+from api_server.state.listing import Listed
+from api_server.state.secrets import Vault
 from api_server.web import context
-from api_server.web.access import Role
-from api_server.web.answers import no_content
-from api_server.web.authorship import author
+from api_server.web.answers import json_text, no_content
+from api_server.web.errors import conflict, not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import UNSET, Unset
-from api_server.web.routes import Routes
+from api_server.web.routes import ADMINISTRATOR, Role, Routes, author
+
+
+def _only(variables: list[StoredVariable], kind: str = "Variable") -> StoredVariable:
+    """Return the one variable. Raises 404 where nothing has been found, and 409 where more than one has."""
+    if not variables:
+        raise not_found(kind)
+    if len(variables) > 1:
+        raise conflict(
+            "There are multiple variables with provided parameters. Please use 'filter[environment_scope]'"
+        )
+    return variables[0]
+
+
+def _updated_values(before: StoredVariable, vault: Vault, sent: dict[str, Any]) -> Values:
+    """Return the variable after the update: null leaves a value unchanged, except for the description."""
+    kept = {field.name: getattr(before, field.name) for field in attrs.fields(Values)}
+    kept["value"] = vault.decrypt(before.value)
+    given = {
+        name: value
+        for name, value in sent.items()
+        if value is not UNSET and (value is not None or name == "description")
+    }
+    return Values(**kept | given)
+
+
+async def _answer(
+    request: web.Request, database: Executor, owner: Entity, variable_id: int, status: int = 200
+) -> web.Response:
+    """Return the variable as the API shows it."""
+    entity = orjson.loads(await queries.show(database, owner, variable_id))
+    shown = _with_value(context.vault(request), entity)
+    return json_text(orjson.dumps(shown).decode(), status=status)
+
+
+def _page_with_values(request: web.Request, listed: Listed) -> Listed:
+    """Return a page of variables with their values decrypted."""
+    shown = [_with_value(context.vault(request), entity) for entity in orjson.loads(listed.body)]
+    return attrs.evolve(listed, body=orjson.dumps(shown).decode())
+
+
+def _with_value(vault: Vault, entity: dict[str, Any]) -> dict[str, Any]:
+    """Return the entity with its value decrypted."""
+    sealed = entity["value"]
+    return entity | {"value": None if sealed is None else vault.decrypt(base64.b64decode(sealed))}
+
 
 routes = Routes()
 
@@ -75,15 +125,15 @@ async def list_variables(request: web.Request, wanted: ListVariables, found: Pro
     """With their values, those of hidden ones aside."""
     page = wanted_page(wanted, queries.LISTING, default_sort="asc")
     listed = await queries.list_variables(context.database(request), page, found.entity)
-    return await paginated(request, page, opened(request, listed))
+    return await paginated(request, page, _page_with_values(request, listed))
 
 
 @routes.get("/projects/{id}/variables/{key}", access=project(Role.MAINTAINER))
 @routes.get("/groups/{id}/variables/{key}", access=group(Role.OWNER))
 async def show_variable(request: web.Request, wanted: OneVariable, found: Project | Group) -> web.Response:
     database = context.database(request)
-    variable = only(await queries.find(database, found.entity, wanted.key, wanted.scope))
-    return await answer(request, database, found.entity, variable.id)
+    variable = _only(await queries.find(database, found.entity, wanted.key, wanted.scope))
+    return await _answer(request, database, found.entity, variable.id)
 
 
 @routes.post("/projects/{id}/variables", access=project(Role.MAINTAINER))
@@ -97,7 +147,7 @@ async def create_variable(
         **given | {"masked": wanted.masked or wanted.masked_and_hidden, "hidden": wanted.masked_and_hidden}
     )
     async with context.database(request).transaction() as transaction:
-        made = await changes.create(
+        made = await variables.create(
             transaction,
             context.vault(request),
             found.entity,
@@ -105,7 +155,7 @@ async def create_variable(
             author(request),
             context.settings(request).variables_limit,
         )
-        return await answer(request, transaction, found.entity, made, status=201)
+        return await _answer(request, transaction, found.entity, made, status=201)
 
 
 @routes.put("/projects/{id}/variables/{key}", access=project(Role.MAINTAINER))
@@ -116,20 +166,89 @@ async def update_variable(
     """Jobs that run already keep what they were given."""
     vault = context.vault(request)
     async with context.database(request).transaction() as transaction:
-        before = only(await queries.lock(transaction, found.entity, wanted.key, wanted.scope))
-        values = updated(before, vault, _sent(wanted))
-        await changes.update(transaction, vault, found.entity, before, values, author(request))
-        return await answer(request, transaction, found.entity, before.id)
+        before = _only(await queries.lock(transaction, found.entity, wanted.key, wanted.scope))
+        values = _updated_values(before, vault, _sent(wanted))
+        await variables.update(transaction, vault, found.entity, before, values, author(request))
+        return await _answer(request, transaction, found.entity, before.id)
 
 
 @routes.delete("/projects/{id}/variables/{key}", access=project(Role.MAINTAINER))
 @routes.delete("/groups/{id}/variables/{key}", access=group(Role.OWNER))
 async def delete_variable(request: web.Request, wanted: OneVariable, found: Project | Group) -> web.Response:
     async with context.database(request).transaction() as transaction:
-        variable = only(await queries.lock(transaction, found.entity, wanted.key, wanted.scope))
-        await changes.delete(transaction, found.entity, variable, author(request))
+        variable = _only(await queries.lock(transaction, found.entity, wanted.key, wanted.scope))
+        await variables.delete(transaction, found.entity, variable, author(request))
     return no_content()
 
 
 def _sent(wanted: UpdateVariable) -> dict[str, Any]:
     return attrs.asdict(wanted, filter=lambda field, _: field.name not in ("id", "key", "filter"))
+
+
+@attrs.frozen(kw_only=True)
+class OneInstanceVariable:
+    key: str
+
+
+@attrs.frozen(kw_only=True)
+class CreateInstanceVariable:
+    key: str = attrs.field(metadata={"present": True})
+    value: str = attrs.field(repr=False)
+    variable_type: VariableType = "env_var"
+    protected: bool = False
+    masked: bool = False
+    raw: bool = False
+    description: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class UpdateInstanceVariable(OneInstanceVariable):
+    value: str | None = attrs.field(default=None, repr=False)
+    variable_type: VariableType | None = None
+    protected: bool | None = None
+    masked: bool | None = None
+    raw: bool | None = None
+    description: str | Unset | None = UNSET
+
+
+@routes.get("/admin/ci/variables", access=ADMINISTRATOR)
+async def list_instance_variables(request: web.Request, wanted: Paginated) -> web.Response:
+    """With their values."""
+    page = wanted_page(wanted, queries.INSTANCE_LISTING, default_sort="asc")
+    listed = await queries.list_variables(context.database(request), page, INSTANCE)
+    return await paginated(request, page, _page_with_values(request, listed))
+
+
+@routes.get("/admin/ci/variables/{key}", access=ADMINISTRATOR)
+async def show_instance_variable(request: web.Request, wanted: OneInstanceVariable) -> web.Response:
+    database = context.database(request)
+    variable = _only(await queries.find(database, INSTANCE, wanted.key, None), "InstanceVariable")
+    return await _answer(request, database, INSTANCE, variable.id)
+
+
+@routes.post("/admin/ci/variables", access=ADMINISTRATOR)
+async def create_instance_variable(request: web.Request, wanted: CreateInstanceVariable) -> web.Response:
+    """All projects' jobs get it from now on."""
+    values = Values(**attrs.asdict(wanted))
+    vault, most = context.vault(request), context.settings(request).instance_variables_limit
+    async with context.database(request).transaction() as transaction:
+        made = await variables.create(transaction, vault, INSTANCE, values, author(request), most)
+        return await _answer(request, transaction, INSTANCE, made, status=201)
+
+
+@routes.put("/admin/ci/variables/{key}", access=ADMINISTRATOR)
+async def update_instance_variable(request: web.Request, wanted: UpdateInstanceVariable) -> web.Response:
+    vault = context.vault(request)
+    async with context.database(request).transaction() as transaction:
+        before = _only(await queries.lock(transaction, INSTANCE, wanted.key, None), "InstanceVariable")
+        values = _updated_values(before, vault, attrs.asdict(wanted))
+        await variables.update(transaction, vault, INSTANCE, before, values, author(request))
+        return await _answer(request, transaction, INSTANCE, before.id)
+
+
+@routes.delete("/admin/ci/variables/{key}", access=ADMINISTRATOR)
+async def delete_instance_variable(request: web.Request, wanted: OneInstanceVariable) -> web.Response:
+    async with context.database(request).transaction() as transaction:
+        variable = _only(await queries.lock(transaction, INSTANCE, wanted.key, None), "InstanceVariable")
+        await variables.delete(transaction, INSTANCE, variable, author(request))
+    return no_content()

@@ -4,10 +4,11 @@ from typing import Any
 
 import attrs
 
+from api_server.ci.config.variables import Variable
 from api_server.state.audit_trail import INSTANCE, Entity
 from api_server.state.database import Executor, Transaction
-from api_server.state.listing import Listed, Listing, Page, one, read_sql
-from api_server.state.quotas import Quota
+from api_server.state.listing import Listed, Listing, Page, Quota, one, read_sql
+from api_server.state.secrets import Vault
 from api_server.state.statements import Query
 
 _ENTITIES = read_sql(__package__)
@@ -69,12 +70,12 @@ LOCK = Query(f"{_FOUND} FOR UPDATE", StoredVariable)
 
 
 async def find(database: Executor, owner: Entity, key: str, scope: str | None) -> list[StoredVariable]:
-    """Those of a key, of one `environment_scope` or of any; two where there are more."""
+    """Return the variables of a key, of one `environment_scope` or of any; two where there are more."""
     return await database.rows(FIND, key=key, environment_scope=scope, **_columns_of(owner))
 
 
 async def lock(transaction: Transaction, owner: Entity, key: str, scope: str | None) -> list[StoredVariable]:
-    """Likewise; nobody else changes them until the transaction ends."""
+    """As `find`; nobody else changes them until the transaction ends."""
     return await transaction.rows(LOCK, key=key, environment_scope=scope, **_columns_of(owner))
 
 
@@ -90,7 +91,7 @@ CREATE = """
 
 
 async def create(transaction: Transaction, owner: Entity, **values: Any) -> int:
-    """The new variable's id. Raises Conflict where the owner has one of that key and scope."""
+    """Return the new variable's id. Raises Conflict where the owner has one of that key and scope."""
     return int(await transaction.value(CREATE, **_columns_of(owner), **values))
 
 
@@ -103,7 +104,7 @@ UPDATE = """
 
 
 async def update(transaction: Transaction, variable_id: int, **values: Any) -> None:
-    """Raises Conflict as `create`."""
+    """Change the variable. Raises Conflict as `create`."""
     await transaction.run(UPDATE, id=variable_id, **values)
 
 
@@ -151,18 +152,31 @@ class SealedVariable:
     raw: bool
     masked: bool
 
+    def opened(self, vault: Vault) -> Variable:
+        """Return the variable with its value decrypted."""
+        return Variable(
+            self.key,
+            vault.decrypt(self.value),
+            public=False,
+            masked=self.masked,
+            file=self.file,
+            raw=self.raw,
+        )
+
 
 #: Most bytes of a job's encrypted values.
 MOST_BYTES = 8 * 2**20
 
 
 class TooManyBytes(ValueError):
-    """All variables of a job together are larger than `MOST_BYTES`."""
+    """The variables of a job together are larger than `MOST_BYTES`."""
 
 
 def weakest_first(layers: str) -> str:
-    """The statement that reads variables of `layers` in the order of their ranks, and no more of them than `checked`
-    needs to see that they are too large."""
+    """Return the statement that reads variables of `layers` in the order of their ranks.
+
+    It reads no more of them than `checked` needs to see that they are too large.
+    """
     return f"""
     SELECT counted.key, counted.value, counted.file, counted.raw, counted.masked
     FROM (
@@ -174,7 +188,7 @@ def weakest_first(layers: str) -> str:
 
 
 def checked(variables: list[SealedVariable]) -> list[SealedVariable]:
-    """The same. Raises `TooManyBytes`."""
+    """Return the same rows. Raises `TooManyBytes`."""
     if sum(len(variable.value) for variable in variables) > MOST_BYTES:
         raise TooManyBytes(f"the job has more than {MOST_BYTES >> 20} MiB of variables")
     return variables
@@ -186,7 +200,8 @@ APPLICABLE_IN_ORDER = Query(weakest_first(APPLICABLE), SealedVariable)
 async def applicable(
     database: Executor, project_id: int, *, protected: bool, environment: str | None = None
 ) -> list[SealedVariable]:
-    """What jobs of the project get, weakest first; `protected` says whether their ref is. Raises `TooManyBytes`."""
+    """Return what jobs of the project get, weakest first; `protected` says whether their ref is. Raises
+    `TooManyBytes`."""
     return checked(
         await database.rows(
             APPLICABLE_IN_ORDER, project_id=project_id, protected=protected, environment=environment

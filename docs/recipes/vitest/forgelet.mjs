@@ -9,7 +9,7 @@ import { setTimeout } from "node:timers/promises";
 export default async function setup({ provide }) {
   const folder = await mkdtemp(join(tmpdir(), "forgelet-"));
   const file = join(folder, "ready.json");
-  // What holds it is the pipe to its standard input: it ends with this process, however that ends.
+  // The server ends when the pipe to its standard input closes: with this process, however it ends.
   const server = spawn("forgelet", ["up", "--testing", "--until-eof", "--ready-file", file], {
     stdio: ["pipe", "ignore", "inherit"],
   });

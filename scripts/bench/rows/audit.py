@@ -160,33 +160,22 @@ async def _nothing(*_arguments: object, **_details: object) -> None:
     """In the place of `record`."""
 
 
+_row = partial(Row, warmed_up=False)
+_reads, _verify = (
+    "audit events, {}, of 1,000,000 against 10,000",
+    "verifying the chain over 100,000 events, against 10,000",
+)
 AUDIT_ROWS = (
     *(
-        Row(
+        _row(
             f"audit-{read.name}",
-            f"audit events, {read.what}, of 1,000,000 against 10,000",
+            _reads.format(read.what),
             partial(_reading, read),
             "pages/s",
             aims={FEW: 1 / 1.2},
-            warmed_up=False,
         )
         for read in READS
     ),
-    Row(
-        "audit-verify",
-        "verifying the chain over 100,000 events, against 10,000",
-        _verifying,
-        "events/s",
-        aims={"10,000 events": 0.7},
-        most_rounds=1,
-        warmed_up=False,
-    ),
-    Row(
-        "audit-record",
-        "renaming a project, recorded",
-        _recording,
-        "a second",
-        aims={UNRECORDED: 1 / 1.15},
-        warmed_up=False,
-    ),
+    _row("audit-verify", _verify, _verifying, "events/s", aims={"10,000 events": 0.7}, most_rounds=1),
+    _row("audit-record", "renaming a project, recorded", _recording, "a second", aims={UNRECORDED: 1 / 1.15}),
 )

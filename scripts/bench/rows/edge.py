@@ -3,36 +3,34 @@ otherwise."""
 
 import contextlib
 import http.client
-import os
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 import attrs
 
-from scripts.bench import measuring
-from scripts.bench.measuring import http_bytes, http_requests, listening, need, read_by_crowd, small_server
-from scripts.bench.runs import OURS, Bench, Measure, NotMeasured, Row, Sample, Sides
+from scripts.bench.measuring import (
+    http_bytes,
+    http_requests,
+    listening,
+    need,
+    nginx,
+    processor_seconds,
+    read_by_crowd,
+    small_server,
+)
+from scripts.bench.runs import OURS, Bench, Make, Measure, Row, Sample, Sides, side
 from tests.support.ports import free_port
 
-NGINX_CONFIGURATION = """
-daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/nginx.log; {user}
-events {{ worker_connections 4096; }}
-http {{
-  access_log {log}; sendfile on; keepalive_requests 10000000;
-  proxy_cache_path {folder}/nginx keys_zone=objects:10m max_size=2g; proxy_temp_path {folder}/temp;
-  client_body_temp_path {folder}/b; fastcgi_temp_path {folder}/f;
-  uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
-  server {{
-    listen 127.0.0.1:{port};
-    location / {{ proxy_pass http://127.0.0.1:{origin}; proxy_cache objects; proxy_cache_lock on; }}
-  }}
-}}
-"""
+NGINX, VARNISH, ONE_WORKER = "nginx", "Varnish", "nginx, one worker"
+OBJECT = "/g/app/-/raw/main/x/{size}"
+MOST_CROWD = 150.0  # MB
+#: Large bodies that are read at a time.
+DOWNLOADS = 4
+ARCHIVE = 50_000_000
 
 
 @attrs.frozen
@@ -42,97 +40,68 @@ class Cache:
     port: int
     pid: int
 
+    def url(self, path: str) -> str:
+        return f"http://127.0.0.1:{self.port}{path}"
+
 
 @contextlib.contextmanager
-def edge_origin(_: Bench) -> Iterator[int]:
+def origin(_: Bench) -> Iterator[int]:
     """Yield the port of the origin."""
     with small_server("origin") as (port, _pid):
         yield port
 
 
-def quiet_edge(bench: Bench) -> contextlib.AbstractContextManager[Cache]:
-    """Our edge without its access log."""
-    return an_edge(bench, "--no-access-log")
-
-
-def logged_edge(bench: Bench) -> contextlib.AbstractContextManager[Cache]:
-    """Our edge as it is by default, with its log in a file."""
-    return an_edge(bench)
-
-
 @contextlib.contextmanager
-def two_edges(bench: Bench) -> Iterator[Cache]:
-    """Two processes at one port over one folder; the processor time is that of the first."""
-    port, data = free_port(), bench.new_folder()
-    with (
-        an_edge(bench, "--reuse-port", port=port, data=data) as first,
-        an_edge(bench, "--reuse-port", port=port, data=data),
-    ):
-        yield first
-
-
-@contextlib.contextmanager
-def an_edge(
-    bench: Bench, *options: str, port: int | None = None, data: Path | None = None
+def new_edge(
+    bench: Bench, options: Sequence[str] = (), port: int | None = None, data: Path | None = None
 ) -> Iterator[Cache]:
-    """A new one with nothing in it."""
+    """Run an edge with nothing in it, with its log in a file as by default."""
     port = port or free_port()
-    command = [sys.executable, "-m", "storage_edge", "--origin", f"http://127.0.0.1:{bench.use(edge_origin)}"]
+    command = [sys.executable, "-m", "storage_edge", "--origin", f"http://127.0.0.1:{bench.use(origin)}"]
     command += ["--data-dir", str(data or bench.new_folder()), "--port", str(port), *options]
     with listening(command, port, bench.new_folder() / "log", path="/-/readiness") as pid:
         yield Cache(port, pid)
 
 
-def quiet_nginx(bench: Bench) -> contextlib.AbstractContextManager[Cache]:
-    """nginx without its access log."""
-    return _nginx(bench, logs=False)
-
-
-def logged_nginx(bench: Bench) -> contextlib.AbstractContextManager[Cache]:
-    """nginx with its access log in a file, in its own format and unbuffered, as by default."""
-    return _nginx(bench, logs=True)
+@contextlib.contextmanager
+def two_edges(bench: Bench) -> Iterator[Cache]:
+    """Run two processes at one port over one folder; the processor time is that of the first."""
+    new = partial(new_edge, bench, ["--reuse-port"], free_port(), bench.new_folder())
+    with new() as first, new():
+        yield first
 
 
 @contextlib.contextmanager
-def _nginx(bench: Bench, *, logs: bool) -> Iterator[Cache]:
-    need("nginx")
-    port, folder = free_port(), bench.new_folder()
-    configuration = folder / "nginx.conf"
-    text = NGINX_CONFIGURATION.format(
-        folder=folder,
-        port=port,
-        origin=bench.use(edge_origin),
-        user="user root;" if os.geteuid() == 0 else "",
-        log=folder / "access.log" if logs else "off",
-    )
-    configuration.write_text(text)
-    with listening(["nginx", "-p", str(folder), "-c", str(configuration)], port, folder / "log") as pid:
+def caching_nginx(bench: Bench, *, logs: bool = True) -> Iterator[Cache]:
+    """Run nginx, its access log in its own format and unbuffered, as by default."""
+    folder = bench.new_folder()
+    store = f"proxy_cache_path {folder}/nginx keys_zone=objects:10m max_size=2g;"
+    cache = f"sendfile on; keepalive_requests 10000000; {store}"
+    to_origin = f"proxy_pass http://127.0.0.1:{bench.use(origin)}; proxy_cache objects; proxy_cache_lock on;"
+    with nginx(folder, cache, to_origin, logs=logs) as (port, pid):
         yield Cache(port, pid)
 
 
 @contextlib.contextmanager
 def varnish(bench: Bench) -> Iterator[Cache]:
-    """Varnish, which logs into memory that nobody reads."""
+    """Run Varnish, which logs into memory that nobody reads."""
     need("varnishd")
     port, folder = free_port(), bench.new_folder()
     command = ["varnishd", "-F", "-n", str(folder / "varnish"), "-a", f"127.0.0.1:{port}"]
-    command += ["-b", f"127.0.0.1:{bench.use(edge_origin)}", "-s", "malloc,1g"]
+    command += ["-b", f"127.0.0.1:{bench.use(origin)}", "-s", "malloc,1g"]
     with listening(command, port, folder / "log") as pid:
         yield Cache(port, pid)
 
 
-def origin_requests(origin_port: int, size: str) -> int:
-    """How often anybody has asked the origin for bodies of this size."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{origin_port}/count/{size}") as response:
-        return int(response.read())
-
-
-NGINX_SIDE, VARNISH_SIDE, ONE_WORKER = "nginx", "Varnish", "nginx, one worker"
-OBJECT = "/g/app/-/raw/main/x/{size}"
-MOST_CROWD = 150.0  # MB
-#: Large bodies that are read at a time.
-DOWNLOADS = 4
-ARCHIVE = 50_000_000
+Caches = dict[str, Make[Cache]]
+QUIET: Caches = {
+    OURS: partial(new_edge, options=["--no-access-log"]),
+    NGINX: partial(caching_nginx, logs=False),
+    VARNISH: varnish,
+}
+#: As users run them. Varnish logs into memory always.
+LOGGED: Caches = {OURS: new_edge, NGINX: caching_nginx, VARNISH: varnish}
+TWO: Caches = {OURS: two_edges, ONE_WORKER: caching_nginx}
 
 #: One request in a hundred is for a private object, with a token.
 MIXED = """
@@ -153,54 +122,40 @@ request = function()
 end
 """
 
-Make = Callable[[Bench], AbstractContextManager[Cache]]
-QUIET: dict[str, Make] = {OURS: quiet_edge, NGINX_SIDE: quiet_nginx, VARNISH_SIDE: varnish}
-#: As users run them. Varnish logs into memory always.
-LOGGED: dict[str, Make] = {OURS: logged_edge, NGINX_SIDE: logged_nginx, VARNISH_SIDE: varnish}
-TWO: dict[str, Make] = {OURS: two_edges, ONE_WORKER: logged_nginx}
 
-
-def _each(programs: dict[str, Make], measure: Callable[[Cache], Measure], bench: Bench) -> Sides:
+def _each(caches: Caches, measure: Callable[[Cache], Measure], bench: Bench) -> Sides:
     """`measure` of each program that is there."""
-    sides: dict[str, Measure | NotMeasured] = {}
-    for name, make in programs.items():
-        try:
-            sides[name] = measure(bench.use(make))
-        except NotMeasured as reason:
-            sides[name] = reason
-    return sides
+    return {name: side(lambda make=make: measure(bench.use(make))) for name, make in caches.items()}  # type: ignore[misc]
 
 
-def _hits(size: str, programs: dict[str, Make], bench: Bench) -> Sides:
+def _hits(size: str, caches: Caches, bench: Bench) -> Sides:
     def measure(cache: Cache) -> Measure:
-        url = f"http://127.0.0.1:{cache.port}{OBJECT.format(size=size)}"
+        url = cache.url(OBJECT.format(size=size))
         urllib.request.urlopen(url).read()
         return lambda seconds: http_requests(url, seconds, pids=[cache.pid])
 
-    return _each(programs, measure, bench)
+    return _each(caches, measure, bench)
 
 
-def _large_hits(programs: dict[str, Make], bench: Bench) -> Sides:
+def _large_hits(bench: Bench) -> Sides:
     """By bytes: of few large answers in a round too many would be counted as none."""
-    size = "64MiB" if bench.size.large_object else "1MiB"
 
     def measure(cache: Cache) -> Measure:
-        url = f"http://127.0.0.1:{cache.port}{OBJECT.format(size=size)}"
+        url = cache.url(OBJECT.format(size="64MiB" if bench.size.large_object else "1MiB"))
         urllib.request.urlopen(url).read()
         return lambda seconds: http_bytes(url, seconds, connections=DOWNLOADS, pids=[cache.pid])
 
-    return _each(programs, measure, bench)
+    return _each(LOGGED, measure, bench)
 
 
-def _scripted(text: str, programs: dict[str, Make], bench: Bench) -> Sides:
+def _scripted(text: str, caches: Caches, bench: Bench) -> Sides:
     script = bench.new_folder() / "requests.lua"
     script.write_text(text)
 
     def measure(cache: Cache) -> Measure:
-        url = f"http://127.0.0.1:{cache.port}/"
-        return lambda seconds: http_requests(url, seconds, script=script, pids=[cache.pid])
+        return lambda seconds: http_requests(cache.url("/"), seconds, script=script, pids=[cache.pid])
 
-    return _each(programs, measure, bench)
+    return _each(caches, measure, bench)
 
 
 def _cold(bench: Bench) -> Sides:
@@ -208,11 +163,10 @@ def _cold(bench: Bench) -> Sides:
 
 
 def _first_bytes(cache: Cache, seconds: float) -> Sample:
-    """First bytes a second of objects that nobody has asked for, by one client that keeps its connection."""
-    client = http.client.HTTPConnection("127.0.0.1", cache.port)
-    with contextlib.closing(client):
+    """Measure first bytes a second of objects that nobody has asked for, by one client that keeps its connection."""
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", cache.port)) as client:
         client.connect()
-        waited, count, before = 0.0, 0, measuring.processor_seconds([cache.pid])
+        waited, count, before = 0.0, 0, processor_seconds([cache.pid])
         ends = time.perf_counter() + seconds
         while time.perf_counter() < ends or not count:
             begun = time.perf_counter()
@@ -222,64 +176,48 @@ def _first_bytes(cache: Cache, seconds: float) -> Sample:
             waited += time.perf_counter() - begun
             answer.read()
             count += 1
-        used = measuring.processor_seconds([cache.pid]) - before
+        used = processor_seconds([cache.pid]) - before
     return Sample(count / waited, used / count * 1e6)
-
-
-# --- a crowd --------------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def _crowd(bench: Bench) -> Iterator[tuple[int, float]]:
-    """How often the origin was asked, and the most memory of a fresh edge (MB) that holds more objects of 64 KiB than
-    its memory tier does, when clients ask for an archive that it does not have."""
-    port, name = bench.use(edge_origin), "50MB"
-    with an_edge(bench) as edge:
+    """Have a crowd ask a fresh edge for an archive that it does not have, when it holds more objects of 64 KiB than its
+    memory tier does. Yield how often the origin was asked, and the most memory of the edge (MB)."""
+    count = f"http://127.0.0.1:{bench.use(origin)}/count/50MB"
+    with new_edge(bench) as edge:
         for number in range(1200 if bench.size.large_object else 3):
-            url = f"http://127.0.0.1:{edge.port}/g/app/-/raw/main/full-{number}/64KiB"
             for _ in range(2):
-                urllib.request.urlopen(url).read()
-        before = origin_requests(port, name)
-        path = f"/g/app/-/archive/main/{time.perf_counter_ns()}/{name}"
+                urllib.request.urlopen(edge.url(f"/g/app/-/raw/main/full-{number}/64KiB")).read()
+        before = int(urllib.request.urlopen(count).read())
+        path = f"/g/app/-/archive/main/{time.perf_counter_ns()}/50MB"
         read_by_crowd(edge.port, path, bench.size.crowd, ARCHIVE)
-        yield origin_requests(port, name) - before, _peak(edge.pid)
-
-
-def _peak(pid: int) -> float:
-    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    return next(int(line.split()[1]) * 1024 / 1e6 for line in status.splitlines() if line.startswith("VmHWM"))
+        status = Path(f"/proc/{edge.pid}/status").read_text(encoding="ascii").splitlines()
+        peak = next(int(line.split()[1]) * 1024 / 1e6 for line in status if line.startswith("VmHWM"))
+        yield int(urllib.request.urlopen(count).read()) - before, peak
 
 
 def _of_crowd(which: int, bench: Bench) -> Sides:
     return {OURS: lambda _: Sample(bench.use(_crowd)[which])}
 
 
-def _limit(name: str, what: str, sides: Callable[[Bench], Sides], unit: str, most: float) -> Row:
-    return Row(name, what, sides, unit, most=most, less_is_better=True, most_rounds=1, warmed_up=False)
-
-
-BOTH = {NGINX_SIDE: 1.0, VARNISH_SIDE: 1.0}
+_limit = partial(Row, less_is_better=True, most_rounds=1, warmed_up=False)
+_quiet_4k, _distinct_4k = "hits of 4 KiB, no access log", "hits of 4 KiB, no two heads the same"
+_mixed_4k = "4 KiB, 1 % of them private and validated (nginx and Varnish pass those)"
+_asks = "1,000 clients on a cold 50 MB archive, the memory tier being full: requests to the origin"
+_cold_64k = "first bytes of cold 64 KiB objects, one client"
+BOTH = {NGINX: 1.0, VARNISH: 1.0}
 ROWS = (
-    Row("edge-4k", "hits of 4 KiB, no access log", partial(_hits, "4KiB", QUIET), aims={NGINX_SIDE: 0.7}),
+    Row("edge-4k", _quiet_4k, partial(_hits, "4KiB", QUIET), aims={NGINX: 0.7}),
     Row(
         "edge-4k-distinct",
-        "hits of 4 KiB, no two heads the same, no access log",
+        f"{_distinct_4k}, no access log",
         partial(_scripted, DISTINCT, QUIET),
-        aims={NGINX_SIDE: 0.45},
+        aims={NGINX: 0.45},
     ),
-    Row("edge-4k-logged", "hits of 4 KiB", partial(_hits, "4KiB", LOGGED), aims={NGINX_SIDE: 0.5}),
-    Row(
-        "edge-4k-distinct-logged",
-        "hits of 4 KiB, no two heads the same",
-        partial(_scripted, DISTINCT, LOGGED),
-        aims={NGINX_SIDE: 0.5},
-    ),
-    Row(
-        "edge-4k-mixed",
-        "4 KiB, 1 % of them private and validated (nginx and Varnish pass those)",
-        partial(_scripted, MIXED, LOGGED),
-        aims={NGINX_SIDE: 0.4},
-    ),
+    Row("edge-4k-logged", "hits of 4 KiB", partial(_hits, "4KiB", LOGGED), aims={NGINX: 0.5}),
+    Row("edge-4k-distinct-logged", _distinct_4k, partial(_scripted, DISTINCT, LOGGED), aims={NGINX: 0.5}),
+    Row("edge-4k-mixed", _mixed_4k, partial(_scripted, MIXED, LOGGED), aims={NGINX: 0.4}),
     Row(
         "edge-4k-two",
         "hits of 4 KiB, two processes against one worker",
@@ -288,20 +226,8 @@ ROWS = (
     ),
     Row("edge-64k", "hits of 64 KiB", partial(_hits, "64KiB", LOGGED), aims=BOTH),
     Row("edge-1m", "hits of 1 MiB", partial(_hits, "1MiB", LOGGED), aims=BOTH),
-    Row("edge-64m", "hits of 64 MiB, 4 clients", partial(_large_hits, LOGGED), "MB/s", aims=BOTH),
-    Row(
-        "edge-cold",
-        "first bytes of cold 64 KiB objects, one client",
-        _cold,
-        "a second",
-        aims={NGINX_SIDE: 0.5},
-    ),
-    _limit(
-        "edge-crowd-asks",
-        "1,000 clients on a cold 50 MB archive, the memory tier being full: requests to the origin",
-        partial(_of_crowd, 0),
-        "requests",
-        1,
-    ),
-    _limit("edge-crowd-memory", "the same: most memory", partial(_of_crowd, 1), "MB", MOST_CROWD),
+    Row("edge-64m", "hits of 64 MiB, 4 clients", _large_hits, "MB/s", aims=BOTH),
+    Row("edge-cold", _cold_64k, _cold, "a second", aims={NGINX: 0.5}),
+    _limit("edge-crowd-asks", _asks, partial(_of_crowd, 0), "requests", most=1),
+    _limit("edge-crowd-memory", "the same: most memory", partial(_of_crowd, 1), "MB", most=MOST_CROWD),
 )

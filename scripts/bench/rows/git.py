@@ -20,24 +20,17 @@ from aiohttp.resolver import ThreadedResolver
 from api_server.mirrors.plan import Selection, all_branches
 from api_server.mirrors.transport import Target, update_target
 from api_server.outbound.policy import Policy
-from scripts.bench.filling import git, grow
-from scripts.bench.measuring import listening, need
-from scripts.bench.runs import OURS, Bench, Measure, NotMeasured, Row, Sample, Sides
+from scripts.bench.filling import grow
+from scripts.bench.measuring import need, nginx
+from scripts.bench.runs import OURS, Bench, Measure, Row, Sample, Sides, seconds_of, side
 from scripts.bench.service import TOKEN, plain
+from scripts.harness.contents import git
 from tests.api_server.mirrors.repositories import BareRepository
 from tests.api_server.mirrors.targets import PASSWORD, USER, HttpTarget, serve_http
-from tests.support.ports import free_port
 
-NGINX_CONFIGURATION = """
-daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/nginx.log; {user}
-events {{ worker_connections 1024; }}
-http {{
-  access_log {folder}/access.log; client_max_body_size 0;
-  client_body_temp_path {folder}/b; fastcgi_temp_path {folder}/f; proxy_temp_path {folder}/p;
-  uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
-  server {{
-    listen 127.0.0.1:{port};
-    location / {{
+BACKEND = "git http-backend behind nginx"
+AIMS = {BACKEND: 0.9}
+LOCATION = """
       fastcgi_pass unix:{socket};
       fastcgi_param SCRIPT_FILENAME {backend};
       fastcgi_param GIT_PROJECT_ROOT {root};
@@ -48,70 +41,55 @@ http {{
       fastcgi_param REQUEST_METHOD $request_method;
       fastcgi_param CONTENT_TYPE $content_type;
       fastcgi_param CONTENT_LENGTH $content_length;
-    }}
-  }}
-}}
 """
 #: Requests at once, as many as fcgiwrap has processes.
 AT_ONCE = 4
 
 
-@attrs.frozen
-class GitServer:
-    """`{url}/{name}.git` is a repository."""
-
-    url: str
-
-
 @contextlib.contextmanager
-def source(bench: Bench) -> Iterator[dict[str, Path]]:
-    """What both servers have: repositories of 5 MB and of 200 MB."""
-    folder = bench.new_folder()
-    found = {"small": folder / "small.git", "large": folder / "large.git"}
-    for path, size in ((found["small"], 5_000_000), (found["large"], bench.size.large_repository)):
-        grow(path, "main", size)
+def _repositories(bench: Bench) -> Iterator[dict[str, Path]]:
+    """Make what both servers have: repositories of 5 MB and of 200 MB."""
+    sizes = {"small": 5_000_000, "large": bench.size.large_repository}
+    found = {name: bench.new_folder() / f"{name}.git" for name in sizes}
+    for name, path in found.items():
+        grow(path, "main", sizes[name])
     yield found
 
 
+# A server is the URL below which `{name}.git` are its repositories.
+
+
 @contextlib.contextmanager
-def our_server(bench: Bench) -> Iterator[GitServer]:
+def our_server(bench: Bench) -> Iterator[str]:
     """The API server, with public projects; pushes as the administrator."""
-    running = bench.use(plain).running
-    url = running.api.base_url.replace("://", f"://root:{TOKEN}@") + "/root"
-    for name, path in bench.use(source).items():
-        running.api.post("projects", {"name": name, "visibility": "public"})
+    api = bench.use(plain).running.api
+    url = api.base_url.replace("://", f"://root:{TOKEN}@") + "/root"
+    for name, path in bench.use(_repositories).items():
+        api.post("projects", {"name": name, "visibility": "public"})
         git(path, "push", "--quiet", f"{url}/{name}.git", "main")
-    yield GitServer(url)
+    yield url
 
 
 @contextlib.contextmanager
-def http_backend(bench: Bench) -> Iterator[GitServer]:
+def http_backend(bench: Bench) -> Iterator[str]:
     """`git http-backend`, run by fcgiwrap behind nginx; it asks nobody who he is."""
     need("nginx", "fcgiwrap")
-    port, folder = free_port(), bench.new_folder()
+    folder = bench.new_folder()
     root, socket = folder / "root", folder / "socket"
     root.mkdir()
-    for name, path in bench.use(source).items():
-        subprocess.run(
-            ["git", "clone", "--quiet", "--bare", "--no-local", path, root / f"{name}.git"], check=True
-        )
-        git(root / f"{name}.git", "config", "http.receivepack", "true")
-    core = subprocess.run(["git", "--exec-path"], capture_output=True, text=True, check=True).stdout.strip()
-    configuration = folder / "nginx.conf"
-    user = "user root;" if os.geteuid() == 0 else ""
-    backend = Path(core, "git-http-backend")
-    text = NGINX_CONFIGURATION.format(
-        folder=folder, port=port, socket=socket, root=root, backend=backend, user=user
-    )
-    configuration.write_text(text)
-    command = ["nginx", "-p", str(folder), "-c", str(configuration)]
-    with fcgiwrap(socket), listening(command, port, folder / "log"):
-        yield GitServer(f"http://127.0.0.1:{port}")
+    for name, path in bench.use(_repositories).items():
+        copy = root / f"{name}.git"
+        git(copy, "clone", "--quiet", "--bare", "--no-local", str(path), str(copy))
+        git(copy, "config", "http.receivepack", "true")
+    backend = Path(git(root, "--exec-path").strip(), "git-http-backend")
+    location = LOCATION.format(socket=socket, root=root, backend=backend)
+    with fcgiwrap(socket), nginx(folder, "client_max_body_size 0;", location) as (port, _):
+        yield f"http://127.0.0.1:{port}"
 
 
 @contextlib.contextmanager
 def fcgiwrap(socket: Path) -> Iterator[None]:
-    """Runs it behind `socket`, and ends it with the processes that it has made, which outlive it by themselves."""
+    """Run it behind `socket`, and end it with the processes that it has made, which outlive it by themselves."""
     command = ["fcgiwrap", "-c", str(AT_ONCE), "-s", f"unix:{socket}"]
     nothing = subprocess.DEVNULL
     with subprocess.Popen(command, stdout=nothing, stderr=nothing, start_new_session=True) as process:
@@ -125,63 +103,47 @@ def fcgiwrap(socket: Path) -> Iterator[None]:
             os.killpg(process.pid, signal.SIGTERM)
 
 
-BACKEND = "git http-backend behind nginx"
-AIMS = {BACKEND: 0.9}
-
-
-def _both(measure: Callable[[GitServer], Measure], bench: Bench) -> Sides:
-    sides: dict[str, Measure | NotMeasured] = {OURS: measure(bench.use(our_server))}
-    try:
-        sides[BACKEND] = measure(bench.use(http_backend))
-    except NotMeasured as reason:
-        sides[BACKEND] = reason
-    return sides
+def _both(measure: Callable[[str], Measure], bench: Bench) -> Sides:
+    return {
+        OURS: measure(bench.use(our_server)),
+        BACKEND: side(lambda: measure(bench.use(http_backend))),
+    }
 
 
 def _clones(name: str, bench: Bench) -> Sides:
-    folder = bench.new_folder()
-    return _both(lambda server: lambda _: _cloned(server, name, folder / "clone.git"), bench)
+    into = bench.new_folder() / "clone.git"
 
+    def clone(url: str) -> Sample:
+        shutil.rmtree(into, ignore_errors=True)
+        command = ("clone", "--quiet", "--bare", f"{url}/{name}.git", str(into))
+        return Sample(seconds_of(lambda: git(into, *command)))
 
-def _cloned(server: GitServer, name: str, into: Path) -> Sample:
-    seconds = _seconds_of(
-        lambda: git(into, "clone", "--quiet", "--bare", f"{server.url}/{name}.git", str(into))
-    )
-    shutil.rmtree(into)
-    return Sample(seconds)
+    return _both(lambda url: lambda _: clone(url), bench)
 
 
 def _pushes(size: int, times: int, bench: Bench) -> Sides:
     folder = bench.new_folder()
 
-    def measure(server: GitServer) -> Measure:
+    def measure(url: str) -> Measure:
         work = folder / f"{secrets.token_hex(4)}.git"
-        git(work, "clone", "--quiet", "--bare", str(bench.use(source)["small"]), str(work))
-        return lambda _: Sample(statistics.median(_pushed(server, work, size) for _ in range(times)))
+        git(work, "clone", "--quiet", "--bare", str(bench.use(_repositories)["small"]), str(work))
+        return lambda _: Sample(statistics.median(_pushed(url, work, size) for _ in range(times)))
 
     return _both(measure, bench)
 
 
-def _pushed(server: GitServer, work: Path, size: int) -> float:
-    """Seconds for one commit with so many new bytes, on a branch that the server has."""
+def _pushed(url: str, work: Path, size: int) -> float:
+    """Push one commit with so many new bytes to a branch that the server has; return the seconds by the clock: fcgiwrap
+    does not wait for its children, so nobody knows what they have used."""
+    push = ("push", "--quiet", f"{url}/small.git", f"topic:{work.stem}")
     if not git(work, "for-each-ref", "refs/heads/topic"):
         git(work, "branch", "topic", "main")
-        git(work, "push", "--quiet", f"{server.url}/small.git", f"topic:{work.stem}")
+        git(work, *push)
     grow(work, "topic", size)
-    return _seconds_of(lambda: git(work, "push", "--quiet", f"{server.url}/small.git", f"topic:{work.stem}"))
+    return seconds_of(lambda: git(work, *push))
 
 
-def _seconds_of(work: Callable[[], object]) -> float:
-    """Seconds by the clock: fcgiwrap does not wait for its children, so nobody knows what they have used."""
-    begun = time.perf_counter()
-    work()
-    return time.perf_counter() - begun
-
-
-def _git_row(name: str, what: str, sides: Callable[[Bench], Sides], *, warmed_up: bool = True) -> Row:
-    return Row(name, what, sides, "s", aims=AIMS, less_is_better=True, warmed_up=warmed_up)
-
-
+_git_row = partial(Row, unit="s", aims=AIMS, less_is_better=True)
 GIT_ROWS = (
     _git_row("git-clone-5m", "git clone of 5 MB", partial(_clones, "small")),
     _git_row("git-clone-200m", "git clone of 200 MB", partial(_clones, "large"), warmed_up=False),
@@ -189,6 +151,7 @@ GIT_ROWS = (
     _git_row("git-push-5m", "git push of one commit of 5 MB", partial(_pushes, 5_000_000, 1)),
 )
 
+# --- push mirrors ---------------------------------------------------------------------------------------------------
 
 ONE, ALL = "git push of that ref", "git push of all branches"
 
@@ -202,12 +165,12 @@ class Source:
     folder: Path
 
     def next_commit(self, message: str) -> None:
-        """On main."""
+        """Commit on main."""
         self.tip = self.repository.commit(message, self.tip)
         self.repository.set_refs({"refs/heads/main": self.tip})
 
     def new_target(self) -> BareRepository:
-        """An empty one."""
+        """Make an empty one."""
         served = self.folder / "served"
         shutil.rmtree(served, ignore_errors=True)
         served.mkdir()
@@ -239,8 +202,8 @@ def _one_changed(bench: Bench) -> Sides:
         return sample
 
     return {
-        OURS: lambda _: timed(lambda url: _run_mirror(source.repository, url)),
-        ONE: lambda _: timed(lambda url: _push(source, url, "refs/heads/main")),
+        OURS: lambda _: timed(partial(_run_mirror, source.repository)),
+        ONE: lambda _: timed(partial(_push, source, "refs/heads/main")),
     }
 
 
@@ -255,13 +218,13 @@ def _all_new(bench: Bench) -> Sides:
         return sample
 
     return {
-        OURS: lambda _: timed(lambda url: _run_mirror(source.repository, url)),
-        ALL: lambda _: timed(lambda url: _push(source, url, "refs/heads/*:refs/heads/*")),
+        OURS: lambda _: timed(partial(_run_mirror, source.repository)),
+        ALL: lambda _: timed(partial(_push, source, "refs/heads/*:refs/heads/*")),
     }
 
 
 async def _timed_run(target: BareRepository, work: Callable[[str], Awaitable[None]]) -> Sample:
-    """Seconds of work on the target's URL, behind Basic authentication."""
+    """Measure the seconds of work on the target's URL, behind Basic authentication."""
     async with serve_http(HttpTarget(target.path.parent)) as server:
         url = str(server.make_url("/target.git"))
         started = time.perf_counter()
@@ -282,34 +245,15 @@ async def _run_mirror(source: BareRepository, url: str) -> None:
         raise RuntimeError(outcome.last_error)
 
 
-async def _push(source: Source, url: str, refspec: str) -> None:
+async def _push(source: Source, refspec: str, url: str) -> None:
     with_credentials = url.replace("://", f"://{USER}:{quote(PASSWORD, safe='')}@")
-    process = await asyncio.create_subprocess_exec(
-        *("git", f"--git-dir={source.repository.path}", "push", "--quiet", with_credentials, refspec),
-        env={"PATH": os.environ["PATH"], "HOME": str(source.folder), "GIT_CONFIG_NOSYSTEM": "1"},
-    )
-    if await process.wait() != 0:
-        raise RuntimeError("git push failed.")
+    await asyncio.to_thread(git, source.repository.path, "push", "--quiet", with_credentials, refspec)
 
 
+_mirror_row = partial(Row, unit="s", less_is_better=True)
+_first_run = partial(_mirror_row, most_rounds=1, warmed_up=False)
 MIRROR_ROWS = (
     # A run has to list the target's refs before it pushes, and checks its address.
-    Row(
-        "mirror-one",
-        "mirror run, one changed ref of 5,000",
-        _one_changed,
-        "s",
-        aims={ONE: 1 / 1.5},
-        less_is_better=True,
-    ),
-    Row(
-        "mirror-all",
-        "first mirror run, 5,000 refs",
-        _all_new,
-        "s",
-        aims={ALL: 1 / 1.5},
-        less_is_better=True,
-        most_rounds=1,
-        warmed_up=False,
-    ),
+    _mirror_row("mirror-one", "mirror run, one changed ref of 5,000", _one_changed, aims={ONE: 1 / 1.5}),
+    _first_run("mirror-all", "first mirror run, 5,000 refs", _all_new, aims={ALL: 1 / 1.5}),
 )

@@ -16,7 +16,7 @@ from api_server.status_checks.dispatcher import CONNECTIONS_OF_ONE
 from api_server.status_checks.tasks import DISPATCHER
 from common.lifecycle import BACKGROUND, SHUTDOWN
 from scripts.bench.measuring import small_server, statements
-from scripts.bench.runs import OURS, Bench, Row, Sample, Sides
+from scripts.bench.runs import OURS, Bench, Measure, Row, Sample, Sides
 from scripts.bench.service import (
     LINE,
     POLLING,
@@ -128,19 +128,18 @@ async def _append(base_url: str, jobs: list[dict[str, Any]], size: int, seconds:
         return max(acknowledged, 1) / (time.perf_counter() - began)
 
 
+_appends_row = partial(Row, unit="appends/s")
 RUNNER_ROWS = (
-    Row(
+    _appends_row(
         "log-appends-1k",
         "pieces of 1 KiB of 50 jobs' logs, against a row updated and 1 KiB inserted",
         partial(_appends, SMALL),
-        "appends/s",
         aims={PGBENCH: 0.05},
     ),
-    Row(
+    _appends_row(
         "log-appends-256k",
         "pieces of 256 KiB of 50 jobs' logs, against a row updated and 256 KiB inserted",
         partial(_appends, LARGE),
-        "appends/s",
         aims={PGBENCH: 0.1},
     ),
     Row(
@@ -200,20 +199,19 @@ async def _check(person: Person, project: dict[str, Any], url: str, **values: st
     return int(made.body["id"])
 
 
+def _deliver(bench: Bench, *, hanging: bool) -> Measure:
+    server, found, count = bench.use(in_process), bench.use(_receivers), bench.size.deliveries
+    return lambda _: server.runner.run(_delivered(server.forge, found, count, hanging=hanging))
+
+
 def _alone(bench: Bench) -> Sides:
     server, found, count = bench.use(in_process), bench.use(_receivers), bench.size.deliveries
-    return {
-        OURS: lambda _: server.runner.run(_delivered(server.forge, found, count, hanging=False)),
-        CLIENT: lambda _: server.runner.run(_bare(server.forge, found.url, count)),
-    }
+    bare: Measure = lambda _: server.runner.run(_bare(server.forge, found.url, count))  # noqa: E731
+    return {OURS: _deliver(bench, hanging=False), CLIENT: bare}
 
 
 def _beside(bench: Bench) -> Sides:
-    server, found, count = bench.use(in_process), bench.use(_receivers), bench.size.deliveries
-    return {
-        OURS: lambda _: server.runner.run(_delivered(server.forge, found, count, hanging=True)),
-        ALONE: lambda _: server.runner.run(_delivered(server.forge, found, count, hanging=False)),
-    }
+    return {OURS: _deliver(bench, hanging=True), ALONE: _deliver(bench, hanging=False)}
 
 
 async def _delivered(forge: Forge, found: Receivers, count: int, *, hanging: bool) -> Sample:
@@ -245,23 +243,11 @@ async def _bare(forge: Forge, url: str, count: int) -> Sample:
         return Sample(count / (time.perf_counter() - started))
 
 
+_delivery_row = partial(Row, unit="a second", warmed_up=False)
+_beside_one = "the same while as many wait for one that hangs"
 DELIVERY_ROWS = (
     # Each is taken from the database, signed, and recorded with what came back; the client does nothing of that.
-    Row(
-        "deliveries-alone",
-        "3,000 deliveries to a fast receiver",
-        _alone,
-        "a second",
-        aims={CLIENT: 0.15},
-        warmed_up=False,
-    ),
+    _delivery_row("deliveries-alone", "3,000 deliveries to a fast receiver", _alone, aims={CLIENT: 0.15}),
     # One that hangs may cost the others next to nothing.
-    Row(
-        "deliveries-beside",
-        "the same while as many wait for one that hangs",
-        _beside,
-        "a second",
-        aims={ALONE: 0.8},
-        warmed_up=False,
-    ),
+    _delivery_row("deliveries-beside", _beside_one, _beside, aims={ALONE: 0.8}),
 )

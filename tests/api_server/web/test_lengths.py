@@ -30,14 +30,14 @@ ELSEWHERE = {
     "body": "merge_requests/notes/rules.py",
     "shared_secret": "status_checks/services.py",
     "external_url": "status_checks/services.py",
-    "environment_scope": "ci/variables/rules.py",
+    "environment_scope": "ci/variables/variables.py",
     "static_objects_external_storage_url": "accounts/instance_settings.py",
     "static_objects_external_storage_auth_token": "accounts/instance_settings.py",
     "outbound_local_requests_whitelist": "accounts/instance_settings.py",
     # Names of refs, as git has them, and of branches that are looked for.
     **dict.fromkeys(("tag_name", "branch", "source_branch", "target_branch"), "git/ref_names.py"),
     # Of pipelines and jobs: a file, so to say.
-    "value": "ci/variables/rules.py",
+    "value": "ci/variables/variables.py",
 }
 #: Likewise, on single routes.
 ELSEWHERE_HERE = {

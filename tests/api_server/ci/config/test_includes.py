@@ -8,7 +8,7 @@ from attrs import evolve
 
 from api_server.ci.config.configuration import read
 from api_server.ci.config.context import Context, RemoteFile, Repository, no_project
-from api_server.ci.config.errors import ConfigError, FilesWanted
+from api_server.ci.config.errors import ConfigError, FilesNeeded
 from api_server.ci.config.pipeline import plan_pipeline
 from api_server.ci.config.variables import Variable
 
@@ -188,7 +188,7 @@ def test_files_of_the_web_are_asked_for_all_at_once_and_then_taken():
     text = f"include: [{URL}, {{remote: 'https://example.org/$NAME.yml'}}, {URL}]\nown: {{script: x}}"
     given = (Variable("NAME", "secret", masked=True),)
     other = "https://example.org/secret.yml"
-    with pytest.raises(FilesWanted) as wanted:
+    with pytest.raises(FilesNeeded) as wanted:
         plan_pipeline(text, evolve(outside(), given=given))
     assert wanted.value.urls == (URL, other)
     remote = {URL: RemoteFile(content=b"one: {script: x}"), other: RemoteFile(content=b"two: {script: x}")}

@@ -66,7 +66,7 @@ async def test_lines_are_whole_wherever_the_log_is_cut(before: int) -> None:
 
 
 async def test_no_more_than_the_end_of_a_log_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "_LOOKED_AT", 2**20)
+    monkeypatch.setattr(logs, "_COVERAGE_BYTES", 2**20)
     log = OneLog(b"5%" + b"\n" * 1_100_000)
     assert await coverage_of(cast("Logs", log), 1, len(log.text), r"\d%") is None
     assert log.read_bytes == 2**20
@@ -88,7 +88,7 @@ async def test_no_more_than_the_end_of_a_log_is_looked_at(monkeypatch: pytest.Mo
 async def test_the_hardest_logs_take_a_bounded_time(
     line: bytes, expression: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logs, "_SECONDS", 0.1)
+    monkeypatch.setattr(logs, "_COVERAGE_SECONDS", 0.1)
     text = (line + b"\n") * (300_000 // len(line))
     began = time.process_time()
     found: Any = await coverage(text, expression)

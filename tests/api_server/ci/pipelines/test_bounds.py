@@ -12,7 +12,7 @@ import attrs
 import pytest
 
 from api_server.ci.config.context import Context
-from api_server.ci.pipelines import downstream
+from api_server.ci.pipelines import tasks
 from api_server.ci.pipelines.creation import maker
 from api_server.ci.pipelines.planning import LIMITS, Limits
 from api_server.state.errors import Unavailable
@@ -111,7 +111,7 @@ async def test_bridges_that_run_at_once_do_not_pass_the_bound_together(idle: For
     )
     bridges = await bridges_of(here, text)
     assert len(bridges) == 8
-    await asyncio.gather(*(downstream.start(maker(idle.server.app), bridge) for bridge in bridges))
+    await asyncio.gather(*(tasks.start_bridge(maker(idle.server.app), bridge) for bridge in bridges))
     assert await outcomes(here) == {"reached_max_pipeline_hierarchy_size": 6, "success": 2}
     made = [await idle.database.value(PIPELINES, id=one.id) for one in (here, there)]
     assert sum(made) == 3
@@ -122,12 +122,12 @@ async def test_a_hierarchy_whose_first_pipeline_was_removed_does_not_begin_anew(
     await project.commit("inner:\n  trigger: {include: leaf.yml}\n", path="child.yml")
     await project.commit(MANUAL_JOB, path="leaf.yml")
     (bridge,) = await bridges_of(project, "outer:\n  trigger: {include: child.yml}\n")
-    await downstream.start(maker(idle.server.app), bridge)
+    await tasks.start_bridge(maker(idle.server.app), bridge)
     of_project = "SELECT id FROM pipelines WHERE project_id = %(id)s ORDER BY id"
     first, child = await idle.database.rows(of_project, id=project.id)
     inner = (await project.bridges({"id": child.id}))["inner"]["id"]
     assert (await idle.root.delete(f"{project.url}/pipelines/{first.id}")).status == 204
-    await downstream.start(maker(idle.server.app), inner)
+    await tasks.start_bridge(maker(idle.server.app), inner)
     assert await outcomes(project) == {"reached_max_pipeline_hierarchy_size": 1}
 
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import attrs
 
-from api_server.ci.pipelines import downstream
+from api_server.ci.pipelines import tasks
 from api_server.ci.pipelines.creation import Maker, Wanted, maker
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.support.ci import MANUAL_JOB, CiProject, bring, ci_project, eventually, happen, run
 from tests.support.forge import Forge
 
@@ -189,7 +189,7 @@ async def test_a_bridge_that_is_canceled_while_its_pipeline_is_made_leaves_nothi
     await bring(forge, bridge_id, "pending")
     real = maker(forge.server.app)
     parts = (getattr(real, field.name) for field in attrs.fields(Maker))
-    await downstream.start(CanceledMeanwhile(*parts, forge=forge), bridge_id)
+    await tasks.start_bridge(CanceledMeanwhile(*parts, forge=forge), bridge_id)
     child = (await project.bridges(pipeline))["child"]["downstream_pipeline"]
     assert await project.statuses(child) == {"inner": "canceled"}
 
@@ -203,10 +203,10 @@ async def test_a_bridge_whose_pipeline_was_removed_does_not_wait_for_ever(forge)
         return bridge["status"] == "running" and bridge["downstream_pipeline"]
 
     child = await eventually(runs)
-    await downstream.follow_forgotten(forge.database)
+    await tasks.follow_forgotten_bridges(forge.database)
     assert (await project.statuses(pipeline))["child"] == "running"
     assert (await forge.root.delete(f"{project.url}/pipelines/{child['id']}")).status == 204
-    await downstream.follow_forgotten(forge.database)
+    await tasks.follow_forgotten_bridges(forge.database)
     assert (await project.statuses(pipeline))["child"] == "failed"
 
 
@@ -218,7 +218,7 @@ async def test_a_bridge_of_who_was_blocked_meanwhile_starts_nothing_elsewhere(fo
     bridge_id = (await here.bridges(pipeline))["there"]["id"]
     await bring(forge, bridge_id, "pending")
     assert (await forge.root.post(f"/users/{here.developer.id}/block")).status == 201
-    await downstream.start(maker(forge.server.app), bridge_id)
+    await tasks.start_bridge(maker(forge.server.app), bridge_id)
     assert (await forge.root.get(f"{there.url}/pipelines?source=pipeline")).body == []
     reason = await forge.database.value("SELECT failure_reason FROM jobs WHERE id = %(id)s", id=bridge_id)
     assert reason == "insufficient_bridge_permissions"

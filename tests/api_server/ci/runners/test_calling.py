@@ -52,8 +52,8 @@ class Scene:
     async def wait(self, runner_id: int, generation: int | None = None) -> None:
         """As a runner's request does that has found nothing."""
         generation = self.pending.generation if generation is None else generation
-        with self.pending.waiting(runner_id, generation) as place:
-            while await self.pending.called(place, 60):
+        with self.pending.waiting(runner_id, generation) as waiter:
+            while await self.pending.called(waiter, 60):
                 self.asked.append(runner_id)
                 async with self.database.transaction() as transaction:
                     job_id = await choose_job(transaction, runner_id, star_is_any=False)
@@ -61,9 +61,9 @@ class Scene:
                         await transaction.run(TAKE, id=job_id)
                 if job_id is not None:
                     self.taken[job_id] = runner_id
-                    place.end_turn(True)
+                    waiter.end_turn(True)
                     return
-                self.pending.got_nothing(place)
+                self.pending.got_nothing(waiter)
 
     async def job(self, *tags: str, told: bool = True, number: int = 1) -> int:
         """New jobs, which waiting runners are told of; the id of the last."""
@@ -194,8 +194,8 @@ async def test_who_leaves_when_called_is_passed_over(scene: Scene) -> None:
 
 
 async def _called_and_gone(scene: Scene, runner_id: int) -> bool:
-    with scene.pending.waiting(runner_id, scene.pending.generation) as place:
-        return await scene.pending.called(place, 60)
+    with scene.pending.waiting(runner_id, scene.pending.generation) as waiter:
+        return await scene.pending.called(waiter, 60)
 
 
 async def test_what_was_due_is_not_forgotten_with_the_database(scene: Scene) -> None:

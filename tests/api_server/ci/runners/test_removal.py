@@ -75,7 +75,7 @@ async def test_the_command(new_forge) -> None:
 
 
 async def test_a_run_that_was_stopped_is_gone_on_with(forge: Forge, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "BATCH", 1)
+    monkeypatch.setattr(upkeep, "REMOVAL_BATCH", 1)
     project = await ci_project(forge)
     jobs = [await finished_job(forge, project, "1999-01-01T00:00:00Z") for _ in range(3)]
     moment = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)

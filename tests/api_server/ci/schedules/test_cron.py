@@ -5,8 +5,7 @@ import zoneinfo
 
 import pytest
 
-from api_server.ci.schedules.cron import next_run, problems
-from api_server.ci.schedules.rails_time_zones import RAILS_TIME_ZONES
+from api_server.ci.schedules.cron import RAILS_TIME_ZONES, next_run, problems
 
 
 def runs(cron: str, zone: str, after: str, count: int = 1) -> list[str]:

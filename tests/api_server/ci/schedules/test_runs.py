@@ -9,9 +9,9 @@ import attrs
 import orjson
 import pytest
 
-from api_server.ci.schedules import changes, queries
-from api_server.ci.schedules.runs import queue_due_schedules, run_schedule
-from api_server.web.access import Role
+from api_server.ci.schedules import queries, schedules
+from api_server.ci.schedules.schedules import queue_due_schedules, run_schedule
+from api_server.web.routes import Role
 from tests.support.ci import CiProject, ci_project
 from tests.support.clock import MovedClock, forge_with_clock
 from tests.support.forge import Forge
@@ -193,7 +193,7 @@ async def test_a_due_run_is_the_new_owners_and_nobody_elses_loss_deactivates_it(
     assert (await maintainer.api.post(f"{scene.url}/take_ownership")).status == 201
     await _left(scene)
     async with scene.forge.database.transaction() as transaction:  # by whom it was judged a moment ago
-        await changes.deactivate(transaction, before)
+        await schedules.deactivate(transaction, before)
     await scene.run()
     (pipeline,) = await scene.pipelines()
     shown = (await scene.forge.root.get(f"{scene.project.url}/pipelines/{pipeline['id']}")).body

@@ -1,0 +1,202 @@
+"""Pipeline schedules: changing them and their variables in the caller's transaction, and running them.
+
+Every minute those whose moment has come are queued, in the transaction that notes their next one. So any number of
+processes run each once, and what was missed while nobody looked is run once, not as often as it was missed.
+"""
+
+import uuid
+from typing import Any
+
+import attrs
+import structlog
+from aiohttp import web
+
+from api_server.ci.config.variables import Variable
+from api_server.ci.pipelines import creation
+from api_server.ci.pipelines.access import check_keys
+from api_server.ci.pipelines.creation import Maker, NotAllowed, NotMade, Wanted, maker
+from api_server.ci.schedules import cron, queries
+from api_server.ci.schedules.queries import Schedule, StoredVariable
+from api_server.state import audit_trail
+from api_server.state.audit_trail import Author, Entity
+from api_server.state.database import Database, Transaction
+from api_server.state.errors import Conflict
+from api_server.state.queue import QUEUE, enqueue
+from api_server.web.context import DATABASE, App
+from api_server.web.errors import invalid
+
+#: Fields whose changes the audit trail records.
+_AUDITED = ("owner_id", "description", "ref", "cron", "cron_timezone", "active")
+
+
+async def create(transaction: Transaction, author: Author, most: int, values: dict[str, Any]) -> int:
+    """Create a schedule and return its id; the project may have up to `most` (0: any number). Raises 400 as GitLab
+    words it."""
+    _refuse_problems(values["cron"], values["cron_timezone"])
+    runs = cron.next_run(values["cron"], values["cron_timezone"], transaction.now)
+    made = await queries.create(transaction, **values, next_run_at=runs)
+    if await queries.QUOTA.is_exceeded(transaction, values["project_id"], most):
+        raise invalid({"base": [f"Maximum number of pipeline schedules ({most}) exceeded"]})
+    await _record(transaction, "created", author, await queries.lock(transaction, made), "Added")
+    return made
+
+
+async def update(transaction: Transaction, author: Author, before: Schedule, changes: dict[str, Any]) -> None:
+    """Change what is not None. The next run is the first moment from now on. Raises 400."""
+    after = attrs.evolve(before, **{name: new for name, new in changes.items() if new is not None})
+    _refuse_problems(after.cron, after.cron_timezone)
+    runs = cron.next_run(after.cron, after.cron_timezone, transaction.now)
+    await queries.update(transaction, attrs.evolve(after, next_run_at=runs))
+    for name in _AUDITED:
+        old, new = getattr(before, name), getattr(after, name)
+        if old != new:
+            details = {"change": name.removesuffix("_id"), "from": old, "to": new}
+            await _record(transaction, "updated", author, after, "Changed", **details)
+
+
+async def deactivate(transaction: Transaction, found: Schedule) -> None:
+    """Deactivate a schedule whose owner may not run it any more, unless somebody took it over. Raises NotFound."""
+    before = await queries.lock(transaction, found.id)
+    if before.active and before.owner_id == found.owner_id:
+        await queries.update(transaction, attrs.evolve(before, active=False))
+        details: dict[str, Any] = {"change": "active", "from": True, "to": False}
+        await _record(transaction, "updated", audit_trail.SYSTEM, before, "Changed", **details)
+
+
+async def delete(transaction: Transaction, author: Author, before: Schedule) -> None:
+    await queries.delete(transaction, before.id)
+    await _record(transaction, "destroyed", author, before, "Removed")
+
+
+async def add_variable(
+    transaction: Transaction, author: Author, most: int, schedule: Schedule, new: StoredVariable
+) -> None:
+    """Add a variable. Raises 400 for a key that is invalid or taken, and where there are too many."""
+    check_keys([new.key])
+    try:
+        await queries.add_variable(transaction, schedule.id, new)
+    except Conflict:
+        raise invalid({"key": ["has already been taken"]}) from None
+    if await queries.VARIABLES_QUOTA.is_exceeded(transaction, schedule.id, most):
+        raise invalid({"base": [f"Maximum number of pipeline schedule variables ({most}) exceeded"]})
+    await record_variable(transaction, author, schedule)
+
+
+async def record_variable(transaction: Transaction, author: Author, schedule: Schedule) -> None:
+    """Record that a variable was added, changed or removed; the audit trail never holds its value."""
+    await _record(transaction, "updated", author, schedule, "Changed", change="variables")
+
+
+def _refuse_problems(expression: str, time_zone: str) -> None:
+    if found := cron.problems(expression, time_zone):
+        raise invalid(found)
+
+
+async def _record(
+    transaction: Transaction,
+    action: str,
+    author: Author,
+    schedule: Schedule,
+    verb: str,
+    **details: Any,
+) -> None:
+    await audit_trail.record(
+        transaction,
+        f"pipeline_schedule_{action}",
+        author=author,
+        entity=Entity(type="Project", id=schedule.project_id, path=schedule.project_path),
+        target_id=schedule.id,
+        target_details=schedule.description,
+        message=f"{verb} pipeline schedule with id {schedule.id}",
+        **details,
+    )
+
+
+log = structlog.get_logger(__name__)
+
+RUN = "run_pipeline_schedule"
+#: Schedules that are queued in one transaction.
+BATCH = 100
+
+
+def setup(app: web.Application) -> None:
+    """Make this application run its schedules."""
+
+    async def queue_due() -> None:
+        await queue_due_schedules(app[DATABASE])
+
+    async def run(schedule_id: int, origin: str, user_id: int | None = None) -> None:
+        await run_schedule(app, schedule_id, origin, user_id)
+
+    app[QUEUE].add_periodic("queue_due_schedules", "* * * * *", queue_due)
+    app[QUEUE].add(RUN, run, attempts=5)
+
+
+async def queue_due_schedules(database: Database) -> None:
+    """Queue the schedules that are due."""
+    taken = BATCH
+    while taken == BATCH:
+        async with database.transaction() as transaction:
+            due = await queries.lock_due(transaction, BATCH)
+            for schedule in due:
+                await _queue_due(transaction, schedule)
+        taken = len(due)
+
+
+async def _queue_due(transaction: Transaction, schedule: Schedule) -> None:
+    try:
+        next_run_at = cron.next_run(schedule.cron, schedule.cron_timezone, transaction.now)
+    except ValueError:  # its time zone is no more
+        await deactivate(transaction, schedule)
+        return
+    await queries.set_next_run(transaction, schedule.id, next_run_at)
+    origin = f"schedule:{schedule.id}:{schedule.next_run_at.isoformat()}"
+    await enqueue(transaction, RUN, schedule_id=schedule.id, origin=origin)
+
+
+async def queue_now(transaction: Transaction, schedule_id: int, user_id: int) -> None:
+    """Queue a run for the user who asks for it, beside those that are due."""
+    await enqueue(transaction, RUN, schedule_id=schedule_id, user_id=user_id, origin=uuid.uuid4().hex)
+
+
+async def run_schedule(app: App, schedule_id: int, origin: str, user_id: int | None = None) -> None:
+    """Make the pipeline, with the rights that the user has by now: who asked for it, or else the owner.
+
+    If the owner has lost the right, the schedule is deactivated until somebody takes it over.
+    """
+    making = maker(app)
+    schedule = await queries.find_by_id(making.database, schedule_id)
+    if schedule is None or (user_id is None and not schedule.active):
+        return
+    by = schedule.owner_id if user_id is None else user_id
+    try:
+        await _make_pipeline(making, schedule, by, origin)
+    except NotMade as refused:
+        reason = "; ".join(refused.errors)
+        log.info("no pipeline for a schedule", schedule_id=schedule_id, reason=reason)
+        if isinstance(refused, NotAllowed) and by == schedule.owner_id:
+            async with making.database.transaction() as transaction:
+                await deactivate(transaction, schedule)
+
+
+async def _make_pipeline(making: Maker, schedule: Schedule, user_id: int | None, origin: str) -> int:
+    """Make the pipeline of a schedule and return its id. Raises `NotMade`."""
+    on = making.resolve(schedule.project_id, schedule.ref)
+    rows = await queries.variables(making.database, schedule.id)
+    return await creation.make_with_rights(
+        making,
+        Wanted(
+            project_id=schedule.project_id,
+            ref=on.name,
+            tag=on.kind == "tag",
+            sha=on.commit,
+            source="schedule",
+            user_id=user_id,
+            origin=origin,
+            schedule_id=schedule.id,
+            variables=tuple(
+                Variable(row.key, making.vault.decrypt(row.value), file=row.variable_type == "file")
+                for row in rows
+            ),
+        ),
+    )

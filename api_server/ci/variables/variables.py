@@ -1,0 +1,167 @@
+"""CI/CD variables: what they may look like, and changing them, each time in the caller's transaction.
+
+The `owner` of a variable is the project, group or instance that it belongs to. Refusals are in GitLab's words.
+"""
+
+import re
+
+import attrs
+
+from api_server.ci.variables import queries
+from api_server.ci.variables.queries import StoredVariable
+from api_server.state import audit_trail
+from api_server.state.audit_trail import INSTANCE, Author, Entity
+from api_server.state.database import Transaction
+from api_server.state.errors import Conflict
+from api_server.state.secrets import Vault
+from api_server.web.errors import ApiError, invalid
+
+MAX_VALUE = 10_000
+MAX_TEXT = 255
+
+_KEY = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
+_SCOPE = re.compile(r"[A-Za-z0-9_/${}. *-]+", re.ASCII)
+#: A value that can be found in a log again: one line without spaces; where it may refer to others, of few characters.
+_MASKABLE = re.compile(r"[A-Za-z0-9_+=/@:.~-]{8,}", re.ASCII)
+_MASKABLE_RAW = re.compile(r"\S{8,}")
+
+
+@attrs.frozen(kw_only=True)
+class Values:
+    """The values that a variable is to have."""
+
+    key: str
+    value: str = attrs.field(repr=False)
+    variable_type: str = "env_var"
+    protected: bool = False
+    masked: bool = False
+    hidden: bool = False
+    raw: bool = False
+    environment_scope: str = "*"
+    description: str | None = None
+
+
+def problems(values: Values) -> dict[str, list[str]]:
+    """Return why this cannot be a variable, by attribute."""
+    found: dict[str, list[str]] = {}
+    for name, limit in (
+        ("key", MAX_TEXT),
+        ("value", MAX_VALUE),
+        ("environment_scope", MAX_TEXT),
+        ("description", MAX_TEXT),
+    ):
+        if len(getattr(values, name) or "") > limit:
+            found[name] = [f"is too long (maximum is {limit} characters)"]
+    if not _KEY.fullmatch(values.key):
+        found["key"] = ["can contain only letters, digits and '_'."]
+    if not _SCOPE.fullmatch(values.environment_scope):
+        found["environment_scope"] = [
+            "can contain only letters, digits, '-', '_', '/', '$', '{', '}', '.', '*' and spaces"
+        ]
+    if values.masked and not (_MASKABLE_RAW if values.raw else _MASKABLE).fullmatch(values.value):
+        found.setdefault("value", ["is invalid"])
+    return found
+
+
+#: Type of the owner -> prefix of the events about its variables.
+_EVENTS = {"Project": "ci_variable", "Group": "ci_group_variable", INSTANCE.type: "ci_instance_variable"}
+#: Type of the owner -> what its variables are called where there are too many.
+_KINDS = {
+    "Project": "project ci variables",
+    "Group": "group ci variables",
+    INSTANCE.type: "ci instance level variables",
+}
+#: Fields whose changes the audit trail records; it never holds a value.
+_AUDITED = ("variable_type", "protected", "masked", "raw", "environment_scope", "description")
+
+
+async def create(
+    transaction: Transaction, vault: Vault, owner: Entity, values: Values, author: Author, most: int
+) -> int:
+    """Create a variable and return its id; the owner may have up to `most`. Raises 400 as GitLab words it."""
+    _refuse_problems(values)
+    columns = attrs.asdict(values) | {"value": vault.encrypt(values.value)}
+    try:
+        made = await queries.create(transaction, owner, **columns)
+    except Conflict:
+        raise _taken(values) from None
+    if await queries.QUOTAS[owner.type].is_exceeded(transaction, owner.id, most):
+        raise invalid({"base": [f"Maximum number of {_KINDS[owner.type]} ({most}) exceeded"]})
+    await _record(
+        transaction, "created", author, owner, made, values.key, "Added ci variable", add="ci_variable"
+    )
+    return made
+
+
+async def update(
+    transaction: Transaction,
+    vault: Vault,
+    owner: Entity,
+    before: StoredVariable,
+    values: Values,
+    author: Author,
+) -> None:
+    """Give the variable `before` the `values`. Raises 400."""
+    _refuse_problems(values)
+    if before.hidden and not values.masked:
+        raise invalid({"base": ["The visibility setting cannot be changed for masked and hidden variables."]})
+    columns = attrs.asdict(values, filter=lambda field, _: field.name not in ("key", "hidden"))
+    try:
+        await queries.update(transaction, before.id, **columns | {"value": vault.encrypt(values.value)})
+    except Conflict:
+        raise _taken(values) from None
+    target = (author, owner, before.id, before.key)
+    if vault.decrypt(before.value) != values.value:
+        await _record(transaction, "updated", *target, "Changed value", change="value")
+    for name in _AUDITED:
+        old, new = getattr(before, name), getattr(values, name)
+        if old != new:
+            message = f"Changed {name} from {audit_trail.words(old)} to {audit_trail.words(new)}"
+            await _record(
+                transaction, "updated", *target, message, **{"change": name, "from": old, "to": new}
+            )
+
+
+async def delete(transaction: Transaction, owner: Entity, before: StoredVariable, author: Author) -> None:
+    await queries.delete(transaction, before.id)
+    await _record(
+        transaction,
+        "deleted",
+        author,
+        owner,
+        before.id,
+        before.key,
+        "Removed ci variable",
+        remove="ci_variable",
+    )
+
+
+def _refuse_problems(values: Values) -> None:
+    if found := problems(values):
+        raise invalid(found)
+
+
+def _taken(values: Values) -> ApiError:
+    return invalid({"key": [f"({values.key}) has already been taken"]})
+
+
+async def _record(
+    transaction: Transaction,
+    action: str,
+    author: Author,
+    owner: Entity,
+    variable_id: int,
+    key: str,
+    message: str,
+    **details: str | None,
+) -> None:
+    await audit_trail.record(
+        transaction,
+        f"{_EVENTS[owner.type]}_{action}",
+        author=author,
+        entity=owner,
+        target_id=variable_id,
+        target_details=key,
+        message=message,
+        **details,
+    )

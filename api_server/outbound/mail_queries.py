@@ -1,0 +1,47 @@
+"""Statements that count letters by the hour, for all processes together."""
+
+import datetime
+
+import attrs
+
+from api_server.state.database import Transaction
+from api_server.state.statements import Query
+
+
+@attrs.frozen
+class Hour:
+    """The hour that has begun for somebody, and the letters in it so far."""
+
+    began_at: datetime.datetime
+    letters: int
+
+
+COUNT_LETTERS = Query(
+    """
+    INSERT INTO letter_counts (counted, began_at, letters) VALUES (%(counted)s, %(now)s, %(letters)s)
+    ON CONFLICT (counted) DO UPDATE SET
+        began_at = CASE WHEN letter_counts.began_at > %(now)s::timestamptz - %(window)s::interval
+            THEN letter_counts.began_at ELSE excluded.began_at END,
+        letters = CASE WHEN letter_counts.began_at > %(now)s::timestamptz - %(window)s::interval
+            THEN letter_counts.letters + excluded.letters ELSE excluded.letters END
+    RETURNING began_at, letters
+    """,
+    Hour,
+)
+
+
+async def count_letters(
+    transaction: Transaction, counted: str, letters: int, window: datetime.timedelta
+) -> Hour:
+    """Others who count the same wait for the end of the transaction."""
+    return await transaction.one(COUNT_LETTERS, counted=counted, letters=letters, window=window)
+
+
+FORGET_LETTERS = """
+    DELETE FROM letter_counts WHERE began_at <= %(now)s::timestamptz - %(window)s::interval
+"""
+
+
+async def forget_letters(transaction: Transaction, window: datetime.timedelta) -> None:
+    """Removes the hours that are over."""
+    await transaction.run(FORGET_LETTERS, window=window)

@@ -1,1 +1,0 @@
-"""What others are measured with: programs that are run beside ours."""
