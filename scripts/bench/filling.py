@@ -16,7 +16,7 @@ import psycopg2
 from api_server.state.database import Executor
 from api_server.state.migrate import known_migrations, make_older_schema
 from api_server.state.secrets import KEY_FILE, STATIC_OBJECT_TOKEN, digest, open_vault
-from forgelet.local import cluster_folders
+from forgelet.local import embedded_postgres
 from forgelet.local.embedded_postgres import SUPERUSER, Cluster
 from scripts.harness.contents import commit_head, data, git
 
@@ -147,10 +147,14 @@ INDEXES = """
 @contextlib.contextmanager
 def durable_cluster() -> Iterator[Cluster]:
     """Run a durable PostgreSQL, which leaves nothing behind."""
-    with tempfile.TemporaryDirectory(prefix="forgelet-growth-", dir=cluster_folders.temporary_root()) as name:
+    with tempfile.TemporaryDirectory(
+        prefix="forgelet-growth-", dir=embedded_postgres.temporary_root()
+    ) as name:
         outside = Path(name)
         outside.chmod(0o711)
-        made = Cluster(cluster_folders.made(outside / "cluster"), secrets.token_urlsafe(16), durable=True)
+        made = Cluster(
+            embedded_postgres.make_folder(outside / "cluster"), secrets.token_urlsafe(16), durable=True
+        )
         made.start(outside / "server.log")
         try:
             with superuser(made) as cursor:

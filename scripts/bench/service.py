@@ -19,7 +19,7 @@ from api_server.state.database import connect
 from api_server.state.migrate import migrate
 from common import logs
 from forgelet.local.api_client import Api
-from forgelet.local.embedded_postgres import DATABASE, ROLE, SUPERUSER, Cluster, temporary
+from forgelet.local.embedded_postgres import DATABASE, ROLE, SUPERUSER, Cluster, temporary_cluster
 from scripts.bench import filling
 from scripts.bench.measuring import listening
 from scripts.bench.runs import Bench
@@ -128,7 +128,7 @@ class Plain:
 def plain(_: Bench) -> Iterator[Plain]:
     """Run the API server as a process of its own."""
     with (
-        temporary() as cluster,
+        temporary_cluster() as cluster,
         tempfile.TemporaryDirectory(dir="/tmp") as folder,
         running(cluster, Path(folder)) as server,
     ):
@@ -147,7 +147,7 @@ class InProcess:
 def in_process(_: Bench) -> Iterator[InProcess]:
     """Run the API server in this process, so that a part of it can be left out. Nobody reads its log."""
     with (
-        temporary() as cluster,
+        temporary_cluster() as cluster,
         tempfile.TemporaryDirectory(dir="/tmp") as folder,
         Path(os.devnull).open("w") as nowhere,
         asyncio.Runner() as runner,
@@ -260,7 +260,7 @@ class Service:
 @contextlib.contextmanager
 def service(bench: Bench) -> Iterator[Service]:
     """Run the API server with as many rows as the bench is large."""
-    with temporary() as cluster, tempfile.TemporaryDirectory(dir="/tmp") as name:
+    with temporary_cluster() as cluster, tempfile.TemporaryDirectory(dir="/tmp") as name:
         folder = Path(name)
         with running(cluster, folder) as first:  # which migrates
             ids = _places(first.api)

@@ -14,9 +14,8 @@ from urllib.parse import parse_qs, urlsplit
 import attrs
 import psycopg2
 
-from forgelet.local import cluster_folders
 from forgelet.local.data_directory import DataDirectory
-from forgelet.local.embedded_postgres import DATABASE, ROLE, SUPERUSER, Cluster
+from forgelet.local.embedded_postgres import DATABASE, ROLE, SUPERUSER, Cluster, make_folder
 from forgelet.local.processes import Account
 from scripts.faults import surroundings
 from scripts.faults.surroundings import Proxy, Shape
@@ -188,7 +187,7 @@ async def running_databases(data: DataDirectory, shape: Shape) -> AsyncIterator[
 
 
 def _disk(data: DataDirectory, name: str, stack: contextlib.AsyncExitStack) -> Path:
-    folder = cluster_folders.made(data.path / name)
+    folder = make_folder(data.path / name)
     stack.enter_context(surroundings.mounted(folder, surroundings.POSTGRES_SIZE, like=folder))
     return folder
 

@@ -1,18 +1,20 @@
-"""Databases that are made already: a server for tests begins with a copy instead of initdb and all migrations.
+"""What a server for tests keeps: data in memory for as long as it runs, and a database copied from a template.
 
-A template lies in the user's cache, below a name that says of which PostgreSQL and schema it is. Nothing but time is
-lost with it: the folder may be deleted.
+The copy spares initdb and all migrations. A template lies in the user's cache, below a name that says of which
+PostgreSQL and schema it is. Nothing but time is lost with it: the folder may be deleted.
 """
 
 import contextlib
 import fcntl
 import hashlib
 import os
+import re
 import secrets
 import shutil
+import signal
 import subprocess
+import time
 from collections.abc import Iterator
-from importlib import metadata
 from pathlib import Path
 from typing import IO
 
@@ -20,10 +22,70 @@ import attrs
 
 from common.mistakes import Mistake
 from forgelet.local import embedded_postgres, postgres_binaries
-from forgelet.local.data_directory import DataDirectory
-from forgelet.local.embedded_postgres import Cluster
-from forgelet.local.places import cache
+from forgelet.local.data_directory import DataDirectory, cache_folder
+from forgelet.local.embedded_postgres import Cluster, temporary_root
 from forgelet.local.postgres_binaries import Binaries
+from forgelet.local.processes import CannotStart, end_processes_in
+
+SHARED_MEMORY = Path("/dev/shm")
+#: Containers often have 64 MiB there, which one PostgreSQL fills.
+ROOM = 512 * 2**20
+_PREFIX = "forgelet-testing-"
+_NAME = re.compile(rf"{_PREFIX}(\d+)-[0-9a-f]{{16}}")
+#: Seconds after which whoever has made a folder holds it, or has ended: its number may be another process's by now.
+_UNHELD = 60.0
+#: Seconds that what a killed one has left may take to end.
+_PATIENCE = 2.0
+
+
+@contextlib.contextmanager
+def passing_data() -> Iterator[DataDirectory]:
+    """A data directory that is not there yet, and is removed in the end; those of killed processes are at once. Of a
+    start that fails the logs stay until the next one, since the sentence about it names them."""
+    usual = Path(temporary_root())
+    for folder in {SHARED_MEMORY, usual}:
+        _remove_leftovers(folder)
+    place = SHARED_MEMORY if _has_room(SHARED_MEMORY) else usual
+    data = DataDirectory(place / f"{_PREFIX}{os.getpid()}-{secrets.token_hex(8)}")
+    names_logs = False
+    try:
+        yield data
+    except CannotStart as problem:
+        names_logs = str(data.path) in str(problem)
+        raise
+    finally:
+        for path in data.path.glob("*") if names_logs else [data.path]:
+            if path.name != "logs":
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _has_room(folder: Path) -> bool:
+    try:
+        disk = os.statvfs(folder)
+    except OSError:
+        return False
+    return os.access(folder, os.W_OK | os.X_OK) and disk.f_bavail * disk.f_frsize >= ROOM
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """What belongs to this account and to no process that lives. Two at once may do it."""
+    with contextlib.suppress(OSError):
+        for path in folder.glob(f"{_PREFIX}*"):
+            name = _NAME.fullmatch(path.name)
+            if name and _is_left(path, int(name[1])):
+                parts = [path / "api", path / "edge", path / "postgres/data"]
+                end_processes_in(*parts, stop_signal=signal.SIGKILL, patience=_PATIENCE)
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_left(path: Path, pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        told = path.stat()
+        is_new = Path(f"/proc/{pid}").exists() and time.time() - told.st_mtime < _UNHELD
+        if told.st_uid == os.geteuid() and not is_new:
+            return not DataDirectory(path).is_held()  # whose process may be one of another container
+    return False
+
 
 #: Those used last, of some 50 MB each; older ones go when another one is made.
 KEPT = 3
@@ -31,18 +93,18 @@ KEPT = 3
 _PASSWORD = "postgres-password"
 
 
-def cluster(data: DataDirectory) -> Cluster:
+def templated_cluster(data: DataDirectory) -> Cluster:
     """As `embedded_postgres.of`, quick instead of durable, and begun with all migrations where that can be had."""
     binaries = postgres_binaries.preferred()
     template = None
     with contextlib.suppress(OSError, Mistake):
-        folder = cache("clusters")
+        folder = cache_folder("clusters")
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if folder.stat().st_uid == os.geteuid():  # another account's says what PostgreSQL is to run
             password = _password(folder)
             data.write_secret(_PASSWORD, password)
             template = Template(folder / _name(binaries, password), data, binaries)
-    return embedded_postgres.of(data, durable=False, binaries=binaries, template=template)
+    return embedded_postgres.cluster_of(data, durable=False, binaries=binaries, template=template)
 
 
 def _password(folder: Path) -> str:
@@ -57,6 +119,8 @@ def _password(folder: Path) -> str:
 
 def _name(binaries: Binaries, password: str) -> str:
     """What a cluster depends on, as a name for a folder."""
+    from importlib import metadata  # `up` imports this module before anything else
+
     import api_server.state
 
     told = hashlib.sha256()
@@ -103,7 +167,7 @@ def _make(template: Path, data: DataDirectory, binaries: Binaries) -> None:
     """In the place where the copy is wanted, whose account can reach it; then it is brought here."""
     from api_server.state.migrate import migrate  # takes longer than all else here
 
-    made = embedded_postgres.of(data, durable=False, binaries=binaries)
+    made = embedded_postgres.cluster_of(data, durable=False, binaries=binaries)
     made.start(data.log("postgres"))
     try:
         migrate(made.url())

@@ -1,4 +1,4 @@
-"""What operators do with queued tasks: list them, have them tried again, remove them."""
+"""What operators do with the database: bring it to this version's schema, and look after the tasks queued in it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -6,14 +6,52 @@ from typing import Any
 
 import attrs
 import click
+import psycopg2
 
 from api_server.operations import tasks
 from api_server.operations.queries import Status
 from api_server.operations.tasks import TaskRefused
 from api_server.state.database import Database
-from forgelet import output
-from forgelet.frame import Group
+from api_server.state.migrate import migrate as bring_up_to_date
+from api_server.state.migrate import planned
+from common.mistakes import Mistake, first_line
+from forgelet import frame
+from forgelet.frame import Command, Group, answer, note
 from forgelet.instance import Instance
+
+
+@click.command(cls=Command)
+@click.option(
+    "--check", is_flag=True, help="Only say what there is to do; exit status 1 if there is something."
+)
+@click.option(
+    "--grant-to", metavar="ROLE", help="Role that is to serve; it gets what that takes, and no more."
+)
+@click.pass_context
+def migrate(context: click.Context, grant_to: str | None, *, check: bool) -> None:
+    """Brings the database to this version's schema, as its owner, so that a role that owns nothing can serve.
+
+    Says what it does. Where nothing is to do it changes nothing; what fails leaves the migrations before it in place,
+    and the next run goes on from there. Servers do the same when they start.
+    """
+    instance = context.find_object(Instance)
+    assert instance is not None
+    url = instance.ready_database_url
+    steps = planned(url)
+    if check:
+        text = "\n".join(["To do:", *(f"  {step}" for step in steps)]) if steps else "Nothing is to do."
+        answer({"to_do": steps}, text)
+        context.exit(1 if steps else 0)
+    for step in steps:
+        note(f"{step} ...")
+    try:
+        bring_up_to_date(url, grant_to)
+    except psycopg2.errors.UndefinedObject as problem:  # there is no such role
+        raise Mistake(first_line(problem)) from None
+    done = f"{len(steps)} steps are done." if steps else "The database is of this version already."
+    granted = f" {grant_to} has the rights to serve." if grant_to else ""
+    answer({"done": steps, "granted_to": grant_to}, f"{done}{granted}")
+
 
 _PAGE = 500
 _STATUSES: tuple[Status, ...] = ("failed", "doing", "todo")
@@ -39,7 +77,7 @@ def list_command(instance: Instance, name: str | None, limit: int, *, failing: b
             return [attrs.asdict(one) for some in found for one in some]
 
     columns = ["id", "name", "status", "attempts", "due_at", "failed_at", "reason", "arguments"]
-    output.table(columns, asyncio.run(run()))
+    frame.table(columns, asyncio.run(run()))
 
 
 async def _listed(database: Database, status: Status, name: str | None, limit: int) -> list[Any]:
@@ -54,7 +92,7 @@ async def _listed(database: Database, status: Status, name: str | None, limit: i
     return found
 
 
-@task.command()
+@task.command("retry")
 @click.argument("ids", nargs=-1, type=click.IntRange(1), metavar="[ID]...")
 @click.option("--failed", is_flag=True, help="All that have failed for good, instead of single ones.")
 @click.option("--name", help="Of these, only tasks of this name.")
@@ -64,7 +102,7 @@ def retry(instance: Instance, ids: Sequence[int], name: str | None, *, failed: b
     _act(instance, ids, tasks.retry, "is tried again", name=name, failed=failed)
 
 
-@task.command()
+@task.command("cancel")
 @click.argument("ids", nargs=-1, type=click.IntRange(1), metavar="[ID]...")
 @click.option("--failed", is_flag=True, help="All that have failed for good, instead of single ones.")
 @click.option("--name", help="Of these, only tasks of this name.")
@@ -98,6 +136,6 @@ def _act(
         return rows
 
     rows = asyncio.run(run())
-    output.table(["id", "name", "result", "problem"], rows)
+    frame.table(["id", "name", "result", "problem"], rows)
     if any("problem" in row for row in rows):
         raise click.exceptions.Exit(1)

@@ -1,31 +1,183 @@
-"""The command `forgelet up`: its options, and how it begins and ends."""
+"""The command `forgelet up`: its options, looked at before anything begins, and how it begins and ends."""
 
 import contextlib
+import ipaddress
+import json
 import os
+import re
+import secrets
 import select
 import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import attrs
 import click
+from click.core import ParameterSource
 
-from forgelet.frame import Command
+from common.mistakes import writable
+from forgelet.frame import Command, answer, wants_json
 from forgelet.instance import Instance
-from forgelet.local import external_postgres, given
-from forgelet.local.data_directory import TOKEN_SHOWN, DataDirectory
-from forgelet.local.memory import passing_data
-from forgelet.local.places import CHECKOUT, default_data_dir
+from forgelet.local import postgres_binaries
+from forgelet.local.data_directory import CHECKOUT, TOKEN_SHOWN, DataDirectory, default_data_dir
 from forgelet.local.processes import ENDING_SIGNALS, START_TIMEOUT, CannotStart
-from forgelet.local.ready_file import ReadyFile
-from forgelet.local.runner import playing, rules_of, runner_option
 from forgelet.local.supervisor import Forgelet, Plan, never
+from forgelet.local.throwaway_data import passing_data
 from forgelet.local.variables import API, API_PORT, EDGE_PORT, HOST, Addresses
-from forgelet.output import answer, wants_json
+
+_A_NAME = re.compile(r"(?!-)[A-Za-z0-9._-]{1,253}")
+_A_TOKEN = re.compile(r"[\x21-\x7e]{8,255}")
+
+
+def listen_address(text: str) -> str:
+    """For `--host`. Raises `Mistake`, as all here."""
+    try:
+        return str(ipaddress.IPv4Address(text))
+    except ValueError:
+        raise CannotStart("--host has to be an IPv4 address, such as 0.0.0.0") from None
+
+
+def external_name(text: str) -> str:
+    """For `--external-host`."""
+    if not _A_NAME.fullmatch(text):
+        raise CannotStart(
+            "--external-host has to be the name or the IPv4 address of a machine, without a port"
+        )
+    return text
+
+
+def checked_gitlab_version(text: str) -> str:
+    """For `--gitlab-version`."""
+    from api_server.settings import GITLAB_VERSION  # a start without the option does not wait for it
+
+    if not re.fullmatch(GITLAB_VERSION, text):
+        raise CannotStart("--gitlab-version has to be a version such as 17.11 or 17.11.4-ee")
+    return text
+
+
+def checked_root_token(token: str | None, file: Path | None) -> str | None:
+    """For `--root-token` and `--root-token-file`."""
+    if file is not None:
+        token = file.read_text(errors="replace").strip()
+    if token is not None and not _A_TOKEN.fullmatch(token):
+        given = f"What --root-token-file names ({file})" if file else "--root-token"
+        raise CannotStart(f"{given} has to be 8 to 255 visible ASCII characters without spaces")
+    return token
+
+
+def folder_for_tests(instance: Instance, database_url: str | None) -> Path | None:
+    """The empty one of `--data-dir`, for a server for tests. The variable names the folder of another service."""
+    if database_url:
+        raise CannotStart("--testing has a PostgreSQL of its own, to throw away: leave out --database-url")
+    named = instance.named if _is_data_dir_given() else None
+    if named is not None and named.exists() and (not named.is_dir() or any(named.iterdir())):
+        raise CannotStart(
+            f"--testing begins with nothing, and there is something in {named}: name an empty folder or none"
+        )
+    return named
+
+
+def _is_data_dir_given() -> bool:
+    """Before or after the command's name."""
+    context: click.Context | None = click.get_current_context()
+    while context is not None:
+        if context.get_parameter_source("data_dir") is ParameterSource.COMMANDLINE:
+            return True
+        context = context.parent
+    return False
+
+
+class ReadyFile:
+    """`path` is there, whole, while the service can be used; only its owner can read it.
+
+    Raises `Mistake` where it cannot be written."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.absolute()
+        self._scratch = self._path.with_name(f".{self._path.name}.{secrets.token_hex(8)}")
+
+    def clear(self) -> None:
+        """Before anything starts, so that a folder that is missing is heard of at once."""
+        with writable("The ready file"):
+            self._path.unlink(missing_ok=True)
+            self._scratch.touch(mode=0o600)
+            self._scratch.unlink()
+
+    @contextlib.contextmanager
+    def written(self, facts: Mapping[str, object]) -> Iterator[None]:
+        """Says for as long as the block lasts that it is ready."""
+        with writable("The ready file"):
+            self._scratch.touch(mode=0o600)
+            self._scratch.write_text(json.dumps({**facts, "pid": os.getpid()}) + "\n")
+            ours = self._scratch.open()
+            self._scratch.replace(self._path)
+        with ours:  # no other file gets its number while it is open
+            try:
+                yield
+            finally:
+                if self._is(os.fstat(ours.fileno())):
+                    self._path.unlink(missing_ok=True)
+
+    def _is(self, ours: os.stat_result) -> bool:
+        """One that was started later with the same file has its own there, perhaps with our process's number."""
+        with contextlib.suppress(OSError):
+            return os.path.samestat(self._path.stat(), ours)
+        return False
+
+
+if TYPE_CHECKING:
+    from forgelet.runner.rules import Rules
+
+#: What `--runner` is given without a file; on as a variable.
+PLAYS_ALL = "1"
+runner_option = click.option(
+    "--runner",
+    is_flag=False,
+    flag_value=PLAYS_ALL,
+    metavar="[RULES]",
+    show_envvar=True,
+    help="Play the jobs of pipelines without executing them, as the file RULES says: by default all succeed.",
+)
+_TOKEN = "built-in-runner-token"
+#: What a server for tests takes for all tags; others have jobs without tags played.
+_ALL_TAGS = "*"
+
+
+def rules_of(option: str | None) -> "Rules | None":
+    """None where there is to be no runner. Raises `Mistake`."""
+    if option is None:
+        return None
+    from forgelet.runner.rules import Rules, read_rules  # what is not wanted costs the start nothing
+
+    return Rules() if option == PLAYS_ALL else read_rules(Path(option))
+
+
+@contextlib.contextmanager
+def playing(forgelet: Forgelet, rules: "Rules") -> Iterator[None]:
+    """For the length of the block. Raises `CannotStart`."""
+    from forgelet.runner.built_in import BuiltInRunner
+    from forgelet.runner.protocol import Gone, Unreachable
+
+    data, api = forgelet.plan.data, forgelet.api()
+    runner = BuiltInRunner(
+        api.base_url,
+        rules,
+        root_token=api.token,
+        tags=[_ALL_TAGS] if forgelet.plan.testing else [],
+        recall=lambda: data.read_secret(_TOKEN),
+        remember=lambda token: data.write_secret(_TOKEN, token),
+    )
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(runner.working())
+        except (Gone, Unreachable) as problem:
+            raise CannotStart(f"The built-in runner cannot be registered: {problem}") from None
+        yield
+
 
 if TYPE_CHECKING:
     from forgelet.runner.rules import Rules
@@ -53,7 +205,7 @@ _port = click.IntRange(0, 65535)
 )
 @click.option(
     "--host",
-    type=given.address,
+    type=listen_address,
     default=HOST,
     metavar="ADDRESS",
     show_envvar=True,
@@ -61,7 +213,7 @@ _port = click.IntRange(0, 65535)
 )
 @click.option(
     "--external-host",
-    type=given.name,
+    type=external_name,
     metavar="NAME",
     show_envvar=True,
     help="Name or address by which others reach this machine, for the URLs in answers.",
@@ -89,7 +241,7 @@ _port = click.IntRange(0, 65535)
 @click.option("--no-edge", is_flag=True, show_envvar=True, help="Run without the storage edge.")
 @click.option(
     "--gitlab-version",
-    type=given.gitlab_version,
+    type=checked_gitlab_version,
     metavar="VERSION",
     show_envvar=True,
     help="The GitLab that /version, /metadata and CI_SERVER_VERSION name, such as 17.11.",
@@ -154,12 +306,12 @@ def up(
     FORGELET_POSTGRES_VERSION is the PostgreSQL to begin with (such as 18) instead of the machine's newest; of
     scripts/up, FORGELET_PYTHON is the Python to run with (a command or path) instead of the first on PATH.
     """
-    token = given.root_token(root_token, root_token_file)
+    token = checked_root_token(root_token, root_token_file)
     if shutil.which("git") is None:
         raise CannotStart("The program git was not found; install it and try again")
-    named = given.folder_for_tests(instance, database_url) if testing else instance.named
+    named = folder_for_tests(instance, database_url) if testing else instance.named
     if database_url:
-        external_postgres.check_external(database_url)
+        postgres_binaries.check_external(database_url)
     addresses = _addresses(api_port, edge_port, no_edge=no_edge, testing=testing)
     addresses = attrs.evolve(addresses, host=host, external_host=external_host)
     is_over = _until_eof() if until_eof else never
@@ -201,7 +353,7 @@ def run(
     _obey_signals(forgelet)
     os.umask(0o077)
     if plan.database_url is None:
-        external_postgres.forget_variables()
+        postgres_binaries.forget_variables()
     begun = time.monotonic()
     with plan.data.opened():
         if ready_file:
