@@ -13,19 +13,18 @@ from api_server.invitations import mails, queries
 from api_server.invitations.queries import Invitation, KnownUser
 from api_server.namespaces import member_endings, members
 from api_server.namespaces.members import Person, Source, sentence
-from api_server.outbound.mail import rates
-from api_server.outbound.mail.delivery import ATTEMPTS
-from api_server.outbound.mail.letters import is_address
+from api_server.outbound import mail
+from api_server.outbound.mail import ATTEMPTS, is_address
 from api_server.settings import Settings
 from api_server.state import audit_trail
 from api_server.state.audit_trail import SYSTEM, Author, Entity
 from api_server.state.database import Transaction
 from api_server.state.queue import QUEUE
 from api_server.state.secrets import INVITATION_TOKEN, Vault, digest
-from api_server.web.access import Role
 from api_server.web.context import DATABASE
 from api_server.web.errors import ApiError, bad_parameters, bad_request, forbidden, invalid
 from api_server.web.params import Unset
+from api_server.web.routes import Role
 
 MOST_RECIPIENTS = 100
 _LABEL = r"[^\W_](?:(?:[^\W_]|-){0,61}[^\W_])?"
@@ -141,7 +140,7 @@ async def invite(
         if problem := await _ask(transaction, offer, email, author, means):
             problems[email] = problem
     sent = len(unknown) - len(problems.keys() & set(unknown))
-    if await rates.by_user(transaction, means.settings, author.id, sent):
+    if await mail.wait_for_user(transaction, means.settings, author.id, sent):
         raise RefusedAsAWhole(TOO_MANY_LETTERS, "too_many_invites_error")
     return problems
 
@@ -186,7 +185,7 @@ async def _ask(
     )
     if invitation_id is None:
         return EMAIL_TAKEN
-    if await rates.to_address(transaction, means.settings, email):
+    if await mail.wait_for_address(transaction, means.settings, email):
         await queries.delete(transaction, invitation_id)
         return TOO_MANY_TO_ADDRESS
     await mails.queue_invitation(transaction, invitation_id)

@@ -10,7 +10,7 @@ from api_server.state.audit_trail import Entity
 from api_server.state.database import Executor, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
 from api_server.state.statements import Query
-from api_server.web.access import Role
+from api_server.web.routes import Role
 
 
 @attrs.frozen

@@ -13,12 +13,11 @@ from aiohttp import web
 from api_server.accounts import user_queries
 from api_server.code.branches.protection import Protection, protection_of
 from api_server.code.repository.committing import acting_person
-from api_server.git.commit_text import Person
-from api_server.git.commits import commit_data, commits_between
+from api_server.git.commits import Person, commit_data, commits_between
 from api_server.git.errors import RepositoryMissingError
+from api_server.git.ref_moves import remove_internal_ref, set_internal_ref
 from api_server.git.ref_names import MERGE_REQUESTS
 from api_server.git.repositories import REPOSITORIES, Repository, repositories
-from api_server.git.server_refs import remove_internal_ref, set_internal_ref
 from api_server.merge_requests import merging_queries, queries
 from api_server.merge_requests.heads import Heads, MissingBranchError, read_heads
 from api_server.merge_requests.queries import MergeRequest, Part
@@ -26,13 +25,11 @@ from api_server.namespaces.project_queries import find_project, lock_project
 from api_server.namespaces.resources import Project
 from api_server.state import audit_trail
 from api_server.state.database import Database, Transaction
-from api_server.web.access import Role
 from api_server.web.auth import Caller
-from api_server.web.authorship import author
 from api_server.web.context import DATABASE, App
 from api_server.web.errors import conflict, invalid, record_not_found, unauthorized
 from api_server.web.grounds import GROUNDS, Ground, Grounds
-from api_server.web.routes import caller
+from api_server.web.routes import Role, author, caller
 
 Action = Literal["open", "update", "close", "reopen", "merge", "approved", "unapproved"]
 

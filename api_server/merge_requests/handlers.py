@@ -26,12 +26,11 @@ from api_server.namespaces.project_queries import lock_project
 from api_server.namespaces.resources import Project
 from api_server.state.errors import NotFound
 from api_server.web import context
-from api_server.web.access import Role
 from api_server.web.answers import json_text, json_value
 from api_server.web.errors import ApiError, forbidden, invalid
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import UNSET, CommaList, Description, Name, Unset
-from api_server.web.routes import Routes, caller
+from api_server.web.routes import Role, Routes, caller
 
 routes = Routes()
 

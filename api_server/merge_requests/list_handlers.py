@@ -11,12 +11,11 @@ from api_server.merge_requests import list_queries, unsupported
 from api_server.merge_requests.handlers import PATH
 from api_server.namespaces.access import group, project
 from api_server.namespaces.resources import Group, Project
-from api_server.web import context, scalars
-from api_server.web.access import SIGNED_IN, Role
+from api_server.web import context, params
 from api_server.web.errors import bad_parameters
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import CommaList
-from api_server.web.routes import Routes, caller
+from api_server.web.routes import SIGNED_IN, Role, Routes, caller
 
 Scope = Literal["created_by_me", "created-by-me", "assigned_to_me", "assigned-to-me", "reviews_for_me", "all"]
 
@@ -115,8 +114,8 @@ def _people(part: str, wanted: str | None) -> dict[str, Any]:
         return {f"{part}_id": None, f"any_{part}": wanted.lower() == "any"}
     number = None
     if wanted:
-        with suppress(scalars.Refused):
-            number = scalars.integer(wanted, int)
+        with suppress(params.Refused):
+            number = params.integer(wanted, int)
         if number is None:
             raise bad_parameters(f"{part}_id should be an integer, 'None' or 'Any', however got {wanted}")
     return {f"{part}_id": number, f"any_{part}": None}

@@ -12,10 +12,8 @@ from aiohttp import web
 
 from api_server.ci.pipelines.transitions import FOLLOW_AWAITED
 from api_server.code.refs import move_in
-from api_server.git import new_commits as git
-from api_server.git import rebasing
-from api_server.git.commit_text import Person
-from api_server.git.commits import commit_data, commits_between, merge_base
+from api_server.git import new_commits
+from api_server.git.commits import Person, commit_data, commits_between, merge_base
 from api_server.git.errors import (
     BranchMovedError,
     MergeConflictError,
@@ -26,10 +24,10 @@ from api_server.git.errors import (
 )
 from api_server.git.new_commits import NewCommit
 from api_server.git.received_push import Push, RefUpdate
+from api_server.git.ref_moves import set_internal_ref
 from api_server.git.ref_names import BRANCHES, NO_COMMIT
 from api_server.git.references import Branch, branch
 from api_server.git.repositories import REPOSITORIES, Repository
-from api_server.git.server_refs import set_internal_ref
 from api_server.merge_requests import merging_queries, queries
 from api_server.merge_requests.changes import (
     MERGE_REQUEST_LISTENERS,
@@ -192,7 +190,7 @@ async def _new_target(
         return source
     message = wanted.message or default_message(actor.project, found)
     commit = NewCommit(message, actor.person, actor.person)
-    return await git.merge(actor.repository, source, target, commit)
+    return await new_commits.merge(actor.repository, source, target, commit)
 
 
 async def _note_squash(actor: Actor, found: MergeRequest, sha: str) -> None:
@@ -218,7 +216,7 @@ async def _squashed(actor: Actor, found: MergeRequest, wanted: Merge, target: st
         return found.head_sha
     author = await merging_queries.author_of(actor.app[DATABASE], found.id)
     person = attrs.evolve(actor.person, name=author.name, email=author.email) if author else actor.person
-    return await git.squash(repository, found.head_sha, target, NewCommit(message, person, actor.person))
+    return await new_commits.squash(repository, found.head_sha, target, NewCommit(message, person, actor.person))
 
 
 async def _may_remove_source(actor: Actor, found: MergeRequest) -> bool:
@@ -395,7 +393,7 @@ async def merge_commit(app: App, database: Database, project_id: int, iid: int, 
             return known
     message = f"Merge {found.head_sha} into {target.commit}"
     try:
-        made = await git.merge(repository, found.head_sha, target.commit, NewCommit(message, person, person))
+        made = await new_commits.merge(repository, found.head_sha, target.commit, NewCommit(message, person, person))
     except (MergeConflictError, NothingToMergeError):
         raise _not_mergeable() from None
     async with database.transaction() as transaction:
@@ -464,7 +462,7 @@ async def _rebased(app: App, merge_request_id: int, user_id: int, *, skip_ci: bo
     if refusal or source is None or target is None:
         return f"Rebase failed: {refusal or 'Target branch does not exist'}"
     try:
-        new = await rebasing.rebase(repository, source.commit, target.commit, actor.person)
+        new = await new_commits.rebase(repository, source.commit, target.commit, actor.person)
     except MergeConflictError:
         return _CONFLICTS
     except (TooManyCommitsError, TooManyFilesError) as problem:

@@ -10,7 +10,7 @@ import orjson
 from aiohttp import web
 
 from api_server.code.reading import reading
-from api_server.git.difference_lines import Line, has_line
+from api_server.git.diffs import Line, has_line
 from api_server.git.repositories import repositories
 from api_server.merge_requests import note_queries
 from api_server.merge_requests.merging import look_again
@@ -19,7 +19,6 @@ from api_server.namespaces.resources import Project
 from api_server.settings import Settings
 from api_server.state.database import Transaction
 from api_server.web import context
-from api_server.web.access import Role
 from api_server.web.errors import (
     ApiError,
     bad_parameters,
@@ -29,7 +28,7 @@ from api_server.web.errors import (
     record_not_found,
 )
 from api_server.web.params import AtMost, Name
-from api_server.web.routes import caller
+from api_server.web.routes import Role, caller
 
 #: Characters.
 MAX_BODY = 1_000_000

@@ -10,7 +10,7 @@ import orjson
 import re2
 
 from api_server.expressions import compile_expression
-from api_server.git.remote.redaction import mask_url
+from api_server.git.remote.access import mask_url
 from api_server.git.remote.ssh_keys import HostKey, make_key_pair, parse_host_keys
 from api_server.outbound.destinations import DEFAULT_PORTS
 from api_server.state.secrets import Vault

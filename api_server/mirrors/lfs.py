@@ -17,15 +17,13 @@ from multidict import CIMultiDict
 
 from api_server.git.errors import GitError
 from api_server.git.lfs_pointers import Pointer, pointers_in
-from api_server.git.remote.access import SILENCE_SECONDS, Remote
-from api_server.git.remote.redaction import sanitize
+from api_server.git.remote.access import SILENCE_SECONDS, Remote, sanitize
 from api_server.git.repositories import REPOSITORIES
 from api_server.mirrors import queries
 from api_server.mirrors.queries import Mirror
-from api_server.outbound.checks import check_url
-from api_server.outbound.client import PolicySource
+from api_server.outbound.client import OUTGOING_POLICY, OUTGOING_SESSION, RESOLVER, PolicySource
 from api_server.outbound.destinations import HTTP_SCHEMES, BlockedError, parse_destination, written_url
-from api_server.outbound.outgoing import OUTGOING_POLICY, OUTGOING_SESSION, RESOLVER
+from api_server.outbound.policy import check_url
 from api_server.state.objects import OBJECTS, Objects
 from api_server.web.context import DATABASE, App
 

@@ -11,20 +11,27 @@ from aiohttp.abc import AbstractResolver
 
 from api_server.expressions import Allowance, TooCostly, allowed
 from api_server.git.ref_names import BRANCHES, TAGS
-from api_server.git.remote.access import Remote
-from api_server.git.remote.connection import Connection, Refs, connect
-from api_server.git.remote.errors import (
+from api_server.git.remote.access import (
     AuthenticationFailedError,
     HostKeyRefusedError,
+    Remote,
     RemoteError,
     RemoteTimeoutError,
 )
-from api_server.git.remote.pushing import Change, Push, PushReport, Result
-from api_server.git.remote.source import descents_that_hold, read_source
+from api_server.git.remote.connection import (
+    Change,
+    Connection,
+    Push,
+    PushReport,
+    Refs,
+    Result,
+    connect,
+    descents_that_hold,
+    read_source,
+)
 from api_server.mirrors.configuration import BranchSelector, netloc
-from api_server.outbound.checks import check_url
 from api_server.outbound.destinations import MIRROR_SCHEMES, BlockedError
-from api_server.outbound.policy import Policy
+from api_server.outbound.policy import Policy, check_url
 
 #: A text names no more refs than these.
 REPORTED_REFS = 100

@@ -14,7 +14,7 @@ from api_server.code.ref_queries import MovedProject
 from api_server.code.refs import REF_LISTENERS
 from api_server.git.received_push import RefUpdate
 from api_server.git.ref_names import BRANCHES, TAGS
-from api_server.git.remote.secret_files import remove_leftovers
+from api_server.git.remote.access import remove_leftovers
 from api_server.git.remote.ssh_keys import HostKey, InvalidHostKeysError, parse_host_keys
 from api_server.git.repositories import REPOSITORIES
 from api_server.mirrors import queries
@@ -28,9 +28,8 @@ from api_server.mirrors.lfs import LfsTransfer
 from api_server.mirrors.pushing import Outcome, Selection, Target, update_target
 from api_server.mirrors.queries import Ending, Maintainer, Mirror, MirroredProject
 from api_server.namespaces.resources import Project
-from api_server.outbound.mail.delivery import queue_letter
-from api_server.outbound.mail.letters import Letter
-from api_server.outbound.outgoing import OUTGOING_POLICY, RESOLVER
+from api_server.outbound.client import OUTGOING_POLICY, RESOLVER
+from api_server.outbound.mail import Letter, queue_letter
 from api_server.state import audit_trail
 from api_server.state.audit_trail import SYSTEM, Entity
 from api_server.state.database import Transaction

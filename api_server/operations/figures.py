@@ -22,7 +22,7 @@ from api_server.git import spawning
 from api_server.operations import figure_queries
 from api_server.operations.failing import KINDS, RUNNER_SILENCE, failing
 from api_server.outbound.edges import EDGES
-from api_server.state import driver, store_failures
+from api_server.state import driver, objects
 from api_server.state.database import Database, Executor
 from api_server.state.errors import Unavailable
 from api_server.state.queue import QUEUE
@@ -281,7 +281,7 @@ def setup_metrics(app: web.Application, registry: CollectorRegistry) -> Callable
     GCCollector(registry=registry)
     for collector in (
         driver.STATEMENTS,
-        store_failures.ERRORS,
+        objects.STORE_ERRORS,
         _Values(lambda: _of_process(app)),
         _Values(of_database),
     ):

@@ -23,7 +23,7 @@ from api_server.outbound.edges import EDGES
 from api_server.state import disk, failures
 from api_server.state.errors import LockNotAvailable, Unavailable
 from api_server.state.objects import OBJECTS
-from api_server.state.secret_key import UnusableKey, open_vault
+from api_server.state.secrets import UnusableKey, open_vault
 from api_server.web.context import DATABASE, SETTINGS, VAULT
 from api_server.web.request_log import REQUESTS, SLOW_SECONDS
 from common.lifecycle import BACKGROUND, Check, Degraded

@@ -23,11 +23,11 @@ from api_server.pages.sessions import Form, Visitor
 from api_server.state.listing import Page
 from api_server.state.secrets import digest
 from api_server.web import context, grounds
-from api_server.web.access import SIGNED_IN
 from api_server.web.errors import ApiError, not_found, reason_of
 from api_server.web.grounds import Ground
 from api_server.web.pagination import MAX_PER_PAGE, Paginated, wanted_page
-from api_server.web.rate_limit import RateLimiter
+from api_server.web.rate_limits import RateLimiter
+from api_server.web.routes import SIGNED_IN
 
 pages = Pages()
 

@@ -11,10 +11,10 @@ from api_server.code.repository import entities, orders, queries
 from api_server.code.repository.access import opened, url_of
 from api_server.code.repository.finding import tag_named
 from api_server.code.tags.protection import tag_protections_of
-from api_server.git import files, references, trees
+from api_server.git import references, trees
 from api_server.git.errors import NotFoundError
-from api_server.git.files import IN_MEMORY_BYTES, Entry
 from api_server.git.repositories import Repository
+from api_server.git.trees import IN_MEMORY_BYTES, Entry
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.pages import page
@@ -83,7 +83,7 @@ async def shown_text(repository: Repository, entry: Entry) -> ShownText:
 
 
 def _read_text(repository: Repository, entry: Entry) -> ShownText:
-    data = files.read(repository, entry)
+    data = trees.read_blob(repository, entry)
     if b"\0" in data[:_LOOKED_AT]:
         return ShownText(None, binary=True)
     lines = data.decode(errors="replace").replace("\r\n", "\n").removesuffix("\n").split("\n")
@@ -137,7 +137,7 @@ async def show_tree(request: web.Request, who: Visitor, wanted: ShowTree, found:
 @pages.get("/{project}/-/blob/{rest:.+}", access=project(opens="repository"))
 async def show_blob(request: web.Request, who: Visitor, wanted: ShowBlob, found: Project) -> web.Response:
     at = await read_tree_path(request, found, wanted.rest)
-    entry = files.find(at.repository, at.commit, at.path) if at else None
+    entry = trees.find_entry(at.repository, at.commit, at.path) if at else None
     if at is None or entry is None or entry.kind == "submodule":
         raise not_found("File")
     if not entry.is_blob:

@@ -21,7 +21,7 @@ from api_server.pages.sessions import Form, Visitor
 from api_server.state.secrets import digest
 from api_server.web import context, grounds
 from api_server.web.grounds import Ground, rely_on
-from api_server.web.rate_limit import RateLimiter
+from api_server.web.rate_limits import RateLimiter
 
 
 async def show_email(request: web.Request) -> web.Response:

@@ -21,11 +21,11 @@ from api_server.pages.routes import Pages
 from api_server.pages.sessions import NOBODY, Visitor
 from api_server.state.listing import Page
 from api_server.web import context
-from api_server.web.access import Role
 from api_server.web.errors import not_found
 from api_server.web.pagination import MAX_PER_PAGE, Paginated, wanted_page
 from api_server.web.params import structure
 from api_server.web.request_data import in_url
+from api_server.web.routes import Role
 
 pages = Pages()
 

@@ -30,7 +30,7 @@ from api_server.pages.sessions import Form, Visitor, is_secure
 from api_server.state.listing import MOST_COUNTED, Listed, Page
 from api_server.web import context, grounds
 from api_server.web.errors import ApiError
-from api_server.web.rate_limit import RateLimiter
+from api_server.web.rate_limits import RateLimiter
 from api_server.web.request_data import read_form
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")

@@ -27,10 +27,10 @@ from api_server.pages import page, problems, sessions
 from api_server.pages.page import url_path
 from api_server.pages.problems import SignInFirst
 from api_server.pages.sessions import Form, Visitor
-from api_server.web.access import ANYONE, SIGNED_IN, Access
 from api_server.web.errors import ApiError, forbidden, not_found
 from api_server.web.params import structure
 from api_server.web.request_data import in_url
+from api_server.web.routes import ANYONE, SIGNED_IN, Access
 
 #: How paths of such pages begin.
 PREFIX = "/{project}/-/"

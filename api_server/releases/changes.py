@@ -32,10 +32,8 @@ from api_server.state.audit_trail import SYSTEM, Author, Entity
 from api_server.state.database import Transaction
 from api_server.state.errors import Conflict
 from api_server.web import context
-from api_server.web.access import Role
-from api_server.web.authorship import author
 from api_server.web.errors import ApiError, conflict, forbidden, invalid
-from api_server.web.routes import caller
+from api_server.web.routes import Role, author, caller
 
 LinkType = Literal["other", "runbook", "image", "package"]
 

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 import aiohttp
 import attrs
 
-from api_server.outbound.checks import UNRESOLVABLE
 from api_server.outbound.destinations import BlockedError, written_url
+from api_server.outbound.policy import UNRESOLVABLE
 from common import http_fields
 
 _SECOND = datetime.timedelta(seconds=1)

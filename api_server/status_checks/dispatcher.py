@@ -19,7 +19,7 @@ from aiohttp import web
 
 from api_server.code.branches.changes import END_OF_PROTECTION_LISTENERS
 from api_server.merge_requests.changes import MERGE_REQUEST_LISTENERS
-from api_server.outbound.outgoing import OUTGOING_SESSION
+from api_server.outbound.client import OUTGOING_SESSION
 from api_server.state import audit_trail
 from api_server.state.audit_trail import SYSTEM, Entity
 from api_server.state.database import Database, Transaction

@@ -12,14 +12,11 @@ from api_server.status_checks import delivery_queries, queries, services
 from api_server.status_checks.queries import Service
 from api_server.status_checks.services import Configuration, ServiceAudit
 from api_server.web import context
-from api_server.web.access import Role
 from api_server.web.answers import json_text, json_value, no_content
-from api_server.web.authorship import author
 from api_server.web.errors import forbidden
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import UNSET, CommaList, Description, Unset, Url
-from api_server.web.routes import Routes
-from api_server.web.tiers import Feature
+from api_server.web.routes import Feature, Role, Routes, author
 
 routes = Routes()
 

@@ -12,9 +12,9 @@ from api_server.merge_requests.changes import check_head
 from api_server.merge_requests.merging import look_again
 from api_server.merge_requests.queries import MergeRequest
 from api_server.namespaces.resources import Project
-from api_server.outbound import checks
+from api_server.outbound import policy as checks
+from api_server.outbound.client import OUTGOING_POLICY, RESOLVER
 from api_server.outbound.destinations import HTTP_SCHEMES, without_secrets
-from api_server.outbound.outgoing import OUTGOING_POLICY, RESOLVER
 from api_server.state import audit_trail
 from api_server.state.audit_trail import SYSTEM, Author, Entity
 from api_server.state.database import Transaction
@@ -22,10 +22,9 @@ from api_server.state.errors import Conflict
 from api_server.status_checks import delivery_queries, queries
 from api_server.status_checks.queries import NewAnswer, ProtectedBranch, Service
 from api_server.web import context
-from api_server.web.authorship import author
-from api_server.web.conditional import require_unmodified
+from api_server.web.answers import require_unmodified
 from api_server.web.errors import ApiError, invalid, record_not_found
-from api_server.web.routes import caller
+from api_server.web.routes import author, caller
 
 
 @attrs.frozen

@@ -23,9 +23,8 @@ from api_server.testing.journal import ENTRY
 from api_server.testing.steering import check_pattern, fits, is_about_us, refused, sent_path
 from api_server.web import auth
 from api_server.web.auth import Anonymous, Caller
-from api_server.web.errors import ApiError, BodyRefused
-from api_server.web.reasons import REASONS
-from api_server.web.request_body import pieces
+from api_server.web.errors import REASONS, ApiError, BodyRefused
+from api_server.web.request_data import pieces
 from common.connections import BodyTooSlow
 
 LONGEST_DELAY = 300

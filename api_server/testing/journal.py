@@ -20,8 +20,7 @@ from api_server.testing.steering import fits, is_about_us, sent_path
 from api_server.web import context
 from api_server.web.auth import TOKEN_OWNER, Caller
 from api_server.web.errors import ApiError
-from api_server.web.request_body import HEARD
-from api_server.web.request_data import fields_of
+from api_server.web.request_data import HEARD, fields_of
 from api_server.web.routes import CALLER
 from common import logs
 from common.logs import REDACTED, SECRET_NAME, redact

@@ -24,7 +24,7 @@ from api_server.git.repositories import REPOSITORIES
 from api_server.operations.figures import FIGURES
 from api_server.operations.watch import WATCH
 from api_server.outbound.edges import EDGES
-from api_server.outbound.mail.delivery import OUTBOX, Folder
+from api_server.outbound.mail import OUTBOX, Folder
 from api_server.pages import account, mail_links, sign_in
 from api_server.state.errors import Unavailable
 from api_server.state.objects import OBJECTS
@@ -39,8 +39,7 @@ from api_server.testing.steering import refused
 from api_server.testing.tables import Tables
 from api_server.testing.trees import Tree
 from api_server.web.context import CLOCK, DATABASE, SETTINGS
-from api_server.web.rate_limit import WINDOW
-from api_server.web.throttle import THROTTLE
+from api_server.web.rate_limits import THROTTLE, WINDOW
 from common.concurrency import end, ended
 from common.mistakes import Mistake
 

@@ -22,7 +22,7 @@ from api_server.state import disk
 from api_server.state.backups import UNFINISHED_RESTORE
 from api_server.state.migrate import CONNECT_SECONDS, make_older_schema, migrate, unsuitable_database
 from api_server.state.objects import Objects
-from api_server.state.secret_key import NAME as SECRET_KEY
+from api_server.state.secrets import KEY_FILE as SECRET_KEY
 from common.mistakes import Mistake, first_line
 from forgelet.backup import form, table_queries
 from forgelet.backup.form import DATABASE, OBJECTS, PIECE, REPOSITORIES, Member

@@ -17,8 +17,7 @@ from api_server.pages.routes import Pages
 from api_server.pages.sessions import Visitor
 from api_server.status_checks import delivery_queries, handlers
 from api_server.web import context
-from api_server.web.access import ADMINISTRATOR
-from api_server.web.routes import caller
+from api_server.web.routes import ADMINISTRATOR, caller
 
 pages = Pages()
 

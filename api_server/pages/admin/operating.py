@@ -12,8 +12,7 @@ from aiohttp import web
 from api_server.operations import tasks
 from api_server.operations.queries import Status
 from api_server.operations.tasks import TaskRefused
-from api_server.outbound.edge_api import EdgeApi, EdgeRefuses
-from api_server.outbound.edges import EDGES
+from api_server.outbound.edges import EDGES, EdgeApi, EdgeRefuses
 from api_server.pages import page
 from api_server.pages.admin import queries
 from api_server.pages.admin.lists import EMPTY_IS_ALL, Pager, Refused, attempted
@@ -22,7 +21,7 @@ from api_server.pages.sessions import Form, Visitor
 from api_server.state.database import Database
 from api_server.state.queue import QUEUE
 from api_server.web import context
-from api_server.web.access import ADMINISTRATOR
+from api_server.web.routes import ADMINISTRATOR
 
 pages = Pages()
 _SHOWN_TASKS = 50

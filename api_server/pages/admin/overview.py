@@ -17,7 +17,7 @@ from api_server.pages import page
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Visitor
 from api_server.web import context
-from api_server.web.access import ADMINISTRATOR
+from api_server.web.routes import ADMINISTRATOR
 
 #: Of the drawing, in its own units; it is scaled to the width that the page has for it.
 WIDTH, HEIGHT = 320, 120

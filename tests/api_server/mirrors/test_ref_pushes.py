@@ -4,11 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api_server.git.remote import pushing
-from api_server.git.remote.access import Remote
-from api_server.git.remote.connection import connect
-from api_server.git.remote.errors import RemoteError
-from api_server.git.remote.pushing import Change, PushReport, Result, parse_statuses
+from api_server.git.remote import connection as pushing
+from api_server.git.remote.access import Remote, RemoteError
+from api_server.git.remote.connection import Change, PushReport, Result, connect, parse_statuses
 from tests.api_server.mirrors.repositories import MAIN, BareRepository
 from tests.api_server.mirrors.targets import PASSWORD, USER, Http
 

@@ -10,16 +10,17 @@ import pytest
 from aiohttp import web
 
 from api_server.git import processes
-from api_server.git.remote.access import Remote
-from api_server.git.remote.connection import Refs, connect, parse_listing
-from api_server.git.remote.errors import (
+from api_server.git.remote.access import (
     AuthenticationFailedError,
     HostKeyRefusedError,
+    Remote,
     RemoteError,
     RemoteTimeoutError,
+    remove_leftovers,
+    secret_folder,
+    write_secret,
 )
-from api_server.git.remote.pushing import Change, PushReport
-from api_server.git.remote.secret_files import remove_leftovers, secret_folder, write_secret
+from api_server.git.remote.connection import Change, PushReport, Refs, connect, parse_listing
 from api_server.git.remote.ssh_keys import KeyPair, make_key_pair, parse_host_keys
 from tests.api_server.mirrors.repositories import MAIN, BareRepository
 from tests.api_server.mirrors.targets import PASSWORD, USER, Http, SshTarget, process_list
@@ -275,7 +276,7 @@ def test_what_a_killed_process_has_left_is_removed_unless_it_is_used_or_new(tmp_
 
 def test_secrets_of_a_process_that_is_killed_are_held_as_long_as_it_lives(tmp_path: Path) -> None:
     code = (
-        "import pathlib, sys, time; from api_server.git.remote.secret_files import secret_folder\n"
+        "import pathlib, sys, time; from api_server.git.remote.access import secret_folder\n"
         "with secret_folder(pathlib.Path(sys.argv[1])): print(flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE) as process:

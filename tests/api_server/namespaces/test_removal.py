@@ -12,7 +12,7 @@ from api_server.git.repositories import REPOSITORIES
 from api_server.namespaces import removal
 from api_server.state.audit_trail import Author
 from api_server.state.database import Database, Transaction
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from scripts.bench.filling import fill_jobs as fill
 from tests.support.ci import ci_project, eventually
 from tests.support.forge import Answer, Forge

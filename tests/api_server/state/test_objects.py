@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from api_server.state.errors import Unavailable
+from api_server.state.object_store import is_unfinished
 from api_server.state.objects import Objects, open_objects
-from api_server.state.objects_in_folder import is_unfinished
 from common.concurrency import end
 from common.lifecycle import Degraded
 from tests.support.ports import free_port

@@ -1,19 +1,57 @@
-"""How often a user may ask the API, where the instance's settings bound that (`throttle_authenticated_api_*`)."""
+"""How often somebody may ask: counts for each key in windows of time, of this process or of all workers together."""
 
 import datetime
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Hashable, Mapping
 from email.utils import format_datetime
 from math import ceil
 
 import attrs
 from aiohttp import web
-from cachetools import LRUCache
+from cachetools import LRUCache, TTLCache
 
 from common.workers import shared_windows
 
+WINDOW = 60.0
+
+
+class RateLimiter:
+    """Allows `limit()` requests a minute for each key; 0 allows all. Among workers, those of one `name` count
+    together."""
+
+    def __init__(self, name: str, limit: Callable[[], int]) -> None:
+        self._name = name
+        self._limit = limit
+        self._started: TTLCache[Hashable, list[float]] = TTLCache(maxsize=100_000, ttl=WINDOW)
+
+    def forget(self) -> None:
+        """Nobody has asked this process yet."""
+        self._started.clear()
+
+    def retry_after(self, key: Hashable) -> int:
+        """Counts one request: 0 where it may go on, else the seconds until the next may."""
+        limit = self._limit()
+        if not limit:
+            return 0
+        shared = shared_windows()
+        if shared is None:
+            age, count = self._count(key)
+        else:
+            age, count = shared.count(repr((self._name, key)).encode(), WINDOW)
+        return 0 if count <= limit else max(1, round(WINDOW - age))
+
+    def _count(self, key: Hashable) -> tuple[float, float]:
+        """As `SharedWindows.count`."""
+        window = self._started.get(key)
+        if window is None:
+            window = self._started[key] = [time.monotonic(), 0]
+        window[1] += 1
+        return time.monotonic() - window[0], window[1]
+
+
 #: What holds where it is only switched on, as in GitLab.
-REQUESTS = 7_200
-SECONDS = 3_600
+MOST_REQUESTS = 7_200
+PERIOD_SECONDS = 3_600
 
 _NAME = "throttle_authenticated_api"
 _MOST_USERS = 100_000
@@ -55,7 +93,7 @@ class Throttle:
             key = f"{_NAME} {user_id} {rate.seconds} {period}"
             _, observed = shared.count(key.encode(), rate.seconds)
         if observed > rate.requests:
-            raise TooOften(_headers(rate, observed, (period + 1) * rate.seconds, now))
+            raise TooOften(_throttle_headers(rate, observed, (period + 1) * rate.seconds, now))
 
     def _observe(self, user_id: int, period: int) -> int:
         """How many there are with this one."""
@@ -68,7 +106,7 @@ class Throttle:
 THROTTLE = web.AppKey("throttle", Throttle)
 
 
-def _headers(rate: Rate, observed: int, reset: int, now: datetime.datetime) -> dict[str, str]:
+def _throttle_headers(rate: Rate, observed: int, reset: int, now: datetime.datetime) -> dict[str, str]:
     moment = datetime.datetime.fromtimestamp(reset, datetime.UTC)
     return {
         "Retry-After": str(max(1, ceil(reset - now.timestamp()))),

@@ -14,8 +14,7 @@ from typing import IO, ParamSpec, TypeVar
 
 from api_server.state import disk
 from api_server.state.errors import Unavailable
-from api_server.state.objects import LISTED_TOGETHER, Listed, Objects, OpenedObject
-from api_server.state.store_failures import store_failures
+from api_server.state.objects import LISTED_TOGETHER, Listed, Objects, OpenedObject, store_failures
 from common.concurrency import ended
 
 #: Bytes that are read at a time.
