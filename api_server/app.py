@@ -48,7 +48,8 @@ from api_server.settings import Settings
 from api_server.state import backups, database, sweep
 from api_server.state.database import Clock, LookupCache, system_clock
 from api_server.state.failures import FAILURES, Failures
-from api_server.state.objects import OBJECTS, open_objects
+from api_server.state.object_store import open_objects
+from api_server.state.objects import OBJECTS
 from api_server.state.queue import QUEUE, Queue
 from api_server.state.secrets import open_vault
 from api_server.static_objects import archive_builds

@@ -1,4 +1,9 @@
-"""Files of zip archives in the object store: the archive's central directory, an index of it, and single members."""
+"""Files of zip archives in the object store: the archive's central directory, an index of it, and single members.
+
+The index is made as git's index of a pack: its records are sorted by the digest of the name, and before them stands for
+each first byte how many records begin with it or a lower one. Digests are keyed, so that nobody chooses names that
+crowd together.
+"""
 
 import asyncio
 import contextlib

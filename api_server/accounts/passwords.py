@@ -11,8 +11,7 @@ from aiohttp import web
 
 from api_server.accounts import password_queries
 from api_server.accounts.password_queries import Account
-from api_server.outbound import mail as rates
-from api_server.outbound.mail import ATTEMPTS, Letter, is_address, send
+from api_server.outbound.mail import ATTEMPTS, Letter, is_address, send, wait_if_anybody_asks
 from api_server.settings import Settings
 from api_server.state import audit_trail
 from api_server.state.audit_trail import Author
@@ -43,7 +42,7 @@ async def ask_for_link(
     transaction: Transaction, settings: Settings, email: str, ip_address: str | None
 ) -> None:
     """Has a link mailed to the address, where it is an account's and does not get too many letters."""
-    if is_address(email) and not await rates.wait_if_anybody_asks(transaction, settings, email):
+    if is_address(email) and not await wait_if_anybody_asks(transaction, settings, email):
         await enqueue(transaction, ASKED, email=email, ip_address=ip_address)
 
 

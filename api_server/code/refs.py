@@ -62,7 +62,7 @@ async def propose(app: App, project_id: int, user_id: int | None, push: Push) ->
 
 
 async def move(request: web.Request, project_id: int, user_id: int | None, *updates: RefUpdate) -> None:
-    """Moves refs, all or none, and decides the consequences. Raises as `ref_transactions.move`.
+    """Moves refs, all or none, and decides the consequences. Raises as `ref_moves.apply_push`.
 
     git moves them within the transaction that records it, whose beginning makes sure that the request still may.
     """

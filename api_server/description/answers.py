@@ -1,4 +1,8 @@
-"""What each route answers where it succeeds, from answers.toml and entities.toml: status, type and JSON Schema (2020-12)."""
+"""What each route answers where it succeeds, from answers.toml and entities.toml: status, type and JSON Schema
+(2020-12).
+
+Nothing here is read before somebody asks: the API's own requests never need it.
+"""
 
 import functools
 import importlib

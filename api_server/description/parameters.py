@@ -1,4 +1,8 @@
-"""What operations and their parameters are called, and what a request of a route carries, as JSON Schema."""
+"""What operations and their parameters are called, and what a request of a route carries, as JSON Schema.
+
+Values are described as clients had better send them. That more is taken (numbers and truths as text, an empty text for
+what is not sent) is said once, in the description of the whole.
+"""
 
 import datetime
 import enum

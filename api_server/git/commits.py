@@ -1,4 +1,9 @@
-"""Commits as GitLab shows them: their text, decoded and encoded here only, and how they descend from each other."""
+"""Commits as GitLab shows them: their text, decoded and encoded here only, and how they descend from each other.
+
+git keeps bytes of commits. They are read as leniently as git reads them: with a header `encoding`, without one though
+they are not UTF-8, with dates as old tools wrote them. The server writes UTF-8 only, so its own commits have no header
+`encoding`.
+"""
 
 import re
 from collections.abc import Collection, Sequence

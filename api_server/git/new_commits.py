@@ -235,7 +235,9 @@ def _folders(path: str) -> Iterator[str]:
     return (path[:end] for end, character in enumerate(path) if character == "/")
 
 
-def new_tag_target(repository: Repository, name: str, commit: str, message: str | None, tagger: Person) -> str:
+def new_tag_target(
+    repository: Repository, name: str, commit: str, message: str | None, tagger: Person
+) -> str:
     """The id at which a new tag is to stand: the commit's, or with a message that of an object made for it.
 
     Raises `InvalidNameError`, `StorageUnavailableError`.
@@ -339,7 +341,9 @@ async def rebase(repository: Repository, head: str, onto: str, committer: Person
     return last
 
 
-def _rebased_commit(repository: Repository, sizes: TreeSizes, sha: str, parent: str, committer: Person) -> str:
+def _rebased_commit(
+    repository: Repository, sizes: TreeSizes, sha: str, parent: str, committer: Person
+) -> str:
     """The same change on top of `parent`; `parent` itself where nothing of it is left."""
     commit = repository[sha].peel(pygit2.Commit)
     base = commit.parents[0].tree.id if commit.parents else repository.TreeBuilder().write()

@@ -1,4 +1,9 @@
-"""What is checked of objects: which paths a commit may have, git-fsck(1), and whether a repository is whole."""
+"""What is checked of objects: which paths a commit may have, git-fsck(1), and whether a repository is whole.
+
+A tree with a path that git-fsck(1) refuses could still be committed here, but nobody could push to that branch any
+more. The check knows what file systems take for `.git`: HFS+ passes over some characters, NTFS over dots and spaces at
+the end and all behind a colon, and has short names (`git~1`).
+"""
 
 import os
 import re
@@ -103,8 +108,8 @@ async def refusal_of_objects(arrived: Path) -> str | None:
         async for chunk in child.checked_output():
             lines, newline, waiting = (waiting + chunk).rpartition(b"\n")
             for kind, size, sha in _LARGE.findall(lines + newline):
-                if int(size) > MOST_OBJECT_BYTES[kind]:
-                    return f"The {kind.decode()} {sha.decode()} has {int(size)} bytes; {MOST_OBJECT_BYTES[kind]} are allowed."
+                if int(size) > (most := MOST_OBJECT_BYTES[kind]):
+                    return f"The {kind.decode()} {sha.decode()} has {int(size)} bytes; {most} are allowed."
     return None
 
 

@@ -1,4 +1,9 @@
-"""A push: git's receive-pack, and the verdict for which its pre-receive hook waits."""
+"""A push: git's receive-pack, and the verdict for which its pre-receive hook waits.
+
+git runs the hook pre-receive when all objects have arrived and nothing has moved yet. A pipe has no bound on what it
+carries, as the environment has; and it ends with this process, which the hook takes for a refusal. For each of several
+refs git then asks its proc-receive hook, which hands on what follows in the same pipe, in the protocol of githooks(5).
+"""
 
 import asyncio
 import os

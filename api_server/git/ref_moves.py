@@ -1,4 +1,9 @@
-"""Moving refs: in spite of left lock files, all of a change or nothing, and those that only the server writes."""
+"""Moving refs: in spite of left lock files, all of a change or nothing, and those that only the server writes.
+
+git and libgit2 lock a ref by making `<ref>.lock`, and killed they leave it. Here whoever moves refs is `at_work` on
+"moving" meanwhile, with its children. So a lock that is found while nobody is at it belongs to nobody living, and goes,
+however young it is.
+"""
 
 import asyncio
 import os

@@ -1,4 +1,9 @@
-"""Where the bare repositories live: one folder for each numeric project id, durable once it has its name."""
+"""Where the bare repositories live: one folder for each numeric project id, durable once it has its name.
+
+git and libgit2 sync contents (`spawning.CHILD_CONFIGURATION`, `enable_fsync_gitdir`) and then rename, which a power cut
+undoes unless the folder is synced as well. libgit2 does so, but for new and deleted names of branches' folders and for
+HEAD; git never does.
+"""
 
 import asyncio
 import errno

@@ -1,4 +1,17 @@
-"""How a child process starts: what it sees and may use of this machine, and which children give way."""
+"""How a child process starts: what it sees and may use of this machine, and which children give way.
+
+Children are not started by the loop's own `subprocess_exec`: uvloop forks, and until Python 3.12 a child that is forked
+while another thread enters the interpreter waits for ever for a lock that this thread held, and the loop for the child.
+`subprocess.Popen` uses vfork(2): no Python runs in the child.
+
+They are spoken with through sockets, not through pipes, which uvloop closes twice: the second time the number may be
+somebody else's.
+
+A git that somebody waits for has the priority of this process: one that gives way while the processors are busy takes
+three times as long, and spares others a few milliseconds a request. But more of them than there are processors would
+leave too little to the server, for whom everybody waits, and so would some that compute for minutes. What gives way
+does so until its end: only root gives a priority back.
+"""
 
 import asyncio
 import functools
@@ -194,7 +207,9 @@ _SET = 'ulimit -c 0; ulimit -d "$1" && ulimit -t "$2" && shift 2 && '
 _LIMITED = _SET + 'exec "$@"'
 #: Likewise its priority, where it is to give way. Linux gives each session, as each git is, the same share of the
 #: processor whatever its `nice`, unless it is told by `autogroup` as well.
-_GIVING_WAY = _SET + f'{{ echo {NICE_STEPS} >/proc/$$/autogroup; }} 2>/dev/null; exec nice -n {NICE_STEPS} "$@"'
+_GIVING_WAY = (
+    _SET + f'{{ echo {NICE_STEPS} >/proc/$$/autogroup; }} 2>/dev/null; exec nice -n {NICE_STEPS} "$@"'
+)
 
 
 def limited(command: Sequence[str], *, gives_way: bool) -> list[str]:

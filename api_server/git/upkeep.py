@@ -1,4 +1,10 @@
-"""What killed gits and servers have left in a repository, and packing it into fewer files."""
+"""What killed gits and servers have left in a repository, and packing it into fewer files.
+
+Nothing has to wait for packing: git and libgit2 find what they read wherever it is packed meanwhile, and what is being
+pushed waits in a folder of its own. What no ref leads to is kept for two weeks (git's own time) in a pack of its own,
+and longer while the reflogs of branches know it: nothing that a request or a push is about to use is removed. Killed,
+it leaves temporary files and locks, which `look_after` removes.
+"""
 
 import asyncio
 import os

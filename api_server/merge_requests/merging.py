@@ -216,7 +216,9 @@ async def _squashed(actor: Actor, found: MergeRequest, wanted: Merge, target: st
         return found.head_sha
     author = await merging_queries.author_of(actor.app[DATABASE], found.id)
     person = attrs.evolve(actor.person, name=author.name, email=author.email) if author else actor.person
-    return await new_commits.squash(repository, found.head_sha, target, NewCommit(message, person, actor.person))
+    return await new_commits.squash(
+        repository, found.head_sha, target, NewCommit(message, person, actor.person)
+    )
 
 
 async def _may_remove_source(actor: Actor, found: MergeRequest) -> bool:
@@ -393,7 +395,9 @@ async def merge_commit(app: App, database: Database, project_id: int, iid: int, 
             return known
     message = f"Merge {found.head_sha} into {target.commit}"
     try:
-        made = await new_commits.merge(repository, found.head_sha, target.commit, NewCommit(message, person, person))
+        made = await new_commits.merge(
+            repository, found.head_sha, target.commit, NewCommit(message, person, person)
+        )
     except (MergeConflictError, NothingToMergeError):
         raise _not_mergeable() from None
     async with database.transaction() as transaction:

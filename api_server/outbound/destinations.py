@@ -1,4 +1,5 @@
-"""Reading a URL as a place to connect to, which IP addresses are not the public internet, and GitLab's texts of refusals."""
+"""Reading a URL as a place to connect to, which IP addresses are not the public internet, and GitLab's texts of
+refusals."""
 
 import ipaddress
 import re

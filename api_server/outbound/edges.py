@@ -1,4 +1,13 @@
-"""Telling the storage edges that what they keep has changed (decision D9), and asking them how they are."""
+"""Telling the storage edges that what they keep has changed (decision D9), and asking them how they are.
+
+That an edge has to be told is written down with the change, and tried once before that change's request is answered:
+after the answer no edge that can be reached serves what it should not. What an edge could not be told stays written
+down; the queue tells it, joined, as soon as it can be reached again. One that has missed more than is kept, or whose
+past is not known, is told to forget everything.
+
+Which edges there are is written down too: all that any server lists that runs, or ran a moment ago. So servers with
+different lists tell the same edges.
+"""
 
 import asyncio
 import datetime

@@ -1,4 +1,9 @@
-"""Mail to people: what it says, how it leaves the service, and how much of it people may have sent to others."""
+"""Mail to people: what it says, how it leaves the service, and how much of it people may have sent to others.
+
+Letters are counted in the database, for all processes together, in the transaction that queues the letters; what is
+rolled back was not counted. Whoever counts both counts addresses first, in alphabetical order, and then the user, so
+that nobody waits in a circle.
+"""
 
 import asyncio
 import datetime
@@ -58,7 +63,9 @@ def one_line(text: str) -> str:
     return _UNFIT_FOR_A_LINE.sub(" ", text).strip()
 
 
-def compose_message(letter: Letter, *, sender: str, base_url: str, sent_at: datetime.datetime) -> EmailMessage:
+def compose_message(
+    letter: Letter, *, sender: str, base_url: str, sent_at: datetime.datetime
+) -> EmailMessage:
     """Raises ValueError where the address is none."""
     if not is_address(letter.to):
         raise ValueError("mail cannot be addressed to that")
@@ -223,7 +230,9 @@ async def send(app: web.Application, letter: Letter) -> None:
     see until a letter has been taken."""
     settings = app[SETTINGS]
     try:
-        message = compose_message(letter, sender=settings.mail_from, base_url=settings.base_url, sent_at=app[CLOCK]())
+        message = compose_message(
+            letter, sender=settings.mail_from, base_url=settings.base_url, sent_at=app[CLOCK]()
+        )
     except ValueError as problem:
         log.warning("mail cannot be sent", letter=letter.id, problem=str(problem))
         return

@@ -30,7 +30,9 @@ COUNT_LETTERS = Query(
 )
 
 
-async def count_letters(transaction: Transaction, counted: str, letters: int, window: datetime.timedelta) -> Hour:
+async def count_letters(
+    transaction: Transaction, counted: str, letters: int, window: datetime.timedelta
+) -> Hour:
     """Others who count the same wait for the end of the transaction."""
     return await transaction.one(COUNT_LETTERS, counted=counted, letters=letters, window=window)
 

@@ -1,4 +1,5 @@
-"""What an instance allows beyond the public internet, and the check of a whole URL: text, name, and every address of the name."""
+"""What an instance allows beyond the public internet, and the check of a whole URL: text, name, and every address of
+the name."""
 
 import asyncio
 import ipaddress

@@ -1,4 +1,7 @@
-"""Every type of audit event: what it belongs to, what it is about, what it says, and which details it may carry."""
+"""Every type of audit event: what it belongs to, what it is about, what it says, and which details it may carry.
+
+The names are GitLab's where GitLab has the event (decision D7). `audit_trail.record` refuses what is not here.
+"""
 
 from collections.abc import Iterator
 from typing import Literal

@@ -1,4 +1,9 @@
-"""The connections to PostgreSQL: a limited number of them to the primary, and to the streaming replicas that answer reads."""
+"""Connections to PostgreSQL: a limited number to the primary, and to the streaming replicas that answer reads.
+
+Before a replica is read the primary is asked how far it has come, which costs it next to nothing, and the replica has
+to have come as far: whatever had been committed when the question arrived is seen, whoever has written it, by whichever
+process. A replica that is not there in a moment is passed over, and the primary is read.
+"""
 
 import asyncio
 import contextlib

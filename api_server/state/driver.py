@@ -211,6 +211,8 @@ _CANNOT = ("08", "53", "57", "58", "XX", "25006", "25P03", "25P04", "28", "3D")
 _CLOSES = ("08", "57P", "25006", "25P03", "25P04", "28", "3D")
 #: Seconds without a notification after which a connection that listens is tried: it may have died without a word.
 SILENCE = 15.0
+#: Seconds in which PostgreSQL has to take a connection that blocks: a frozen one would be waited for without end.
+CONNECT_SECONDS = 10
 #: How long statements take, all of this process, with the way to the database and back.
 STATEMENTS = Durations("forgelet_database_statement_duration_seconds", "Seconds that statements take.")
 #: What psycopg2 raises for statements and values that are wrong, and for nothing else.
@@ -410,6 +412,12 @@ _SESSION = """
     SELECT pg_backend_pid(), CASE WHEN has_parameter_privilege('log_min_error_statement', 'SET')
         THEN set_config('log_min_error_statement', 'panic', false) END
 """
+
+
+def blocking_connection(url: str) -> "contextlib.closing[psycopg2.extensions.connection]":
+    """A connection of psycopg2's own, whose calls block, closed at the end of the block: for what runs before the
+    service or beside it. Raises psycopg2's errors."""
+    return contextlib.closing(psycopg2.connect(url, connect_timeout=CONNECT_SECONDS))
 
 
 def is_pooled(connection: Any) -> bool:

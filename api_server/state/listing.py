@@ -1,4 +1,12 @@
-"""How an entity's JSON is read, one at a time or as a page of a list, and how lists are searched and bounded."""
+"""How an entity's JSON is read, one at a time or as a page of a list, and how lists are searched and bounded.
+
+An entity is a SELECT over a CTE named `page` that yields `position`, `id` and `entity` (the JSON). The statements here
+put different rows under the name `page`; they are composed when the module that holds them is imported.
+
+What a search finds is looked up first, by an index over all runs of three characters (`..._search`). Where that is not
+too much, the list is read by its ids; else it is read in its own order, and each row is looked at: where much is found,
+a page is soon full.
+"""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The database's schema: migrates it to this version by the SQL files in `migrations/`, and inspects a database without changing it."""
+"""The schema: migrates a database to this version (`migrations/`, functions), and inspects one without changing it."""
 
 import hashlib
 from collections.abc import Collection, Iterator
@@ -11,16 +11,15 @@ from typing import Any
 import attrs
 import psycopg2
 
-from api_server.state import driver, secrets
+from api_server.state import secrets
 from api_server.state.database import system_clock
-from api_server.state.errors import Unavailable
+from api_server.state.driver import blocking_connection, is_pooled
+from api_server.state.errors import Unavailable, UnsuitableDatabase
 from common.mistakes import Mistake, first_line
 
 #: One process migrates at a time; a killed one holds no lock.
 _LOCK = 0x666F726765
 OLDEST_POSTGRESQL = 150000
-#: In which PostgreSQL has to take a connection; one that is frozen would be waited for without end.
-CONNECT_SECONDS = 10
 
 #: In this order: later ones call earlier ones.
 _FUNCTION_FILES = ("rights_functions.sql", "functions.sql", "merge_request_functions.sql")
@@ -48,10 +47,6 @@ _IS_A_STANDBY = (
     "This PostgreSQL is a standby, which nobody can write to: name the primary in the setting database_url, or all"
     " servers with ?target_session_attrs=read-write"
 )
-
-
-class UnsuitableDatabase(Mistake):
-    """A database that cannot be used; the text says what to do."""
 
 
 @contextmanager
@@ -83,7 +78,7 @@ def migrate(url: str, serving_role: str | None = None) -> None:
 
     Where nothing is missing, any role will do that may read. Raises `UnsuitableDatabase`, or psycopg2's errors.
     """
-    with closing(psycopg2.connect(url, connect_timeout=CONNECT_SECONDS)) as connection:
+    with blocking_connection(url) as connection:
         connection.autocommit = True
         _check_version(connection)
         with connection.cursor() as cursor:
@@ -103,7 +98,7 @@ def migrate(url: str, serving_role: str | None = None) -> None:
 def _alone(url: str) -> Iterator[None]:
     """Nobody else changes the schema meanwhile. A transaction holds the lock, on a connection of its own: a session may
     be somebody else's in the next moment, behind a PgBouncer that pools transactions."""
-    with closing(psycopg2.connect(url, connect_timeout=CONNECT_SECONDS)) as connection:
+    with blocking_connection(url) as connection:
         with connection.cursor() as cursor:
             cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
@@ -112,8 +107,8 @@ def _alone(url: str) -> Iterator[None]:
 
 def check_notices(url: str) -> None:
     """Raises `UnsuitableDatabase` where no notices of PostgreSQL's come through to those who listen at `url`."""
-    with closing(psycopg2.connect(url, connect_timeout=CONNECT_SECONDS)) as connection:
-        if driver.is_pooled(connection):
+    with blocking_connection(url) as connection:
+        if is_pooled(connection):
             raise UnsuitableDatabase(
                 "Between this server and PostgreSQL there is a pooler, such as PgBouncer, through which nobody can"
                 " listen: give the URL of PostgreSQL itself in the setting database_direct_url"
@@ -122,7 +117,7 @@ def check_notices(url: str) -> None:
 
 def planned(url: str) -> list[str]:
     """What `migrate` would do to the database at `url`, one thing each; changes nothing. Raises as `migrate`."""
-    with closing(psycopg2.connect(url, connect_timeout=CONNECT_SECONDS)) as connection:
+    with blocking_connection(url) as connection:
         connection.set_session(readonly=True)  # of each transaction, not of the session
         with connection.cursor() as cursor:
             _check_version(connection)
@@ -137,7 +132,7 @@ def planned(url: str) -> list[str]:
 
 def make_older_schema(url: str, migrations: Collection[str]) -> None:
     """Makes the tables of a version that had these migrations, in an empty database; `migrate` goes on from there."""
-    with closing(psycopg2.connect(url, connect_timeout=CONNECT_SECONDS)) as connection:
+    with blocking_connection(url) as connection:
         connection.autocommit = True
         with connection.cursor() as cursor:
             _make_queue(cursor)

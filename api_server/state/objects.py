@@ -1,4 +1,7 @@
-"""The interface of the object store, which keeps bytes too many for the database by key (decision D10)."""
+"""The interface of the object store, which keeps bytes too many for the database by key (decision D10).
+
+Whatever goes wrong with the store is `Unavailable`, that there is no such object FileNotFoundError.
+"""
 
 import abc
 import asyncio
@@ -8,7 +11,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Protocol
-from urllib.parse import unquote, urlsplit
 
 import attrs
 import structlog
@@ -18,7 +20,6 @@ from api_server.state.errors import Unavailable
 from common.lifecycle import Degraded
 from common.logs import ThrottledLog
 from common.measures import Tally
-from common.mistakes import require_obstore
 
 STORE_ERRORS = Tally("forgelet_object_store_errors", "Requests to the object store that failed.")
 
@@ -190,18 +191,3 @@ class OpenedObject(io.RawIOBase):
         if not self.closed:
             self._reader.close()
         super().close()
-
-
-def open_objects(url: str, data_dir: Path, disk_reserve: int = 0, *, timeout: float = 20.0) -> Objects:
-    """The store at `url`: `file:///folder`, `s3://bucket/prefix` (credentials as AWS tools find them), or without one
-    the folder `objects` below `data_dir`. Of the disk below a folder `disk_reserve` bytes stay free; a request to S3
-    takes at most `timeout` seconds, its repetitions included. Raises `Mistake` where the extra for S3 is missing."""
-    parts = urlsplit(url)
-    if parts.scheme in ("", "file"):
-        from api_server.state.object_store import ObjectsInFolder
-
-        return ObjectsInFolder(Path(unquote(parts.path)) if url else data_dir / "objects", disk_reserve)
-    require_obstore("The object store")
-    from api_server.state.objects_in_bucket import open_bucket  # fifteen megabytes that few processes need
-
-    return open_bucket(url, timeout)

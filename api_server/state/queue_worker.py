@@ -1,4 +1,4 @@
-"""procrastinate's side of the queue: its statements on connections of our kind, and its worker, which reports failed tasks."""
+"""procrastinate's side of the queue: its statements on connections of our kind, and its worker."""
 
 import contextlib
 import datetime

@@ -1,4 +1,7 @@
-"""Secrets: tokens known by their digests, values sealed under the service's key, and that key in its file."""
+"""Secrets: tokens known by their digests, values sealed under the service's key, and that key in its file.
+
+Whatever does not fit together is refused before anything is sealed: what one key has sealed no other opens.
+"""
 
 import base64
 import hashlib
@@ -7,17 +10,18 @@ import os
 import re
 import secrets
 import tempfile
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import attrs
-import psycopg2
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from api_server.state import disk
 from api_server.state.backups import RESTORE_AGAIN, UNFINISHED_RESTORE
-from api_server.state.migrate import CONNECT_SECONDS, UnsuitableDatabase
+from api_server.state.driver import blocking_connection
+from api_server.state.errors import UnsuitableDatabase
 
 PERSONAL_ACCESS_TOKEN = "flpat-"
 JOB_TOKEN = "fljob-"
@@ -133,7 +137,7 @@ def ensure_key(database_url: str, data_dir: Path) -> None:
     A database without secrets gets a key where there is none. Raises `UnusableKey`, OSError and psycopg2's errors.
     """
     _check_is_whole(data_dir)
-    with closing(psycopg2.connect(database_url, connect_timeout=CONNECT_SECONDS)) as connection:
+    with blocking_connection(database_url) as connection:
         connection.autocommit = True
         with connection.cursor() as cursor:
             if not (data_dir / KEY_FILE).exists() and not _has_secrets(cursor):
@@ -200,11 +204,7 @@ def _make_key(data_dir: Path) -> None:
             os.link(unfinished, data_dir / KEY_FILE)
     finally:
         Path(unfinished).unlink()
-    folder = os.open(data_dir, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    disk.sync(data_dir)
 
 
 def _row(cursor: Any, statement: str) -> Any:

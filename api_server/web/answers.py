@@ -1,4 +1,4 @@
-"""Successful answers: JSON text as it is, entity tags and 304, parts of what is stored, and bodies that flow to the client."""
+"""Successful answers: JSON text as it is, entity tags and 304, parts of what is stored, and streamed bodies."""
 
 import datetime
 import hashlib

@@ -1,4 +1,9 @@
-"""What handlers find in the application: settings, database, vault and clock; and how it hears of rights changed elsewhere."""
+"""What handlers find in the application: settings, database, vault, clock; and how it hears of changed rights.
+
+Triggers send the notices of changed rights (migration 0231), so that it does not matter who writes. While nobody
+listens (a broken connection, a listener that is to be started again) what is remembered is as old as
+`database.REMEMBERED_FOR` at most.
+"""
 
 import datetime
 from collections.abc import AsyncIterator, Callable

@@ -1,4 +1,19 @@
-"""Parameters, parsed once: an attrs class filled strictly from what was sent, with values as GitLab takes them."""
+"""Parameters, parsed once: an attrs class filled strictly from what was sent, with values as GitLab takes them.
+
+Dates are whole ones that Ruby's `DateTime.parse` takes. Parts of dates, years of two digits, unknown names of zones and
+any other text, which Ruby completes or passes over, are refused.
+
+A parameter class is a keyword-only attrs class; its annotations say what is accepted: `int` (64 bits), `float`,
+`bool`, `str`, `Name`, `Url` and `Description` (texts of a bounded length), `datetime.date`, `datetime.datetime`, an
+Enum or Literal, `list[...]`, `dict[str, str]`, `dict[str, Any]` (whatever that holds), another attrs class,
+`CommaList[...]`. A field without a default is required; `X | None` accepts null; `X | Unset` with default `UNSET` tells
+"not sent" from null. A converter of a field of `Any` says what it makes sense of by `metadata={"takes": ...}`, for the
+API's description. The texts of refusals are GitLab's.
+
+cattrs fills the classes and collects what is wrong with their fields. What a single value may be, and that an empty one
+counts as not sent, is said here, since its own conversions take nearly everything (`"false"` would be true). A list
+ends with its first bad item, and has at most `MAX_ITEMS`: reading parameters costs little, whoever sends them.
+"""
 
 import datetime
 import enum
@@ -88,7 +103,9 @@ def _at_time(midnight: datetime.datetime, time: re.Match[str]) -> datetime.datet
         hour = hour % 12 + 12 * (time["half"] == "p")
     days, hour = (1, 0) if (hour, minute, second) == (24, 0, 0) else (0, hour)  # the end of the day
     microsecond = int(f"{time['fraction'] or 0:0<6}"[:6])
-    zone = datetime.timezone(datetime.timedelta(hours=_ZONES.get(time["zone"], 0)) + _zone_offset(time["offset"]))
+    zone = datetime.timezone(
+        datetime.timedelta(hours=_ZONES.get(time["zone"], 0)) + _zone_offset(time["offset"])
+    )
     moment = midnight.replace(
         hour=hour, minute=minute, second=min(second, 59) if second == 60 else second, microsecond=microsecond
     )

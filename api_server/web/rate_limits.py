@@ -8,11 +8,47 @@ from math import ceil
 
 import attrs
 from aiohttp import web
-from cachetools import LRUCache, TTLCache
+from cachetools import TLRUCache
 
 from common.workers import shared_windows
 
+#: Seconds for which `RateLimiter` counts.
 WINDOW = 60.0
+#: Keys that are remembered of one kind.
+_MOST_KEYS = 100_000
+
+
+class Windows:
+    """How often each key was counted in its window: by this process, or by all workers together, which count the keys
+    of one `name` as one."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._windows: TLRUCache[Hashable, _Window] = TLRUCache(_MOST_KEYS, lambda _, window, __: window.end)
+
+    def forget(self) -> None:
+        """Nobody has asked this process yet."""
+        self._windows.clear()
+
+    def count(self, key: Hashable, seconds: float) -> tuple[float, int]:
+        """Counts one more of `key`: for how many seconds its window, which is open for `seconds`, has been open, and
+        how many came in it."""
+        shared = shared_windows()
+        if shared is not None:
+            return shared.count(repr((self._name, key)).encode(), seconds)
+        now = time.monotonic()
+        window = self._windows.get(key)
+        if window is None:
+            window = self._windows[key] = _Window(now, now + seconds)
+        window.count += 1
+        return now - window.began, window.count
+
+
+@attrs.define
+class _Window:
+    began: float
+    end: float
+    count: int = 0
 
 
 class RateLimiter:
@@ -20,33 +56,20 @@ class RateLimiter:
     together."""
 
     def __init__(self, name: str, limit: Callable[[], int]) -> None:
-        self._name = name
         self._limit = limit
-        self._started: TTLCache[Hashable, list[float]] = TTLCache(maxsize=100_000, ttl=WINDOW)
+        self._windows = Windows(name)
 
     def forget(self) -> None:
         """Nobody has asked this process yet."""
-        self._started.clear()
+        self._windows.forget()
 
     def retry_after(self, key: Hashable) -> int:
         """Counts one request: 0 where it may go on, else the seconds until the next may."""
         limit = self._limit()
         if not limit:
             return 0
-        shared = shared_windows()
-        if shared is None:
-            age, count = self._count(key)
-        else:
-            age, count = shared.count(repr((self._name, key)).encode(), WINDOW)
+        age, count = self._windows.count(key, WINDOW)
         return 0 if count <= limit else max(1, round(WINDOW - age))
-
-    def _count(self, key: Hashable) -> tuple[float, float]:
-        """As `SharedWindows.count`."""
-        window = self._started.get(key)
-        if window is None:
-            window = self._started[key] = [time.monotonic(), 0]
-        window[1] += 1
-        return time.monotonic() - window[0], window[1]
 
 
 #: What holds where it is only switched on, as in GitLab.
@@ -54,7 +77,6 @@ MOST_REQUESTS = 7_200
 PERIOD_SECONDS = 3_600
 
 _NAME = "throttle_authenticated_api"
-_MOST_USERS = 100_000
 
 
 @attrs.frozen
@@ -77,30 +99,18 @@ class Throttle:
     """The requests of each user in the present period: of this process, or of all workers together."""
 
     def __init__(self) -> None:
-        self._seen: LRUCache[int, tuple[int, int]] = LRUCache(maxsize=_MOST_USERS)
+        self._windows = Windows(_NAME)
 
     def forget(self) -> None:
         """Nobody has asked this process yet."""
-        self._seen.clear()
+        self._windows.forget()
 
     def count(self, user_id: int, rate: Rate, now: datetime.datetime) -> None:
         """Counts one request. Raises `TooOften` where it is one too many."""
         period = int(now.timestamp()) // rate.seconds
-        shared = shared_windows()
-        if shared is None:
-            observed = self._observe(user_id, period)
-        else:
-            key = f"{_NAME} {user_id} {rate.seconds} {period}"
-            _, observed = shared.count(key.encode(), rate.seconds)
+        _, observed = self._windows.count((user_id, rate.seconds, period), rate.seconds)
         if observed > rate.requests:
             raise TooOften(_throttle_headers(rate, observed, (period + 1) * rate.seconds, now))
-
-    def _observe(self, user_id: int, period: int) -> int:
-        """How many there are with this one."""
-        then, before = self._seen.get(user_id, (period, 0))
-        observed = before + 1 if then == period else 1
-        self._seen[user_id] = period, observed
-        return observed
 
 
 THROTTLE = web.AppKey("throttle", Throttle)

@@ -1,4 +1,10 @@
-"""What a request sends: path, query, form and JSON body, merged by name; and its body, decoded and bounded."""
+"""What a request sends: path, query, form and JSON body, merged by name; and its body, decoded and bounded.
+
+aiohttp's own ways to a body (`request.content`, `read`, `post`) know neither Content-Encoding nor these bounds.
+
+Refusals of parameters come before those of rights, so anybody may have anything parsed. Number and depth are bounded
+before anything is made of the text, and all of it is linear in its length.
+"""
 
 import asyncio
 import re

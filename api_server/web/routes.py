@@ -1,4 +1,10 @@
-"""Routes with their declarations: who may call, with which scopes and parameters, in which tier."""
+"""Routes with their declarations: who may call, with which scopes and parameters, in which tier.
+
+A handler is `async def handler(request, wanted: Parameters, found: Project)`. Its annotations are part of the
+declaration: `wanted` is given the request's parameters as that class (`web/params.py`), `found` what the path's `{id}`
+names, to which the route's rule has been applied. A handler that needs less takes less. What does not fit together
+fails when the module is imported.
+"""
 
 import abc
 import enum

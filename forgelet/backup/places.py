@@ -7,7 +7,8 @@ import attrs
 
 from api_server.git.repositories import Repositories
 from api_server.settings import Settings
-from api_server.state.objects import Objects, open_objects
+from api_server.state.object_store import open_objects
+from api_server.state.objects import Objects
 from api_server.state.secrets import KEY_FILE as SECRET_KEY
 from forgelet.local.data_directory import RUNNING
 

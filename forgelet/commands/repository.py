@@ -65,7 +65,11 @@ async def _check(instance: Instance, projects: Sequence[str]) -> list[dict[str, 
         with output.progress("Checking repositories", len(wanted)) as done:
             for one in wanted:
                 folder = _repositories(instance).path(one.id)
-                told = [] if _is_to_come(folder, one) else await object_checks.repository_problems(folder, _SECONDS)
+                told = (
+                    []
+                    if _is_to_come(folder, one)
+                    else await object_checks.repository_problems(folder, _SECONDS)
+                )
                 if folder.is_dir():
                     named = await queries.named_commits(database, one.id)
                     gone = await object_checks.missing_commits(folder, [row.sha for row in named])

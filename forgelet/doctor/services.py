@@ -12,7 +12,8 @@ import aiosmtplib
 from api_server.outbound.mail import SmtpServer, open_outbox
 from api_server.state import secrets
 from api_server.state.errors import Unavailable
-from api_server.state.objects import Objects, open_objects
+from api_server.state.object_store import open_objects
+from api_server.state.objects import Objects
 from common.mistakes import Mistake, check_object_store, require_obstore
 from forgelet.doctor.findings import Finding, failed, of_mistake, ok
 from forgelet.doctor.patient import REQUEST_SECONDS, Patient, in_thread

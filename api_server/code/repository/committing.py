@@ -98,7 +98,9 @@ async def create_tag(
     if target is None:
         raise invalid(f"Target {ref} is invalid")
     try:
-        target_id = new_commits.new_tag_target(repository, name, target.commit, message, acting_person(request))
+        target_id = new_commits.new_tag_target(
+            repository, name, target.commit, message, acting_person(request)
+        )
         await move(request, project, RefUpdate(NO_COMMIT, target_id, TAGS + name))
     except NameTakenError:
         raise invalid(f"Tag {name} already exists") from None

@@ -1,4 +1,8 @@
-"""How git reaches a remote repository: configuration, secret files and ssh, and errors without credentials."""
+"""How git reaches a remote repository: configuration, secret files and ssh, and errors without credentials.
+
+Whoever uses a folder of secrets holds a lock on it (flock), which ends with its process, however that ends: so
+leftovers can be told from what is needed.
+"""
 
 import asyncio
 import base64

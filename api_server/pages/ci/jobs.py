@@ -150,7 +150,10 @@ async def follow_log(request: web.Request, wanted: FollowedLog, found: Project) 
         raise web.HTTPRequestRangeNotSatisfiable
     row = await queries.find_job(context.database(request), job.id)
     done = _is_done(row, await queries.job_details(context.database(request), job.id), part)
-    headers = STORED_HEADERS | {hdrs.ETAG: f'"{part.end}-{row.status}-{done:d}"', hdrs.CACHE_CONTROL: "no-store"}
+    headers = STORED_HEADERS | {
+        hdrs.ETAG: f'"{part.end}-{row.status}-{done:d}"',
+        hdrs.CACHE_CONTROL: "no-store",
+    }
     if matches_etag(request, headers[hdrs.ETAG]):
         return web.Response(status=304, headers=headers)
     values = {"project": found, "row": row, "log": part, "is_done": done}

@@ -163,7 +163,7 @@ async def test_a_replay_writes_what_was_read_as_utf_8(repositories: Repositories
 
 
 def test_every_known_encoding_is_decoded_in_linear_time() -> None:
-    """A tenth of the largest message that a push may bring (`git/fsck.py`)."""
+    """A tenth of the largest message that a push may bring (`git/object_checks.py`)."""
     deviations = Deviations()
     for name in sorted(commits._CODECS):
         commits.decode(b"\xff", name)  # which imports the codec

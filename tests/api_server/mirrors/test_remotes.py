@@ -218,9 +218,11 @@ async def test_an_ssh_password_is_in_no_process_list_and_no_trace(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     trace = tmp_path / "trace"
-    plain_environment = processes.environment
+    plain_environment = processes.child_environment
     monkeypatch.setattr(
-        processes, "environment", lambda *arguments: plain_environment(*arguments) | {"GIT_TRACE": str(trace)}
+        processes,
+        "child_environment",
+        lambda *arguments: plain_environment(*arguments) | {"GIT_TRACE": str(trace)},
     )
     url = f"ssh://127.0.0.1:{ssh_by_password.port}{target.path}"
     seen: list[str] = []

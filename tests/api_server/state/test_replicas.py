@@ -80,7 +80,7 @@ async def until_it_is_read(database: Database, *, expected: int) -> None:
 async def test_what_is_shown_comes_from_it_and_nothing_else(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "PATIENCE", standbys.SECONDS)
+    monkeypatch.setattr(connections, "CATCH_UP_SECONDS", standbys.SECONDS)
     await add(database, "first")
     assert await count(database) == 1
     listed = await WORDS.read(database.showing(), listing.Page())
@@ -105,7 +105,7 @@ async def test_whatever_was_written_is_seen(database: Database, urls: tuple[str,
 async def test_one_that_is_behind_is_let_alone_until_it_has_caught_up(
     database: Database, standby: Standby, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "REST", 0.05)
+    monkeypatch.setattr(connections, "REST_SECONDS", 0.05)
     standby.run("SELECT pg_wal_replay_pause()")
     try:
         standbys.until(lambda: standby.run("SELECT pg_get_wal_replay_pause_state()") == "paused", "a pause")

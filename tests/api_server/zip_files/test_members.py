@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api_server import zip_files
-from api_server.state.objects import Objects, open_objects
+from api_server.state.object_store import open_objects
+from api_server.state.objects import Objects
 from api_server.zip_files import (
     DamagedError,
     Folder,
