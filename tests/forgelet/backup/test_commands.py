@@ -14,8 +14,7 @@ from click.testing import Result
 from api_server.audit import chain
 from api_server.state import secrets
 from api_server.state.backups import UNFINISHED_RESTORE
-from api_server.state.object_store import open_objects
-from api_server.state.objects import OBJECTS
+from api_server.state.objects import OBJECTS, open_objects
 from forgelet.backup.places import Places
 from forgelet.backup.stored_objects import _SMALL
 from forgelet.commands import backup as backup_command
