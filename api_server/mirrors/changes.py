@@ -12,9 +12,9 @@ from api_server.mirrors.configuration import Configuration, Wishes, is_same_repo
 from api_server.mirrors.queries import Mirror
 from api_server.namespaces.project_queries import lock_project
 from api_server.namespaces.resources import Project
-from api_server.outbound import policy as checks
 from api_server.outbound.client import OUTGOING_POLICY, RESOLVER
 from api_server.outbound.destinations import MIRROR_SCHEMES
+from api_server.outbound.policy import why_blocked
 from api_server.state import audit_trail
 from api_server.state.database import Transaction
 from api_server.state.errors import Conflict
@@ -94,7 +94,7 @@ async def _url_problem(request: web.Request, url: str) -> str | None:
     if not url.strip():
         return "can't be blank"
     policy = await request.config_dict[OUTGOING_POLICY]()
-    reason = await checks.why_blocked(url, policy, request.config_dict[RESOLVER], schemes=MIRROR_SCHEMES)
+    reason = await why_blocked(url, policy, request.config_dict[RESOLVER], schemes=MIRROR_SCHEMES)
     return reason and f"is blocked: {reason}"
 
 
