@@ -8,9 +8,9 @@ import uvloop
 
 from api_server.accounts import users
 from api_server.app import create_app, endpoint, served
-from api_server.git.version import check_git
+from api_server.git.processes import check_git
 from api_server.settings import Settings
-from api_server.state import secret_key
+from api_server.state import secrets
 from api_server.state.migrate import check_notices, migrate, unsuitable_database
 from common import logs, settings
 from common.lifecycle import (
@@ -100,7 +100,7 @@ def _make_ready(chosen: Settings) -> None:
     migrate(chosen.unpooled_url)
     check_notices(chosen.unpooled_url)
     with writable("The secret key"):
-        secret_key.ensure(chosen.database_url, chosen.data_dir)
+        secrets.ensure_key(chosen.database_url, chosen.data_dir)
 
 
 main = settings.command(Settings, section=SECTION, env_prefix=PREFIX, run=serve)

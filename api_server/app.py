@@ -29,8 +29,8 @@ from api_server.code.lfs import handlers as lfs
 from api_server.code.quotas import QUOTAS, Quotas
 from api_server.code.repository import first_commit, found_file
 from api_server.description import handlers as description
-from api_server.git.child_limits import ChildLimits, set_limits
 from api_server.git.repositories import REPOSITORIES, Repositories
+from api_server.git.spawning import ChildLimits, set_limits
 from api_server.invitations import tasks as invitation_tasks
 from api_server.merge_requests import pipeline_making, push_options, pushes
 from api_server.merge_requests.events import MERGE_REQUEST_LISTENERS
@@ -44,35 +44,32 @@ from api_server.namespaces.access import GROUPS, PROJECTS
 from api_server.namespaces.projects import CREATION_LISTENERS, DEFAULT_BRANCH_LISTENERS
 from api_server.operations import metrics, readiness, samples, watch
 from api_server.operations import tasks as operators_tasks
-from api_server.outbound import edges
-from api_server.outbound.mail import delivery as mail
-from api_server.outbound.mail import rates as mail_rates
-from api_server.outbound.outgoing import OUTGOING_POLICY, outgoing
+from api_server.outbound import edges, mail
+from api_server.outbound.client import OUTGOING_POLICY, outgoing_session
 from api_server.pages import site
 from api_server.releases import removed_tags
 from api_server.settings import Settings
 from api_server.state import backups, database, sweep
-from api_server.state.database import Clock, system_clock
+from api_server.state.database import Clock, LookupCache, system_clock
 from api_server.state.failures import FAILURES, Failures
-from api_server.state.lookup_cache import LookupCache
-from api_server.state.objects import OBJECTS, open_objects
+from api_server.state.object_store import open_objects
+from api_server.state.objects import OBJECTS
 from api_server.state.queue import QUEUE, Queue
-from api_server.state.secret_key import open_vault
+from api_server.state.secrets import open_vault
 from api_server.static_objects import archive_builds
 from api_server.static_objects import handlers as static_objects
 from api_server.static_objects.archive_builds import ARCHIVES
 from api_server.static_objects.limits import LIMITS, Limits
 from api_server.status_checks import tasks as status_check_tasks
 from api_server.testing import joining as testing
-from api_server.web import cors, notices, route_index
+from api_server.web import context, route_index
+from api_server.web.answers import entity_tags
 from api_server.web.auth import TOKENS
-from api_server.web.conditional import entity_tags
 from api_server.web.context import CLOCK, DATABASE, SETTINGS, VAULT
 from api_server.web.errors import api_errors, plain_errors
-from api_server.web.rate_limit import RateLimiter
-from api_server.web.request_body import HELD, HeldBodies, bounded_bodies
+from api_server.web.rate_limits import THROTTLE, RateLimiter, Throttle
+from api_server.web.request_data import HELD, HeldBodies, bounded_bodies
 from api_server.web.request_log import REQUESTS, request_log
-from api_server.web.throttle import THROTTLE, Throttle
 from common import operations
 from common.client_address import behind_proxies, networks
 from common.connections import Connections
@@ -107,9 +104,9 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
     app.cleanup_ctx.extend(
         [
             _database,
-            notices.heeded,
+            context.hear_of_changed_rights,
             _edges,
-            outgoing,
+            outgoing_session,
             _administrator,
             _leftovers,
             testing.snapshots,
@@ -196,7 +193,7 @@ def _api() -> web.Application:
     api = web.Application(middlewares=[api_errors, entity_tags])
     for routes in ROUTES:
         routes.register(api)
-    cors.setup(api)
+    route_index.allow_other_sites(api)
     route_index.setup(api)
     return api
 
@@ -232,8 +229,8 @@ def _add_tasks(app: web.Application) -> None:
     member_endings.setup(app)
     access_tokens.setup(app)
     audit_tasks.setup(app)
-    mail.setup(app)
-    mail_rates.setup(app)
+    mail.setup_delivery(app)
+    mail.setup_rates(app)
     emails.setup(app)
     passwords.setup(app)
     invitation_tasks.setup(app)

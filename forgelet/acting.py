@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 from aiohttp import web
 
-from api_server.state import migrate, secret_key
+from api_server.state import migrate, secrets
 from api_server.state.audit_trail import Author
 from api_server.state.database import Transaction
 from api_server.state.errors import LockNotAvailable, Unavailable
@@ -36,7 +36,7 @@ async def application(instance: Instance) -> AsyncIterator[web.Application]:
             "The database is not of this version's schema: run `forgelet migrate`, or start the service"
         )
     settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    secret_key.ensure(url, settings.data_dir)
+    secrets.ensure_key(url, settings.data_dir)
     with _refusals():
         async with joined(settings) as app:
             yield app

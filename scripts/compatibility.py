@@ -16,9 +16,8 @@ import attrs
 from api_server.api import ROUTES
 from api_server.ci.config.keywords import reference
 from api_server.namespaces.access import ProjectAccess
-from api_server.web.access import Place, Role
 from api_server.web.params import public_name
-from api_server.web.routes import Route
+from api_server.web.routes import Place, Role, Route
 from common.mistakes import Mistake
 from scripts.clients import outcomes
 

@@ -13,8 +13,8 @@ from api_server.ci.config.yaml_text import load
 from api_server.ci.jobs import report_handlers
 from api_server.ci.jobs.logs import mask
 from api_server.ci.runners import uploads
-from api_server.git.remote import redaction
-from api_server.outbound.mail import letters
+from api_server.git.remote import access
+from api_server.outbound import mail
 from api_server.pages import named
 from api_server.pages.ci import log_text
 from api_server.web import request_data
@@ -41,7 +41,7 @@ PARSERS: list[tuple[str, Callable[[str], Any], Callable[[int], str]]] = [
     ("a logged path without names", logs.redact, lambda n: "?" * n + " "),
     ("a logged path of values", logs.redact, lambda n: "?value[" * (n // 7) + " "),
     ("a logged URL", logs.redact, lambda n: "://" + "a:" * (n // 2)),
-    ("credentials in URLs", redaction.sanitize, lambda n: "https://a" * (n // 9)),
+    ("credentials in URLs", access.sanitize, lambda n: "https://a" * (n // 9)),
     ("Cache-Control of commas", lambda text: fields.directives([text]), lambda n: "," * n),
     ("Cache-Control of spaces", lambda text: fields.directives([text]), lambda n: " " * n),
     ("Cache-Control of quotes", lambda text: fields.directives([text]), lambda n: 'a="' * (n // 3)),
@@ -62,7 +62,7 @@ PARSERS: list[tuple[str, Callable[[str], Any], Callable[[int], str]]] = [
     ("logs of sections", _rendered, lambda n: "section_start:1:a\r\x1b[0K" * (n // 22)),
     ("logs of ends of sections", _rendered, lambda n: "section_end:1:a\r\x1b[0K" * (n // 20)),
     ("static paths", static_paths.parse, lambda n: "/a/-/raw/" + "-/raw/" * (n // 6)),
-    ("addresses", letters.is_address, lambda n: "a." * (n // 2) + "@"),
+    ("addresses", mail.is_address, lambda n: "a." * (n // 2) + "@"),
     ("forms", request_data.fields_of, lambda n: "a=" + "%41" * (n // 3)),
     ("forms that are no text", request_data.fields_of, lambda n: "a=" + "%ff" * (n // 3)),
     ("names of fields", request_data.fields_of, lambda n: "a" + "[b]" * (n // 3) + "=1"),

@@ -7,9 +7,8 @@ from aiohttp import web
 from api_server.accounts import email_queries
 from api_server.accounts.email_queries import Email
 from api_server.accounts.user_queries import User
-from api_server.outbound.mail import rates
-from api_server.outbound.mail.delivery import ATTEMPTS, send
-from api_server.outbound.mail.letters import Letter, is_address
+from api_server.outbound import mail
+from api_server.outbound.mail import ATTEMPTS, Letter, is_address, send
 from api_server.settings import Settings
 from api_server.state import audit_trail
 from api_server.state.audit_trail import Author
@@ -71,8 +70,8 @@ async def add(
         raise invalid({"email": ["has already been taken"]})
     added = await email_queries.add(transaction, user.id, email, confirmed=confirmed)
     if not confirmed:
-        wait = await rates.to_address(transaction, settings, email)
-        if wait := max(wait, await rates.by_user(transaction, settings, author.id)):
+        wait = await mail.wait_for_address(transaction, settings, email)
+        if wait := max(wait, await mail.wait_for_user(transaction, settings, author.id)):
             raise too_many_requests(wait)
         await queue_confirmation(transaction, added.id)
     await audit_trail.record(

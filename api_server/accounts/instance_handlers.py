@@ -9,13 +9,11 @@ from aiohttp import web
 from api_server.accounts import instance_queries, instance_settings, unsupported_settings
 from api_server.state.database import Executor
 from api_server.web import context
-from api_server.web.access import ADMINISTRATOR, SIGNED_IN
 from api_server.web.answers import json_value
 from api_server.web.auth import READ_USER_SCOPES
-from api_server.web.authorship import author
 from api_server.web.errors import invalid
 from api_server.web.params import UNSET, CommaList, Unset
-from api_server.web.routes import Routes
+from api_server.web.routes import ADMINISTRATOR, SIGNED_IN, Routes, author
 
 routes = Routes()
 

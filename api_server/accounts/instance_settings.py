@@ -15,11 +15,10 @@ from api_server.outbound.policy import AllowList, Policy
 from api_server.settings import Settings
 from api_server.state import audit_trail
 from api_server.state.audit_trail import INSTANCE, Author
-from api_server.state.database import Executor, Transaction
-from api_server.state.lookup_cache import LookupCache
+from api_server.state.database import Executor, LookupCache, Transaction
 from api_server.state.secrets import Vault
 from api_server.web.context import DATABASE, SETTINGS, VAULT, App
-from api_server.web.throttle import REQUESTS, SECONDS
+from api_server.web.rate_limits import MOST_REQUESTS, PERIOD_SECONDS
 
 
 @attrs.frozen(kw_only=True)
@@ -36,8 +35,8 @@ class InstanceSettings:
     default_projects_limit: int = 100_000
     #: How often a user may ask the API.
     throttle_authenticated_api_enabled: bool = False
-    throttle_authenticated_api_requests_per_period: int = REQUESTS
-    throttle_authenticated_api_period_in_seconds: int = SECONDS
+    throttle_authenticated_api_requests_per_period: int = MOST_REQUESTS
+    throttle_authenticated_api_period_in_seconds: int = PERIOD_SECONDS
 
 
 #: What fits GitLab's columns of them.

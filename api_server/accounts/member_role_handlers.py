@@ -7,13 +7,10 @@ from aiohttp import web
 
 from api_server.accounts import member_role_queries, member_roles, unsupported_member_roles
 from api_server.web import context
-from api_server.web.access import ADMINISTRATOR, Role
 from api_server.web.answers import json_text, no_content
-from api_server.web.authorship import author
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import Description, Name
-from api_server.web.routes import Routes
-from api_server.web.tiers import Feature
+from api_server.web.routes import ADMINISTRATOR, Feature, Role, Routes, author
 
 routes = Routes()
 

@@ -5,8 +5,8 @@ from api_server.state import audit_trail
 from api_server.state.audit_trail import INSTANCE, Author
 from api_server.state.database import Transaction
 from api_server.state.errors import Conflict
-from api_server.web.access import Role
 from api_server.web.errors import bad_request, invalid, not_found
+from api_server.web.routes import Role
 
 
 async def check(transaction: Transaction, member_role_id: int | None, level: Role) -> None:

@@ -11,9 +11,7 @@ from aiohttp import web
 
 from api_server.accounts import password_queries
 from api_server.accounts.password_queries import Account
-from api_server.outbound.mail import rates
-from api_server.outbound.mail.delivery import ATTEMPTS, send
-from api_server.outbound.mail.letters import Letter, is_address
+from api_server.outbound.mail import ATTEMPTS, Letter, is_address, send, wait_if_anybody_asks
 from api_server.settings import Settings
 from api_server.state import audit_trail
 from api_server.state.audit_trail import Author
@@ -44,7 +42,7 @@ async def ask_for_link(
     transaction: Transaction, settings: Settings, email: str, ip_address: str | None
 ) -> None:
     """Has a link mailed to the address, where it is an account's and does not get too many letters."""
-    if is_address(email) and not await rates.asked_by_anybody(transaction, settings, email):
+    if is_address(email) and not await wait_if_anybody_asks(transaction, settings, email):
         await enqueue(transaction, ASKED, email=email, ip_address=ip_address)
 
 

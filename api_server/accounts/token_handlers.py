@@ -10,14 +10,12 @@ from api_server.accounts import token_queries, tokens, unsupported_tokens
 from api_server.accounts.token_queries import Token
 from api_server.accounts.users import existing_user
 from api_server.web import context
-from api_server.web.access import ADMINISTRATOR, SIGNED_IN
 from api_server.web.answers import json_text, no_content
 from api_server.web.auth import ALL_SCOPES, SELF_ROTATE_SCOPES, Scope
-from api_server.web.authorship import author
 from api_server.web.errors import forbidden, record_not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import CommaList, Description, Name
-from api_server.web.routes import Routes, caller
+from api_server.web.routes import ADMINISTRATOR, SIGNED_IN, Routes, author, caller
 
 routes = Routes()
 

@@ -11,14 +11,12 @@ from api_server.accounts.instance_settings import current
 from api_server.accounts.passwords import problem_with
 from api_server.accounts.users import existing_user
 from api_server.web import context
-from api_server.web.access import ADMINISTRATOR, SIGNED_IN
 from api_server.web.answers import json_text, json_value, no_content
 from api_server.web.auth import READ_USER_SCOPES
-from api_server.web.authorship import author
 from api_server.web.errors import bad_parameters, forbidden, invalid, not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import Name, Url
-from api_server.web.routes import Routes, caller
+from api_server.web.routes import ADMINISTRATOR, SIGNED_IN, Routes, author, caller
 
 routes = Routes()
 

@@ -6,8 +6,7 @@ import attrs
 
 from api_server.state.audit_trail import Entity
 from api_server.state.database import Executor, Shown, Transaction
-from api_server.state.listing import Listed, Listing, Page, one, read_sql
-from api_server.state.searching import Search
+from api_server.state.listing import Listed, Listing, Page, Search, one, read_sql
 from api_server.state.statements import Query, Statement
 
 _ENTITIES = read_sql("api_server.accounts")

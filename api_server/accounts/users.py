@@ -11,7 +11,7 @@ from aiohttp import web
 from api_server.accounts import email_queries, path_rules, user_queries
 from api_server.accounts.instance_settings import MAX_INTEGER
 from api_server.accounts.user_queries import User
-from api_server.outbound.mail.letters import is_address
+from api_server.outbound.mail import is_address
 from api_server.settings import Settings
 from api_server.state import audit_trail, secrets
 from api_server.state.audit_trail import SYSTEM, Author, Entity

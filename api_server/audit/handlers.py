@@ -9,15 +9,13 @@ from aiohttp import web
 from api_server.audit import queries
 from api_server.namespaces.access import group, project
 from api_server.namespaces.resources import Group, Project
-from api_server.state.audit_event_type import EntityType
+from api_server.state.audit_event_types import EntityType
 from api_server.state.audit_trail import Entity
 from api_server.web import context
-from api_server.web.access import ADMINISTRATOR, Role
 from api_server.web.answers import json_text
 from api_server.web.errors import bad_parameters
 from api_server.web.pagination import Paginated, paginated, wanted_page
-from api_server.web.routes import Routes, caller
-from api_server.web.tiers import Feature
+from api_server.web.routes import ADMINISTRATOR, Feature, Role, Routes, caller
 
 routes = Routes()
 

@@ -17,9 +17,8 @@ from api_server.code import housekeeping_queries as queries
 from api_server.git import upkeep
 from api_server.git.at_work import note_writing
 from api_server.git.errors import GitError, RepositoryError
-from api_server.git.packing import Style, pack
 from api_server.git.repositories import REPOSITORIES
-from api_server.git.upkeep import Found, Thresholds
+from api_server.git.upkeep import Found, Style, Thresholds, pack
 from api_server.settings import Settings
 from api_server.state import backups
 from api_server.state.queue import QUEUE, enqueue

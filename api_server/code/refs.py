@@ -18,7 +18,7 @@ from cachetools import LRUCache
 
 from api_server.code import ref_queries as queries
 from api_server.code.ref_queries import Leftover, MovedProject
-from api_server.git import ref_transactions, references, server_refs
+from api_server.git import ref_moves, references
 from api_server.git.errors import RepositoryError, StorageUnavailableError
 from api_server.git.received_push import Push, RefUpdate, applied_updates
 from api_server.git.ref_names import BRANCHES
@@ -62,7 +62,7 @@ async def propose(app: App, project_id: int, user_id: int | None, push: Push) ->
 
 
 async def move(request: web.Request, project_id: int, user_id: int | None, *updates: RefUpdate) -> None:
-    """Moves refs, all or none, and decides the consequences. Raises as `ref_transactions.move`.
+    """Moves refs, all or none, and decides the consequences. Raises as `ref_moves.apply_push`.
 
     git moves them within the transaction that records it, whose beginning makes sure that the request still may.
     """
@@ -76,7 +76,7 @@ async def move_in(app: App, database: Database, project_id: int, user_id: int | 
     try:
         async with database.transaction() as transaction:
             await queries.lock_push(transaction, push.id)  # what may have to be waited for comes before git
-            await ref_transactions.move(app[REPOSITORIES].path(project_id), push)
+            await ref_moves.apply_push(app[REPOSITORIES].path(project_id), push)
             has_moved = True
             await settle(app, transaction, project_id, push, is_over=True)
     except StorageUnavailableError:  # git may have moved some of them
@@ -193,7 +193,7 @@ async def _note_activity(
     default_branch = project.default_branch
     chosen = _first_branch(default_branch, updates) if project.empty_repo else None
     if chosen is not None:
-        await server_refs.set_default_branch(repository, chosen)
+        await ref_moves.set_default_branch(repository, chosen)
         await queries.protect(transaction, project_id, chosen)
     is_empty = references.is_empty(repository)
     await queries.note_activity(transaction, project_id, chosen or default_branch, is_empty=is_empty)

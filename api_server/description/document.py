@@ -1,15 +1,37 @@
 """The API's description in OpenAPI 3.1, made from the declarations by which it answers."""
 
 from collections.abc import Iterable
-from importlib import metadata
+from importlib import metadata, resources
 from typing import Any
 
-from api_server.description import examples, resources, responses
-from api_server.description.names import path_of
+import orjson
+
+from api_server.description import operations
+from api_server.description.answers import components, error_schema
 from api_server.description.operations import operation_of
-from api_server.description.schemas.answers import components, error_schema
-from api_server.description.values import Schema
+from api_server.description.parameters import Schema, path_of
 from api_server.web.routes import Route
+
+_NAME = "recorded"
+
+
+def recorded_examples() -> dict[str, Any]:
+    """By operation: `request` (JSON, or null without a body), `status`, and `response` (JSON, a text, or null)."""
+    text = resources.files("api_server.description").joinpath("examples.json").read_bytes()
+    found: dict[str, Any] = orjson.loads(text)
+    return found
+
+
+def show_example(operation: Schema, example: dict[str, Any] | None) -> None:
+    """Puts the example where the operation tells of bodies."""
+    if example is None:
+        return
+    told = operation["responses"][str(example["status"])]
+    for about, value in ((told, example["response"]), (operation.get("requestBody"), example["request"])):
+        if about is not None and value is not None:
+            for content in about.get("content", {}).values():
+                content["examples"] = {_NAME: {"value": value}}
+
 
 _ABOUT = """\
 A small source-hosting and CI service that speaks GitLab's `/api/v4`.
@@ -63,10 +85,10 @@ def document(routes: Iterable[Route], base_path: str = "") -> Schema:
     """The description of all `routes`, as JSON has it; `base_path` is that of the service's URL: `/forgelet`."""
     paths: dict[str, Schema] = {}
     bodies: dict[str, Schema] = {}
-    recorded = examples.recorded()
+    recorded = recorded_examples()
     for route in routes:
         operation, schemas = operation_of(route)
-        examples.show(operation, recorded.get(operation["operationId"]))
+        show_example(operation, recorded.get(operation["operationId"]))
         paths.setdefault(path_of(route), {})[route.method.lower()] = operation
         bodies |= schemas
     used = {tag for path in paths.values() for one in path.values() for tag in one["tags"]}
@@ -80,12 +102,12 @@ def document(routes: Iterable[Route], base_path: str = "") -> Schema:
             "license": {"name": "MIT", "identifier": "MIT"},
         },
         "servers": [{"url": f"{base_path}/api/v4"}],
-        "tags": [{"name": tag, "description": resources.DESCRIPTIONS[tag]} for tag in sorted(used)],
+        "tags": [{"name": tag, "description": operations.RESOURCE_DESCRIPTIONS[tag]} for tag in sorted(used)],
         "paths": paths,
         "components": {
             "schemas": _open(components()) | bodies | {"Error": error_schema()},
-            "responses": responses.shared_responses(),
-            "headers": responses.shared_headers(),
+            "responses": operations.shared_responses(),
+            "headers": operations.shared_headers(),
             "securitySchemes": _SCHEMES,
         },
     }

@@ -10,8 +10,7 @@ import attrs
 import orjson
 from aiohttp import hdrs, web
 
-from api_server.web.access import ANYONE
-from api_server.web.routes import Route, Routes
+from api_server.web.routes import ANYONE, Route, Routes
 
 routes = Routes()
 

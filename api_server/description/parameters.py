@@ -1,24 +1,293 @@
-"""What a request of a route carries, from the attrs class that reads it: path, query, or a body of JSON or a form."""
+"""What operations and their parameters are called, and what a request of a route carries, as JSON Schema.
 
-from collections.abc import Iterator
-from typing import Any
+Values are described as clients had better send them. That more is taken (numbers and truths as text, an empty text for
+what is not sent) is said once, in the description of the whole.
+"""
+
+import datetime
+import enum
+import itertools
+import re
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Annotated, Any, Literal
 
 import attrs
+import orjson
 
-from api_server.description import glossary
-from api_server.description.names import parameters_in_path
-from api_server.description.values import (
-    Schema,
-    field_schema,
-    in_text,
-    is_list,
-    is_required,
-    object_of,
-    single,
-    wanted,
-)
-from api_server.web.params import public_name
+from api_server.web.params import MAX_ITEMS, AtMost, CommaList, Unset, public_name
 from api_server.web.routes import ById, Route
+
+_PATTERN = re.compile(r"{(\w+)(?::(?:[^{}]|{[^{}]*})*)?}")
+_VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "update", "DELETE": "delete"}
+#: Segments of paths that are one verb though they have two words.
+_WHOLE = frozenset({"cherry_pick"})
+
+
+def path_of(route: Route) -> str:
+    """The path as OpenAPI writes it: `{ref}`, whatever may stand there."""
+    return _PATTERN.sub(r"{\1}", route.path)
+
+
+def parameters_in_path(route: Route) -> list[str]:
+    return _PATTERN.findall(route.path)
+
+
+def operation_id(route: Route) -> str:
+    """`list_project_jobs`, `cancel_project_job`, `update_group_member`."""
+    return "_".join((verb_of(route), *(word for word in _nouns(route) if word)))
+
+
+def answers_list(route: Route) -> bool:
+    return route.method == "GET" and route.handler.__name__.startswith("list_")
+
+
+def verb_of(route: Route) -> str:
+    if action := _action(route):
+        return action
+    if answers_list(route):
+        return "list"
+    if route.method == "DELETE" and not route.path.endswith("}"):
+        # of more than one thing, or of the caller's own
+        return route.handler.__name__.partition("_")[0]
+    return _VERBS[route.method]
+
+
+def _action(route: Route) -> str:
+    """The verb with which the path ends, which its handler is named for; none where it ends with a thing."""
+    last, name = _segments(route)[-1], route.handler.__name__
+    if last.startswith("{") or route.method == "GET":
+        return ""
+    if last in _WHOLE or name == last or name.startswith(f"{last}_"):
+        return last if last in _WHOLE else last.partition("_")[0]
+    verb, _, rest = last.partition("_")
+    return verb if rest and name.startswith(f"{verb}_") else ""
+
+
+def _segments(route: Route) -> list[str]:
+    path = re.sub("^/user(?=/|$)", "/current_user", path_of(route)).replace(".{", "/{")
+    return re.sub("[-.]", "_", path.strip("/")).split("/")
+
+
+def _nouns(route: Route) -> list[str]:
+    """What it is about, from the outside in: `project`, `pipeline`, `jobs`."""
+    segments, action = _segments(route), _action(route)
+    if action:
+        segments[-1] = segments[-1].removeprefix(action).strip("_")
+    words = []
+    for segment, following in itertools.zip_longest(segments, segments[1:], fillvalue=None):
+        if segment is None or segment.startswith("{"):
+            continue
+        is_made = following is None and route.method == "POST" and not action
+        names_one = following in ("", "self") or (following or "").startswith("{")
+        words.append(singular(segment) if names_one or is_made else segment)
+    if route.method == "GET" and len(segments) > 1 and segments[-1].startswith("{"):
+        within, last = segments[-2:]
+        if within == singular(within):  # `latest/{suffix_path}` beside `latest`
+            words.append(last.strip("{}").removesuffix("_id"))
+    return words
+
+
+def singular(noun: str) -> str:
+    for ending, less in (("ies", "y"), ("ches", "ch"), ("sses", "ss"), ("uses", "us")):
+        if noun.endswith(ending):
+            return noun.removesuffix(ending) + less
+    return noun.removesuffix("s") if not noun.endswith(("ss", "us")) else noun
+
+
+Schema = dict[str, Any]
+
+_SIMPLE: Mapping[Any, Schema] = {
+    int: {"type": "integer", "format": "int64"},
+    float: {"type": "number"},
+    bool: {"type": "boolean"},
+    str: {"type": "string"},
+    datetime.date: {"type": "string", "format": "date"},
+    datetime.datetime: {"type": "string", "format": "date-time"},
+}
+
+
+#: What a field's metadata says of values that a validator refuses: the keywords for it.
+_TOLD = {"pattern": "pattern", "most": "maxItems", "least": "minimum", "greatest": "maximum"}
+
+
+def accepted_type(field: "attrs.Attribute[Any]") -> Any:
+    """The annotation that says what the field takes: its own, or where a converter takes anything, what it makes sense
+    of (`metadata={"takes": ...}`)."""
+    return field.metadata.get("takes", field.type)
+
+
+def schema_of(annotation: Any) -> Schema:
+    """What JSON of a body fits the annotation."""
+    arms = [arm for arm in _arms(annotation) if arm is not Unset]
+    real = [arm for arm in arms if arm is not type(None)]
+    schemas = [_schema_of_one(arm) for arm in real]
+    if typing.get_origin(real[0]) is CommaList:
+        schemas.append(_with_commas(schemas[0]["items"]))
+    schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
+    return _nullable(schema) if len(real) < len(arms) else schema
+
+
+def in_text(annotation: Any) -> Schema:
+    """What fits it in a path, a query or a form, where there is no null."""
+    real = [arm for arm in _arms(annotation) if arm not in (Unset, type(None))]
+    schemas = [_schema_of_one(arm) for arm in real]
+    return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
+
+
+def _with_commas(items: Schema) -> Schema:
+    """A list as one text."""
+    described: Schema = {"type": "string", "description": "The same with commas between them."}
+    if "enum" in items:
+        one = "|".join(map(str, items["enum"]))
+    elif items.get("type") == "integer":
+        one = "-?[0-9]+"
+    else:
+        return described
+    return described | {"pattern": f"^(({one})(,({one}))*)?$"}
+
+
+def single(annotation: Any) -> Any:
+    """The annotation without null and `Unset`."""
+    return next(arm for arm in _arms(annotation) if arm not in (Unset, type(None)))
+
+
+def object_of(parameters: type, without: frozenset[str] = frozenset()) -> Schema:
+    """The JSON object with the fields of an attrs class, by the names that are sent."""
+    fields = [field for field in attrs.fields(parameters) if public_name(field) not in without]
+    schema: Schema = {
+        "type": "object",
+        "properties": {
+            public_name(field): _default_in_words(field_schema(field, schema_of)) for field in fields
+        },
+    }
+    if required := [public_name(field) for field in fields if is_required(field)]:
+        schema["required"] = required
+    return schema
+
+
+def field_schema(field: "attrs.Attribute[Any]", describe: Callable[[Any], Schema]) -> Schema:
+    """What the field takes, with its default."""
+    schema = dict(describe(accepted_type(field)))
+    if "minimum" in field.metadata:
+        schema["minimum"] = field.metadata["minimum"]
+    for told, keyword in _TOLD.items():
+        if told in field.metadata:
+            schema[keyword] = field.metadata[told]
+    if field.metadata.get("present"):
+        schema = _present(schema)
+    if (default := _default(field)) is not None:
+        schema["default"] = default
+    return schema
+
+
+def _default_in_words(schema: Schema) -> Schema:
+    """Generated clients demand members of bodies that have a `default` (openapi-typescript), or always send it."""
+    default = schema.pop("default", "")
+    if default == "":
+        return schema
+    shown = default if isinstance(default, str) else orjson.dumps(default).decode()
+    return schema | {"description": f"Default: `{shown}`."}
+
+
+def _present(schema: Schema) -> Schema:
+    """Without nothing: an empty text or list, or one of blanks."""
+    if "anyOf" in schema:
+        return schema | {"anyOf": [_present(arm) for arm in schema["anyOf"]]}
+    if schema.get("type") == "array":
+        return schema | {"minItems": 1}
+    return {"pattern": r"\S"} | schema | {"minLength": 1}
+
+
+def is_required(field: "attrs.Attribute[Any]") -> bool:
+    return field.default is attrs.NOTHING
+
+
+def _default(field: "attrs.Attribute[Any]") -> Any:
+    """As JSON; None where nothing is to be told."""
+    if isinstance(field.default, (bool, int, float, str)) and not isinstance(field.default, enum.Enum):
+        return field.default
+    return field.default.value if isinstance(field.default, enum.IntEnum) else None
+
+
+def _arms(annotation: Any) -> tuple[Any, ...]:
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return typing.get_args(annotation)
+    return (annotation,)
+
+
+def _schema_of_one(kind: Any) -> Schema:
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Annotated:
+        bound = next(bound for bound in arguments[1:] if isinstance(bound, AtMost))
+        return {"type": "string", "maxLength": bound.characters}
+    if origin is Literal:
+        return _enumeration(arguments)
+    if origin in (list, CommaList):
+        return {"type": "array", "items": schema_of(arguments[0]), "maxItems": MAX_ITEMS}
+    if origin is dict:
+        return {"type": "object", "additionalProperties": True if arguments[1] is Any else {"type": "string"}}
+    if kind is Any:
+        return {}
+    if attrs.has(kind):
+        return object_of(kind)
+    if issubclass(kind, enum.Enum):
+        names = {"x-enum-varnames": [member.name for member in kind]}  # by which generated clients call them
+        return _enumeration([member.value for member in kind]) | names
+    return dict(_SIMPLE[kind])
+
+
+def _enumeration(choices: Iterable[Any]) -> Schema:
+    """Of values that differ in spelling only (`assigned-to-me`), the first: generated clients make names of them."""
+    spelt = {str(choice).replace("-", "_"): choice for choice in reversed(list(choices))}
+    return {
+        "type": "string" if isinstance(next(iter(spelt.values())), str) else "integer",
+        "enum": list(reversed(spelt.values())),
+    }
+
+
+def _nullable(schema: Schema) -> Schema:
+    if "enum" in schema:
+        return schema | {"type": [schema["type"], "null"], "enum": [*schema["enum"], None]}
+    if isinstance(schema.get("type"), str):
+        return schema | {"type": [schema["type"], "null"]}
+    return schema if not schema else {"anyOf": [*schema.get("anyOf", [schema]), {"type": "null"}]}
+
+
+def is_list(kind: Any) -> bool:
+    return typing.get_origin(kind) in (list, CommaList)
+
+
+_MEANINGS: Mapping[str, str] = {
+    "page": "Number of the page, from 1 on.",
+    "per_page": "Items on a page; more than 100 are 100.",
+    "pagination": "`keyset` walks long lists in equal time, by the `Link` header; else pages are counted.",
+    "cursor": "Where the page begins, from the `Link` header of the page before; with `pagination=keyset`.",
+    "order_by": "By what the list is ordered.",
+    "sort": "`asc` or `desc`.",
+    "search": "Part of what is looked for.",
+    "access_level": "10 Guest, 15 Planner, 20 Reporter, 30 Developer, 40 Maintainer, 50 Owner.",
+    "sha": "The commit's SHA, or where that is allowed the name of a branch or tag.",
+    "ref": "Name of a branch or tag.",
+    "merge_request_iid": "Number of the merge request within its project.",
+    "mirror_branch_regex": "Which branches are pushed; from tier premium on, without `only_protected_branches`.",
+    "member_role_id": "A role that administrators have made; from tier ultimate on.",
+    "expires_at": "Last day, as `2027-01-31`.",
+    "visibility": "Who sees it: `private` members, `internal` all who are signed in, `public` everybody.",
+    "created_after": "Nothing that is older, ISO 8601.",
+    "created_before": "Nothing that is newer, ISO 8601.",
+    "updated_after": "Nothing that was changed earlier, ISO 8601.",
+    "updated_before": "Nothing that was changed later, ISO 8601.",
+}
+
+
+def meaning(name: str, route: Route | None) -> str:
+    """What `name` means to `route`; empty where the name says it."""
+    if name == "id" and route is not None and route.access.who in ("project", "group"):
+        return f"ID of the {route.access.who}, or its full path, percent-encoded: `group%2Fapp`."
+    return _MEANINGS.get(name, "")
+
 
 #: Requests with these methods carry what their path does not in the query; others in a body.
 _WITHOUT_BODY = frozenset({"GET", "DELETE"})
@@ -64,14 +333,14 @@ def _beside_path(route: Route) -> list["attrs.Attribute[Any]"]:
 
 def _in_path(field: "attrs.Attribute[Any]", route: Route) -> Schema:
     name = public_name(field)
-    schema = in_text(wanted(field))
+    schema = in_text(accepted_type(field))
     described = {"name": name, "in": "path", "required": True, "schema": schema}
     return _explain(described, name, route)
 
 
 def _in_query(name: str, field: "attrs.Attribute[Any]", *, required: bool) -> Iterator[Schema]:
     """One parameter; of an object, one for each of its fields, as they are sent: `filter[environment_scope]`."""
-    kind = single(wanted(field))
+    kind = single(accepted_type(field))
     if attrs.has(kind):
         for inner in attrs.fields(kind):
             yield from _in_query(f"{name}[{public_name(inner)}]", inner, required=False)
@@ -86,7 +355,7 @@ def _in_query(name: str, field: "attrs.Attribute[Any]", *, required: bool) -> It
 
 
 def _explain(described: Schema, name: str, route: Route | None = None) -> Schema:
-    if text := glossary.meaning(name, route):
+    if text := meaning(name, route):
         described["description"] = " ".join(filter(None, [text, described.get("description")]))
     return described
 

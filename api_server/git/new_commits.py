@@ -1,28 +1,33 @@
-"""Commits that the server itself makes: of changed files, and of merges."""
+"""Commits and tags that the server makes itself: of changed files, of merges, picked, reverted or rebased."""
 
 import asyncio
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Literal
 
 import attrs
 import pygit2
-from pygit2.enums import FileMode
+from pygit2.enums import FileMode, ObjectType
 
-from api_server.git.commit_text import Person
-from api_server.git.commits import is_ancestor
+from api_server.git.commits import Person, is_ancestor, merge_base, read_text
 from api_server.git.errors import (
     InvalidActionError,
     InvalidPathError,
     MergeConflictError,
     NotFoundError,
     NothingToMergeError,
+    TooManyCommitsError,
+    TooManyFilesError,
+    storing,
+    told_apart,
 )
-from api_server.git.failures import storing, told_apart
-from api_server.git.file_names import check_path, read_by_git
-from api_server.git.fsck import check_content
+from api_server.git.object_checks import check_content, check_path, read_by_git
+from api_server.git.processes import run
+from api_server.git.ref_names import check_branch_name
 from api_server.git.references import commit_id
 from api_server.git.repositories import Repository
+from api_server.git.trees import MOST_MERGED, TreeSizes, can_be_merged
 
 
 @attrs.frozen
@@ -228,3 +233,132 @@ class _Files:
 
 def _folders(path: str) -> Iterator[str]:
     return (path[:end] for end, character in enumerate(path) if character == "/")
+
+
+def new_tag_target(
+    repository: Repository, name: str, commit: str, message: str | None, tagger: Person
+) -> str:
+    """The id at which a new tag is to stand: the commit's, or with a message that of an object made for it.
+
+    Raises `InvalidNameError`, `StorageUnavailableError`.
+    """
+    check_branch_name(name)
+    if not message:
+        return commit
+    who = tagger.signature()
+    hours, minutes = divmod(abs(tagger.offset), 60)
+    zone = f"{'-' if tagger.offset < 0 else '+'}{hours:02}{minutes:02}"
+    text = message.replace("\0", "").rstrip("\n")
+    head = f"object {commit}\ntype commit\ntag {name}\ntagger {who.name} <{who.email}> {who.time} {zone}\n"
+    with storing():
+        return str(repository.write(ObjectType.TAG, f"{head}\n{text}\n".encode()))
+
+
+async def cherry_picked(repository: Repository, picked: str, onto: str) -> str:
+    """The id of the tree that the commit `onto` becomes with what `picked` has changed against its first parent.
+
+    Raises `MergeConflictError`, `NothingToMergeError` where that is there already, `StorageUnavailableError`.
+    """
+    with storing():
+        return await asyncio.to_thread(_cherry_picked, repository, picked, onto)
+
+
+async def reverted(repository: Repository, undone: str, onto: str) -> str:
+    """Likewise without what `undone` has changed."""
+    with storing():
+        return await asyncio.to_thread(_reverted, repository, undone, onto)
+
+
+async def commit_tree(repository: Repository, tree: str, commit: NewCommit, parent: str) -> str:
+    """The SHA of a new commit, to which no ref leads yet. Raises `StorageUnavailableError`."""
+    with storing():
+        return await asyncio.to_thread(create_commit, repository, commit, pygit2.Oid(hex=tree), [parent])
+
+
+def author_of(repository: Repository, sha: str) -> Person:
+    """Who has written a commit, and when."""
+    return read_text(repository, sha).author
+
+
+def _cherry_picked(repository: Repository, picked: str, onto: str) -> str:
+    commit = _commit(repository, picked)
+    return _applied(repository, _tree_before(repository, commit), commit.tree_id, onto)
+
+
+def _reverted(repository: Repository, undone: str, onto: str) -> str:
+    commit = _commit(repository, undone)
+    return _applied(repository, commit.tree_id, _tree_before(repository, commit), onto)
+
+
+def _applied(repository: Repository, old: pygit2.Oid, new: pygit2.Oid, onto: str) -> str:
+    """The difference between two trees, on top of a commit."""
+    tree = _commit(repository, onto).tree_id
+    index = repository.merge_trees(old, tree, new)
+    if paths := conflicts(index):
+        raise MergeConflictError(paths)
+    applied = index.write_tree(repository)
+    if applied == tree:
+        raise NothingToMergeError("The branch already contains the change.")
+    return str(applied)
+
+
+def _tree_before(repository: Repository, commit: pygit2.Commit) -> pygit2.Oid:
+    """What a first commit has changed is all of its files."""
+    if commit.parent_ids:
+        return _commit(repository, str(commit.parent_ids[0])).tree_id
+    return repository.TreeBuilder().write()
+
+
+def _commit(repository: Repository, sha: str) -> pygit2.Commit:
+    return repository[sha].peel(pygit2.Commit)
+
+
+#: More commits are not made anew at once.
+MOST_REBASED = 1000
+
+
+async def rebase(repository: Repository, head: str, onto: str, committer: Person) -> str:
+    """The SHA of the last of new commits on top of the commit `onto`, one for each that `head` has and `onto` has not.
+
+    Merges are left out, and so is what `onto` has already in another commit. Authors, dates and messages stay. No ref
+    leads there until one is moved. Raises `MergeConflictError`, `TooManyCommitsError`, `TooManyFilesError`,
+    `StorageUnavailableError`.
+    """
+    if not await can_be_merged(repository, head, onto, await merge_base(repository, head, onto)):
+        raise _too_many_files()
+    # What stands on the right of the three dots, but for what stands on their left as well under another SHA.
+    wanted = ["--cherry-pick", "--right-only", "--no-merges", "--topo-order", f"{onto}...{head}", "--"]
+    told = await run(
+        ["rev-list", f"--max-count={MOST_REBASED + 1}", *wanted], repository=Path(repository.path)
+    )
+    shas = told.stdout.decode().split()
+    if len(shas) > MOST_REBASED:
+        raise TooManyCommitsError(f"More than {MOST_REBASED} commits are not rebased.")
+    last, sizes = onto, TreeSizes(repository)
+    with storing():
+        for sha in reversed(shas):  # a thread for each: others get their turn, and who is cancelled has ended
+            last = await asyncio.to_thread(_rebased_commit, repository, sizes, sha, last, committer)
+    return last
+
+
+def _rebased_commit(
+    repository: Repository, sizes: TreeSizes, sha: str, parent: str, committer: Person
+) -> str:
+    """The same change on top of `parent`; `parent` itself where nothing of it is left."""
+    commit = repository[sha].peel(pygit2.Commit)
+    base = commit.parents[0].tree.id if commit.parents else repository.TreeBuilder().write()
+    onto = repository[parent].peel(pygit2.Tree)
+    if not sizes.can_be_merged(base, onto.id, commit.tree.id):
+        raise _too_many_files()
+    index = repository.merge_trees(base, onto.id, commit.tree.id)
+    if paths := conflicts(index):
+        raise MergeConflictError(paths)
+    tree = index.write_tree(repository)
+    if tree == onto.id and commit.tree.id != base:
+        return parent
+    text = read_text(repository, sha)
+    return create_commit(repository, NewCommit(text.message, text.author, committer), tree, [parent])
+
+
+def _too_many_files() -> TooManyFilesError:
+    return TooManyFilesError(f"Commits with more than {MOST_MERGED} files and folders are not rebased.")

@@ -1,8 +1,10 @@
-"""The one place where the git program is started: process group, time limit, stderr, end."""
+"""The one place where the git program is started: process group, time limit, stderr, end, version."""
 
 import asyncio
 import os
+import re
 import signal
+import subprocess
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -10,14 +12,20 @@ from typing import Any, cast
 
 import attrs
 
-from api_server.git import orphans
-from api_server.git.child_limits import limited
+from api_server.git import spawning
 from api_server.git.errors import GitTimeoutError, OutputTooLargeError, git_error
-from api_server.git.isolation import environment
-from api_server.git.priority import LONG_SECONDS, give_way, turn
-from api_server.git.spawning import Process, spawn
+from api_server.git.spawning import (
+    LONG_SECONDS,
+    Process,
+    child_environment,
+    give_way,
+    limited,
+    priority_turn,
+    spawn,
+)
 from common.concurrency import end, ended
 from common.logs import redact
+from common.mistakes import Mistake
 
 CHUNK_BYTES = 128 * 1024
 STDERR_BYTES = 16 * 1024
@@ -227,13 +235,13 @@ async def start(
     """
     git_dir = [f"--git-dir={repository}"] if repository is not None else []
     loop = asyncio.get_running_loop()
-    with turn(background=background) as gives_way:
+    with priority_turn(background=background) as gives_way:
         starting = asyncio.create_task(
             spawn(
                 limited(["git", *git_dir, *arguments], gives_way=gives_way),
                 with_stdin=with_stdin,
                 limit=CHUNK_BYTES,
-                env={**environment(extra_environment, configuration), **orphans.mark()},
+                env={**child_environment(extra_environment, configuration), **spawning.orphan_mark()},
                 cwd="/",
                 start_new_session=True,
                 pass_fds=pass_fds,
@@ -308,3 +316,22 @@ async def run(
 async def once(data: bytes) -> AsyncIterator[bytes]:
     """`data` as a body to be fed."""
     yield data
+
+
+#: The first that has `core.fsync`, by which what a push has been told is done survives a power cut.
+OLDEST = (2, 36)
+
+
+def check_git() -> str:
+    """The version of the git on PATH, such as "2.39". Raises `Mistake` where it is missing or too old."""
+    needed = f"git {'.'.join(map(str, OLDEST))} or newer is needed"
+    try:
+        said = subprocess.run(["git", "--version"], capture_output=True, text=True, check=False).stdout
+    except OSError as problem:
+        raise Mistake(f"{needed}, and none can be run ({problem.strerror}): install it on PATH") from None
+    found = re.match(r"git version (\d+)\.(\d+)", said)
+    if found is None:
+        raise Mistake(f"{needed}, and the git on PATH does not say which it is: install it on PATH")
+    if (int(found[1]), int(found[2])) < OLDEST:
+        raise Mistake(f"{needed}, the one on PATH is {found[1]}.{found[2]}: upgrade it")
+    return f"{found[1]}.{found[2]}"

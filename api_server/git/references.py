@@ -8,7 +8,7 @@ import attrs
 import pygit2
 from pygit2.enums import ReferenceFilter
 
-from api_server.git.commit_text import decode
+from api_server.git.commits import decode
 from api_server.git.errors import AmbiguousNameError
 from api_server.git.ref_names import (
     BRANCHES,

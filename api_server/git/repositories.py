@@ -1,11 +1,16 @@
-"""Where the bare repositories live: one folder for each numeric project id."""
+"""Where the bare repositories live: one folder for each numeric project id, durable once it has its name.
+
+git and libgit2 sync contents (`spawning.CHILD_CONFIGURATION`, `enable_fsync_gitdir`) and then rename, which a power cut
+undoes unless the folder is synced as well. libgit2 does so, but for new and deleted names of branches' folders and for
+HEAD; git never does.
+"""
 
 import asyncio
 import errno
 import os
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,10 +21,51 @@ from aiohttp import web
 from pygit2.enums import ConfigLevel, RepositoryInitFlag, RepositoryOpenFlag
 from pygit2.references import References
 
-from api_server.git import durable
-from api_server.git.errors import RepositoryExistsError, RepositoryMissingError
-from api_server.git.failures import told_apart
+from api_server.git.errors import RepositoryExistsError, RepositoryMissingError, told_apart
 from api_server.git.ref_names import check_branch_name
+
+
+def sync_refs(repository: Path, refs: Iterable[str]) -> None:
+    """Returns when moved refs (`HEAD`, `refs/heads/main`) are on the disk as they are now. Blocks."""
+    _sync({folder for ref in refs for folder in _folders_up_to(repository, ref)} | {repository})
+
+
+def sync_objects(repository: Path, folders: Iterable[str]) -> None:
+    """Likewise the objects in these folders of `objects`: `pack`, `0a`. Blocks."""
+    objects = repository / "objects"
+    _sync({objects, *(objects / name for name in folders)})
+
+
+def sync_tree(folder: Path) -> None:
+    """Returns when all files and folders of a new one are on the disk. Blocks."""
+    for parent, _, names in os.walk(folder):
+        _sync([*(Path(parent, name) for name in names), Path(parent)])
+
+
+def sync_folder(folder: Path) -> None:
+    """Likewise the names in one folder. Blocks."""
+    _sync([folder])
+
+
+def _folders_up_to(repository: Path, ref: str) -> Iterator[Path]:
+    """A deleted ref may have taken folders with it."""
+    folder = (repository / ref).parent
+    while folder != repository and repository in folder.parents:
+        yield folder
+        folder = folder.parent
+
+
+def _sync(places: Iterable[Path]) -> None:
+    for place in places:
+        try:
+            descriptor = os.open(place, os.O_RDONLY)
+        except FileNotFoundError:
+            continue
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
 
 # libgit2 obeys the same isolation as our git children: nobody's configuration, and folders of any owner.
 pygit2.settings.owner_validation = False
@@ -108,7 +154,7 @@ class Repositories:
         try:
             pygit2.init_repository(str(unfinished), flags=flags, initial_head=default_branch).free()
             shutil.rmtree(unfinished / "hooks", ignore_errors=True)
-            durable.sync_tree(unfinished)
+            sync_tree(unfinished)
             destination.parent.mkdir(parents=True, exist_ok=True)
             unfinished.rename(destination)
         except OSError as problem:
@@ -117,8 +163,8 @@ class Repositories:
             raise RepositoryExistsError("The repository exists already.") from problem
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)  # what is left where it failed
-        durable.sync_folder(destination.parent)
-        durable.sync_folder(self.root)
+        sync_folder(destination.parent)
+        sync_folder(self.root)
 
     def _unfinished(self) -> Path:
         """A name on the same disk for what is not yet, or no longer, a repository."""

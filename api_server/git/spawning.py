@@ -1,19 +1,30 @@
-"""Starting a process that is spoken with, on any event loop.
+"""How a child process starts: what it sees and may use of this machine, and which children give way.
 
-Not by the loop's own `subprocess_exec`: uvloop forks, and until Python 3.12 a child that is forked while another thread
-enters the interpreter waits for ever for a lock that this thread held, and the loop for the child. `subprocess.Popen`
-uses vfork(2): no Python runs in the child.
+Children are not started by the loop's own `subprocess_exec`: uvloop forks, and until Python 3.12 a child that is forked
+while another thread enters the interpreter waits for ever for a lock that this thread held, and the loop for the child.
+`subprocess.Popen` uses vfork(2): no Python runs in the child.
 
-Through sockets and not pipes, which uvloop closes twice: the second time the number may be somebody else's.
+They are spoken with through sockets, not through pipes, which uvloop closes twice: the second time the number may be
+somebody else's.
+
+A git that somebody waits for has the priority of this process: one that gives way while the processors are busy takes
+three times as long, and spares others a few milliseconds a request. But more of them than there are processors would
+leave too little to the server, for whom everybody waits, and so would some that compute for minutes. What gives way
+does so until its end: only root gives a priority back.
 """
 
 import asyncio
+import functools
 import os
 import socket
 import subprocess
-from collections.abc import Sequence
-from contextlib import ExitStack
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any
+
+import attrs
 
 #: Those of this process that run now.
 RUNNING: set["Process"] = set()
@@ -95,3 +106,165 @@ def _pair(undone: ExitStack, given: ExitStack) -> tuple[socket.socket, socket.so
     """Our end, closed where nothing comes of it, and the process's."""
     ours, theirs = socket.socketpair()
     return undone.enter_context(ours), given.enter_context(theirs)
+
+
+#: Git and all that it starts inherit this variable, by which they are found.
+_MARK_VARIABLE = "FORGELET_GIT_OF"
+#: git removes its lock files on SIGTERM; SIGKILL follows after this time.
+GRACE_SECONDS = 5.0
+
+# Reads a pipe that nobody writes to. Its other end closes with this process, whatever ends that; and with a
+# child that was just being started, which by then bears its mark: none is missed. Three rounds, because what is
+# found may be starting something.
+_WATCH = """
+while read -r _; do :; done
+for signal in TERM KILL KILL; do
+    found=$(grep -lsxzF "$1" /proc/[0-9]*/environ)
+    test -n "$found" || exit 0
+    for file in $found; do
+        process=${file#/proc/}
+        kill -s "$signal" "${process%/environ}" 2>/dev/null
+    done
+    sleep "$2"
+done
+"""
+
+
+@functools.cache
+def orphan_mark() -> Mapping[str, str]:
+    """What the environment of a git child needs for it to end soon after this process, however that ends.
+
+    The first call starts a small shell that waits for that. Needs /proc (Linux) and a `grep` that knows `-z`.
+    """
+    value = uuid.uuid4().hex
+    read_end, _ = os.pipe()  # neither is inherited; the write end stays open as long as this process
+    command = ["sh", "-c", _WATCH, "forgelet-git-orphans", f"{_MARK_VARIABLE}={value}", str(GRACE_SECONDS)]
+    os.posix_spawn(
+        "/bin/sh",
+        command,
+        {"PATH": os.environ.get("PATH", os.defpath)},
+        file_actions=[
+            (os.POSIX_SPAWN_DUP2, read_end, 0),
+            (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
+        ],
+        setsid=True,
+    )
+    os.close(read_end)
+    return {_MARK_VARIABLE: value}
+
+
+#: Below this process's priority, as nice(1) counts.
+NICE_STEPS = 10
+#: Seconds after which a git gives way, and what it has started.
+LONG_SECONDS = 10.0
+
+_MOST_FIRST = len(os.sched_getaffinity(0))
+_first = 0
+
+
+@contextmanager
+def priority_turn(*, background: bool) -> Iterator[bool]:
+    """Whether a git that runs for the length of the block has to give way from its beginning."""
+    global _first  # noqa: PLW0603 (as the processors are all repositories')
+    gives_way = background or _first >= _MOST_FIRST
+    _first += not gives_way
+    try:
+        yield gives_way
+    finally:
+        _first -= not gives_way
+
+
+def give_way(session: int) -> None:
+    """From now on, for a git that leads a session and all that it has started; for nobody where these have ended."""
+    with suppress(OSError):
+        Path(f"/proc/{session}/autogroup").write_text(
+            str(NICE_STEPS)
+        )  # Linux looks at sessions first: `child_limits`
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PGRP, session, os.getpriority(os.PRIO_PROCESS, 0) + NICE_STEPS)
+
+
+@attrs.frozen
+class ChildLimits:
+    """`memory` in bytes (of data: what is mapped from files does not count), `cpu` in seconds."""
+
+    memory: int = 512 * 2**20
+    cpu: int = 900
+
+
+_current = ChildLimits()
+
+
+def set_limits(limits: ChildLimits) -> None:
+    """From now on, for all git children: they are this process's, whoever asked for them."""
+    global _current  # noqa: PLW0603 (as rlimits are the process's)
+    _current = limits
+
+
+#: A shell sets them and becomes git: nothing that git starts can be faster than its limits.
+_SET = 'ulimit -c 0; ulimit -d "$1" && ulimit -t "$2" && shift 2 && '
+_LIMITED = _SET + 'exec "$@"'
+#: Likewise its priority, where it is to give way. Linux gives each session, as each git is, the same share of the
+#: processor whatever its `nice`, unless it is told by `autogroup` as well.
+_GIVING_WAY = (
+    _SET + f'{{ echo {NICE_STEPS} >/proc/$$/autogroup; }} 2>/dev/null; exec nice -n {NICE_STEPS} "$@"'
+)
+
+
+def limited(command: Sequence[str], *, gives_way: bool) -> list[str]:
+    """The command line that runs `command` under the limits; and below this process's priority, if it gives way."""
+    script = _GIVING_WAY if gives_way else _LIMITED
+    return ["sh", "-c", script, "sh", str(_current.memory // 1024), str(_current.cpu), *command]
+
+
+#: Configuration of every git child. It replaces the system's and the user's, which are never read.
+CHILD_CONFIGURATION = (
+    ("safe.directory", "*"),  # our folders, whoever owns them
+    ("protocol.allow", "never"),  # no transport starts unless the caller allows one
+    ("core.hooksPath", os.devnull),
+    ("core.attributesFile", os.devnull),
+    # What a push or commit reported as done survives a power cut; `durable` syncs the folders.
+    ("core.fsync", "objects,derived-metadata,reference"),
+    ("core.fsyncMethod", "fsync"),
+    (
+        "core.filesRefLockTimeout",
+        "1000",
+    ),  # ms, as long as git waits for packed-refs; locks are held for a moment
+    ("gc.auto", "0"),  # housekeeping is asked for, it never trails behind a request
+    ("maintenance.auto", "false"),
+    ("advice.detachedHead", "false"),
+    # What one child may remember of objects: many run at once, each within `child_limits`.
+    ("core.bigFileThreshold", "32m"),  # above it, contents are streamed and never compared with each other
+    ("core.deltaBaseCacheLimit", "32m"),
+    ("core.packedGitWindowSize", "32m"),
+    ("core.packedGitLimit", "256m"),
+    ("pack.threads", "2"),
+    ("pack.windowMemory", "32m"),  # of each thread
+    ("pack.deltaCacheSize", "32m"),
+)
+
+
+def child_environment(
+    extra: Mapping[str, str] | None = None, configuration: Sequence[tuple[str, str]] = ()
+) -> dict[str, str]:
+    """The whole environment of a git child: nothing is inherited but PATH and TMPDIR."""
+    pairs = (*CHILD_CONFIGURATION, *configuration)
+    numbered = {f"GIT_CONFIG_KEY_{n}": key for n, (key, _) in enumerate(pairs)}
+    numbered |= {f"GIT_CONFIG_VALUE_{n}": value for n, (_, value) in enumerate(pairs)}
+    inherited = {name: os.environ[name] for name in ("PATH", "TMPDIR") if name in os.environ}
+    return {
+        **inherited,
+        "HOME": "/nonexistent",
+        "LC_ALL": "C.UTF-8",
+        "TZ": "UTC",  # zip archives carry local times
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_ATTR_NOSYSTEM": "1",
+        "GIT_NO_REPLACE_OBJECTS": "1",  # a pushed refs/replace/ must not change what a commit shows
+        "GIT_LITERAL_PATHSPECS": "1",  # a path is a path, even one with * or : in it
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_CONFIG_COUNT": str(len(pairs)),
+        **numbered,
+        **(extra or {}),
+    }

@@ -1,18 +1,117 @@
-"""What is in folders of a commit, and which paths differ between two: git tells it in a child, which is heard as far as
-it is wanted."""
+"""What a commit holds: its files and their bytes, its folders, which paths differ, and archives of all of it."""
 
+import asyncio
+import shlex
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Literal
 
 import attrs
 import pygit2
+from pygit2.enums import FileMode
 
+from api_server.git.at_work import transferring
 from api_server.git.commits import tree_of
 from api_server.git.errors import NotFoundError, OutputTooLargeError
-from api_server.git.pieces import Pieces
 from api_server.git.processes import TIME_LIMIT_SECONDS, start
-from api_server.git.repositories import Repository
+from api_server.git.ref_names import FULL_SHA
+from api_server.git.references import commit_id
+from api_server.git.repositories import Repository, open_repository
+
+#: No path and no shown difference is longer.
+MOST_PIECE_BYTES = 16 * 1024 * 1024
+
+
+class Pieces:
+    """The output in pieces that end with a mark."""
+
+    def __init__(self, chunks: AsyncIterator[bytes]) -> None:
+        self._chunks = chunks
+        self._waiting = b""
+        self._position = 0
+
+    async def until(self, mark: bytes) -> bytes | None:
+        """The bytes up to the next `mark`, which is passed over, or up to the end; None behind that.
+
+        Raises `OutputTooLargeError` where the mark does not come, and what the output raises.
+        """
+        searched = self._position
+        while (found := self._waiting.find(mark, searched)) < 0:
+            if len(self._waiting) - self._position > MOST_PIECE_BYTES:
+                raise OutputTooLargeError("output", None, f"more than {MOST_PIECE_BYTES} bytes in one piece")
+            rest = self._waiting[self._position :]
+            chunk = await anext(self._chunks, None)
+            if chunk is None:
+                self._waiting, self._position = b"", 0
+                return rest or None
+            self._waiting, self._position = rest + chunk, 0
+            searched = max(0, len(rest) - len(mark) + 1)
+        piece = self._waiting[self._position : found]
+        self._position = found + len(mark)
+        return piece
+
+
+#: Files up to this size are better read in process and at once, larger ones streamed by a child.
+IN_MEMORY_BYTES = 256 * 1024
+#: So that git need not have large files in memory either, where they are not kept as a difference to others.
+_STREAMED = (("core.bigFileThreshold", "1m"),)
+
+EntryKind = Literal["file", "executable", "symlink", "folder", "submodule"]
+_ENTRY_KINDS: dict[int, EntryKind] = {
+    FileMode.BLOB: "file",
+    FileMode.BLOB_EXECUTABLE: "executable",
+    FileMode.LINK: "symlink",
+    FileMode.TREE: "folder",
+    FileMode.COMMIT: "submodule",
+}
+
+
+@attrs.frozen
+class Entry:
+    """What a tree has at a path. `size` is in bytes, None for folders and submodules."""
+
+    path: str
+    kind: EntryKind
+    id: str
+    size: int | None
+
+    @property
+    def is_blob(self) -> bool:
+        return self.kind in ("file", "executable", "symlink")
+
+
+def find_entry(repository: Repository, commit: str, path: str) -> Entry | None:
+    """The entry at `path` ("a/b", without leading or trailing slash) of the commit with this full SHA."""
+    if path.endswith("/") or "\0" in path:  # libgit2 would read "a" in "a/" and "a\0b"
+        return None
+    try:
+        found = tree_of(repository, commit)[path]
+    except (KeyError, ValueError, pygit2.GitError):
+        return None
+    kind = _ENTRY_KINDS.get(found.filemode, "file")  # old tools wrote modes such as 100664
+    size = None
+    if kind not in ("folder", "submodule"):
+        _, size = repository.odb.read_header(found.id)
+    return Entry(path, kind, str(found.id), size)
+
+
+def read_blob(repository: Repository, entry: Entry) -> bytes:
+    """A blob's bytes, all in memory: meant for files up to `IN_MEMORY_BYTES`."""
+    return repository[entry.id].peel(pygit2.Blob).data
+
+
+@asynccontextmanager
+async def stream_blob(repository: Repository, entry: Entry) -> AsyncIterator[AsyncIterator[bytes]]:
+    """A blob's bytes in chunks, from a child: `async with stream(...) as chunks: async for ...`.
+
+    The iteration raises `GitError` when git fails, so it never ends cleanly short of `entry.size`.
+    """
+    command = ["cat-file", "blob", entry.id]
+    async with start(command, repository=Path(repository.path), configuration=_STREAMED) as child:
+        yield child.checked_output()
+
 
 #: In the order in which they are listed, with what makes git tell no more than is needed to find them.
 _KINDS = {"tree": ["-d"], "blob": [], "commit": []}
@@ -153,3 +252,122 @@ async def _records(repository: Path, arguments: Sequence[str]) -> AsyncIterator[
                 yield record
 
         yield records()
+
+
+#: libgit2 reads all files and folders of what it merges; trees of more are not merged here.
+MOST_MERGED = 300_000
+
+
+class TreeSizes:
+    """Of the trees of one repository, each of which is counted once. Blocks."""
+
+    def __init__(self, repository: Repository) -> None:
+        self._repository = repository
+        self._known: dict[pygit2.Oid, int] = {}
+
+    def of(self, tree: pygit2.Oid) -> int:
+        """How many files and folders it has, at all depths."""
+        waiting = [tree]
+        while waiting:
+            one = waiting[-1]
+            entries = list(self._repository[one].peel(pygit2.Tree))
+            folders = [entry.id for entry in entries if entry.filemode == FileMode.TREE]
+            if unknown := [folder for folder in folders if folder not in self._known]:
+                waiting += unknown
+            else:
+                self._known[one] = len(entries) + sum(self._known[folder] for folder in folders)
+                waiting.pop()
+        return self._known[tree]
+
+    def can_be_merged(self, *trees: pygit2.Oid) -> bool:
+        return all(self.of(tree) <= MOST_MERGED for tree in trees)
+
+
+async def can_be_merged(repository: Repository, *commits: str | None) -> bool:
+    """Whether none of the commits with these full SHAs has more than can be merged."""
+    trees = [repository[sha].peel(pygit2.Tree).id for sha in commits if sha is not None]
+    return await asyncio.to_thread(TreeSizes(repository).can_be_merged, *trees)
+
+
+ArchiveFormat = Literal["zip", "tar", "tar.gz", "tar.bz2"]
+ARCHIVE_SECONDS = 3600.0
+#: Fixed, because bytes would change with it. The level of git's own zip deflate is fixed here as well.
+_COMPRESSION_LEVEL = 6
+#: Filters of git's tar. Python's rather than the gzip and bzip2 programs: no name or time in the header, no program to
+#: miss. In a child, because threads that compress take the processors from the event loop.
+_FILTER = """
+import bz2, sys, zlib
+packer = {packer}
+while chunk := sys.stdin.buffer.read(131072):
+    sys.stdout.buffer.write(packer.compress(chunk))
+sys.stdout.buffer.write(packer.flush())
+"""
+_PACKERS: dict[ArchiveFormat, str] = {
+    "tar.gz": f"zlib.compressobj({_COMPRESSION_LEVEL}, zlib.DEFLATED, 16 + zlib.MAX_WBITS)",
+    "tar.bz2": "bz2.BZ2Compressor(9)",
+}
+_CONFIGURATION = (
+    ("core.compression", str(_COMPRESSION_LEVEL)),
+    ("tar.umask", "0002"),
+    *(
+        (f"tar.{name}.command", shlex.join([sys.executable, "-I", "-S", "-c", _FILTER.format(packer=packer)]))
+        for name, packer in _PACKERS.items()
+    ),
+)
+
+
+@attrs.frozen
+class Archive:
+    """What to pack: `commit` is a full SHA, `prefix` the top folder, `path` a file or folder or "" for all.
+
+    Equal archives have equal bytes, as long as git and the compression libraries stay the same and no file
+    asks for the names of refs by the attribute export-subst.
+    """
+
+    commit: str
+    format: ArchiveFormat
+    prefix: str
+    path: str = ""
+
+
+@asynccontextmanager
+async def stream_archive(
+    repository: Path, archive: Archive, *, time_limit: float = ARCHIVE_SECONDS
+) -> AsyncIterator[AsyncIterator[bytes]]:
+    """The archive's bytes: `async with stream(...) as chunks: async for chunk in chunks`.
+
+    Raises `NotFoundError` before the first byte when the commit or path does not exist, and `GitError` in the
+    iteration when git fails later: the bytes never end cleanly short. LFS pointers are packed as they are.
+    """
+    _check_archive(repository, archive)
+    paths = ["--", archive.path] if archive.path else []
+    arguments = [
+        "archive",
+        f"--format={archive.format}",
+        f"--prefix={archive.prefix}/",
+        archive.commit,
+        *paths,
+    ]
+    async with (
+        transferring(repository) as inherited,
+        start(
+            arguments,
+            repository=repository,
+            configuration=_CONFIGURATION,
+            time_limit=time_limit,
+            pass_fds=inherited,
+            background=True,
+        ) as child,
+    ):
+        yield child.checked_output()
+
+
+def _check_archive(repository: Path, archive: Archive) -> None:
+    parts = archive.prefix.split("/")
+    if any(part in ("", ".", "..") for part in parts) or "\0" in archive.prefix:
+        raise ValueError(f"{archive.prefix!r} is not a folder's name")
+    opened = open_repository(repository)
+    if not FULL_SHA.fullmatch(archive.commit) or commit_id(opened, archive.commit) is None:
+        raise NotFoundError(f"The commit {archive.commit} does not exist.")
+    if archive.path and find_entry(opened, archive.commit, archive.path) is None:
+        raise NotFoundError(f"The path {archive.path!r} does not exist in {archive.commit}.")

@@ -20,15 +20,15 @@ from api_server.invitations.recipients import (
 )
 from api_server.namespaces import member_endings, members
 from api_server.namespaces.members import Person, Source
-from api_server.outbound.mail import rates
+from api_server.outbound import mail
 from api_server.settings import Settings
 from api_server.state import audit_trail
 from api_server.state.audit_trail import SYSTEM, Author, Entity
 from api_server.state.database import Transaction
 from api_server.state.secrets import INVITATION_TOKEN, Vault, digest
-from api_server.web.access import Role
 from api_server.web.errors import ApiError, forbidden, invalid
 from api_server.web.params import Unset
+from api_server.web.routes import Role
 
 _SEED_BYTES = 20
 
@@ -81,7 +81,7 @@ async def invite(
         if problem := await _ask(transaction, offer, email, author, means):
             problems[email] = problem
     sent = len(unknown) - len(problems.keys() & set(unknown))
-    if await rates.by_user(transaction, means.settings, author.id, sent):
+    if await mail.wait_for_user(transaction, means.settings, author.id, sent):
         raise RefusedAsAWhole(TOO_MANY_LETTERS, "too_many_invites_error")
     return problems
 
@@ -126,7 +126,7 @@ async def _ask(
     )
     if invitation_id is None:
         return TAKEN
-    if await rates.to_address(transaction, means.settings, email):
+    if await mail.wait_for_address(transaction, means.settings, email):
         await queries.delete(transaction, invitation_id)
         return TOO_MANY_TO_ADDRESS
     await mails.queue_invitation(transaction, invitation_id)

@@ -12,13 +12,11 @@ from api_server.invitations.changes import Means, Offer
 from api_server.namespaces.access import group, project
 from api_server.namespaces.members import source_of
 from api_server.namespaces.resources import Group, Project
-from api_server.web import context, tiers
-from api_server.web.access import Role
+from api_server.web import context
 from api_server.web.answers import json_text, json_value, no_content
-from api_server.web.authorship import author
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import KEEPS_BLANKS, UNSET, AtMost, CommaList, Name, Unset
-from api_server.web.routes import Routes
+from api_server.web.routes import Role, Routes, author, require_feature
 
 routes = Routes()
 
@@ -62,7 +60,7 @@ class UpdateInvitation(InvitationEmail):
 async def invite(request: web.Request, wanted: Invite, found: Project | Group) -> web.Response:
     """Endpoint 31: 201 whatever becomes of each recipient; what went wrong is in the body."""
     if wanted.member_role_id is not None:
-        tiers.require(CUSTOM_ROLES, context.settings(request))
+        require_feature(CUSTOM_ROLES, context.settings(request))
     invited = recipients.read(wanted.email, wanted.user_id)
     offer = Offer(
         source=source_of(found),

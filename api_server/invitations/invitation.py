@@ -6,7 +6,7 @@ import attrs
 
 from api_server.namespaces.members import Source, SourceKind
 from api_server.state.audit_trail import Entity
-from api_server.web.access import Role
+from api_server.web.routes import Role
 
 
 @attrs.frozen

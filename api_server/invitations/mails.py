@@ -4,8 +4,7 @@ from aiohttp import web
 
 from api_server.invitations import queries
 from api_server.invitations.invitation import Invitation
-from api_server.outbound.mail.delivery import queue_letter, send
-from api_server.outbound.mail.letters import Letter
+from api_server.outbound.mail import Letter, queue_letter, send
 from api_server.state.database import Transaction
 from api_server.state.queue import enqueue
 from api_server.state.secrets import INVITATION_TOKEN

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from api_server.namespaces.members import sentence
-from api_server.outbound.mail.letters import is_address
+from api_server.outbound.mail import is_address
 from api_server.web.errors import ApiError, bad_parameters, bad_request
 
 MOST_RECIPIENTS = 100

@@ -5,7 +5,7 @@ import datetime
 from aiohttp import web
 
 from api_server.invitations import changes, mails, queries, reminders
-from api_server.outbound.mail.delivery import ATTEMPTS
+from api_server.outbound.mail import ATTEMPTS
 from api_server.state.queue import QUEUE
 from api_server.web.context import DATABASE
 

@@ -8,16 +8,15 @@ from aiohttp import web
 
 from api_server.code.branches.protection import Protection, protection_of
 from api_server.code.repository.committing import acting_person
-from api_server.git.commit_text import Person
+from api_server.git.commits import Person
 from api_server.git.repositories import REPOSITORIES, Repository
 from api_server.merge_requests import queries
 from api_server.namespaces.project_queries import find_project
 from api_server.namespaces.resources import Project
 from api_server.state.database import Database
-from api_server.web.access import Role
 from api_server.web.context import DATABASE, App
 from api_server.web.grounds import GROUNDS, Ground, Grounds
-from api_server.web.routes import caller
+from api_server.web.routes import Role, caller
 
 
 @attrs.frozen(kw_only=True)

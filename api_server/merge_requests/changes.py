@@ -8,9 +8,9 @@ import attrs
 from aiohttp import web
 
 from api_server.git.errors import RepositoryMissingError
+from api_server.git.ref_moves import remove_internal_ref, set_internal_ref
 from api_server.git.ref_names import MERGE_REQUESTS
 from api_server.git.repositories import repositories
-from api_server.git.server_refs import remove_internal_ref, set_internal_ref
 from api_server.merge_requests import head_queries, queries
 from api_server.merge_requests.acting import Actor
 from api_server.merge_requests.events import MERGE_REQUEST_LISTENERS, Action, MergeRequestEvent
@@ -22,9 +22,9 @@ from api_server.namespaces.project_queries import lock_project
 from api_server.namespaces.resources import Project
 from api_server.state import audit_trail
 from api_server.state.database import Transaction
-from api_server.web.authorship import author
 from api_server.web.context import App
 from api_server.web.errors import conflict, invalid
+from api_server.web.routes import author
 
 MAX_TITLE = 255
 MAX_DESCRIPTION = 1_048_576

@@ -15,11 +15,10 @@ from api_server.namespaces.access import project
 from api_server.namespaces.project_queries import lock_project
 from api_server.namespaces.resources import Project
 from api_server.web import context
-from api_server.web.access import Role
 from api_server.web.answers import json_text, json_value
 from api_server.web.errors import invalid
 from api_server.web.params import UNSET, CommaList, Name, Unset
-from api_server.web.routes import Routes
+from api_server.web.routes import Role, Routes
 
 routes = Routes()
 

@@ -9,7 +9,7 @@ from api_server.git.commits import commit_data, merge_base
 from api_server.git.new_commits import merge_conflicts
 from api_server.git.references import branch
 from api_server.git.repositories import Repository
-from api_server.git.tree_sizes import can_be_merged
+from api_server.git.trees import can_be_merged
 
 Mergeability = Literal["mergeable", "conflict", "no_commits"]
 

@@ -16,11 +16,10 @@ from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.state.errors import NotFound
 from api_server.web import context
-from api_server.web.access import Role
 from api_server.web.answers import json_text
 from api_server.web.errors import ApiError, forbidden
 from api_server.web.pagination import paginated, wanted_page
-from api_server.web.routes import Routes, caller
+from api_server.web.routes import Role, Routes, caller
 
 routes = Routes()
 

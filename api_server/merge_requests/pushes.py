@@ -9,9 +9,9 @@ from api_server.code.ref_queries import MovedProject
 from api_server.code.refs import REF_LISTENERS
 from api_server.git.commits import commits_between
 from api_server.git.received_push import RefUpdate
+from api_server.git.ref_moves import set_internal_ref
 from api_server.git.ref_names import BRANCHES
 from api_server.git.repositories import REPOSITORIES, Repository
-from api_server.git.server_refs import set_internal_ref
 from api_server.merge_requests import head_queries
 from api_server.merge_requests.changes import head_ref
 from api_server.merge_requests.events import MERGE_REQUEST_LISTENERS, MergeRequestEvent

@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 import attrs
 from aiohttp import web
 
-from api_server.git.remote.redaction import MASK
+from api_server.git.remote.access import MASK
 from api_server.git.remote.ssh_keys import InvalidHostKeysError
 from api_server.mirrors import configuration, queries, run_queries
 from api_server.mirrors.configuration import Configuration, Wishes
@@ -13,16 +13,16 @@ from api_server.mirrors.queries import Mirror
 from api_server.mirrors.urls import is_same_repository
 from api_server.namespaces.project_queries import lock_project
 from api_server.namespaces.resources import Project
-from api_server.outbound import checks
+from api_server.outbound.client import OUTGOING_POLICY, RESOLVER
 from api_server.outbound.destinations import MIRROR_SCHEMES
-from api_server.outbound.outgoing import OUTGOING_POLICY, RESOLVER
+from api_server.outbound.policy import why_blocked
 from api_server.state import audit_trail
 from api_server.state.database import Transaction
 from api_server.state.errors import Conflict
 from api_server.web import context
-from api_server.web.authorship import author
-from api_server.web.conditional import require_unmodified
+from api_server.web.answers import require_unmodified
 from api_server.web.errors import invalid
+from api_server.web.routes import author
 
 #: Enabled mirrors that a project may have.
 MAX_ENABLED = 10
@@ -95,7 +95,7 @@ async def _url_problem(request: web.Request, url: str) -> str | None:
     if not url.strip():
         return "can't be blank"
     policy = await request.config_dict[OUTGOING_POLICY]()
-    reason = await checks.why_blocked(url, policy, request.config_dict[RESOLVER], schemes=MIRROR_SCHEMES)
+    reason = await why_blocked(url, policy, request.config_dict[RESOLVER], schemes=MIRROR_SCHEMES)
     return reason and f"is blocked: {reason}"
 
 

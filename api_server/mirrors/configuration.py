@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import attrs
 import orjson
 
-from api_server.git.remote.redaction import mask_url
+from api_server.git.remote.access import mask_url
 from api_server.git.remote.ssh_keys import HostKey, make_key_pair, parse_host_keys
 from api_server.mirrors.plan import branches_matching
 from api_server.mirrors.urls import MirrorUrl, split_mirror_url, uniqueness_key

@@ -7,16 +7,15 @@ from api_server.mirrors import changes, queries, schedule
 from api_server.mirrors.configuration import AuthMethod, Wishes
 from api_server.namespaces.access import id_in, project
 from api_server.namespaces.resources import Project
-from api_server.web import context, tiers
-from api_server.web.access import Role
+from api_server.web import context
 from api_server.web.answers import json_text, json_value, no_content
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import UNSET, Unset, Url
-from api_server.web.routes import Routes
+from api_server.web.routes import Feature, Role, Routes, require_feature
 
 routes = Routes()
 
-REGEX = tiers.Feature("Mirror branch regex", "premium")
+REGEX = Feature("Mirror branch regex", "premium")
 _MIRROR = "/projects/{id}/remote_mirrors/{mirror_id}"
 
 
@@ -115,4 +114,4 @@ def _number(mirror_id: str) -> int:
 
 def _require_regex(request: web.Request, wishes: Wishes) -> None:
     if wishes.sets_a_regex:
-        tiers.require(REGEX, context.settings(request))
+        require_feature(REGEX, context.settings(request))

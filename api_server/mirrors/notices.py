@@ -2,8 +2,7 @@
 
 from api_server.mirrors import queries
 from api_server.mirrors.queries import Maintainer, Mirror, MirroredProject
-from api_server.outbound.mail.delivery import queue_letter
-from api_server.outbound.mail.letters import Letter
+from api_server.outbound.mail import Letter, queue_letter
 from api_server.state import audit_trail
 from api_server.state.audit_trail import SYSTEM, Entity
 from api_server.state.database import Transaction

@@ -7,8 +7,7 @@ import re2
 
 from api_server.expressions import compile_expression
 from api_server.git.ref_names import BRANCHES, TAGS
-from api_server.git.remote.connection import Refs
-from api_server.git.remote.pushing import Change
+from api_server.git.remote.connection import Change, Refs
 
 #: A text names no more refs than these.
 REPORTED_REFS = 100

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import attrs
 import structlog
 
-from api_server.git.remote.secret_files import remove_leftovers
+from api_server.git.remote.access import remove_leftovers
 from api_server.git.remote.ssh_keys import HostKey, InvalidHostKeysError, parse_host_keys
 from api_server.git.repositories import REPOSITORIES
 from api_server.mirrors import notices, queries, run_queries, schedule
@@ -18,7 +18,7 @@ from api_server.mirrors.plan import Selection, all_branches, branches_matching, 
 from api_server.mirrors.queries import Mirror
 from api_server.mirrors.run_queries import Ending
 from api_server.mirrors.transport import Outcome, Target, update_target
-from api_server.outbound.outgoing import OUTGOING_POLICY, RESOLVER
+from api_server.outbound.client import OUTGOING_POLICY, RESOLVER
 from api_server.state.errors import Unavailable
 from api_server.state.secrets import Vault
 from api_server.web.context import DATABASE, VAULT, App

@@ -10,16 +10,23 @@ import attrs
 from aiohttp.abc import AbstractResolver
 
 from api_server.expressions import Allowance, TooCostly, allowed
-from api_server.git.remote.access import Remote
-from api_server.git.remote.connection import Connection, connect
-from api_server.git.remote.errors import (
+from api_server.git.remote.access import (
     AuthenticationFailedError,
     HostKeyRefusedError,
+    Remote,
     RemoteError,
     RemoteTimeoutError,
 )
-from api_server.git.remote.pushing import Change, Push, PushReport, Result
-from api_server.git.remote.source import descents_that_hold, read_source
+from api_server.git.remote.connection import (
+    Change,
+    Connection,
+    Push,
+    PushReport,
+    Result,
+    connect,
+    descents_that_hold,
+    read_source,
+)
 from api_server.mirrors.plan import (
     REPORTED_REFS,
     Plan,
@@ -29,9 +36,8 @@ from api_server.mirrors.plan import (
     stages,
 )
 from api_server.mirrors.urls import netloc
-from api_server.outbound.checks import check_url
 from api_server.outbound.destinations import MIRROR_SCHEMES, BlockedError
-from api_server.outbound.policy import Policy
+from api_server.outbound.policy import Policy, check_url
 
 #: Refs of a push after one of which the target took nothing; GitLab never pushes more at a time.
 SMALL_PUSH = 10

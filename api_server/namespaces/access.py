@@ -8,14 +8,12 @@ from aiohttp import web
 from api_server.namespaces import namespace_queries, project_queries
 from api_server.namespaces.resources import Feature, Group, Project
 from api_server.outbound.destinations import written_url
-from api_server.state.database import MAX_BIGINT, Executor
-from api_server.state.lookup_cache import LookupCache
+from api_server.state.database import MAX_BIGINT, Executor, LookupCache
 from api_server.web import context
-from api_server.web.access import Place, Role
 from api_server.web.errors import ApiError, bad_parameters, forbidden, not_found
 from api_server.web.grounds import Ground, rely_on
 from api_server.web.route_index import plain
-from api_server.web.routes import caller
+from api_server.web.routes import Place, Role, caller
 
 _MOST_DIGITS = 30
 

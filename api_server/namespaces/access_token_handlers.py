@@ -16,14 +16,12 @@ from api_server.namespaces.members import Source, source_of
 from api_server.namespaces.resources import Group, Project
 from api_server.state.database import Executor
 from api_server.web import context, grounds
-from api_server.web.access import Role
 from api_server.web.answers import json_text, no_content
 from api_server.web.auth import SELF_ROTATE_SCOPES
-from api_server.web.authorship import author
 from api_server.web.errors import ApiError, forbidden, not_found, unauthorized
 from api_server.web.pagination import paginated, wanted_page
 from api_server.web.params import CommaList, Description, Name
-from api_server.web.routes import Routes, caller
+from api_server.web.routes import Role, Routes, author, caller
 
 routes = Routes()
 

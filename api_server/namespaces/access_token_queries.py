@@ -7,8 +7,7 @@ from api_server.accounts.token_queries import FILTERS, ORDERS, TOKEN
 from api_server.accounts.token_queries import Token as BotToken
 from api_server.namespaces.members import Place
 from api_server.state.database import Executor, Transaction
-from api_server.state.listing import Listed, Listing, Page, one, read_sql
-from api_server.state.quotas import Quota
+from api_server.state.listing import Listed, Listing, Page, Quota, one, read_sql
 from api_server.state.statements import Query
 
 _ENTITIES = read_sql("api_server.namespaces", "access_token_entities.sql", known=TOKENS)

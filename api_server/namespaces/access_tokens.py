@@ -21,9 +21,9 @@ from api_server.state.audit_trail import SYSTEM, Author
 from api_server.state.database import Transaction
 from api_server.state.errors import NotFound
 from api_server.state.queue import QUEUE
-from api_server.web.access import Role
 from api_server.web.context import DATABASE, SETTINGS, App
 from api_server.web.errors import bad_request
+from api_server.web.routes import Role
 
 #: How long a token lives when nothing else is wanted.
 LIFETIME = datetime.timedelta(days=365)

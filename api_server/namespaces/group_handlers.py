@@ -11,13 +11,11 @@ from api_server.namespaces.access import find_group, group
 from api_server.namespaces.groups import NewGroup
 from api_server.namespaces.resources import Group, Visibility
 from api_server.web import context
-from api_server.web.access import SIGNED_IN, Role
 from api_server.web.answers import json_text, json_value
-from api_server.web.authorship import author
 from api_server.web.errors import forbidden, not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import CommaList, Description, Name
-from api_server.web.routes import ById, Routes, caller
+from api_server.web.routes import SIGNED_IN, ById, Role, Routes, author, caller
 
 routes = Routes()
 

@@ -8,12 +8,10 @@ from api_server.namespaces.access import find_project, group_to_name, project, p
 from api_server.namespaces.job_token_scope_queries import Kind
 from api_server.namespaces.resources import Project
 from api_server.web import context
-from api_server.web.access import Role
 from api_server.web.answers import json_value, no_content
-from api_server.web.authorship import author
 from api_server.web.errors import bad_request
 from api_server.web.pagination import Paginated, paginated, wanted_page
-from api_server.web.routes import Routes
+from api_server.web.routes import Role, Routes, author
 
 routes = Routes()
 

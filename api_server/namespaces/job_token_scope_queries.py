@@ -7,8 +7,7 @@ import attrs
 from api_server.namespaces.namespace_queries import ENTITIES
 from api_server.state.database import Executor, Transaction
 from api_server.state.errors import NotFound
-from api_server.state.listing import Listed, Listing, Page
-from api_server.state.quotas import Quota
+from api_server.state.listing import Listed, Listing, Page, Quota
 
 #: What an allow-list names.
 Kind = Literal["project", "group"]

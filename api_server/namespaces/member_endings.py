@@ -11,9 +11,9 @@ from api_server.state import audit_trail
 from api_server.state.audit_trail import SYSTEM, Author, Entity
 from api_server.state.database import Transaction
 from api_server.state.queue import QUEUE
-from api_server.web.access import Role
 from api_server.web.context import DATABASE
 from api_server.web.errors import conflict
+from api_server.web.routes import Role
 
 DESTROYED = "Membership destroyed"
 NO_MEMBER = "whoever made it is no longer a member"

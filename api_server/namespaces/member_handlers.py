@@ -15,14 +15,12 @@ from api_server.namespaces.member_queries import MEMBERSHIPS, USERS
 from api_server.namespaces.members import Places, Source, source_of
 from api_server.namespaces.resources import Group, Project
 from api_server.web import context
-from api_server.web.access import ADMINISTRATOR, Role
 from api_server.web.answers import json_text, json_value, no_content
 from api_server.web.auth import READ_USER_SCOPES
-from api_server.web.authorship import author
 from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import UNSET, CommaList, Name, Unset
-from api_server.web.routes import Routes, caller
+from api_server.web.routes import ADMINISTRATOR, Role, Routes, author, caller
 
 routes = Routes()
 

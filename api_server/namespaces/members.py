@@ -13,9 +13,9 @@ from api_server.namespaces.resources import Group, Project
 from api_server.state import audit_trail
 from api_server.state.audit_trail import Author, Entity
 from api_server.state.database import Transaction
-from api_server.web.access import Role
 from api_server.web.errors import ApiError, bad_request, conflict, forbidden, invalid, record_not_found
 from api_server.web.params import Unset
+from api_server.web.routes import Role
 
 SourceKind = Literal["group", "project"]
 

@@ -7,10 +7,9 @@ import attrs
 from api_server.namespaces.resources import Group
 from api_server.state.database import Executor, Transaction
 from api_server.state.errors import NotFound
-from api_server.state.listing import Listed, Listing, Page, one, read_sql
-from api_server.state.searching import Search
+from api_server.state.listing import Listed, Listing, Page, Search, one, read_sql
 from api_server.state.statements import Query, Statement
-from api_server.web.access import Role
+from api_server.web.routes import Role
 
 CREATE = """
     INSERT INTO namespaces (kind, owner_id, parent_id, name, path, full_path, full_name, description, visibility,

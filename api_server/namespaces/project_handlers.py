@@ -20,13 +20,19 @@ from api_server.namespaces.projects import NewProject
 from api_server.namespaces.resources import Group, OverrideRole, Project, Visibility
 from api_server.state.listing import Listed
 from api_server.web import context
-from api_server.web.access import SIGNED_IN, SIGNED_IN_OR_NOT, Role
 from api_server.web.answers import json_text, json_value
-from api_server.web.authorship import author
 from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, offset_page, paginated, wanted_page
 from api_server.web.params import Description, Name
-from api_server.web.routes import Routes, caller, caller_or_stranger
+from api_server.web.routes import (
+    SIGNED_IN,
+    SIGNED_IN_OR_NOT,
+    Role,
+    Routes,
+    author,
+    caller,
+    caller_or_stranger,
+)
 
 routes = Routes()
 

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 from aiohttp import web
 
-from api_server.git import references, server_refs
+from api_server.git import ref_moves, references
 from api_server.git.errors import NotFoundError, RepositoryMissingError
 from api_server.git.ref_names import is_branch_name
 from api_server.git.repositories import REPOSITORIES, Repositories
@@ -29,10 +29,10 @@ from api_server.state.audit_trail import Author, Entity
 from api_server.state.database import Database, Executor, Transaction
 from api_server.state.errors import NotFound
 from api_server.state.queue import QUEUE, enqueue
-from api_server.web.access import Role
 from api_server.web.auth import Caller
 from api_server.web.context import DATABASE, App
 from api_server.web.errors import ApiError, check_present, forbidden, invalid, not_found
+from api_server.web.routes import Role
 
 
 @attrs.frozen(kw_only=True)
@@ -154,7 +154,7 @@ async def apply_default_branch(app: App, project_id: int) -> None:
     async with app[DATABASE].transaction() as transaction:
         project = await project_queries.lock_project(transaction, project_id)
         with suppress(NotFoundError, RepositoryMissingError):  # the branch has been deleted since
-            await server_refs.set_default_branch(app[REPOSITORIES].open(project_id), project.default_branch)
+            await ref_moves.set_default_branch(app[REPOSITORIES].open(project_id), project.default_branch)
         await edges.changed(transaction, edges.project_key(project_id))
         for listener in app[DEFAULT_BRANCH_LISTENERS]:
             await listener(transaction, project_id)

@@ -5,7 +5,7 @@ from typing import Literal, get_args
 import attrs
 
 from api_server.state.audit_trail import Entity
-from api_server.web.access import Role
+from api_server.web.routes import Role
 
 Visibility = Literal["private", "internal", "public"]
 VISIBILITY_LEVELS: tuple[Visibility, ...] = get_args(Visibility)

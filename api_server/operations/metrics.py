@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from api_server.git import spawning
 from api_server.operations.figures import FIGURES, Figures
-from api_server.state import driver, store_failures
+from api_server.state import driver, objects
 from api_server.state.errors import Unavailable
 from api_server.web.context import DATABASE
 from common.logs import ThrottledLog
@@ -64,7 +64,7 @@ def setup(app: web.Application, registry: CollectorRegistry) -> Callable[[], Awa
     GCCollector(registry=registry)
     for collector in (
         driver.STATEMENTS,
-        store_failures.ERRORS,
+        objects.STORE_ERRORS,
         _Values(lambda: _of_process(app)),
         _Values(of_database),
     ):

@@ -15,7 +15,7 @@ from api_server.operations.watch import problem_of_disk
 from api_server.outbound.edges import EDGES
 from api_server.state.errors import Unavailable
 from api_server.state.objects import OBJECTS
-from api_server.state.secret_key import UnusableKey, open_vault
+from api_server.state.secrets import UnusableKey, open_vault
 from api_server.web.context import DATABASE, SETTINGS, VAULT
 from common.lifecycle import BACKGROUND, Check, Degraded
 

@@ -1,16 +1,21 @@
-"""The client session for what the service sends out: each connection goes to a freshly checked address."""
+"""The one client session for what the service sends out: each connection goes to a freshly checked address."""
 
 import ipaddress
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import aiohttp
+from aiohttp import web
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from api_server.outbound.addresses import literal_address
-from api_server.outbound.checks import UNRESOLVABLE
-from api_server.outbound.destinations import HTTP_SCHEMES, BlockedError, Destination, parse_destination
-from api_server.outbound.policy import Policy
+from api_server.outbound.destinations import (
+    HTTP_SCHEMES,
+    BlockedError,
+    Destination,
+    literal_address,
+    parse_destination,
+)
+from api_server.outbound.policy import UNRESOLVABLE, Policy
 
 #: Asked for every new connection, because an administrator may change the settings at any time.
 PolicySource = Callable[[], Awaitable[Policy]]
@@ -89,3 +94,26 @@ def _own_or_other(policy: Policy, host: str, port: int) -> Destination:
     if own is not None and (own.host, own.port) == (host, port):
         return own
     return Destination("", host, port)
+
+
+#: Tests set it; without it names are resolved as this machine does.
+RESOLVER = web.AppKey("resolver", AbstractResolver)
+OUTGOING_SESSION = web.AppKey("outgoing_session", aiohttp.ClientSession)
+#: What is allowed at this moment; `check_url` and every new connection ask for it.
+OUTGOING_POLICY: web.AppKey[PolicySource] = web.AppKey("outgoing_policy")
+
+#: Deliveries are small: who has not taken one in this time (seconds) is slow.
+TIMEOUT = aiohttp.ClientTimeout(total=30, connect=10)
+USER_AGENT = "forgelet"
+
+
+async def outgoing_session(app: web.Application) -> AsyncIterator[None]:
+    """Opens the session under the application's OUTGOING_POLICY, and closes it with the application."""
+    resolver = app.get(RESOLVER) or aiohttp.ThreadedResolver()
+    app[RESOLVER] = resolver
+
+    async with create_session(
+        app[OUTGOING_POLICY], resolver, timeout=TIMEOUT, user_agent=USER_AGENT
+    ) as session:
+        app[OUTGOING_SESSION] = session
+        yield

@@ -1,20 +1,26 @@
-"""What an instance allows beyond the public internet: its settings and its allow list."""
+"""What an instance allows beyond the public internet, and the check of a whole URL: text, name, and every address of
+the name."""
 
+import asyncio
 import ipaddress
-from collections.abc import Callable, Iterable
+import socket
+from collections.abc import Callable, Collection, Iterable
 
 import attrs
+from aiohttp.abc import AbstractResolver
 
-from api_server.outbound.addresses import (
+from api_server.outbound.destinations import (
     LOCALHOST,
     Address,
+    BlockedError,
+    Destination,
     Network,
     is_own_address,
     literal_address,
+    parse_destination,
     refusal,
     unwrapped,
 )
-from api_server.outbound.destinations import BlockedError, Destination
 
 NOT_ON_THE_LIST = "Requests to hosts and IP addresses not on the Allow List are denied"
 
@@ -129,3 +135,64 @@ def _host_entry(host: str, port: int | None, text: str) -> AllowedNetwork | Allo
     if not name.replace("-", "").replace(".", "").replace("_", "").isalnum() or literal_address(name):
         raise ValueError(f"{text} is not an address, a network or a domain with an optional port")
     return AllowedDomain(name, port)
+
+
+UNRESOLVABLE = "Host cannot be resolved or invalid"
+RESOLVING_SECONDS = 10.0  # seconds
+
+
+@attrs.frozen
+class CheckedUrl:
+    """A URL that may be called now, at these addresses and no others.
+
+    `addresses` is empty for a host that is allowed by name and does not resolve at the moment.
+    """
+
+    destination: Destination
+    addresses: tuple[Address, ...]
+
+
+async def check_url(
+    url: str, policy: Policy, resolver: AbstractResolver, *, schemes: Collection[str]
+) -> CheckedUrl:
+    """Resolve the host of `url` and check all of it; raises BlockedError with the text for the user."""
+    destination = parse_destination(url, schemes)
+    policy.check_name(destination)
+    try:
+        addresses = await resolve(destination.host, destination.port, resolver)
+    except BlockedError:
+        if not policy.trusts(destination):
+            raise
+        return CheckedUrl(destination, ())
+    policy.check_addresses(destination, addresses)
+    return CheckedUrl(destination, addresses)
+
+
+async def why_blocked(
+    url: str, policy: Policy, resolver: AbstractResolver, *, schemes: Collection[str]
+) -> str | None:
+    """Why `url` may not be stored as one to call, in GitLab's words, or None. Resolves its name, so not for inside a
+    transaction.
+
+    A name that does not resolve yet is no reason: every connection is checked again.
+    """
+    try:
+        await check_url(url, policy, resolver, schemes=schemes)
+    except BlockedError as blocked:
+        return None if str(blocked) == UNRESOLVABLE else str(blocked)
+    return None
+
+
+async def resolve(host: str, port: int, resolver: AbstractResolver) -> tuple[Address, ...]:
+    """All addresses of a host, names and literals alike; raises BlockedError when there is none."""
+    literal = literal_address(host)
+    if literal is not None:
+        return (literal,)
+    try:
+        async with asyncio.timeout(RESOLVING_SECONDS):
+            results = await resolver.resolve(host, port, socket.AF_UNSPEC)
+    except (OSError, UnicodeError, ValueError) as problem:  # TimeoutError is an OSError
+        raise BlockedError(UNRESOLVABLE) from problem
+    if not results:
+        raise BlockedError(UNRESOLVABLE)
+    return tuple(ipaddress.ip_address(result["host"]) for result in results)

@@ -17,7 +17,7 @@ from api_server.pages import assets, flash, sessions, texts
 from api_server.pages.sessions import Form, Visitor
 from api_server.web import context, grounds
 from api_server.web.errors import ApiError
-from api_server.web.rate_limit import RateLimiter
+from api_server.web.rate_limits import RateLimiter
 from api_server.web.request_data import read_form
 
 #: Answers a form of the page's visitor.

@@ -20,10 +20,10 @@ from api_server.pages import finding, page, problems, sessions
 from api_server.pages.below_projects import BELOW_PROJECTS, PREFIX
 from api_server.pages.problems import SignInFirst
 from api_server.pages.sessions import Form, Visitor
-from api_server.web.access import ANYONE, SIGNED_IN, Access
 from api_server.web.errors import forbidden
 from api_server.web.params import structure
 from api_server.web.request_data import in_url
+from api_server.web.routes import ANYONE, SIGNED_IN, Access
 
 Page = Callable[..., Awaitable[web.StreamResponse]]
 PageT = TypeVar("PageT", bound=Page)

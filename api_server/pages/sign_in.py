@@ -14,7 +14,7 @@ from api_server.state import audit_trail
 from api_server.state.audit_trail import INSTANCE, Author
 from api_server.web import context, grounds
 from api_server.web.grounds import Ground
-from api_server.web.rate_limit import RateLimiter
+from api_server.web.rate_limits import RateLimiter
 
 #: Attempts a minute, from one address and for one account; more are neither read nor recorded.
 ATTEMPTS_BY_ADDRESS = 10

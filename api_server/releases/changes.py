@@ -19,9 +19,8 @@ from api_server.state import audit_trail
 from api_server.state.database import Transaction
 from api_server.state.errors import Conflict
 from api_server.web import context
-from api_server.web.authorship import author
 from api_server.web.errors import ApiError, conflict, forbidden
-from api_server.web.routes import caller
+from api_server.web.routes import author, caller
 
 
 @attrs.frozen(kw_only=True)

@@ -13,7 +13,7 @@ from api_server.git.errors import NotFoundError
 from api_server.git.repositories import Repository
 from api_server.namespaces.resources import Project
 from api_server.web import context
-from api_server.web.access import Role
+from api_server.web.routes import Role
 
 _FORMATS = ("zip", "tar.gz", "tar.bz2", "tar")
 

@@ -13,12 +13,11 @@ from api_server.releases import changes, entities, queries
 from api_server.releases.changes import NewRelease
 from api_server.releases.links import Link, LinkType
 from api_server.web import context
-from api_server.web.access import Role
 from api_server.web.answers import json_value
 from api_server.web.errors import ApiError
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import UNSET, CommaList, Description, Name, Unset, Url
-from api_server.web.routes import Routes
+from api_server.web.routes import Role, Routes
 
 routes = Routes()
 

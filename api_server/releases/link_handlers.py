@@ -14,12 +14,11 @@ from api_server.releases.handlers import NewLink, OneRelease
 from api_server.releases.links import LinkType
 from api_server.releases.queries import Release
 from api_server.web import context
-from api_server.web.access import Role
 from api_server.web.answers import json_value
 from api_server.web.errors import record_not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import Name, Url
-from api_server.web.routes import Routes
+from api_server.web.routes import Role, Routes
 
 routes = Routes()
 

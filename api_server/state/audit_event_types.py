@@ -3,8 +3,114 @@
 The names are GitLab's where GitLab has the event (decision D7). `audit_trail.record` refuses what is not here.
 """
 
-from api_server.state.audit_ci_event_types import CI_EVENT_TYPES
-from api_server.state.audit_event_type import CHANGE, INSTANCE, SOURCES, EventType, says, types
+from collections.abc import Iterator
+from typing import Literal
+
+import attrs
+
+EntityType = Literal["User", "Group", "Project", "Service::Audit::InstanceScope"]
+
+#: What a change of one value tells.
+CHANGE = ("change", "from", "to")
+
+
+@attrs.frozen
+class EventType:
+    """`scopes` are what an event can belong to, `target` is the kind of thing that it is about; its message has one of
+    the shapes `messages`, where `*` is what varies; `details` are its own keys beside those that every event has."""
+
+    scopes: frozenset[EntityType]
+    target: str
+    messages: tuple[str, ...]
+    details: frozenset[str]
+
+
+_Says = tuple[tuple[str, ...], frozenset[str]]
+
+
+def says(messages: str | tuple[str, ...], *details: str) -> _Says:
+    return (messages,) if isinstance(messages, str) else messages, frozenset(details)
+
+
+def types(
+    scopes: tuple[EntityType, ...] | EntityType, target: str, **names: _Says
+) -> Iterator[tuple[str, EventType]]:
+    where = frozenset((scopes,) if isinstance(scopes, str) else scopes)
+    for name, (messages, details) in names.items():
+        yield name, EventType(where, target, messages, details)
+
+
+INSTANCE: EntityType = "Service::Audit::InstanceScope"
+SOURCES: tuple[EntityType, ...] = ("Group", "Project")
+
+
+CI_EVENT_TYPES: list[tuple[str, EventType]] = [
+    *types(
+        ("Project", "Group", INSTANCE),
+        "Ci::Runner",
+        runner_registered=says("Added runner", "runner_type"),
+        runner_updated=says("Changed the runner", *CHANGE),
+        runner_token_reset=says("Replaced the runner's token"),
+        runner_unregistered=says("Removed runner", "runner_type"),
+        runner_assigned_to_project=says("Gave the runner a further project", "project_id"),
+        runner_unassigned_from_project=says("Took a project from the runner", "project_id"),
+    ),
+    *types(
+        ("Project", "Group", INSTANCE),
+        "RunnerRegistrationToken",
+        runner_registration_token_reset=says("Replaced the registration token of runners"),
+    ),
+    *types(
+        "Project",
+        "Clusters::Agent",
+        cluster_agent_created=says("Created cluster agent '*' with id *", "add"),
+        cluster_agent_deleted=says("Deleted cluster agent '*' with id *", "remove"),
+    ),
+    *types(
+        "Project",
+        "Ci::Variable",
+        ci_variable_created=says("Added ci variable", "add"),
+        ci_variable_updated=says("Changed *", *CHANGE),
+        ci_variable_deleted=says("Removed ci variable", "remove"),
+    ),
+    *types(
+        "Group",
+        "Ci::GroupVariable",
+        ci_group_variable_created=says("Added ci variable", "add"),
+        ci_group_variable_updated=says("Changed *", *CHANGE),
+        ci_group_variable_deleted=says("Removed ci variable", "remove"),
+    ),
+    *types(
+        INSTANCE,
+        "Ci::InstanceVariable",
+        ci_instance_variable_created=says("Added ci variable", "add"),
+        ci_instance_variable_updated=says("Changed *", *CHANGE),
+        ci_instance_variable_deleted=says("Removed ci variable", "remove"),
+    ),
+    *types(
+        "Project",
+        "Job",
+        job_erased=says("Erased the log and the artifacts of job *", "pipeline_id"),
+        job_artifacts_deleted=says("Deleted the artifacts of job *", "artifacts"),
+    ),
+    *types(
+        "Project",
+        "Ci::Trigger",
+        pipeline_trigger_created=says("Added pipeline trigger with id *"),
+        pipeline_trigger_updated=says("Changed pipeline trigger with id *", *CHANGE),
+        pipeline_trigger_destroyed=says("Removed pipeline trigger with id *"),
+    ),
+    *types(
+        "Project",
+        "Ci::PipelineSchedule",
+        pipeline_schedule_created=says("Added pipeline schedule with id *"),
+        pipeline_schedule_updated=says("Changed pipeline schedule with id *", *CHANGE),
+        pipeline_schedule_destroyed=says("Removed pipeline schedule with id *"),
+    ),
+    *types("Project", "Project", project_artifacts_deleted=says("Deleted the artifacts of the project")),
+    *types("Project", "Ci::Pipeline", destroy_pipeline=says("Deleted pipeline", "remove")),
+]
+
 
 _CHANGED = "Changed * from * to *"
 # An invitation is recorded as the membership that it will be, as GitLab does.

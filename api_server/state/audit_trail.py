@@ -6,8 +6,7 @@ from collections.abc import Mapping
 import attrs
 import orjson
 
-from api_server.state.audit_event_type import EntityType
-from api_server.state.audit_event_types import declared
+from api_server.state.audit_event_types import EntityType, declared
 from api_server.state.database import Transaction
 from api_server.state.statements import Statement
 

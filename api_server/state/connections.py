@@ -1,11 +1,24 @@
-"""The connections to PostgreSQL: a limited number of them, the last one used handed out first."""
+"""Connections to PostgreSQL: a limited number to the primary, and to the streaming replicas that answer reads.
+
+Before a replica is read the primary is asked how far it has come, which costs it next to nothing, and the replica has
+to have come as far: whatever had been committed when the question arrived is seen, whoever has written it, by whichever
+process. A replica that is not there in a moment is passed over, and the primary is read.
+"""
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
 
-from api_server.state.driver import Connection
+import attrs
+import structlog
+from psycopg2.extensions import parse_dsn
+
+from api_server.state.driver import Connection, Result
 from api_server.state.errors import Unavailable
+from api_server.state.statements import Statement
 
 
 class Connections:
@@ -91,3 +104,190 @@ class Connections:
             if not connection.closed:
                 return connection
         return None
+
+
+log = structlog.get_logger(__name__)
+
+#: Seconds between two looks at a replica, and within which one has to be answered.
+LOOK_INTERVAL = 1.0
+#: Seconds for which a reading waits for a replica that is behind, and for which such a one is then let alone.
+CATCH_UP_SECONDS = 0.1
+REST_SECONDS = 1.0
+#: How far a commit can have come that somebody has been told of, in bytes of the log. It is on disk by then, but where
+#: nobody waits for that.
+_POSITION = Statement("""
+    SELECT (CASE WHEN current_setting('synchronous_commit') = 'off' THEN pg_current_wal_insert_lsn()
+        ELSE pg_current_wal_flush_lsn() END - '0/0'::pg_lsn)::bigint
+""")
+_REPLAYED = Statement("SELECT coalesce((pg_last_wal_replay_lsn() - '0/0'::pg_lsn)::bigint, 0)")
+#: Which database this is, whichever server shows it.
+_IDENTITY = """
+    SELECT (SELECT system_identifier FROM pg_control_system()) || '/' || oid
+    FROM pg_database WHERE datname = current_database()
+"""
+#: One that hears nothing of a primary may have gone its own way.
+_FOLLOWS = "SELECT pg_is_in_recovery() AND EXISTS (SELECT FROM pg_stat_wal_receiver)"
+
+#: Opens a connection to the server of a URL.
+Opener = Callable[[str], Awaitable[Connection]]
+
+
+class _NotOurs(Exception):
+    """It answers, but must not be read; the text says why."""
+
+
+@attrs.define(eq=False)
+class Replica:
+    """One server; `name` is how people know it, without a password."""
+
+    name: str
+    connections: Connections
+    _looking: Connections
+    #: Whether it takes reads; how many it has answered.
+    is_ready: bool = False
+    reads: int = 0
+    _replayed: int = 0
+    _rests_until: float = 0.0
+    _known_as: str = ""
+
+    def may_be_read(self) -> bool:
+        return self.is_ready and asyncio.get_running_loop().time() >= self._rests_until
+
+    async def run(self, statement: str, parameters: Mapping[str, Any], position: int) -> Result | None:
+        """As of `position` or later; nothing where it does not come there in time."""
+        async with _one_of(self.connections) as connection:
+            if not await self._reaches(position, connection):
+                self._rests_until = asyncio.get_running_loop().time() + REST_SECONDS
+                return None
+            result = await connection.run(statement, parameters)
+        self.reads += 1
+        return result
+
+    async def _reaches(self, position: int, connection: Connection) -> bool:
+        clock = asyncio.get_running_loop().time
+        deadline, pause = clock() + CATCH_UP_SECONDS, 0.001
+        while self._replayed < position:
+            self._replayed = (await connection.run(_REPLAYED, {})).rows[0][0]
+            if self._replayed < position:
+                if clock() > deadline:
+                    return False
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, 0.01)
+        return True
+
+    async def look(self, identity: str) -> None:
+        """Raises where it must not be read, or does not answer."""
+        async with asyncio.timeout(LOOK_INTERVAL), _one_of(self._looking) as connection:
+            if (await connection.run(_IDENTITY, {})).rows[0][0] != identity:
+                raise _NotOurs("it has another database than the primary")
+            if not (await connection.run(_FOLLOWS, {})).rows[0][0]:
+                raise _NotOurs("it does not follow a primary")
+
+    def take(self) -> None:
+        if not self.is_ready:
+            log.info("a replica takes reads", replica=self.name)
+        self.is_ready = True
+
+    def leave_out(self, why: str) -> None:
+        """Who reads from it now reads from the primary."""
+        if self.is_ready or why != self._known_as:
+            log.warning("a replica is left out", replica=self.name, cause=why)
+        self.is_ready, self._known_as, self._replayed = False, why, 0
+        self.connections.close()
+
+    def close(self) -> None:
+        self.connections.close()
+        self._looking.close()
+
+
+class Replicas:
+    """Those of one database; `ask` gives what the primary answers to a statement."""
+
+    def __init__(self, replicas: list[Replica], ask: Callable[[str], Awaitable[Any]]) -> None:
+        self.each = replicas
+        self._ask = ask
+        self._identity: str | None = None
+
+    async def run(self, statement: str, parameters: Mapping[str, Any]) -> Result | None:
+        """What a replica answers; nothing where the primary has to. Raises `Unavailable` where the primary cannot say
+        how far it has come."""
+        ready = [replica for replica in self.each if replica.may_be_read()]
+        if not ready:
+            return None
+        position = await self._ask(_POSITION)
+        replica = min(ready, key=lambda one: one.connections.used)
+        try:
+            return await replica.run(statement, parameters, position)
+        except Unavailable as problem:
+            replica.leave_out(problem.cause)
+        except (
+            Exception
+        ) as problem:  # what is replayed ends statements in its way; what is wrong the primary says
+            log.debug("a replica could not answer", replica=replica.name, about=type(problem).__name__)
+        return None
+
+    def doubt(self) -> None:
+        """The primary was lost: another one may be it, which not all have followed."""
+        for replica in self.each:
+            if replica.is_ready:
+                replica.leave_out("the primary was lost")
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncIterator[None]:
+        """Looks at each of them again and again, and takes those in that can be read."""
+        tasks = [asyncio.ensure_future(self._watch(replica)) for replica in self.each]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for replica in self.each:
+                replica.close()
+
+    async def _watch(self, replica: Replica) -> None:
+        while True:
+            with contextlib.suppress(Unavailable):  # the primary
+                if self._identity is None:
+                    self._identity = await self._ask(_IDENTITY)
+                await self._look(replica, self._identity)
+            await asyncio.sleep(LOOK_INTERVAL)
+
+    async def _look(self, replica: Replica, identity: str) -> None:
+        try:
+            await replica.look(identity)
+        except Unavailable as problem:
+            replica.leave_out(problem.cause)
+        except TimeoutError:
+            replica.leave_out(f"it has not answered within {LOOK_INTERVAL:g} s")
+        except Exception as problem:
+            replica.leave_out(str(problem))
+        else:
+            replica.take()
+
+
+def replicas_at(
+    urls: list[str], open_connection: Opener, size: int, patience: float, ask: Callable[[str], Awaitable[Any]]
+) -> Replicas | None:
+    """Those at `urls`, up to `size` connections to each; nothing where there are none."""
+    if not urls:
+        return None
+    return Replicas([_replica(url, open_connection, size, patience) for url in urls], ask)
+
+
+def _replica(url: str, open_connection: Opener, size: int, patience: float) -> Replica:
+    async def opened() -> Connection:
+        return await open_connection(url)
+
+    known = parse_dsn(url)
+    name = f"{known.get('host', 'localhost')}:{known.get('port', 5432)}"
+    return Replica(name, Connections(opened, size, patience), Connections(opened, 1, patience))
+
+
+@asynccontextmanager
+async def _one_of(connections: Connections) -> AsyncIterator[Connection]:
+    connection = await connections.acquire()
+    try:
+        yield connection
+    finally:
+        connections.release(connection)

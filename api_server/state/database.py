@@ -1,24 +1,47 @@
-"""What runs statements: the database, and transactions."""
+"""The database: what runs statements, transactions, and what is remembered of answers until something changes."""
 
 import abc
 import asyncio
 import contextlib
 import copy
 import datetime
-from collections.abc import AsyncIterator, Awaitable, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import attrs
+from cachetools import TTLCache
 
 from api_server.state import driver
-from api_server.state.connections import Connections
-from api_server.state.counts import Counts
+from api_server.state.connections import Connections, Replicas, replicas_at
 from api_server.state.driver import Connection, Result
 from api_server.state.errors import ConnectionLost, NotFound, OutcomeUnknown, Unavailable
-from api_server.state.replicas import Replicas, replicas_at
 from api_server.state.statements import Query, RowT, has_written, instances
 from common.concurrency import ended
+
+#: Up to here it is counted each time, and is exact.
+COUNTED_ANEW = 1_000
+#: Seconds after which what other processes have done is seen at the latest, here and wherever something is remembered.
+REMEMBERED_FOR = 0.9
+
+
+class Counts:
+    """By list and parameters; forgotten whenever this process commits anything."""
+
+    def __init__(self, timer: Callable[[], float] = time.monotonic) -> None:
+        self._counts: TTLCache[Hashable, tuple[int, int]] = TTLCache(10_000, REMEMBERED_FOR, timer)
+
+    def get(self, key: Hashable, generation: int) -> int | None:
+        """What was counted, if nothing has been committed since `generation` of the database."""
+        known = self._counts.get(key)
+        return known[1] if known is not None and known[0] == generation else None
+
+    def keep(self, key: Hashable, generation: int, count: int) -> None:
+        """Remembers what was counted when the database was of that generation, if that is long."""
+        if count > COUNTED_ANEW:
+            self._counts[key] = generation, count
+
 
 #: Gives the present moment, in UTC; tests move it.
 Clock = Callable[[], datetime.datetime]
@@ -312,3 +335,26 @@ async def connect(
             yield database
     finally:
         connections.close()
+
+
+ValueT = TypeVar("ValueT")
+
+
+class LookupCache(Generic[ValueT]):
+    """Values by key, forgotten after REMEMBERED_FOR and whenever this process commits anything, or hears that
+    another has changed rights."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._values: TTLCache[Hashable, tuple[int, ValueT]] = TTLCache(maxsize=10_000, ttl=REMEMBERED_FOR)
+
+    async def get(self, key: Hashable, load: Callable[[], Awaitable[ValueT | None]]) -> ValueT | None:
+        """The value under `key`, loaded where it is not remembered. Absence is not remembered."""
+        known = self._values.get(key)
+        if known is not None and known[0] == self._database.generation:
+            return known[1]
+        generation = self._database.generation
+        value = await load()
+        if value is not None:
+            self._values[key] = generation, value
+        return value

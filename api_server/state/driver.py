@@ -2,29 +2,206 @@
 
 import asyncio
 import contextlib
+import os
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import aiopg
 import attrs
 import psycopg2
 from psycopg2.extensions import (
+    POLL_OK,
+    POLL_WRITE,
     TRANSACTION_STATUS_IDLE,
+    TRANSACTION_STATUS_UNKNOWN,
     AsIs,
     Notify,
+    make_dsn,
     new_array_type,
     new_type,
+    parse_dsn,
     register_adapter,
     register_type,
 )
 
 from api_server.state.errors import Conflict, ConnectionLost, LockNotAvailable, NotFound, TooLong, Unavailable
-from api_server.state.hosts import each_host
 from api_server.state.statements import Statement
-from api_server.state.watched_connection import WatchedConnection
 from common.measures import Durations
+
+#: What is a list where there are several hosts.
+_EACH = ("host", "hostaddr", "port")
+
+
+def each_host(url: str) -> list[str]:
+    """The connection strings of the hosts of `url`, in its order, each with what the URL asks of a server
+    (target_session_attrs). The URL as it is where there is one host, or where hosts have to be compared.
+
+    libpq tries hosts by itself, but whoever does not wait in its functions has no limit of time for each: one that
+    does not answer would take all of it. Raises psycopg2's ProgrammingError for what is no connection string, and
+    ValueError where there are other numbers of hosts than of ports.
+    """
+    known = parse_dsn(url)
+    lists = {name: known[name].split(",") for name in _EACH if name in known}
+    number = max((len(values) for values in lists.values()), default=1)
+    if number == 1 or known.get("target_session_attrs") == "prefer-standby":
+        return [url]
+    shared = {name: value for name, value in known.items() if name not in lists}
+    each = zip(*(_repeated(values, number) for values in lists.values()), strict=True)
+    return [
+        make_dsn(**shared, **{name: value for name, value in zip(lists, values, strict=True) if value})
+        for values in each
+    ]
+
+
+def _repeated(values: list[str], number: int) -> list[str]:
+    """One port is that of all hosts."""
+    return values * number if len(values) == 1 else values
+
+
+class _Session(psycopg2.extensions.connection):
+    """psycopg2's, watched through a descriptor of its own.
+
+    libpq closes its socket in whichever call notices that the other end is gone. The event loop would go on watching
+    that number, and stop watching it later, when it is a client's connection or another one to the database, which
+    then hears nothing any more.
+    """
+
+    _descriptor: int | None = None
+
+    def fileno(self) -> int:
+        if self._descriptor is None:
+            self._descriptor = os.dup(super().fileno())
+        return self._descriptor
+
+    def follow(self) -> bool:
+        """libpq tries the addresses of a host one after another, each with a socket of its own: True where it has begun
+        with another one. The descriptor must not be watched meanwhile."""
+        if self._descriptor is None or os.path.sameopenfile(super().fileno(), self._descriptor):
+            return False
+        os.dup2(super().fileno(), self._descriptor, inheritable=False)
+        return True
+
+    def close(self) -> None:
+        super().close()
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+    __del__ = close
+
+
+class WatchedConnection(aiopg.Connection):
+    """A connection that is closed as soon as it is dead, even while nobody uses it.
+
+    Awaited it is connected. aiopg's own leaves its descriptor watched and those who wait for it waiting where something
+    else than an error of psycopg2 turns up, makes a statement that PostgreSQL has stopped a cancelled task, and loses
+    cancellations that come together with the answer.
+    """
+
+    _connected = False
+
+    def __init__(self, url: str, timeout: float, **options: Any) -> None:
+        super().__init__(
+            url,
+            timeout,
+            enable_json=False,
+            enable_hstore=False,
+            enable_uuid=False,
+            connection_factory=_Session,
+            **options,
+        )
+
+    @staticmethod
+    def _ready(weak_self: Any) -> None:
+        connection = weak_self()
+        if connection is not None:
+            connection._turn()
+
+    def _turn(self) -> None:
+        """What libpq has to do, now that something has come or can be sent."""
+        try:
+            state = self._conn.poll()
+            self._watch(state)
+        except Exception as problem:
+            self._tell(problem)
+            if self._is_dead():
+                self._close()
+            return
+        while self._conn.notifies:
+            self._notifies.put_nowait(self._conn.notifies.pop(0))
+        if state == POLL_OK:
+            self._connected = True
+            self._tell(None)
+
+    def _watch(self, state: int) -> None:
+        descriptor = self._conn.fileno()
+        if not self._connected:
+            self._loop.remove_reader(descriptor)
+            self._loop.remove_writer(descriptor)
+            self._conn.follow()
+            self._writing = False
+            self._loop.add_reader(descriptor, self._ready, self._weakref)
+        if state == POLL_WRITE and not self._writing:
+            self._loop.add_writer(descriptor, self._ready, self._weakref)
+        elif state != POLL_WRITE and self._writing:
+            self._loop.remove_writer(descriptor)
+        self._writing = state == POLL_WRITE
+
+    def _tell(self, problem: Exception | None) -> None:
+        waiter = self._waiter
+        if waiter is None or waiter.done():
+            return
+        if problem is None:
+            waiter.set_result(None)
+        else:
+            waiter.set_exception(problem)
+
+    def _is_dead(self) -> bool:
+        return bool(self._conn.closed) or (self._conn.get_transaction_status() == TRANSACTION_STATUS_UNKNOWN)
+
+    async def _poll(self, waiter: "asyncio.Future[None]", timeout: float) -> None:  # noqa: ASYNC109 - aiopg's
+        self._turn()
+        try:
+            async with asyncio.timeout(timeout):
+                await waiter
+        except (asyncio.CancelledError, TimeoutError):
+            self._close()
+            raise
+        finally:
+            self._waiter = None
+
+    def _close(self) -> None:
+        super()._close()
+        self._fileno = None  # another's, from here on
+        self._notifies.put_nowait(None)
+
+    async def execute(
+        self,
+        cursor: psycopg2.extensions.cursor,
+        sql: str,
+        parameters: Mapping[str, Any] | None,
+        timeout: float,  # noqa: ASYNC109 - with aiopg's own for statements
+    ) -> None:
+        """Runs SQL by one of this connection's cursors. Raises TimeoutError after `timeout` seconds without an answer;
+        then, and where it is cancelled, the connection is closed."""
+        waiter = self._create_waiter("execute")
+        try:
+            cursor.execute(sql, parameters)
+        except BaseException:
+            self._waiter = None
+            raise
+        await self._poll(waiter, timeout)
+
+    async def notification(self) -> Notify:
+        """Waits for the next one. Raises psycopg2's InterfaceError when the connection is closed."""
+        heard: Notify | None = await self._notifies.get()
+        if heard is None:
+            self._notifies.put_nowait(None)
+            raise psycopg2.InterfaceError("the connection was closed")
+        return heard
+
 
 #: SQLSTATEs, or their classes, of a database that cannot, whatever it is asked: connections, resources (a full disk,
 #: memory, too many connections), operators' interventions (a shutdown, a statement that was stopped), its system, its
@@ -34,6 +211,8 @@ _CANNOT = ("08", "53", "57", "58", "XX", "25006", "25P03", "25P04", "28", "3D")
 _CLOSES = ("08", "57P", "25006", "25P03", "25P04", "28", "3D")
 #: Seconds without a notification after which a connection that listens is tried: it may have died without a word.
 SILENCE = 15.0
+#: Seconds in which PostgreSQL has to take a connection that blocks: a frozen one would be waited for without end.
+CONNECT_SECONDS = 10
 #: How long statements take, all of this process, with the way to the database and back.
 STATEMENTS = Durations("forgelet_database_statement_duration_seconds", "Seconds that statements take.")
 #: What psycopg2 raises for statements and values that are wrong, and for nothing else.
@@ -235,6 +414,12 @@ _SESSION = """
 """
 
 
+def blocking_connection(url: str) -> "contextlib.closing[psycopg2.extensions.connection]":
+    """A connection of psycopg2's own, whose calls block, closed at the end of the block: for what runs before the
+    service or beside it. Raises psycopg2's errors."""
+    return contextlib.closing(psycopg2.connect(url, connect_timeout=CONNECT_SECONDS))
+
+
 def is_pooled(connection: Any) -> bool:
     """Whether somebody pools transactions, or sessions, between this connection of psycopg2's and PostgreSQL."""
     with connection.cursor() as cursor:
@@ -288,3 +473,20 @@ def _leaves_it_open(problem: Exception) -> bool:
     """Whether the connection is of use after that: PostgreSQL has said what is the matter, and goes on."""
     pgcode = problem.pgcode if isinstance(problem, psycopg2.Error) else None
     return pgcode is not None and not pgcode.startswith(_CLOSES)
+
+
+#: Seconds for a connection, and for what is said on it to begin with.
+LISTENING_SECONDS = 5.0
+
+
+@asynccontextmanager
+async def listening_connection(url: str, *channels: str) -> AsyncIterator[Connection]:
+    """A connection of its own on which `notification()` waits for what is said on `channels`. Raises `Unavailable`."""
+    connection = await open_connection(
+        url, {}, connect_timeout=LISTENING_SECONDS, patience=LISTENING_SECONDS, prepares=False
+    )
+    try:
+        await connection.command("; ".join(f"LISTEN {channel}" for channel in channels))
+        yield connection
+    finally:
+        connection.close()

@@ -1,17 +1,22 @@
-"""How an entity's JSON is read: one at a time, or as a page of a list, in one statement each.
+"""How an entity's JSON is read, one at a time or as a page of a list, and how lists are searched and bounded.
 
 An entity is a SELECT over a CTE named `page` that yields `position`, `id` and `entity` (the JSON). The statements here
 put different rows under the name `page`; they are composed when the module that holds them is imported.
+
+What a search finds is looked up first, by an index over all runs of three characters (`..._search`). Where that is not
+too much, the list is read by its ids; else it is read in its own order, and each row is looked at: where much is found,
+a page is soon full.
 """
 
 import re
 from collections.abc import Mapping
 from importlib import resources
 from types import ModuleType
+from typing import Any
 
 import attrs
 
-from api_server.state.database import Database, Executor, Shown
+from api_server.state.database import Database, Executor, Shown, Transaction
 from api_server.state.statements import Statement
 
 #: Counting stops here: what a list holds beyond it is "many" (X-Total goes away).
@@ -194,3 +199,61 @@ def _after(moment: str | None, *, descending: bool) -> str:
     return f"""(matching.{column}, matching.id) {comparison} (
                 coalesce((SELECT known.{column} FROM {table} known WHERE known.id = %(page_after)s::bigint),
                     '-infinity'), %(page_after)s::bigint)"""
+
+
+#: Beyond this many ids a list is read in its own order.
+MOST_FOUND = 2_000
+#: So many characters of what is searched for the index is asked for: cutting a text takes the square of its length.
+MOST_LOOKED_UP = 64
+
+
+class Search:
+    """Of `table`, by a part of its columns `first` or `second` (from three characters on, else the whole), or by one of
+    the conditions `others`, which know the parameter `search`."""
+
+    def __init__(self, table: str, first: str, second: str, *others: str) -> None:
+        text = f"searchable({table}.{first}, {table}.{second})"
+        pattern = "search_pattern(%(search)s::text)"
+        found = f"strpos({text}, {pattern}) > 0"
+        by_others = [f"SELECT {table}.id FROM {table} WHERE {other}" for other in others]
+        by_index = f"""
+            (SELECT {table}.id FROM {table}
+            WHERE {found} AND trigrams({text}) @> trigrams(left({pattern}, {MOST_LOOKED_UP})) LIMIT {MOST_FOUND + 1})
+        """
+        self._statement = f"SELECT ARRAY({' UNION ALL '.join([by_index, *by_others])}) AS ids"
+        #: What rows of a list have to meet; its further parameters are those of `find`, and `found`.
+        self.condition = f"""
+            (%(found)s::bigint[] IS NULL OR {table}.id = ANY (%(found)s::bigint[]))
+            AND (coalesce(%(search)s::text, '') = '' OR {" OR ".join([found, *others])})
+        """
+
+    async def find(self, database: Executor, search: str | None, **parameters: Any) -> list[int] | None:
+        """Ids of all that is found; None where nothing is searched for, and where it is too much."""
+        if not search:
+            return None
+        ids: list[int] = await database.value(self._statement, search=search, **parameters)
+        return ids if len(ids) <= MOST_FOUND else None
+
+
+HOLD_QUOTA = "SELECT pg_advisory_xact_lock(hashtextextended(%(quota)s, 0))"
+
+
+@attrs.frozen
+class Quota:
+    """A bound on the rows of `table` that have one owner in `column`."""
+
+    table: str
+    column: str
+    _count: str = attrs.field(init=False)
+
+    @_count.default
+    def _composed(self) -> str:
+        return f"SELECT count(*) FROM {self.table} WHERE {self.table}.{self.column} = %(owner_id)s"
+
+    async def is_exceeded(self, transaction: Transaction, owner_id: int, most: int) -> bool:
+        """Whether there are more than `most` (0: no bound); to be asked after one was added, in its transaction. Others
+        who add for this owner wait for its end, so that no two pass the bound together."""
+        if not most:
+            return False
+        await transaction.run(HOLD_QUOTA, quota=f"{self.table} {self.column} {owner_id}")
+        return int(await transaction.value(self._count, owner_id=owner_id)) > most

@@ -1,23 +1,25 @@
-"""Brings a database to the schema of this version: the plain SQL files in `migrations/`, then its functions."""
+"""The schema: migrates a database to this version (`migrations/`, functions), and inspects one without changing it."""
 
 import hashlib
 from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
 from importlib import resources
 from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any
 
+import attrs
 import psycopg2
 
-from api_server.state import driver
-from api_server.state.errors import Unavailable
+from api_server.state import secrets
+from api_server.state.database import system_clock
+from api_server.state.driver import blocking_connection, is_pooled
+from api_server.state.errors import Unavailable, UnsuitableDatabase
 from common.mistakes import Mistake, first_line
 
 #: One process migrates at a time; a killed one holds no lock.
 _LOCK = 0x666F726765
 OLDEST_POSTGRESQL = 150000
-#: In which PostgreSQL has to take a connection; one that is frozen would be waited for without end.
-CONNECT_SECONDS = 10
 
 #: In this order: later ones call earlier ones.
 _FUNCTION_FILES = ("rights_functions.sql", "functions.sql", "merge_request_functions.sql")
@@ -45,10 +47,6 @@ _IS_A_STANDBY = (
     "This PostgreSQL is a standby, which nobody can write to: name the primary in the setting database_url, or all"
     " servers with ?target_session_attrs=read-write"
 )
-
-
-class UnsuitableDatabase(Mistake):
-    """A database that cannot be used; the text says what to do."""
 
 
 @contextmanager
@@ -80,7 +78,7 @@ def migrate(url: str, serving_role: str | None = None) -> None:
 
     Where nothing is missing, any role will do that may read. Raises `UnsuitableDatabase`, or psycopg2's errors.
     """
-    with closing(psycopg2.connect(url, connect_timeout=CONNECT_SECONDS)) as connection:
+    with blocking_connection(url) as connection:
         connection.autocommit = True
         _check_version(connection)
         with connection.cursor() as cursor:
@@ -100,7 +98,7 @@ def migrate(url: str, serving_role: str | None = None) -> None:
 def _alone(url: str) -> Iterator[None]:
     """Nobody else changes the schema meanwhile. A transaction holds the lock, on a connection of its own: a session may
     be somebody else's in the next moment, behind a PgBouncer that pools transactions."""
-    with closing(psycopg2.connect(url, connect_timeout=CONNECT_SECONDS)) as connection:
+    with blocking_connection(url) as connection:
         with connection.cursor() as cursor:
             cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
@@ -109,8 +107,8 @@ def _alone(url: str) -> Iterator[None]:
 
 def check_notices(url: str) -> None:
     """Raises `UnsuitableDatabase` where no notices of PostgreSQL's come through to those who listen at `url`."""
-    with closing(psycopg2.connect(url, connect_timeout=CONNECT_SECONDS)) as connection:
-        if driver.is_pooled(connection):
+    with blocking_connection(url) as connection:
+        if is_pooled(connection):
             raise UnsuitableDatabase(
                 "Between this server and PostgreSQL there is a pooler, such as PgBouncer, through which nobody can"
                 " listen: give the URL of PostgreSQL itself in the setting database_direct_url"
@@ -119,7 +117,7 @@ def check_notices(url: str) -> None:
 
 def planned(url: str) -> list[str]:
     """What `migrate` would do to the database at `url`, one thing each; changes nothing. Raises as `migrate`."""
-    with closing(psycopg2.connect(url, connect_timeout=CONNECT_SECONDS)) as connection:
+    with blocking_connection(url) as connection:
         connection.set_session(readonly=True)  # of each transaction, not of the session
         with connection.cursor() as cursor:
             _check_version(connection)
@@ -134,7 +132,7 @@ def planned(url: str) -> list[str]:
 
 def make_older_schema(url: str, migrations: Collection[str]) -> None:
     """Makes the tables of a version that had these migrations, in an empty database; `migrate` goes on from there."""
-    with closing(psycopg2.connect(url, connect_timeout=CONNECT_SECONDS)) as connection:
+    with blocking_connection(url) as connection:
         connection.autocommit = True
         with connection.cursor() as cursor:
             _make_queue(cursor)
@@ -248,3 +246,110 @@ def _value(cursor: Any, statement: str) -> Any:
     cursor.execute(statement)
     row = cursor.fetchone()
     return row[0] if row else None
+
+
+#: Milliseconds that one statement may take.
+_INSPECTION_TIMEOUT = 5000
+
+_INSPECTED_FACTS = """
+    SELECT current_database(), current_user::text, pg_encoding_to_char(encoding),
+        current_setting('server_version_num')::integer, current_setting('server_version'),
+        pg_is_in_recovery() OR (SELECT boot.reset_val = 'on' FROM pg_settings boot
+            WHERE boot.name = 'default_transaction_read_only'),
+        current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer,
+        least(nullif(datconnlimit, -1), nullif(rolconnlimit, -1))
+    FROM pg_database, pg_roles WHERE datname = current_database() AND rolname = current_user
+"""
+#: The only one that asks for it: to compare it with this machine's.
+CLOCK = "SELECT clock_timestamp()"
+#: What grants.sql gives to a role that serves, and this one does not have.
+_LACKING_RIGHTS = r"""
+    SELECT format('%s on %s', privilege, relname) FROM pg_class, unnest(string_to_array(CASE
+        WHEN relkind = 'S' THEN 'USAGE'
+        WHEN relname = 'audit_events' THEN 'SELECT,INSERT'
+        WHEN relname LIKE ANY ('{audit\_%%,%%yoyo\_%%}') THEN 'SELECT'
+        ELSE 'SELECT,INSERT,UPDATE,DELETE' END, ',')) privilege
+    WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p', 'S') AND NOT relispartition
+        AND NOT CASE WHEN relkind = 'S' THEN has_sequence_privilege(pg_class.oid, privilege)
+            ELSE has_table_privilege(pg_class.oid, privilege) END
+    ORDER BY relname, privilege LIMIT 3
+"""
+
+
+@attrs.frozen(kw_only=True)
+class Inspected:
+    """What there is to know of a database; `clock_ahead` is in seconds, `connections` how many this role may have.
+
+    `schema` says why it cannot be used as it is, `to_migrate` whether the next start changes its schema, `lacking` some
+    rights that the role does not have, and `key` what is wrong with the secret key, which `has_key`.
+    """
+
+    database: str
+    role: str
+    encoding: str
+    version: int
+    version_text: str
+    read_only: bool
+    connections: int
+    clock_ahead: float
+    schema: str | None = None
+    to_migrate: bool = False
+    lacking: list[str] = attrs.field(factory=list)
+    key: str | None = None
+    has_key: bool = True
+
+    @property
+    def serves(self) -> bool:
+        """Whether its tables can be read as this version's, secrets included."""
+        new = self.version >= OLDEST_POSTGRESQL
+        return new and not (self.schema or self.to_migrate or self.lacking or self.key)
+
+
+def inspect(url: str, data_dir: Path, *, connect_timeout: int) -> Inspected:
+    """Raises `Mistake` where the database cannot be asked at all."""
+    with (
+        unsuitable_database(),
+        closing(psycopg2.connect(url, connect_timeout=connect_timeout)) as connection,
+    ):
+        connection.set_session(readonly=True, autocommit=True)
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT set_config('statement_timeout', %s, false)", (str(_INSPECTION_TIMEOUT),))
+            found = _inspect_server(cursor)
+            return found if found.version < OLDEST_POSTGRESQL else _inspect_schema(cursor, found, data_dir)
+
+
+def _inspect_server(cursor: Any) -> Inspected:
+    cursor.execute(_INSPECTED_FACTS)
+    database, role, encoding, version, text, read_only, most, limit = cursor.fetchone()
+    before = system_clock()
+    cursor.execute(CLOCK)
+    (clock,) = cursor.fetchone()
+    middle = before + (system_clock() - before) / 2
+    return Inspected(
+        database=database,
+        role=role,
+        encoding=encoding,
+        version=version,
+        version_text=text,
+        read_only=read_only,
+        connections=most if limit is None else min(most, limit),
+        clock_ahead=(clock - middle).total_seconds(),
+    )
+
+
+def _inspect_schema(cursor: Any, found: Inspected, data_dir: Path) -> Inspected:
+    try:
+        to_migrate = is_to_be_migrated(cursor)
+    except Mistake as mistake:
+        return attrs.evolve(found, schema=mistake.message, has_key=False)
+    found = attrs.evolve(found, to_migrate=to_migrate)
+    if to_migrate:
+        return found
+    cursor.execute(_LACKING_RIGHTS)
+    lacking = [name for (name,) in cursor.fetchall()]
+    if lacking:
+        return attrs.evolve(found, lacking=lacking)
+    try:
+        return attrs.evolve(found, has_key=secrets.check_key(cursor, data_dir))
+    except Mistake as mistake:
+        return attrs.evolve(found, key=mistake.message)

@@ -1,4 +1,4 @@
-"""The object store: bytes too many for the database, by key, in local files or in S3 (decision D10).
+"""The interface of the object store, which keeps bytes too many for the database by key (decision D10).
 
 Whatever goes wrong with the store is `Unavailable`, that there is no such object FileNotFoundError.
 """
@@ -7,21 +7,38 @@ import abc
 import asyncio
 import datetime
 import io
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Protocol
-from urllib.parse import unquote, urlsplit
 
 import attrs
 import structlog
 from aiohttp import web
 
 from api_server.state.errors import Unavailable
-from api_server.state.store_failures import store_failures
 from common.lifecycle import Degraded
 from common.logs import ThrottledLog
-from common.mistakes import require_obstore
+from common.measures import Tally
+
+STORE_ERRORS = Tally("forgelet_object_store_errors", "Requests to the object store that failed.")
+
+
+@contextmanager
+def store_failures(*others: type[Exception]) -> Iterator[None]:
+    """Turns what a store raises, OSError and `others`, into `Unavailable`, but for FileNotFoundError."""
+    failures: tuple[type[Exception], ...] = (OSError, *others)
+    try:
+        yield
+    except FileNotFoundError as problem:
+        if "NoSuchBucket" in str(problem):
+            STORE_ERRORS.value += 1
+            raise Unavailable("the object store") from problem
+        raise
+    except failures as problem:
+        STORE_ERRORS.value += 1
+        raise Unavailable("the object store") from problem
+
 
 log = ThrottledLog(structlog.get_logger(__name__))
 
@@ -174,18 +191,3 @@ class OpenedObject(io.RawIOBase):
         if not self.closed:
             self._reader.close()
         super().close()
-
-
-def open_objects(url: str, data_dir: Path, disk_reserve: int = 0, *, timeout: float = 20.0) -> Objects:
-    """The store at `url`: `file:///folder`, `s3://bucket/prefix` (credentials as AWS tools find them), or without one
-    the folder `objects` below `data_dir`. Of the disk below a folder `disk_reserve` bytes stay free; a request to S3
-    takes at most `timeout` seconds, its repetitions included. Raises `Mistake` where the extra for S3 is missing."""
-    parts = urlsplit(url)
-    if parts.scheme in ("", "file"):
-        from api_server.state.objects_in_folder import ObjectsInFolder
-
-        return ObjectsInFolder(Path(unquote(parts.path)) if url else data_dir / "objects", disk_reserve)
-    require_obstore("The object store")
-    from api_server.state.objects_in_bucket import open_bucket  # fifteen megabytes that few processes need
-
-    return open_bucket(url, timeout)

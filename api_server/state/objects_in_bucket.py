@@ -14,8 +14,7 @@ from obstore.exceptions import BaseError
 from obstore.store import ObjectStore, from_url
 
 from api_server.state.errors import Unavailable
-from api_server.state.objects import CHUNK, LISTED_TOGETHER, Listed, Objects, OpenedObject
-from api_server.state.store_failures import store_failures
+from api_server.state.objects import CHUNK, LISTED_TOGETHER, Listed, Objects, OpenedObject, store_failures
 from common.concurrency import ended
 
 #: Parts of one object on their way at a time; S3 wants parts of at least 5 MiB.

@@ -27,8 +27,7 @@ if (
     from procrastinate import App
     from procrastinate.jobs import Job
 
-    from api_server.state.queue_connector import QueueConnector
-    from api_server.state.queue_worker import GatedJobs, TellingWorker
+    from api_server.state.queue_worker import GatedJobs, QueueConnector, TellingWorker
 
 Task = Callable[..., Awaitable[None]]
 
@@ -123,7 +122,7 @@ class Queue:
 
     @functools.cached_property
     def _connector(self) -> "QueueConnector":
-        from api_server.state.queue_connector import QueueConnector
+        from api_server.state.queue_worker import QueueConnector
 
         return QueueConnector(*self._addresses)
 
@@ -242,8 +241,7 @@ class Queue:
 
     async def _run_worker(self) -> None:
         """Until it is stopped, or loses its connection to the database."""
-        from api_server.state.queue_connector import without_procrastinates_errors
-        from api_server.state.queue_worker import TellingWorker
+        from api_server.state.queue_worker import TellingWorker, without_procrastinates_errors
 
         if self._is_stopping:
             return
@@ -269,7 +267,7 @@ class Queue:
             await asyncio.sleep(self._dead_after)
 
     async def _free_stalled_now(self) -> None:
-        from api_server.state.queue_connector import without_procrastinates_errors
+        from api_server.state.queue_worker import without_procrastinates_errors
 
         with without_procrastinates_errors():
             stalled = await self._app.job_manager.get_stalled_jobs(seconds_since_heartbeat=self._dead_after)

@@ -1,14 +1,27 @@
-"""Secrets: tokens known only by their digests, and values that must come back, encrypted with the service's key."""
+"""Secrets: tokens known by their digests, values sealed under the service's key, and that key in its file.
+
+Whatever does not fit together is refused before anything is sealed: what one key has sealed no other opens.
+"""
 
 import base64
 import hashlib
 import hmac
 import os
+import re
 import secrets
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 import attrs
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from api_server.state import disk
+from api_server.state.backups import RESTORE_AGAIN, UNFINISHED_RESTORE
+from api_server.state.driver import blocking_connection
+from api_server.state.errors import UnsuitableDatabase
 
 PERSONAL_ACCESS_TOKEN = "flpat-"
 JOB_TOKEN = "fljob-"
@@ -84,3 +97,116 @@ class Vault:
 
     def _derived(self, purpose: str) -> bytes:
         return hmac.digest(self._key, purpose.encode(), "sha256")
+
+
+#: In the data directory.
+KEY_FILE = "secret_key"
+_KEY_BYTES = 32
+
+_CHECK = "SELECT digest FROM secret_key_check"
+_KEEP_CHECK = "INSERT INTO secret_key_check VALUES (true, %s) ON CONFLICT DO NOTHING"
+#: Each user has a token that is derived with the key, and its digest.
+_DERIVED = "SELECT static_object_seed, static_object_digest FROM users ORDER BY id LIMIT 1"
+
+
+class UnusableKey(UnsuitableDatabase):
+    """There is no key, or it is not this database's; the text says what to do."""
+
+
+def open_vault(data_dir: Path) -> Vault:
+    """The vault whose key is in `data_dir`. Raises `UnusableKey`."""
+    path = data_dir / KEY_FILE
+    try:
+        text = path.read_text("ascii").strip()
+    except FileNotFoundError:
+        raise UnusableKey(f"The secret key {path} is missing: restore it from a backup") from None
+    except OSError as problem:
+        raise UnusableKey(f"The secret key {path} cannot be read: {problem.strerror}") from None
+    except UnicodeDecodeError:
+        text = ""
+    if not re.fullmatch(rf"[0-9a-fA-F]{{{2 * _KEY_BYTES}}}", text):
+        raise UnusableKey(
+            f"{path} is not a secret key, which is {2 * _KEY_BYTES} hexadecimal digits: restore it from a backup"
+        )
+    return Vault(bytes.fromhex(text))
+
+
+def ensure_key(database_url: str, data_dir: Path) -> None:
+    """Makes sure that the key in `data_dir` is that of the database, which is migrated.
+
+    A database without secrets gets a key where there is none. Raises `UnusableKey`, OSError and psycopg2's errors.
+    """
+    _check_is_whole(data_dir)
+    with blocking_connection(database_url) as connection:
+        connection.autocommit = True
+        with connection.cursor() as cursor:
+            if not (data_dir / KEY_FILE).exists() and not _has_secrets(cursor):
+                _make_key(data_dir)
+            vault = open_vault(data_dir)
+            if _row(cursor, _CHECK) is None and _key_fits(
+                vault, cursor
+            ):  # of before there were check values, or new
+                cursor.execute(_KEEP_CHECK, (vault.check_value(),))
+            if not _key_fits(vault, cursor):  # another process may have been first
+                raise _not_that_of_the_database(data_dir)
+
+
+def check_key(cursor: Any, data_dir: Path) -> bool:
+    """Whether there is a key in `data_dir` already; changes nothing. Raises `UnusableKey` where the database that
+    `cursor` reads has secrets, and there is none, or another one."""
+    _check_is_whole(data_dir)
+    if not (data_dir / KEY_FILE).exists() and not _has_secrets(cursor):
+        return False
+    if not _key_fits(open_vault(data_dir), cursor):
+        raise _not_that_of_the_database(data_dir)
+    return True
+
+
+def _check_is_whole(data_dir: Path) -> None:
+    """An instance whose restore was killed is not begun anew as an empty one."""
+    if (data_dir / UNFINISHED_RESTORE).exists():
+        raise UnusableKey(f"A restore into {data_dir} is under way, or was killed: {RESTORE_AGAIN}")
+
+
+def _not_that_of_the_database(data_dir: Path) -> UnusableKey:
+    return UnusableKey(
+        f"The secret key {data_dir / KEY_FILE} is not the one that the database's secrets are sealed under:"
+        " restore that one from a backup, or check database_url and data_dir"
+    )
+
+
+def _has_secrets(cursor: Any) -> bool:
+    return _row(cursor, _CHECK) is not None or _row(cursor, _DERIVED) is not None
+
+
+def _key_fits(vault: Vault, cursor: Any) -> bool:
+    """Whether the database goes with that key, as far as it can tell: one without secrets goes with any."""
+    kept = _row(cursor, _CHECK)
+    if kept is not None:
+        return hmac.compare_digest(bytes(kept[0]), vault.check_value())
+    derived = _row(cursor, _DERIVED)
+    if derived is None:
+        return True
+    seed, expected = map(bytes, derived)
+    return hmac.compare_digest(digest(vault.derived_token(STATIC_OBJECT_TOKEN, seed)), expected)
+
+
+def _make_key(data_dir: Path) -> None:
+    """Of processes that start at the same time one makes it; it is there when it is whole, and on disk."""
+    data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor, unfinished = tempfile.mkstemp(prefix=f".{KEY_FILE}.", dir=data_dir)  # for nobody else to read
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secrets.token_hex(_KEY_BYTES))
+            file.flush()
+            os.fsync(descriptor)
+        with suppress(FileExistsError):
+            os.link(unfinished, data_dir / KEY_FILE)
+    finally:
+        Path(unfinished).unlink()
+    disk.sync(data_dir)
+
+
+def _row(cursor: Any, statement: str) -> Any:
+    cursor.execute(statement)
+    return cursor.fetchone()

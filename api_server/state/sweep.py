@@ -19,8 +19,8 @@ from api_server.state import backups
 from api_server.state import sweep_queries as queries
 from api_server.state.database import Database
 from api_server.state.errors import Unavailable
+from api_server.state.object_store import is_unfinished
 from api_server.state.objects import INDEX, Listed, Objects
-from api_server.state.objects_in_folder import is_unfinished
 
 log = structlog.get_logger(__name__)
 

@@ -10,7 +10,7 @@ from api_server.namespaces.access import visible_project
 from api_server.namespaces.resources import Project
 from api_server.state import secrets
 from api_server.static_objects import queries
-from api_server.web import auth, context, sudo
+from api_server.web import auth, context
 from api_server.web.errors import ApiError
 from common import static_paths
 from common.static_paths import (
@@ -60,7 +60,7 @@ def is_external_storage(request: web.Request, expected: str) -> bool:
 async def find_reader(request: web.Request, path: StaticPath) -> Reader:
     """By static-object token (parameter before header), else by personal access token, else by a browser's session.
     Raises 401, 403 for tokens that are not valid (any more)."""
-    sudo.refuse_outside_of_api(request)
+    auth.refuse_sudo_outside_of_api(request)
     token = path.token or request.headers.get(STATIC_OBJECT_TOKEN_HEADER)
     database = context.database(request)
     if token:

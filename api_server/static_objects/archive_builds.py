@@ -9,9 +9,9 @@ from typing import BinaryIO
 import attrs
 from aiohttp import web
 
-from api_server.git import archives
-from api_server.git.archives import Archive
+from api_server.git import trees
 from api_server.git.errors import GitTimeoutError
+from api_server.git.trees import Archive
 from api_server.state.errors import Unavailable
 from api_server.state.queue import QUEUE
 from api_server.static_objects.archive_files import ArchiveFiles, Bounds, GrowingFile, TooLargeError
@@ -133,7 +133,7 @@ class ArchiveStore:
         try:
             async with (
                 self.places.place(*keys),
-                archives.stream(repository, archive, time_limit=self._seconds) as chunks,
+                trees.stream_archive(repository, archive, time_limit=self._seconds) as chunks,
             ):
                 await _in_thread(growing.begin)
                 async for chunk in chunks:

@@ -13,21 +13,25 @@ from aiohttp import hdrs, web
 
 from api_server.code.reading import counted_for
 from api_server.git import references
-from api_server.git.archives import Archive
 from api_server.git.errors import NotFoundError
 from api_server.git.references import Resolved
 from api_server.git.repositories import repositories
+from api_server.git.trees import Archive
 from api_server.namespaces.resources import Project
 from api_server.static_objects.archive_builds import ARCHIVES, Asker
 from api_server.static_objects.archive_files import TooLargeError
 from api_server.static_objects.freshness import kept
 from api_server.static_objects.raw import SAFETY
-from api_server.web.answers import attachment, has_left
-from api_server.web.conditional import matches, not_modified
-from api_server.web.errors import ApiError, not_found
-from api_server.web.ranges import wanted_part
-from api_server.web.reasons import REASONS
-from api_server.web.sending import cut, send_part
+from api_server.web.answers import (
+    attachment,
+    cut_to,
+    has_left,
+    matches_etag,
+    not_modified,
+    send_part,
+    wanted_part,
+)
+from api_server.web.errors import REASONS, ApiError, not_found
 from common import static_paths
 from common.static_paths import ARCHIVE_FORMATS, StaticPath
 
@@ -84,7 +88,7 @@ async def _sent(
     digest = hashlib.sha256(repr(("archive", _PACKING, archive)).encode()).hexdigest()
     tag = f'"{digest[:32]}"'
     headers = SAFETY | kept(project, wanted.ref) | {hdrs.ETAG: tag}
-    if matches(request, tag):
+    if matches_etag(request, tag):
         return not_modified(headers)
     store = request.config_dict[ARCHIVES]
     name = hashlib.sha256(repr((_PACKING, archive)).encode()).hexdigest()
@@ -97,7 +101,7 @@ async def _sent(
             hdrs.CONTENT_DISPOSITION: attachment(wanted.file_name, briefly=True),
         }
         part = wanted_part(request, os.fstat(opened.fileno()).st_size, tag)
-        return await send_part(request, cut(_read(opened), part), part, headers)
+        return await send_part(request, cut_to(_read(opened), part), part, headers)
 
 
 def _asked_for(request: web.Request, path: StaticPath, project: Project) -> Wanted:

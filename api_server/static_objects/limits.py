@@ -5,7 +5,7 @@ from aiohttp import web
 from api_server.namespaces.resources import Project
 from api_server.settings import Settings
 from api_server.static_objects.access import Reader
-from api_server.web.rate_limit import RateLimiter
+from api_server.web.rate_limits import RateLimiter
 from common.static_paths import Kind, StaticPath
 
 

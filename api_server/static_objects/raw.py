@@ -6,10 +6,10 @@ from aiohttp import hdrs, web
 
 from api_server.code.reading import streaming
 from api_server.code.repository import blobs
-from api_server.git import files, references
-from api_server.git.files import Entry
+from api_server.git import references, trees
 from api_server.git.references import Resolved
 from api_server.git.repositories import Repository, repositories
+from api_server.git.trees import Entry
 from api_server.namespaces.resources import Project
 from api_server.static_objects.access import Reader
 from api_server.static_objects.content_types import Label, label
@@ -45,7 +45,7 @@ def _find(request: web.Request, path: StaticPath, project: Project) -> tuple[Rep
         raise web.HTTPNotFound(text="404 Not Found\n")
     repository = repositories(request).open(project.id)
     split = references.split_ref_and_path(repository, path.rest)
-    entry = files.find(repository, split[0].commit, split[1]) if split else None
+    entry = trees.find_entry(repository, split[0].commit, split[1]) if split else None
     if split is None or entry is None or not entry.is_blob:
         raise web.HTTPNotFound(text="404 Not Found\n")
     return repository, split[0], entry

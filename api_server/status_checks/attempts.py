@@ -10,8 +10,8 @@ from collections.abc import Mapping
 import aiohttp
 import attrs
 
-from api_server.outbound.checks import UNRESOLVABLE
 from api_server.outbound.destinations import BlockedError, written_url
+from api_server.outbound.policy import UNRESOLVABLE
 from api_server.status_checks.signatures import signature_headers
 
 #: Bytes of an answer that are kept.

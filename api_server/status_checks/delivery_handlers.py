@@ -11,11 +11,9 @@ from api_server.status_checks import delivery_queries, service_queries
 from api_server.status_checks.service_audit import ServiceAudit
 from api_server.status_checks.service_handlers import ONE, STATUS_CHECKS
 from api_server.web import context
-from api_server.web.access import Role
 from api_server.web.answers import json_text
-from api_server.web.authorship import author
 from api_server.web.pagination import Paginated, paginated, wanted_page
-from api_server.web.routes import Routes
+from api_server.web.routes import Role, Routes, author
 
 routes = Routes()
 

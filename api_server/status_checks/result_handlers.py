@@ -11,12 +11,11 @@ from api_server.namespaces.resources import Project
 from api_server.status_checks import result_queries, results, service_queries
 from api_server.status_checks.service_handlers import STATUS_CHECKS
 from api_server.web import context
-from api_server.web.access import Role
 from api_server.web.answers import json_text, json_value
 from api_server.web.errors import forbidden
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import Description, Url
-from api_server.web.routes import Routes
+from api_server.web.routes import Role, Routes
 
 routes = Routes()
 

@@ -14,9 +14,8 @@ from api_server.state.database import Transaction
 from api_server.status_checks import delivery_queries, result_queries
 from api_server.status_checks.result_queries import NewAnswer
 from api_server.status_checks.service_queries import Service
-from api_server.web.authorship import author
 from api_server.web.errors import ApiError
-from api_server.web.routes import caller
+from api_server.web.routes import author, caller
 
 
 @attrs.frozen(kw_only=True)

@@ -9,12 +9,10 @@ from api_server.status_checks import service_queries, services
 from api_server.status_checks.service_queries import Service
 from api_server.status_checks.services import Configuration
 from api_server.web import context
-from api_server.web.access import Role
 from api_server.web.answers import json_text, no_content
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import UNSET, CommaList, Unset
-from api_server.web.routes import Routes
-from api_server.web.tiers import Feature
+from api_server.web.routes import Feature, Role, Routes
 
 routes = Routes()
 

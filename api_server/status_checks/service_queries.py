@@ -6,8 +6,7 @@ from typing import Any
 import attrs
 
 from api_server.state.database import Executor, Transaction
-from api_server.state.listing import Listed, Listing, Page, one, read_sql
-from api_server.state.quotas import Quota
+from api_server.state.listing import Listed, Listing, Page, Quota, one, read_sql
 from api_server.state.statements import Query, Statement
 
 _SERVICE = read_sql("api_server.status_checks")["service"]

@@ -8,19 +8,18 @@ from aiohttp import web
 
 from api_server.code.branches.changes import EndOfProtection
 from api_server.namespaces.resources import Project
-from api_server.outbound import checks
+from api_server.outbound import policy
+from api_server.outbound.client import OUTGOING_POLICY, RESOLVER
 from api_server.outbound.destinations import HTTP_SCHEMES
-from api_server.outbound.outgoing import OUTGOING_POLICY, RESOLVER
 from api_server.state.database import Transaction
 from api_server.state.errors import Conflict
 from api_server.status_checks import delivery_queries, service_queries
 from api_server.status_checks.service_audit import ServiceAudit
 from api_server.status_checks.service_queries import ProtectedBranch, Service
 from api_server.web import context
-from api_server.web.authorship import author
-from api_server.web.conditional import require_unmodified
+from api_server.web.answers import require_unmodified
 from api_server.web.errors import invalid, record_not_found
-from api_server.web.routes import caller
+from api_server.web.routes import author, caller
 
 MAX_NAME = 255
 MAX_URL = 2048
@@ -45,8 +44,8 @@ class Configuration:
 
 async def why_blocked(request: web.Request, url: str) -> str | None:
     """Why deliveries to `url` would be refused, or None. Not for inside a transaction."""
-    policy = await request.config_dict[OUTGOING_POLICY]()
-    return await checks.why_blocked(url, policy, request.config_dict[RESOLVER], schemes=HTTP_SCHEMES)
+    allowed = await request.config_dict[OUTGOING_POLICY]()
+    return await policy.why_blocked(url, allowed, request.config_dict[RESOLVER], schemes=HTTP_SCHEMES)
 
 
 async def create(

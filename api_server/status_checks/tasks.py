@@ -8,7 +8,7 @@ from aiohttp import web
 
 from api_server.code.branches.changes import END_OF_PROTECTION_LISTENERS
 from api_server.merge_requests.events import MERGE_REQUEST_LISTENERS
-from api_server.outbound.outgoing import OUTGOING_SESSION
+from api_server.outbound.client import OUTGOING_SESSION
 from api_server.state.queue import QUEUE
 from api_server.status_checks import delivery_queries, results, services
 from api_server.status_checks.dispatcher import Dispatcher

@@ -17,9 +17,8 @@ from api_server.testing.recording import ENTRY
 from api_server.testing.steering import is_about_us
 from api_server.web import auth
 from api_server.web.auth import Anonymous, Caller
-from api_server.web.errors import ApiError, BodyRefused
-from api_server.web.reasons import REASONS
-from api_server.web.request_body import pieces
+from api_server.web.errors import REASONS, ApiError, BodyRefused
+from api_server.web.request_data import pieces
 from common.connections import BodyTooSlow
 
 _MET = web.RequestKey("failure_met", Failure)

@@ -20,7 +20,7 @@ from api_server.static_objects import limits as static_object_limits
 from api_server.static_objects.archive_builds import ARCHIVES
 from api_server.status_checks.tasks import DISPATCHER
 from api_server.web.context import DATABASE
-from api_server.web.throttle import THROTTLE
+from api_server.web.rate_limits import THROTTLE
 
 Forget = Callable[[Any], Awaitable[None] | None]
 

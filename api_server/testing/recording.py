@@ -12,7 +12,7 @@ from api_server.testing.path_patterns import sent_path
 from api_server.testing.steering import is_about_us
 from api_server.web import context
 from api_server.web.auth import TOKEN_OWNER, Caller
-from api_server.web.request_body import HEARD
+from api_server.web.request_data import HEARD
 from api_server.web.routes import CALLER
 from common import logs
 

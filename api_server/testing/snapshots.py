@@ -14,7 +14,7 @@ from aiohttp import web
 
 from api_server.git.repositories import REPOSITORIES
 from api_server.outbound.edges import EDGES
-from api_server.outbound.mail.delivery import OUTBOX, Folder
+from api_server.outbound.mail import OUTBOX, Folder
 from api_server.state.errors import Unavailable
 from api_server.state.objects import OBJECTS
 from api_server.static_objects.archive_builds import ARCHIVES

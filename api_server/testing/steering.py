@@ -10,7 +10,7 @@ from yarl import URL
 from api_server.testing import CONTROLS, OWN_AGENT
 from api_server.web import context
 from api_server.web.answers import json_value
-from api_server.web.request_body import read
+from api_server.web.request_data import read
 from common import operations, static_paths
 
 

@@ -12,7 +12,7 @@ from api_server.testing.clock import MOVABLE_CLOCK
 from api_server.testing.snapshots import SNAPSHOTS
 from api_server.testing.steering import refused
 from api_server.web.context import CLOCK, DATABASE, SETTINGS
-from api_server.web.rate_limit import WINDOW
+from api_server.web.rate_limits import WINDOW
 
 #: How far the clock may be ahead of the machine's.
 FURTHEST = datetime.timedelta(days=365 * 100)

@@ -1,13 +1,22 @@
-"""Successful answers: JSON that PostgreSQL has made already, passed through as text; names of what is saved; and
-whether anybody still waits."""
+"""Successful answers: JSON text as it is, entity tags and 304, parts of what is stored, and streamed bodies."""
 
+import datetime
+import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
 from typing import Any
 from urllib.parse import quote
 
+import attrs
 import orjson
-from aiohttp import web
+from aiohttp import hdrs, web
+from aiohttp.typedefs import Handler
+
+from api_server.state.objects import Objects
+from api_server.web.errors import REASONS, ApiError
+from common import http_fields
+from common.http_fields import CONTENT_FIELDS, has_tag, rejoined
 
 _UNQUOTABLE = re.compile(r'["\\\x00-\x1f\x7f]')
 
@@ -40,3 +49,136 @@ def attachment(name: str, *, briefly: bool = False) -> str:
     quotable = _UNQUOTABLE.sub("_", name.encode("ascii", "replace").decode())
     brief = f'attachment; filename="{quotable}"'
     return brief if briefly and quotable == name else f"{brief}; filename*=UTF-8''{quote(name, safe='')}"
+
+
+@web.middleware
+async def entity_tags(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Every successful GET or HEAD with a body in memory gets a weak ETag of that body; `If-None-Match` gets 304."""
+    response = await handler(request)
+    if (
+        request.method not in ("GET", "HEAD")
+        or response.status != 200
+        or not isinstance(response, web.Response)
+    ):
+        return response
+    if hdrs.ETAG not in response.headers:
+        if not isinstance(response.body, bytes):
+            return response
+        response.headers[hdrs.ETAG] = f'W/"{_digest(response.body)}"'
+    response.headers.setdefault("Cache-Control", "max-age=0, private, must-revalidate")
+    if matches_etag(request, response.headers[hdrs.ETAG]):
+        return not_modified(response.headers)
+    return response
+
+
+def not_modified(headers: Mapping[str, str]) -> web.Response:
+    """304 instead of an answer with these fields: without what describes its content (RFC 9110, 15.4.5)."""
+    kept = {name: value for name, value in headers.items() if name.lower() not in CONTENT_FIELDS}
+    return web.Response(status=304, headers=kept)
+
+
+def _digest(body: bytes) -> str:
+    """Nobody gains by two answers with one tag, so the digest that processors compute fastest will do."""
+    return hashlib.sha1(body, usedforsecurity=False).hexdigest()
+
+
+def matches_etag(request: web.Request, etag: str) -> bool:
+    """Whether `If-None-Match` names `etag`, which is written as in a header."""
+    return has_tag(request.headers.getall(hdrs.IF_NONE_MATCH, ()), etag)
+
+
+def require_unmodified(request: web.Request, updated_at: datetime.datetime) -> None:
+    """Raises 412 for what has changed since the request's `If-Unmodified-Since`, which knows seconds only (13.1.4)."""
+    since = request.if_unmodified_since
+    if since is not None and updated_at.replace(microsecond=0) > since:
+        raise ApiError(412, {"message": "412 Precondition Failed"})
+
+
+@attrs.frozen
+class Part:
+    """Bytes `start` to `end` (exclusive) of `size`; `status` 200 for the whole, 206 for a part."""
+
+    start: int
+    end: int
+    size: int
+
+    @property
+    def status(self) -> int:
+        return 200 if (self.start, self.end) == (0, self.size) else 206
+
+    @property
+    def headers(self) -> dict[str, str]:
+        headers: dict[str, str] = {
+            hdrs.ACCEPT_RANGES: "bytes",
+            hdrs.CONTENT_LENGTH: str(self.end - self.start),
+        }
+        if self.status == 206:
+            headers[hdrs.CONTENT_RANGE] = http_fields.content_range(
+                http_fields.Span(self.start, self.end - 1), self.size
+            )
+        return headers
+
+
+def wanted_part(request: web.Request, size: int, etag: str | None = None) -> Part:
+    """What of `size` bytes to send: the whole, too, where several parts are asked for or `If-Range` names another
+    `etag` (the quoted, strong tag). Raises 416 where the range begins behind the end."""
+    whole = Part(0, size, size)
+    if request.method != "GET" or not http_fields.range_applies(request.headers.get(hdrs.IF_RANGE), etag):
+        return whole
+    try:
+        spans = http_fields.requested_ranges(request.headers.get(hdrs.RANGE), size)
+    except http_fields.UnsatisfiableError:
+        headers = {hdrs.CONTENT_RANGE: http_fields.content_range(None, size)}
+        raise web.HTTPRequestRangeNotSatisfiable(text=f"416: {REASONS[416]}", headers=headers) from None
+    return Part(spans[0].first, spans[0].last + 1, size) if spans and len(spans) == 1 else whole
+
+
+async def send_part(
+    request: web.Request, chunks: AsyncIterator[bytes], part: Part, headers: Mapping[str, str]
+) -> web.StreamResponse:
+    """`chunks` are that part's bytes, of which HEAD takes none; `headers` are those of the whole."""
+    response = web.StreamResponse(status=part.status, headers={**headers, **part.headers})
+    await response.prepare(request)
+    if request.method == "HEAD":
+        return response
+    async for chunk in chunks:
+        await response.write(chunk)
+    await response.write_eof()
+    return response
+
+
+async def cut_to(chunks: AsyncIterator[bytes], part: Part) -> AsyncIterator[bytes]:
+    """That part of what `chunks` are together, which are read no further than to its end."""
+    position = 0
+    async for chunk in chunks:
+        wanted = chunk[max(0, part.start - position) : max(0, part.end - position)]
+        position += len(chunk)
+        if wanted:
+            yield wanted
+        if position >= part.end:
+            break
+
+
+#: Others made these bytes: nothing in them may run in a browser.
+STORED_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; sandbox",
+    "Cache-Control": "private, no-cache",
+}
+
+
+async def send_stored(
+    request: web.Request, objects: Objects, key: str, size: int, sha256: str, headers: Mapping[str, str]
+) -> web.StreamResponse:
+    """The object of `size` bytes under `key`, whose entity tag is `sha256`, or what of it `Range` asks for.
+
+    Raises FileNotFoundError where it has been deleted, and 416.
+    """
+    etag = f'"{sha256}"'
+    whole = STORED_HEADERS | {hdrs.ETAG: etag} | dict(headers)
+    if matches_etag(request, etag):
+        return not_modified(whole)
+    part = wanted_part(request, size, etag)
+    async with aclosing(objects.read(key, part.start, part.end)) as chunks:
+        first = await anext(chunks, b"")
+        return await send_part(request, rejoined(first, chunks), part, whole)

@@ -1,12 +1,13 @@
-"""Statements about tokens that requests bring."""
+"""Statements about tokens that requests bring, and the one that locks what requests are judged on."""
 
 import datetime
+from collections.abc import Set
 
 import attrs
 
 from api_server.state.database import Executor, Transaction
 from api_server.state.statements import Query, Statement
-from api_server.web.throttle import REQUESTS, SECONDS
+from api_server.web.rate_limits import MOST_REQUESTS, PERIOD_SECONDS
 
 
 @attrs.frozen
@@ -33,8 +34,8 @@ _TOKENS = f"""
     SELECT tokens.id, tokens.user_id, tokens.scopes, tokens.revoked, tokens.expires_at, tokens.last_used_at,
         users.last_activity_on, users.username, users.name, users.email, users.admin, users.state,
         CASE WHEN settings.values @> '{{"throttle_authenticated_api_enabled": true}}' THEN ARRAY[
-            coalesce((settings.values ->> 'throttle_authenticated_api_requests_per_period')::integer, {REQUESTS}),
-            coalesce((settings.values ->> 'throttle_authenticated_api_period_in_seconds')::integer, {SECONDS})
+            coalesce((settings.values ->> 'throttle_authenticated_api_requests_per_period')::integer, {MOST_REQUESTS}),
+            coalesce((settings.values ->> 'throttle_authenticated_api_period_in_seconds')::integer, {PERIOD_SECONDS})
         ] END AS throttle
     FROM personal_access_tokens tokens JOIN users ON users.id = tokens.user_id CROSS JOIN application_settings settings
 """
@@ -139,3 +140,18 @@ FIND_ACTING_USER = Query(
 async def find_acting_user(database: Executor, *, user_id: int | None, username: str) -> ActingUser | None:
     """By id or (without one) by user name; blocked users too."""
     return await database.row(FIND_ACTING_USER, id=user_id, username=username)
+
+
+#: In the order given. Sharing and holding alone have to be told apart within one pass, or the order would be lost.
+LOCK_NAMES = Statement("""
+    SELECT CASE WHEN wanted.alone
+        THEN pg_advisory_xact_lock(hashtextextended(wanted.name, 5))
+        ELSE pg_advisory_xact_lock_shared(hashtextextended(wanted.name, 5)) END
+    FROM unnest(%(names)s::text[], %(alone)s::boolean[]) wanted (name, alone)
+""")
+
+
+async def lock_names(transaction: Transaction, *, shared: Set[str], alone: Set[str]) -> None:
+    """Holds these names until the transaction ends, with others or alone. Raises `LockNotAvailable`."""
+    names = sorted(shared | alone)
+    await transaction.run(LOCK_NAMES, names=names, alone=[name in alone for name in names])

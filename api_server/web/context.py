@@ -1,15 +1,22 @@
-"""What handlers find in the application: the typed keys, and short names for reading them."""
+"""What handlers find in the application: settings, database, vault, clock; and how it hears of changed rights.
+
+Triggers send the notices of changed rights (migration 0231), so that it does not matter who writes. While nobody
+listens (a broken connection, a listener that is to be started again) what is remembered is as old as
+`database.REMEMBERED_FOR` at most.
+"""
 
 import datetime
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 from aiohttp import web
 from aiohttp.helpers import ChainMapProxy
 
 from api_server.settings import Settings
 from api_server.state.database import Clock, Database
+from api_server.state.driver import listening_connection
 from api_server.state.secrets import Vault
 from api_server.web.grounds import held_by
+from common.lifecycle import BACKGROUND
 
 _READS = frozenset({"GET", "HEAD"})
 #: The application, or what a request within it sees of it (`request.config_dict`).
@@ -48,3 +55,26 @@ def now(request: web.Request) -> datetime.datetime:
 def _outermost(request: web.Request) -> web.Application:
     """Where everything stands; `request.config_dict` finds it too, by looking through all applications each time."""
     return request.match_info.apps[0]
+
+
+RIGHTS_CHANNEL = "rights_changed"
+RIGHTS_LISTENER = "listening for changed rights"
+#: Seconds until a lost connection is made again, at most.
+RECONNECT_AFTER = 1.0
+
+
+async def hear_of_changed_rights(app: web.Application) -> AsyncIterator[None]:
+    """While the application runs."""
+    database, url = app[DATABASE], app[SETTINGS].unpooled_url
+
+    async def listen() -> None:
+        """Raises `Unavailable` when the connection is lost."""
+        async with listening_connection(url, RIGHTS_CHANNEL) as connection:
+            database.note_change()  # whatever happened while nobody listened
+            while True:
+                await connection.notification()
+                database.note_change()
+
+    app[BACKGROUND].start(RIGHTS_LISTENER, listen, longest_pause=RECONNECT_AFTER)
+    yield
+    await app[BACKGROUND].finish(RIGHTS_LISTENER, 0)

@@ -20,7 +20,7 @@ from aiohttp.typedefs import Handler
 
 from api_server.state.database import Database, Executor, Transaction
 from api_server.state.errors import LockNotAvailable, NotFound
-from api_server.web import grounds_queries
+from api_server.web import auth_queries
 
 #: How often a request is judged before it is told (409) that others were always faster.
 _ATTEMPTS = 4
@@ -60,7 +60,7 @@ class Grounds:
         if self._held or not self._grounds:
             return
         names = {name for ground in self._grounds for name in ground.names}
-        await grounds_queries.lock(transaction, shared=names - self._ends, alone=self._ends)
+        await auth_queries.lock_names(transaction, shared=names - self._ends, alone=self._ends)
         for ground in self._grounds:
             try:
                 holds = await ground.read(transaction) == ground.found
@@ -73,13 +73,13 @@ class Grounds:
 
 async def share(transaction: Transaction, names: Set[str]) -> None:
     """Until the transaction ends, nobody takes away what is called by these names. Raises `LockNotAvailable`."""
-    await grounds_queries.lock(transaction, shared=names, alone=frozenset())
+    await auth_queries.lock_names(transaction, shared=names, alone=frozenset())
 
 
 async def end_alone(transaction: Transaction, name: str) -> None:
     """The transaction takes away the rights of what is called `name`, judged on nothing: an operator wants it. Raises
     `LockNotAvailable`."""
-    await grounds_queries.lock(transaction, shared=frozenset(), alone={name})
+    await auth_queries.lock_names(transaction, shared=frozenset(), alone={name})
 
 
 GROUNDS = web.RequestKey("grounds", Grounds)

@@ -1,4 +1,7 @@
-"""Parameters, parsed once: path, query, form and JSON body merged, then an attrs class filled strictly.
+"""Parameters, parsed once: an attrs class filled strictly from what was sent, with values as GitLab takes them.
+
+Dates are whole ones that Ruby's `DateTime.parse` takes. Parts of dates, years of two digits, unknown names of zones and
+any other text, which Ruby completes or passes over, are refused.
 
 A parameter class is a keyword-only attrs class; its annotations say what is accepted: `int` (64 bits), `float`,
 `bool`, `str`, `Name`, `Url` and `Description` (texts of a bounded length), `datetime.date`, `datetime.datetime`, an
@@ -12,7 +15,10 @@ counts as not sent, is said here, since its own conversions take nearly everythi
 ends with its first bad item, and has at most `MAX_ITEMS`: reading parameters costs little, whoever sends them.
 """
 
+import datetime
 import enum
+import math
+import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,9 +29,178 @@ import attrs
 import cattrs
 from cattrs.gen import make_dict_structure_fn, override
 
-from api_server.web import scalars
 from api_server.web.errors import bad_parameters
-from api_server.web.scalars import Refused
+
+#: Most characters that Ruby reads.
+_LONGEST = 128
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+#: Hours east of Greenwich.
+_ZONES = {
+    "z": 0,
+    "ut": 0,
+    "utc": 0,
+    "gmt": 0,
+    "est": -5,
+    "edt": -4,
+    "cst": -6,
+    "cdt": -5,
+    "mst": -7,
+    "mdt": -6,
+}
+_ZONES |= {"pst": -8, "pdt": -7, "bst": 1, "cet": 1, "cest": 2}
+
+_DAY = r"(?P<day>\d{1,2})"
+_NAMED_MONTH = rf"(?P<month>{'|'.join(_MONTHS)})[a-z]*"
+_DATES = tuple(
+    re.compile(rf"(?:(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*,? )?{form}", re.ASCII)
+    for form in (
+        rf"(?P<year>\d{{4}})([-/.])(?P<month>\d{{1,2}})\2{_DAY}",
+        rf"{_DAY}([-/.])(?P<month>\d{{1,2}})\2(?P<year>\d{{4}})",
+        rf"{_DAY}(?:st|nd|rd|th)?[ -]{_NAMED_MONTH}[ -](?P<year>\d{{4}})",
+        rf"{_NAMED_MONTH}\.? {_DAY}(?:st|nd|rd|th)?,? (?P<year>\d{{4}})",
+    )
+)
+_TIME = re.compile(
+    r"[ t](?P<hour>\d{1,2})(?=:| ?[ap]m)"
+    r"(?::(?P<minute>\d\d)(?::(?P<second>\d\d)(?:[.,](?P<fraction>\d+))?)?)?(?: ?(?P<half>[ap])m(?![a-z]))?"
+    rf"(?: ?(?P<zone>{'|'.join(_ZONES)})(?![a-z]))?(?: ?(?P<offset>[-+]\d{{1,2}}(?::?\d\d)?)(?!\S))?"
+    r"(?: \([a-z ]+\)$)?",
+    re.ASCII,
+)
+
+_FOURTEEN_DIGITS = re.compile(r"^(\d{8})(\d{6})(?!\d)", re.ASCII)
+
+
+def read_moment(text: str) -> datetime.datetime:
+    """The moment as it is written, in UTC where it names no zone. Raises ValueError."""
+    if len(text) > _LONGEST:
+        raise ValueError("too long")
+    text = _FOURTEEN_DIGITS.sub(r"\1t\2", " ".join(text.lower().split()))
+    try:
+        read = datetime.datetime.fromisoformat(text.upper())
+    except ValueError:
+        read = _other_form(text)
+    return read if read.tzinfo else read.replace(tzinfo=datetime.UTC)
+
+
+def _other_form(text: str) -> datetime.datetime:
+    time = _TIME.search(text)
+    rest = text if time is None else text[: time.start()] + text[time.end() :]
+    date = next((found for form in _DATES if (found := form.fullmatch(rest))), None)
+    if date is None:
+        raise ValueError("no date")
+    month = date["month"]
+    number = int(month) if month.isdecimal() else _MONTHS.index(month) + 1
+    midnight = datetime.datetime(int(date["year"]), number, int(date["day"]))
+    return midnight if time is None else _at_time(midnight, time)
+
+
+def _at_time(midnight: datetime.datetime, time: re.Match[str]) -> datetime.datetime:
+    hour, minute, second = (int(time[part] or 0) for part in ("hour", "minute", "second"))
+    if time["half"]:
+        if not 1 <= hour <= 12:
+            raise ValueError("not an hour of a half day")
+        hour = hour % 12 + 12 * (time["half"] == "p")
+    days, hour = (1, 0) if (hour, minute, second) == (24, 0, 0) else (0, hour)  # the end of the day
+    microsecond = int(f"{time['fraction'] or 0:0<6}"[:6])
+    zone = datetime.timezone(
+        datetime.timedelta(hours=_ZONES.get(time["zone"], 0)) + _zone_offset(time["offset"])
+    )
+    moment = midnight.replace(
+        hour=hour, minute=minute, second=min(second, 59) if second == 60 else second, microsecond=microsecond
+    )
+    return moment.replace(tzinfo=zone) + datetime.timedelta(days=days)
+
+
+def _zone_offset(text: str | None) -> datetime.timedelta:
+    if text is None:
+        return datetime.timedelta()
+    sign = -1 if text[0] == "-" else 1
+    hours, _, minutes = text[1:].partition(":") if ":" in text else (text[1:3], "", text[3:])
+    return sign * datetime.timedelta(hours=int(hours), minutes=int(minutes or 0))
+
+
+_TRUE = frozenset({"true", "t", "1", "y", "yes", "on"})
+_FALSE = frozenset({"false", "f", "0", "n", "no", "off"})
+
+
+class Refused(Exception):
+    """A value that does not fit; the text continues the parameter's name: `is invalid`."""
+
+
+def integer(value: Any, _type: Any) -> int:
+    if isinstance(value, str) and (
+        len(value) < 30 and value.isascii() and value.removeprefix("-").isdecimal()
+    ):
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or not -(2**63) <= value < 2**63:
+        raise Refused("is invalid")
+    return value
+
+
+def number(value: Any, _type: Any) -> float:
+    try:
+        if not isinstance(value, bool) and math.isfinite(found := float(value)):
+            return found
+    except (TypeError, ValueError):
+        pass
+    raise Refused("is invalid")
+
+
+def boolean(value: Any, _type: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    text = str(value).lower() if isinstance(value, (str, int)) else ""
+    if text in _TRUE or text in _FALSE:
+        return text in _TRUE
+    raise Refused("is invalid")
+
+
+def string(value: Any, _type: Any) -> str:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str) or "\0" in value or not _is_unicode(value):
+        raise Refused("is invalid")
+    return value
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # lone surrogates
+        return False
+    return True
+
+
+def date(value: Any, _type: Any) -> datetime.date:
+    """The day as it is written, whatever the zone of a time behind it."""
+    return _moment(value).date()
+
+
+def moment(value: Any, _type: Any) -> datetime.datetime:
+    try:
+        return _moment(value).astimezone(datetime.UTC)
+    except OverflowError:
+        raise Refused("is invalid") from None
+
+
+def _moment(value: Any) -> datetime.datetime:
+    try:
+        return read_moment(value)
+    except (AttributeError, TypeError, ValueError, OverflowError):
+        raise Refused("is invalid") from None
+
+
+#: What each type of a parameter accepts.
+HOOKS: Mapping[Any, Callable[[Any, Any], Any]] = {
+    int: integer,
+    float: number,
+    bool: boolean,
+    str: string,
+    datetime.date: date,
+    datetime.datetime: moment,
+}
+
 
 ParametersT = TypeVar("ParametersT")
 ItemT = TypeVar("ItemT")
@@ -262,7 +437,7 @@ def _check_number(items: int) -> None:
 
 
 def _bounded(value: Any, wanted: Any) -> str:
-    text = scalars.string(value, str)
+    text = string(value, str)
     bound = next(bound for bound in wanted.__metadata__ if isinstance(bound, AtMost))
     if not bound.allows(text):
         raise Refused(f"is too long (maximum is {bound.characters} characters)")
@@ -275,12 +450,12 @@ def _mapping(value: Any, wanted: Any) -> dict[str, Any]:
     _check_number(len(value))
     if typing.get_args(wanted)[1] is Any:
         return value
-    return {scalars.string(key, str): scalars.string(item, str) for key, item in value.items()}
+    return {string(key, str): string(item, str) for key, item in value.items()}
 
 
 def _converter() -> cattrs.Converter:
     converter = cattrs.Converter(detailed_validation=True)
-    for kind, hook in scalars.HOOKS.items():
+    for kind, hook in HOOKS.items():
         converter.register_structure_hook(kind, _or_choice(hook))
     converter.register_structure_hook_func(_is_choice, _choice)
     converter.register_structure_hook_func(lambda wanted: _origin(wanted) is Annotated, _bounded)

@@ -1,9 +1,10 @@
-"""Which routes a path can be of, by its segments: all of `/projects/{id}/...` would be tried one after another."""
+"""Which routes a path can be of, by its segments, and which other sites may read their answers (CORS)."""
 
 import re
 
+import aiohttp_cors
 import attrs
-from aiohttp import web
+from aiohttp import hdrs, web
 from aiohttp.web_urldispatcher import AbstractResource, MatchInfoError, UrlDispatcher, UrlMappingMatchInfo
 
 #: A segment of a resource's pattern that is plain text, or one parameter.
@@ -172,3 +173,21 @@ def _is_known(match: UrlMappingMatchInfo) -> bool:
 def plain(path: str) -> str:
     """The path without spare slashes."""
     return _SLASHES.sub("/", path).rstrip("/")
+
+
+def allow_other_sites(app: web.Application) -> None:
+    """Every site may ask every route that has been registered."""
+    options = aiohttp_cors.ResourceOptions(
+        expose_headers="*", allow_headers="*", allow_methods="*", max_age=600
+    )
+    cors = aiohttp_cors.setup(app, defaults={"*": options})
+    for resource in app.router.resources():
+        cors.add(resource)
+    # It looks up the route's options first, and then that programs, which most clients are, have sent no origin.
+    add_fields = app.on_response_prepare.pop()
+
+    async def answer_sites(request: web.Request, response: web.StreamResponse) -> None:
+        if hdrs.ORIGIN in request.headers:
+            await add_fields(request, response)
+
+    app.on_response_prepare.append(answer_sites)

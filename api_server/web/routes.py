@@ -6,23 +6,98 @@ names, to which the route's rule has been applied. A handler that needs less tak
 fails when the module is imported.
 """
 
+import abc
+import enum
 import inspect
 import re
 import types
 import typing
 from collections.abc import Awaitable, Callable
-from typing import Any, Required, TypedDict, TypeVar, Unpack
+from typing import Any, ClassVar, Literal, Required, TypedDict, TypeVar, Unpack, get_args
 
 import attrs
 from aiohttp import web
 
-from api_server.web import auth, context, grounds, sudo, tiers, unsupported
-from api_server.web.access import Access, Place
+from api_server.settings import Offering, Settings, Tier
+from api_server.state.audit_trail import Author
+from api_server.web import auth, context, grounds, unsupported
 from api_server.web.auth import Caller
 from api_server.web.errors import ApiError, forbidden, insufficient_scope, unauthorized
 from api_server.web.params import public_name, structure
+from api_server.web.rate_limits import THROTTLE
 from api_server.web.request_data import in_url, limit_body, merged
-from api_server.web.throttle import THROTTLE
+
+
+class Role(enum.IntEnum):
+    """Access levels of members."""
+
+    NO_ACCESS = 0
+    MINIMAL_ACCESS = 5
+    GUEST = 10
+    PLANNER = 15
+    REPORTER = 20
+    DEVELOPER = 30
+    MAINTAINER = 40
+    OWNER = 50
+
+    @property
+    def title(self) -> str:
+        """As people read it: `Minimal Access`."""
+        return self.name.replace("_", " ").title()
+
+
+@attrs.frozen
+class Access:
+    """A route's rule about its caller."""
+
+    who: Literal["anyone", "signed_in", "administrator", "job", "project", "group"]
+    #: Those without credentials may call too; credentials that are sent have to be valid.
+    strangers: bool = attrs.field(default=False, kw_only=True)
+
+
+@attrs.frozen
+class Place(Access, abc.ABC):
+    """A rule about what `{id}` of the route's path names: callers need at least `role` there; without one, all who can
+    see it may call."""
+
+    role: Role = Role.NO_ACCESS
+
+    #: What the rule finds.
+    finds: ClassVar[type]
+
+    @abc.abstractmethod
+    async def find(self, request: web.Request, reference: str) -> Any:
+        """What has that id or full path. Raises 404 where the caller cannot see it, and 403."""
+
+
+#: No credentials are needed; the route answers everybody, or checks credentials of its own kind (runner tokens).
+ANYONE = Access("anyone")
+SIGNED_IN = Access("signed_in")
+SIGNED_IN_OR_NOT = Access("signed_in", strangers=True)
+ADMINISTRATOR = Access("administrator")
+#: A running job's token.
+JOB = Access("job")
+
+
+_TIER_ORDER: tuple[Tier, ...] = get_args(Tier)
+
+
+@attrs.frozen
+class Feature:
+    """A capability as refusals name it, with the least tier and the offerings that have it."""
+
+    name: str
+    tier: Tier = "free"
+    offerings: tuple[Offering, ...] = get_args(Offering)
+
+
+def require_feature(feature: Feature, settings: Settings) -> None:
+    """Raises the 403 that says why `feature` is missing here, if it is."""
+    if _TIER_ORDER.index(settings.tier) < _TIER_ORDER.index(feature.tier):
+        raise forbidden(f"{feature.name} is not available on the {settings.tier} tier")
+    if settings.offering not in feature.offerings:
+        raise forbidden(f"{feature.name} is not available on the {settings.offering} offering")
+
 
 Handler = Callable[..., Awaitable[web.StreamResponse]]
 HandlerT = TypeVar("HandlerT", bound=Handler)
@@ -38,7 +113,7 @@ class Declaration(TypedDict, total=False):
     """What a route says of itself beside its path and its handler."""
 
     access: Required[Access]
-    feature: tiers.Feature
+    feature: Feature
     scopes: tuple[str, ...]
     #: Running jobs' tokens are taken too, with their users' rights where the project lets them in.
     takes_job_token: bool
@@ -60,7 +135,7 @@ class Route:
     path: str
     handler: Handler
     access: Access
-    feature: tiers.Feature | None = None
+    feature: Feature | None = None
     scopes: tuple[str, ...] = ()
     takes_job_token: bool = False
     never_throttled: bool = False
@@ -157,7 +232,7 @@ def endpoint(route: Route) -> Callable[[web.Request], Awaitable[web.StreamRespon
     async def answer(request: web.Request) -> web.StreamResponse:
         if route.access.who == "anyone":
             limit_body(request, context.settings(request).runner_body_limit)
-            await sudo.refuse(request, reads_body=not route.streams_body)
+            await auth.refuse_sudo(request, reads_body=not route.streams_body)
         elif (found := await _caller(request, route)) is not None:
             request[CALLER] = found
 
@@ -197,7 +272,7 @@ async def ask(request: web.Request, handler: Handler, /, **sent: Any) -> web.Str
 async def _handled(request: web.Request, route: Route, sent: Sent) -> web.StreamResponse:
     """The handler's answer to a known caller, behind the rest of the route's declarations."""
     if route.feature:
-        tiers.require(route.feature, context.settings(request))
+        require_feature(route.feature, context.settings(request))
     given = await _given(request, route, sent)
     if route.ends is not None:
         grounds.end(request, _named(route.ends, request, given))
@@ -256,7 +331,7 @@ async def _caller(request: web.Request, route: Route) -> Caller | None:
         request, takes_job_token=of_job or route.takes_job_token, reads_body=reads_body
     )
     if found is None and route.access.strangers:
-        await sudo.refuse(request, reads_body=reads_body)
+        await auth.refuse_sudo(request, reads_body=reads_body)
         return None
     if found is None:
         raise unauthorized()
@@ -267,8 +342,22 @@ async def _caller(request: web.Request, route: Route) -> Caller | None:
         raise ApiError(404, {"message": "404 Job Not Found"})
     if found.job_id is None and not found.scopes.intersection(route.scopes):
         raise insufficient_scope(" ".join(route.scopes))
-    acting = await sudo.acting(request, found, reads_body=reads_body)
+    acting = await auth.acting_caller(request, found, reads_body=reads_body)
     if route.access.who == "administrator" and not acting.admin:
         raise forbidden()
     auth.rely_on_caller(request, acting)
     return acting
+
+
+def author(request: web.Request) -> Author:
+    """The caller, with the address that the request came from, and with who really asked (`Sudo`)."""
+    who = caller(request)
+    return Author(
+        id=who.user_id,
+        name=who.name,
+        email=who.email,
+        username=who.username,
+        ip_address=request.remote,
+        impersonated_by=who.impersonator.username if who.impersonator else None,
+        impersonated_by_id=who.impersonator.user_id if who.impersonator else None,
+    )

@@ -26,7 +26,7 @@ import orjson
 import psycopg2
 
 from api_server.state.backups import backing_up
-from api_server.state.migrate import CONNECT_SECONDS
+from api_server.state.driver import blocking_connection
 from common.mistakes import Mistake
 from forgelet.backup import form, repositories, table_queries
 from forgelet.backup.form import DATABASE, HEADER, MANIFEST, Writer
@@ -118,7 +118,7 @@ def _check_place(places: Places) -> None:
 
 @contextlib.contextmanager
 def _cursor(places: Places) -> Iterator[Any]:
-    with closing(psycopg2.connect(places.database_url, connect_timeout=CONNECT_SECONDS)) as connection:
+    with blocking_connection(places.database_url) as connection:
         connection.autocommit = True
         with connection.cursor() as cursor:
             yield cursor

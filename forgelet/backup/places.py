@@ -7,8 +7,9 @@ import attrs
 
 from api_server.git.repositories import Repositories
 from api_server.settings import Settings
-from api_server.state.objects import Objects, open_objects
-from api_server.state.secret_key import NAME as SECRET_KEY
+from api_server.state.object_store import open_objects
+from api_server.state.objects import Objects
+from api_server.state.secrets import KEY_FILE as SECRET_KEY
 from forgelet.local.data_directory import RUNNING
 
 #: Of a `forgelet up`, below its folder: what belongs to the machine is made anew on the next one.

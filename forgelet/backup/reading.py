@@ -8,7 +8,7 @@ from typing import IO
 import attrs
 
 from api_server.state.migrate import known_migrations
-from api_server.state.secret_key import NAME as SECRET_KEY
+from api_server.state.secrets import KEY_FILE as SECRET_KEY
 from common.mistakes import Mistake
 from forgelet.backup import form
 from forgelet.backup.form import PIECE, Member, Reader

@@ -9,7 +9,6 @@ import contextlib
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,9 +19,10 @@ from psycopg2.errors import UndefinedColumn
 
 from api_server.state import disk
 from api_server.state.backups import UNFINISHED_RESTORE
-from api_server.state.migrate import CONNECT_SECONDS, make_older_schema, migrate, unsuitable_database
+from api_server.state.driver import blocking_connection
+from api_server.state.migrate import make_older_schema, migrate, unsuitable_database
 from api_server.state.objects import Objects
-from api_server.state.secret_key import NAME as SECRET_KEY
+from api_server.state.secrets import KEY_FILE as SECRET_KEY
 from common.mistakes import Mistake, first_line
 from forgelet.backup import form, table_queries
 from forgelet.backup.form import DATABASE, OBJECTS, PIECE, REPOSITORIES, Member
@@ -97,7 +97,7 @@ def restore(places: Places, passphrase: str, stream: IO[bytes], progress: Progre
 
 @contextlib.contextmanager
 def _cursor(places: Places) -> Any:
-    with closing(psycopg2.connect(places.database_url, connect_timeout=CONNECT_SECONDS)) as connection:
+    with blocking_connection(places.database_url) as connection:
         connection.autocommit = True
         with connection.cursor() as cursor:
             yield cursor

@@ -13,7 +13,7 @@ import click
 from api_server.audit import chain, export_queries, exports, heads
 from api_server.state.database import Database
 from api_server.state.errors import Unavailable
-from api_server.state.objects import open_objects
+from api_server.state.object_store import open_objects
 from forgelet.frame import Group
 from forgelet.instance import Instance
 from forgelet.output import answer, progress, table, wants_json

@@ -7,8 +7,7 @@ from typing import Any, TypeVar
 import aiohttp
 import click
 
-from api_server.outbound.edge_api import EdgeApi, EdgeRefuses
-from api_server.outbound.edges import project_key
+from api_server.outbound.edges import EdgeApi, EdgeRefuses, project_key
 from api_server.pages.admin.edges import why
 from common.mistakes import Mistake
 from forgelet import output

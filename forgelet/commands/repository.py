@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from api_server.code.housekeeping import style_of
-from api_server.git import health
+from api_server.git import object_checks
 from api_server.git.errors import GitError, RepositoryError
-from api_server.git.packing import pack
 from api_server.git.repositories import Repositories
+from api_server.git.upkeep import pack
 from api_server.state.backups import is_under_way
 from common.mistakes import Mistake
 from forgelet import output
@@ -65,10 +65,14 @@ async def _check(instance: Instance, projects: Sequence[str]) -> list[dict[str, 
         with output.progress("Checking repositories", len(wanted)) as done:
             for one in wanted:
                 folder = _repositories(instance).path(one.id)
-                told = [] if _is_to_come(folder, one) else await health.problems(folder, _SECONDS)
+                told = (
+                    []
+                    if _is_to_come(folder, one)
+                    else await object_checks.repository_problems(folder, _SECONDS)
+                )
                 if folder.is_dir():
                     named = await queries.named_commits(database, one.id)
-                    gone = await health.missing(folder, [row.sha for row in named])
+                    gone = await object_checks.missing_commits(folder, [row.sha for row in named])
                     told += [
                         f"the commit {row.sha} is missing, which {row.named_by} names"
                         for row in named

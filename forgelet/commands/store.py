@@ -9,7 +9,8 @@ import click
 
 from api_server.git.repositories import Repositories
 from api_server.state.errors import Unavailable
-from api_server.state.objects import Objects, open_objects
+from api_server.state.object_store import open_objects
+from api_server.state.objects import Objects
 from api_server.state.sweep import at_least, missing, sweep
 from forgelet import output
 from forgelet.frame import Group

@@ -3,9 +3,8 @@
 import math
 
 from api_server.settings import Settings
-from api_server.state import inspection
-from api_server.state.inspection import Inspected
-from api_server.state.migrate import OLDEST_POSTGRESQL
+from api_server.state import migrate
+from api_server.state.migrate import OLDEST_POSTGRESQL, Inspected
 from common.mistakes import Mistake
 from forgelet.doctor.findings import Finding, failed, of_mistake, ok, warning
 from forgelet.doctor.patient import REQUEST_SECONDS, Patient, in_thread
@@ -36,7 +35,7 @@ async def database(patient: Patient) -> list[Finding]:
 
 
 def _inspect(settings: Settings) -> Inspected:
-    return inspection.inspect(
+    return migrate.inspect(
         settings.database_url, settings.data_dir, connect_timeout=math.ceil(REQUEST_SECONDS)
     )
 

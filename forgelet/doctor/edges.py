@@ -10,9 +10,9 @@ from yarl import URL
 
 from api_server.accounts import instance_settings
 from api_server.outbound.destinations import written_url
-from api_server.outbound.edge_api import EdgeApi, EdgeRefuses
+from api_server.outbound.edges import EdgeApi, EdgeRefuses
 from api_server.settings import Settings
-from api_server.state import secret_key
+from api_server.state import secrets
 from api_server.state.database import Database
 from common.mistakes import Mistake
 from common.operations import LIVENESS
@@ -128,7 +128,7 @@ async def external_storage(patient: Patient, database: Database) -> list[Finding
     if settings is None:
         return []
     try:
-        vault = secret_key.open_vault(settings.data_dir)
+        vault = secrets.open_vault(settings.data_dir)
     except Mistake:  # none yet
         return []
     instance = await instance_settings.read(database, vault, instance_settings.defaults(settings))

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import attrs
 
-from api_server.git.version import OLDEST as OLDEST_GIT
-from api_server.git.version import check_git
-from api_server.state import secret_key
+from api_server.git.processes import OLDEST as OLDEST_GIT
+from api_server.git.processes import check_git
+from api_server.state import secrets
 from common.mistakes import Mistake
 from common.settings import SETTINGS_FILE_VARIABLE, secret_in
 from forgelet.doctor.findings import Finding, failed, of_mistake, ok, warning
@@ -58,7 +58,7 @@ def program() -> str:
 async def clock(patient: Patient) -> list[Finding]:
     """Nothing was written later than now; that the clock does not jump is seen by the examination as a whole."""
     folders = [one.data_dir for one in (patient.api, patient.edge) if one is not None and one.data_dir]
-    files = [Path(__file__), *folders, *(folder / secret_key.NAME for folder in folders)]
+    files = [Path(__file__), *folders, *(folder / secrets.KEY_FILE for folder in folders)]
     ahead = 0.0
     for file in files:
         with contextlib.suppress(OSError):
@@ -166,7 +166,7 @@ def _secret_files(patient: Patient) -> Iterator[Path]:
             if file is not None and (secret_in(field) or field.name == "tls_key"):
                 yield file
     if patient.api is not None:
-        yield patient.api.data_dir / secret_key.NAME
+        yield patient.api.data_dir / secrets.KEY_FILE
     if path := patient.environment.get(SETTINGS_FILE_VARIABLE):
         file = Path(path)
         with contextlib.suppress(OSError, UnicodeDecodeError):

@@ -9,10 +9,11 @@ from urllib.parse import unquote, urlsplit
 
 import aiosmtplib
 
-from api_server.outbound.mail.delivery import SmtpServer, open_outbox
-from api_server.state import secret_key
+from api_server.outbound.mail import SmtpServer, open_outbox
+from api_server.state import secrets
 from api_server.state.errors import Unavailable
-from api_server.state.objects import Objects, open_objects
+from api_server.state.object_store import open_objects
+from api_server.state.objects import Objects
 from common.mistakes import Mistake, check_object_store, require_obstore
 from forgelet.doctor.findings import Finding, failed, of_mistake, ok
 from forgelet.doctor.patient import REQUEST_SECONDS, Patient, in_thread
@@ -62,7 +63,7 @@ async def object_store(patient: Patient) -> list[Finding]:
     settings = patient.api
     if settings is None:
         return []
-    has_begun = (settings.data_dir / secret_key.NAME).exists()
+    has_begun = (settings.data_dir / secrets.KEY_FILE).exists()
     return await _store("the object store", settings.object_store_url, settings.data_dir, has_begun=has_begun)
 
 

@@ -13,10 +13,9 @@ from typing import Any
 
 import psycopg2
 
-from api_server.state import secret_key
 from api_server.state.database import Executor
 from api_server.state.migrate import known_migrations, make_older_schema
-from api_server.state.secrets import STATIC_OBJECT_TOKEN, digest
+from api_server.state.secrets import KEY_FILE, STATIC_OBJECT_TOKEN, digest, open_vault
 from forgelet.local import cluster_folders
 from forgelet.local.embedded_postgres import SUPERUSER, Cluster
 from scripts.harness.contents import commit_head, data, git
@@ -222,9 +221,9 @@ def _without_indexes(cursor: Any) -> list[str]:
 def _owner(folder: Path) -> dict[str, bytes]:
     """The secrets of whom all of it belongs to, under a new key."""
     folder.mkdir(mode=0o700)
-    (folder / secret_key.NAME).write_text(secrets.token_hex(32))
+    (folder / KEY_FILE).write_text(secrets.token_hex(32))
     seed = secrets.token_bytes(20)
-    token = secret_key.open_vault(folder).derived_token(STATIC_OBJECT_TOKEN, seed)
+    token = open_vault(folder).derived_token(STATIC_OBJECT_TOKEN, seed)
     return {"seed": seed, "digest": digest(token)}
 
 

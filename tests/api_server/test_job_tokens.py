@@ -7,8 +7,7 @@ from typing import Any
 import attrs
 import pytest
 
-from api_server.web.access import Role
-from api_server.web.routes import Route
+from api_server.web.routes import Role, Route
 from common.static_paths import STATIC_OBJECT_TOKEN_HEADER
 from tests.support.ci import CiProject, ci_project, happen, run
 from tests.support.deviations import Deviations

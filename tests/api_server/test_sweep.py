@@ -13,7 +13,8 @@ from click.testing import CliRunner
 
 from api_server.ci.jobs.logs import logs_of, seal
 from api_server.state import sweep
-from api_server.state.objects import OBJECTS, Objects, open_objects
+from api_server.state.object_store import open_objects
+from api_server.state.objects import OBJECTS, Objects
 from forgelet.command_line import forgelet
 from tests.support.ci import CiProject, ci_project
 from tests.support.forge import Forge, running_forge

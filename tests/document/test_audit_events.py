@@ -6,7 +6,7 @@ from typing import Any
 import attrs
 import pytest
 
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.support.forge import Forge, Person, SharedForges
 
 from .statements import says

@@ -8,7 +8,7 @@ import pytest
 
 from api_server.invitations import queries
 from api_server.state.database import Transaction
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.support.forge import Answer, Client, Forge, Person
 from tests.support.invitations import KINDS, new_address
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.support.forge import SharedForges, new_name
 
 from .gates import Gate

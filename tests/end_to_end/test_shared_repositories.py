@@ -6,7 +6,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from api_server.git.packing import Style, pack
+from api_server.git.upkeep import Style, pack
 from tests.support.forge import ROOT_TOKEN
 from tests.support.git_client import Git
 from tests.support.server_process import ServerProcess, server_process

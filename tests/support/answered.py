@@ -16,7 +16,7 @@ import orjson
 import pytest
 from aiohttp import web
 
-from api_server.description.schemas.answers import Answer, answers, error_schema, with_components
+from api_server.description.answers import Answer, answers, error_schema, with_components
 from api_server.web.routes import Route
 from tests.support.route_table import ROUTES, name_of
 

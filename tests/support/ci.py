@@ -9,7 +9,7 @@ import attrs
 from api_server.ci.pipelines import job_queries, transitions
 from api_server.ci.pipelines.states import Event
 from api_server.state.secrets import JOB_TOKEN, digest, new_token
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.support.forge import Client, Forge, Person
 
 #: One job that does nothing.

@@ -19,10 +19,10 @@ from yarl import URL
 
 from api_server.app import create_app, endpoint, served
 from api_server.settings import Settings
-from api_server.state import secret_key
+from api_server.state import secrets
 from api_server.state.database import Database
-from api_server.web.access import Role
 from api_server.web.context import DATABASE
+from api_server.web.routes import Role
 from common.serving import serving
 from tests.support import answered, costs
 from tests.support.ports import free_port
@@ -250,7 +250,7 @@ async def running_forge(
         "shutdown_timeout": 5,
     }
     chosen = Settings(**defaults | settings)
-    await asyncio.to_thread(secret_key.ensure, database_url, data_dir)
+    await asyncio.to_thread(secrets.ensure_key, database_url, data_dir)
     app = create_app(chosen)
     app.middlewares.append(answered.note)
     if change_app:

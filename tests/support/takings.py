@@ -6,8 +6,7 @@ from typing import Any
 import attrs
 
 from api_server.namespaces.access import ProjectAccess
-from api_server.web.access import Place, Role
-from api_server.web.routes import Route
+from api_server.web.routes import Place, Role, Route
 from tests.support.forge import Answer, Forge, Person
 from tests.support.furnished import Furnished
 from tests.support.rights import BODIES, PATHS

@@ -7,12 +7,10 @@ from api_server.ci.agents import agents, queries
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.web import context
-from api_server.web.access import Role
 from api_server.web.answers import json_text, no_content
-from api_server.web.authorship import author
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import Name
-from api_server.web.routes import Routes
+from api_server.web.routes import Role, Routes, author
 
 routes = Routes()
 

@@ -7,8 +7,7 @@ import attrs
 import orjson
 
 from api_server.state.database import Executor, Shown, Transaction
-from api_server.state.listing import Listed, Listing, Page, one, read_sql
-from api_server.state.quotas import Quota
+from api_server.state.listing import Listed, Listing, Page, Quota, one, read_sql
 from api_server.state.statements import Query
 
 AGENT = read_sql(__package__)["agent"]

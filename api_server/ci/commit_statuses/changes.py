@@ -13,9 +13,9 @@ from api_server.ci.commit_statuses.queries import Latest
 from api_server.ci.pipelines import creation_queries, transitions
 from api_server.ci.pipelines.states import Event
 from api_server.state.database import Transaction
-from api_server.state.quotas import Quota
+from api_server.state.listing import Quota
 from api_server.web.errors import ApiError, invalid, not_found, too_many_requests
-from api_server.web.rate_limit import RateLimiter
+from api_server.web.rate_limits import RateLimiter
 
 State = Literal["pending", "running", "success", "failed", "canceled", "skipped"]
 

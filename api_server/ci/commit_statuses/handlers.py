@@ -13,18 +13,17 @@ from api_server.code.branches.protection import protection_for
 from api_server.code.reading import reading
 from api_server.code.repository.access import opened
 from api_server.code.repository.finding import commit_named
-from api_server.git import commits, server_refs
+from api_server.git import commits, ref_moves
 from api_server.git.ref_names import MAX_NAME_BYTES
 from api_server.git.repositories import Repository
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.web import context
-from api_server.web.access import Role
 from api_server.web.answers import json_text
 from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import AtMostBytes
-from api_server.web.routes import Routes, caller
+from api_server.web.routes import Role, Routes, caller
 
 routes = Routes()
 #: A ref that is sent need not exist.
@@ -93,7 +92,7 @@ async def set_status(request: web.Request, wanted: SetStatus, found: Project) ->
     repository = await opened(request, found)
     subject = await _subject(request, wanted, found, repository)
     await check_may_change(request, found, subject.judged_by, tag=subject.tag)
-    await server_refs.keep_commit(repository, subject.sha)
+    await ref_moves.keep_commit(repository, subject.sha)
     async with context.database(request).transaction() as transaction:
         shown = await changes.set_status(
             transaction,

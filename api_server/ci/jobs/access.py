@@ -14,12 +14,10 @@ from api_server.state import audit_trail
 from api_server.state.database import Transaction
 from api_server.state.listing import Listing, Page
 from api_server.web import context
-from api_server.web.access import Role
-from api_server.web.authorship import author
 from api_server.web.errors import ApiError, forbidden, not_found, record_not_found
 from api_server.web.pagination import Paginated, wanted_page
 from api_server.web.params import Name
-from api_server.web.routes import caller
+from api_server.web.routes import Role, author, caller
 
 #: The values that the converters accept, for the description of the API.
 _STATUSES = {"takes": list[Status] | None}

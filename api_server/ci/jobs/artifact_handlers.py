@@ -24,15 +24,19 @@ from api_server.namespaces.resources import Project
 from api_server.state import audit_trail
 from api_server.state.objects import OBJECTS
 from api_server.web import context
-from api_server.web.access import Role
-from api_server.web.answers import attachment, json_text, json_value, no_content
-from api_server.web.authorship import author
-from api_server.web.conditional import matches, not_modified
+from api_server.web.answers import (
+    STORED_HEADERS,
+    attachment,
+    json_text,
+    json_value,
+    matches_etag,
+    no_content,
+    not_modified,
+    send_stored,
+)
 from api_server.web.errors import forbidden, not_found, record_not_found
-from api_server.web.routes import Routes
-from api_server.web.stored_objects import SAFETY, send_stored
-from api_server.zip_files.directory import DamagedError
-from api_server.zip_files.members import ZIP_FILES
+from api_server.web.routes import Role, Routes, author
+from api_server.zip_files import ZIP_FILES, DamagedError
 
 _CODED = {"gzip": "application/gzip", "bzip2": "application/x-bzip2", "xz": "application/x-xz"}
 _TYPES = {"zip": "application/zip", "gzip": "application/gzip", "raw": "application/octet-stream"}
@@ -92,13 +96,13 @@ async def send_member(request: web.Request, artifact: Artifact, path: str) -> we
             raise not_found("File")
         name = path.rpartition("/")[2]
         etag = f'"{hashlib.sha256(artifact.sha256 + path.encode()).hexdigest()}"'
-        headers = SAFETY | {
+        headers = STORED_HEADERS | {
             hdrs.CONTENT_TYPE: media_type(name),
             hdrs.CONTENT_DISPOSITION: attachment(name),
             hdrs.CONTENT_LENGTH: str(member.size),
             hdrs.ETAG: etag,
         }
-        if matches(request, etag):
+        if matches_etag(request, etag):
             return not_modified(headers)
         async with aclosing(files.unpack(key, artifact.size, member)) as pieces:
             return await _send_pieces(request, await anext(pieces, b""), pieces, headers)

@@ -38,15 +38,11 @@ from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.state.database import Executor
 from api_server.web import context
-from api_server.web.access import JOB, Role
-from api_server.web.answers import json_text, json_value
-from api_server.web.conditional import matches, not_modified
+from api_server.web.answers import json_text, json_value, matches_etag, not_modified, wanted_part
 from api_server.web.errors import ApiError, bad_request, forbidden, record_not_found, too_many_requests
 from api_server.web.pagination import paginated
-from api_server.web.ranges import wanted_part
-from api_server.web.rate_limit import RateLimiter
-from api_server.web.routes import Routes, caller
-from api_server.web.tiers import Feature
+from api_server.web.rate_limits import RateLimiter
+from api_server.web.routes import JOB, Feature, Role, Routes, caller
 from common.http_fields import rejoined
 
 routes = Routes()
@@ -89,7 +85,7 @@ async def send_log(request: web.Request, job_id: int) -> web.StreamResponse:
         hdrs.CACHE_CONTROL: "private, no-cache",
         "X-Content-Type-Options": "nosniff",
     }
-    if matches(request, etag):
+    if matches_etag(request, etag):
         return not_modified(headers)
     part = wanted_part(request, size, etag)
     left = part.end - part.start if request.method != "HEAD" else 0

@@ -26,7 +26,7 @@ from api_server.state.database import Database, Transaction
 from api_server.state.objects import OBJECTS
 from api_server.state.queue import QUEUE, enqueue
 from api_server.web.context import DATABASE, SETTINGS
-from api_server.zip_files.members import with_indices
+from api_server.zip_files import with_indices
 
 log = structlog.get_logger(__name__)
 

@@ -18,9 +18,8 @@ from api_server.git.repositories import repositories
 from api_server.namespaces.resources import Project
 from api_server.state.database import Executor
 from api_server.web import context
-from api_server.web.access import Role
 from api_server.web.errors import bad_request, forbidden, invalid
-from api_server.web.routes import caller
+from api_server.web.routes import Role, caller
 
 
 async def find_pipeline(request: web.Request, project: Project, pipeline_id: int) -> Pipeline:

@@ -26,7 +26,7 @@ from api_server.ci.pipelines.repository import Commit
 from api_server.ci.variables import queries as variables
 from api_server.code.branches.protection import protection_of
 from api_server.code.tags.protection import tag_protection_of
-from api_server.git import server_refs
+from api_server.git import ref_moves
 from api_server.git.errors import AmbiguousNameError, RepositoryError
 from api_server.git.ref_names import NO_COMMIT
 from api_server.git.references import Resolved
@@ -37,10 +37,10 @@ from api_server.settings import Settings
 from api_server.state.database import Database, Executor, Transaction
 from api_server.state.errors import Conflict, NotFound
 from api_server.state.secrets import Vault
-from api_server.web.access import Role
 from api_server.web.context import DATABASE, SETTINGS, VAULT, App
 from api_server.web.errors import ApiError
 from api_server.web.grounds import share
+from api_server.web.routes import Role
 from common.concurrency import aside
 
 PipelineSource = Literal[
@@ -319,7 +319,7 @@ class Maker:
         errors: tuple[str, ...] = (),
     ) -> int:
         protected = await self._is_protected(wanted)
-        await server_refs.keep_commit(read.repository, read.sha)
+        await ref_moves.keep_commit(read.repository, read.sha)
         try:
             async with self.database.transaction() as transaction:
                 await self._join_hierarchy(transaction, wanted)

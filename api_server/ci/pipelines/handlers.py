@@ -24,13 +24,11 @@ from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.state import audit_trail
 from api_server.web import context
-from api_server.web.access import Role
 from api_server.web.answers import json_text, json_value, no_content
-from api_server.web.authorship import author
 from api_server.web.errors import too_many_requests
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import Name
-from api_server.web.routes import Routes, caller
+from api_server.web.routes import Role, Routes, author, caller
 
 routes = Routes()
 

@@ -22,14 +22,14 @@ from api_server.git import references
 from api_server.git.errors import RepositoryMissingError
 from api_server.git.repositories import Repositories
 from api_server.namespaces import project_queries
-from api_server.outbound.checks import check_url
+from api_server.outbound.client import OUTGOING_POLICY, OUTGOING_SESSION, RESOLVER
 from api_server.outbound.destinations import HTTP_SCHEMES, BlockedError, written_url
-from api_server.outbound.outgoing import OUTGOING_POLICY, OUTGOING_SESSION, RESOLVER
+from api_server.outbound.policy import check_url
 from api_server.settings import Settings
 from api_server.state.database import Database
 from api_server.state.errors import Unavailable
 from api_server.web.context import App
-from api_server.web.rate_limit import WINDOW, RateLimiter
+from api_server.web.rate_limits import WINDOW, RateLimiter
 from common.concurrency import ConcurrencyLimiter, TooBusy
 from common.loop_watch import large_work
 

@@ -11,7 +11,7 @@ import attrs
 from api_server.ci.config import context, predefined
 from api_server.ci.config.errors import ConfigError
 from api_server.ci.config.yaml_text import MAX_BYTES, too_big
-from api_server.git import commits, files, references, trees
+from api_server.git import commits, references, trees
 from api_server.git.errors import GitLimitError, NotFoundError, RepositoryMissingError
 from api_server.git.ref_names import NO_COMMIT
 from api_server.git.repositories import Repositories, Repository
@@ -109,16 +109,16 @@ def read_text(repository: Repository, sha: str, path: str) -> str | None:
 
     Raises `ConfigError` where it is too large for a configuration.
     """
-    entry = files.find(repository, sha, path.strip("/"))
+    entry = trees.find_entry(repository, sha, path.strip("/"))
     if entry is None or not entry.is_blob:
         return None
     if (entry.size or 0) > MAX_BYTES:
         raise ConfigError(too_big(entry.size or 0, MAX_BYTES))
-    return files.read(repository, entry).decode(errors="replace")
+    return trees.read_blob(repository, entry).decode(errors="replace")
 
 
 def _blob_id(repository: Repository, sha: str, path: str) -> str | None:
-    entry = files.find(repository, sha, path.strip("/"))
+    entry = trees.find_entry(repository, sha, path.strip("/"))
     return entry.id if entry is not None and entry.is_blob else None
 
 

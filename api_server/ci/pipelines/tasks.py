@@ -30,8 +30,8 @@ from api_server.git.ref_names import BRANCHES, NO_COMMIT, TAGS
 from api_server.state.database import Database, Transaction
 from api_server.state.queue import QUEUE, enqueue
 from api_server.state.secrets import Vault
-from api_server.web.access import Role
 from api_server.web.context import DATABASE, SETTINGS, VAULT, App
+from api_server.web.routes import Role
 
 _FAILS = {"event": "drop", "failure_reason": "downstream_pipeline_failed"}
 #: Status of the downstream pipeline -> event of a bridge that runs and waits for it; with others it goes on waiting.

@@ -13,12 +13,11 @@ from api_server.ci.runners.job_queries import HeldJob
 from api_server.ci.runners.queries import CallingRunner, Machine, Runner, RunnerOfUser
 from api_server.state.secrets import digest
 from api_server.web import context, grounds
-from api_server.web.access import Role
 from api_server.web.auth import acknowledge_job
 from api_server.web.errors import ApiError, forbidden, not_found
 from api_server.web.grounds import Ground
 from api_server.web.request_data import merged
-from api_server.web.routes import caller
+from api_server.web.routes import Role, caller
 
 
 async def runner_of_token(request: web.Request, token: str | None) -> CallingRunner:

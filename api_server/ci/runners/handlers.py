@@ -17,14 +17,12 @@ from api_server.state import audit_trail
 from api_server.state.audit_trail import INSTANCE, Author, Entity
 from api_server.state.secrets import digest
 from api_server.web import context
-from api_server.web.access import ADMINISTRATOR, ANYONE, SIGNED_IN, Role
 from api_server.web.answers import json_text, json_value, no_content
 from api_server.web.auth import CREATE_RUNNER_SCOPES, MANAGE_RUNNER_SCOPES, READ_RUNNER_SCOPES
-from api_server.web.authorship import author
 from api_server.web.errors import forbidden, not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import UNSET, AtMost, CommaList, Name, Unset
-from api_server.web.routes import Routes, caller
+from api_server.web.routes import ADMINISTRATOR, ANYONE, SIGNED_IN, Role, Routes, author, caller
 
 #: What PostgreSQL's `integer` holds.
 _MAX_INTEGER = 2**31 - 1

@@ -34,14 +34,13 @@ from api_server.ci.runners.pending_jobs import PendingJobs
 from api_server.ci.runners.queries import CallingRunner
 from api_server.ci.runners.uploads import room_of, store_artifact, too_large
 from api_server.state.secrets import digest
-from api_server.web import context, request_body
-from api_server.web.access import ANYONE
+from api_server.web import context, request_data
 from api_server.web.answers import has_left, json_value
 from api_server.web.auth import acknowledge_job
 from api_server.web.context import DATABASE, SETTINGS
 from api_server.web.errors import ApiError, forbidden
 from api_server.web.params import Name
-from api_server.web.routes import Routes
+from api_server.web.routes import ANYONE, Routes
 from common.lifecycle import BACKGROUND, SHUTDOWN
 
 routes = Routes()
@@ -173,7 +172,7 @@ def _start_of_range(request: web.Request) -> int:
 async def _pieces(request: web.Request) -> AsyncIterator[bytes]:
     """Yield the body in chunks of at most CHUNK bytes, each as soon as it is there."""
     piece = bytearray()
-    async for data in request_body.pieces(request):
+    async for data in request_data.pieces(request):
         piece += data
         while len(piece) >= CHUNK:
             yield bytes(piece[:CHUNK])

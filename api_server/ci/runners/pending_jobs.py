@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 
-from api_server.state.listening import listening_connection
+from api_server.state.driver import listening_connection
 from common.lifecycle import BackgroundTasks
 
 CHANNEL = "jobs_pending"

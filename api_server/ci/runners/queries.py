@@ -8,7 +8,7 @@ from api_server.state.database import Database, Executor, Transaction
 from api_server.state.errors import NotFound
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
 from api_server.state.statements import Query, Statement
-from api_server.web.access import Role
+from api_server.web.routes import Role
 
 ENTITIES = read_sql(__package__)
 

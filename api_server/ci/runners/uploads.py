@@ -20,12 +20,11 @@ from api_server.ci.runners.job_queries import HeldJob
 from api_server.state.database import Transaction
 from api_server.state.errors import Conflict, Unavailable
 from api_server.state.objects import OBJECTS, Objects
-from api_server.web import context, request_body, request_data
+from api_server.web import context, request_data
 from api_server.web.context import SETTINGS
 from api_server.web.errors import ApiError, bad_parameters, bad_request, forbidden
 from api_server.web.params import structure
-from api_server.zip_files.directory import Limits, TooMuchError
-from api_server.zip_files.members import ZIP_FILES, ZipFiles, with_indices
+from api_server.zip_files import ZIP_FILES, Limits, TooMuchError, ZipFiles, with_indices
 
 _FIELD_BYTES = 1024
 _FIELDS = 20
@@ -55,11 +54,11 @@ async def receive_file(
     if request.content_type != "multipart/form-data":
         raise bad_parameters("file is missing")
     grow(max(0, (request.content_length or 0) - _FORM_BYTES))
-    request_body.refuse_encoded_parts(request)
+    request_data.refuse_encoded_parts(request)
     fields: dict[str, str] = {}
     stored: dict[str, Any] = {}
     try:
-        parts = _Parts(request_body.pieces(request), request.headers[hdrs.CONTENT_TYPE])
+        parts = _Parts(request_data.pieces(request), request.headers[hdrs.CONTENT_TYPE])
         while part := await parts.next():
             name, filename = part
             if name == "file" and not stored:

@@ -18,14 +18,12 @@ from api_server.git.repositories import repositories
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.web import context
-from api_server.web.access import Role
 from api_server.web.answers import json_text, json_value, no_content
-from api_server.web.authorship import author
 from api_server.web.errors import forbidden, invalid, not_found
 from api_server.web.grounds import Ground, rely_on
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import AtMost, Name
-from api_server.web.routes import Routes, caller
+from api_server.web.routes import Role, Routes, author, caller
 from api_server.web.unsupported import REFUSED
 
 

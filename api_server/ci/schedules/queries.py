@@ -7,8 +7,7 @@ import attrs
 
 from api_server.ci.pipelines.queries import ENTITIES as PIPELINES
 from api_server.state.database import Executor, Transaction
-from api_server.state.listing import Listed, Listing, Page, one, read_sql
-from api_server.state.quotas import Quota
+from api_server.state.listing import Listed, Listing, Page, Quota, one, read_sql
 from api_server.state.statements import Query
 
 ENTITIES = read_sql(__package__)

@@ -20,13 +20,11 @@ from api_server.state import audit_trail
 from api_server.state.database import Executor, Transaction
 from api_server.state.secrets import TRIGGER_TOKEN, digest
 from api_server.web import context
-from api_server.web.access import ANYONE, Role
 from api_server.web.answers import json_text, no_content
-from api_server.web.authorship import author
 from api_server.web.errors import forbidden, invalid
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import Name
-from api_server.web.routes import Routes, caller
+from api_server.web.routes import ANYONE, Role, Routes, author, caller
 from api_server.web.unsupported import REFUSED
 
 routes = Routes()

@@ -17,13 +17,11 @@ from api_server.state.database import Executor
 from api_server.state.listing import Listed
 from api_server.state.secrets import Vault
 from api_server.web import context
-from api_server.web.access import ADMINISTRATOR, Role
 from api_server.web.answers import json_text, no_content
-from api_server.web.authorship import author
 from api_server.web.errors import conflict, not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import UNSET, Unset
-from api_server.web.routes import Routes
+from api_server.web.routes import ADMINISTRATOR, Role, Routes, author
 
 
 def _only(variables: list[StoredVariable], kind: str = "Variable") -> StoredVariable:

@@ -14,8 +14,8 @@ from api_server.state import audit_trail
 from api_server.state.audit_trail import Author
 from api_server.state.database import Transaction
 from api_server.state.errors import Conflict
-from api_server.web.access import Role
 from api_server.web.errors import conflict, invalid
+from api_server.web.routes import Role
 
 MAX_NAME = 255
 

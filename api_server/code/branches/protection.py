@@ -12,8 +12,8 @@ from api_server.code.branches.queries import RulesTogether
 from api_server.namespaces.resources import Project
 from api_server.state.database import Executor
 from api_server.web import context, grounds
-from api_server.web.access import Role
 from api_server.web.grounds import Ground
+from api_server.web.routes import Role
 
 #: Levels that a rule can name beside roles.
 NOBODY: Final = 0

@@ -7,7 +7,7 @@ from aiohttp import web
 
 from api_server.state.database import Transaction
 from api_server.state.secrets import JOB_TOKEN
-from api_server.web import auth, sudo
+from api_server.web import auth
 from api_server.web.auth import ANONYMOUS, Anonymous, Caller
 from api_server.web.errors import ApiError
 
@@ -18,7 +18,7 @@ WRITE_SCOPES = frozenset({"api", "write_repository"})
 async def git_caller(request: web.Request) -> Caller | Anonymous:
     """The user behind the token, or nobody without credentials. Raises 401 for a token that is not valid, 403 for
     whoever would act for somebody else."""
-    sudo.refuse_outside_of_api(request)
+    auth.refuse_sudo_outside_of_api(request)
     password = _password(request)
     if password is None:
         return ANONYMOUS

@@ -18,7 +18,7 @@ from api_server.git.received_push import MalformedPushError
 from api_server.git.repositories import repositories
 from api_server.git.smart_http import Bounds, Service
 from api_server.namespaces.resources import Project
-from api_server.web import context, request_body
+from api_server.web import context, request_data
 
 _SERVICES: tuple[Service, ...] = ("git-upload-pack", "git-receive-pack")
 
@@ -64,7 +64,7 @@ async def fetch(request: web.Request) -> web.StreamResponse:
     """Clone and fetch. git is started when there is something for it to do."""
     project, who = await readable_project(request)
     await _ensure_repository(request, project)
-    body = await begun(request_body.pieces(request))
+    body = await begun(request_data.pieces(request))
     repository, protocol = repositories(request).path(project.id), request.headers.get("Git-Protocol")
     async with (
         request.config_dict[PLACES].place(request, project, who),
@@ -79,7 +79,7 @@ async def push(request: web.Request) -> web.StreamResponse:
     await _ensure_repository(request, project)
     bounds = _bounds(request)
     try:
-        pushed = await read_push(request_body.pieces(request), bounds)
+        pushed = await read_push(request_data.pieces(request), bounds)
     except MalformedPushError as problem:
         raise web.HTTPBadRequest(text=f"{problem}\n") from None
     judge = partial(judgement.judged, request, project, who, pushed.remarks)

@@ -13,7 +13,7 @@ from api_server.code.git_http import push_rules
 from api_server.code.git_http.access import check_may_push, check_may_read
 from api_server.code.git_http.credentials import current_caller
 from api_server.code.quotas import QUOTAS, QuotaExceeded
-from api_server.git.fsck import refusal_of_objects
+from api_server.git.object_checks import refusal_of_objects
 from api_server.git.received_push import Push, Verdict, refusal_of, refused_refs
 from api_server.git.repositories import bytes_below
 from api_server.namespaces.project_queries import find_project

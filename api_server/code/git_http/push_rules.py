@@ -8,7 +8,7 @@ from api_server.git.received_push import RefUpdate, Verdict
 from api_server.git.ref_names import BRANCHES, TAGS
 from api_server.namespaces.resources import Project
 from api_server.state.database import Executor
-from api_server.web.access import Role
+from api_server.web.routes import Role
 
 
 async def verdict(database: Executor, project: Project, updates: Sequence[RefUpdate]) -> Verdict:

@@ -4,8 +4,7 @@ from collections.abc import AsyncIterator
 
 from aiohttp import web
 
-from api_server.git.errors import GitError
-from api_server.git.failures import told_apart
+from api_server.git.errors import GitError, told_apart
 from api_server.git.smart_http import MalformedRequestError
 
 

@@ -16,7 +16,7 @@ from api_server.code.lfs.storing import MISSING
 from api_server.code.quotas import QUOTAS
 from api_server.git.lfs_pointers import Pointer
 from api_server.namespaces.resources import Project
-from api_server.web import context, request_body
+from api_server.web import context, request_data
 
 
 def setup(app: web.Application) -> None:
@@ -31,7 +31,7 @@ def setup(app: web.Application) -> None:
 async def batch(request: web.Request) -> web.Response:
     """What has to be done with each object that the client wants to bring or to fetch."""
     project, who = await readable_project(request)
-    wanted = read_batch(await request_body.read(request, context.settings(request).body_limit))
+    wanted = read_batch(await request_data.read(request, context.settings(request).body_limit))
     if wanted.operation == "upload":
         check_may_push(project, who)
     sizes = await queries.sizes(context.database(request), project.id, [each.oid for each in wanted.objects])
@@ -80,7 +80,7 @@ async def upload(request: web.Request) -> web.Response:
 async def verify(request: web.Request) -> web.Response:
     """Whether an object has arrived."""
     project, _ = await writable_project(request)
-    wanted = read_pointer(await request_body.read(request, context.settings(request).body_limit))
+    wanted = read_pointer(await request_data.read(request, context.settings(request).body_limit))
     sizes = await queries.sizes(context.database(request), project.id, [wanted.oid])
     if sizes.get(wanted.oid) != wanted.size:
         raise web.HTTPNotFound(text=MISSING)

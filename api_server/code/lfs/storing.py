@@ -11,8 +11,8 @@ from api_server.code.lfs.batch import Refusal
 from api_server.git.lfs_pointers import Pointer
 from api_server.namespaces.resources import Project
 from api_server.state.objects import OBJECTS
-from api_server.web import context, request_body
-from api_server.web.stored_objects import send_stored
+from api_server.web import context, request_data
+from api_server.web.answers import send_stored
 
 MISSING = "The object does not exist."
 
@@ -49,7 +49,7 @@ async def store(request: web.Request, project: Project, announced: Pointer) -> N
 async def _checked(request: web.Request, announced: Pointer) -> AsyncIterator[bytes]:
     """The body as it comes. Raises 422 where it is not what was announced, so that nothing is stored."""
     digest, size = hashlib.sha256(), 0
-    async for chunk in request_body.pieces(request):
+    async for chunk in request_data.pieces(request):
         size += len(chunk)
         if size > announced.size:
             break

@@ -10,12 +10,10 @@ from typing import Any
 import orjson
 from aiohttp import hdrs, web
 
-from api_server.git import files
-from api_server.git.files import IN_MEMORY_BYTES, Entry
+from api_server.git import trees
 from api_server.git.repositories import Repository
-from api_server.web.conditional import matches, not_modified
-from api_server.web.ranges import wanted_part
-from api_server.web.sending import cut, send_part
+from api_server.git.trees import IN_MEMORY_BYTES, Entry
+from api_server.web.answers import cut_to, matches_etag, not_modified, send_part, wanted_part
 from common.http_fields import rejoined
 
 Place = AbstractAsyncContextManager[None]
@@ -36,7 +34,7 @@ async def send(
 
     `headers` have the entity tag; `place` is held while a large file flows. Raises 416.
     """
-    if matches(request, headers[hdrs.ETAG]):
+    if matches_etag(request, headers[hdrs.ETAG]):
         return not_modified(headers)
     size = entry.size or 0
     part = wanted_part(request, size, headers[hdrs.ETAG])
@@ -44,13 +42,13 @@ async def send(
     if request.method == "HEAD" and describe is None:
         return web.StreamResponse(status=part.status, headers=told)
     if size <= IN_MEMORY_BYTES:
-        data = await asyncio.to_thread(files.read, repository, entry)
+        data = await asyncio.to_thread(trees.read_blob, repository, entry)
         told |= describe(data[:_DESCRIBED_BYTES]) if describe else {}
         return web.Response(status=part.status, body=data[part.start : part.end], headers=told)
-    async with place, files.stream(repository, entry) as chunks:
+    async with place, trees.stream_blob(repository, entry) as chunks:
         first = await _first(chunks)
         told |= describe(first[:_DESCRIBED_BYTES]) if describe else {}
-        return await send_part(request, cut(rejoined(first, chunks), part), part, told)
+        return await send_part(request, cut_to(rejoined(first, chunks), part), part, told)
 
 
 async def _first(chunks: AsyncIterator[bytes]) -> bytes:
@@ -74,7 +72,7 @@ async def send_json(
 
     A large file is read twice, the digest coming first, so that it need not be in memory.
     """
-    if matches(request, headers[hdrs.ETAG]):
+    if matches_etag(request, headers[hdrs.ETAG]):
         return not_modified(headers)
     size = entry.size or 0
     length = len(_json(values, _EMPTY_DIGEST)) + 4 * -(-size // 3)
@@ -82,7 +80,7 @@ async def send_json(
     if request.method == "HEAD":
         return web.StreamResponse(headers=told)
     if size <= IN_MEMORY_BYTES:
-        data = await asyncio.to_thread(files.read, repository, entry)
+        data = await asyncio.to_thread(trees.read_blob, repository, entry)
         content = base64.b64encode(data).decode()
         return web.Response(body=_json(values, hashlib.sha256(data).hexdigest(), content), headers=told)
     async with place:
@@ -90,7 +88,7 @@ async def send_json(
         response = web.StreamResponse(headers=told)
         await response.prepare(request)
         await response.write(before)
-        async with files.stream(repository, entry) as chunks:
+        async with trees.stream_blob(repository, entry) as chunks:
             async for piece in _base64(chunks):
                 await response.write(piece)
         await response.write_eof(_AFTER)
@@ -108,7 +106,7 @@ def _json(values: Mapping[str, Any], digest: str, content: str = "") -> bytes:
 
 async def _digest(repository: Repository, entry: Entry) -> str:
     digest = hashlib.sha256()
-    async with files.stream(repository, entry) as chunks:
+    async with trees.stream_blob(repository, entry) as chunks:
         async for chunk in chunks:
             digest.update(chunk)
     return digest.hexdigest()

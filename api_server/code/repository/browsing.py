@@ -24,7 +24,6 @@ from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.state.listing import MOST_COUNTED, Listed
 from api_server.web import context
-from api_server.web.access import Role
 from api_server.web.answers import json_value
 from api_server.web.errors import ApiError, not_found
 from api_server.web.pagination import (
@@ -35,7 +34,7 @@ from api_server.web.pagination import (
     paginated_by_token,
 )
 from api_server.web.params import Description, Name
-from api_server.web.routes import Routes
+from api_server.web.routes import Role, Routes
 
 routes = Routes()
 

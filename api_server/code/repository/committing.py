@@ -15,9 +15,8 @@ from api_server.code.repository.access import opened
 from api_server.code.repository.edited import EditedMeanwhile, check_known
 from api_server.code.repository.finding import branch_named, tag_named
 from api_server.code.tags.protection import NOT_TO_CREATE, tag_protection_for
-from api_server.git import new_commits as git_changes
-from api_server.git import new_tags, references, trees
-from api_server.git.commit_text import Person
+from api_server.git import new_commits, references, trees
+from api_server.git.commits import Person
 from api_server.git.errors import (
     BranchMovedError,
     GitLimitError,
@@ -63,7 +62,7 @@ async def _first_commit(request: web.Request, project: Project, repository: Repo
     await check_may_push(request, project, project.default_branch)
     who = acting_person(request)
     readme = FileAction("create", "README.md", b"")
-    return await git_changes.commit_files(repository, [readme], NewCommit("Add README.md", who, who), None)
+    return await new_commits.commit_files(repository, [readme], NewCommit("Add README.md", who, who), None)
 
 
 async def delete_branch(request: web.Request, project: Project, name: str) -> None:
@@ -99,7 +98,9 @@ async def create_tag(
     if target is None:
         raise invalid(f"Target {ref} is invalid")
     try:
-        target_id = new_tags.new_target(repository, name, target.commit, message, acting_person(request))
+        target_id = new_commits.new_tag_target(
+            repository, name, target.commit, message, acting_person(request)
+        )
         await move(request, project, RefUpdate(NO_COMMIT, target_id, TAGS + name))
     except NameTakenError:
         raise invalid(f"Tag {name} already exists") from None
@@ -177,7 +178,7 @@ async def commit_files(
         await check_files(repository, parent, context.settings(request).commit_max_files)
     await _take_room(request, project, actions)
     try:
-        sha = await git_changes.commit_files(repository, actions, _commit(request, change), parent)
+        sha = await new_commits.commit_files(repository, actions, _commit(request, change), parent)
         old = before.commit if before else NO_COMMIT
         await move(request, project, RefUpdate(old, sha, BRANCHES + change.branch))
     except (BranchMovedError, NameTakenError, InvalidActionError) as problem:

@@ -14,7 +14,7 @@ from api_server.git import commits
 from api_server.git.references import Branch, Tag
 from api_server.git.repositories import Repository
 from api_server.namespaces.resources import Project
-from api_server.web.access import Role
+from api_server.web.routes import Role
 
 #: Characters of a commit's message in a list, which may have a thousand of them.
 MESSAGE_IN_LIST = 16 * 1024

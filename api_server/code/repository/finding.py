@@ -1,7 +1,7 @@
 """What callers name in a repository; what is not there is 404, in GitLab's words."""
 
 from api_server.code.repository.found_file import FoundFile
-from api_server.git import files, references, trees
+from api_server.git import references, trees
 from api_server.git.errors import NotFoundError
 from api_server.git.references import Branch, Tag
 from api_server.git.repositories import Repository
@@ -32,7 +32,7 @@ def commit_named(repository: Repository, name: str) -> str:
 
 def file_at(repository: Repository, ref: str, path: str) -> FoundFile:
     commit = commit_named(repository, ref)
-    entry = files.find(repository, commit, path)
+    entry = trees.find_entry(repository, commit, path)
     if entry is None or not entry.is_blob:
         raise not_found("File")
     return FoundFile(entry, ref, commit)

@@ -3,8 +3,8 @@
 from aiohttp import web
 
 from api_server.code import refs
-from api_server.git import server_refs
-from api_server.git.commit_text import Person
+from api_server.git import ref_moves
+from api_server.git.commits import Person
 from api_server.git.new_commits import FileAction, NewCommit, commit_files
 from api_server.git.received_push import RefUpdate
 from api_server.git.ref_names import BRANCHES, NO_COMMIT
@@ -31,7 +31,7 @@ async def _begin(app: web.Application, transaction: Transaction, created: Projec
     commit = NewCommit("Initial commit", who, who)
     repository = repositories.open(created.id)
     sha = await commit_files(repository, [readme], commit, None)
-    await server_refs.set_first_branch(repository, created.default_branch, sha)
+    await ref_moves.set_first_branch(repository, created.default_branch, sha)
     update = RefUpdate(NO_COMMIT, sha, BRANCHES + created.default_branch)
     await refs.follow(app, transaction, created.id, created.author.id, [update])
 

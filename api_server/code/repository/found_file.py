@@ -12,8 +12,8 @@ from cachetools import LRUCache
 
 from api_server.code.reading import reading
 from api_server.git.commits import History, history
-from api_server.git.files import Entry
 from api_server.git.repositories import Repository
+from api_server.git.trees import Entry
 from api_server.web.answers import attachment
 from api_server.web.errors import ApiError
 from common.concurrency import TooBusy

@@ -22,11 +22,10 @@ from api_server.git.repositories import Repository
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.web import context
-from api_server.web.access import Role
 from api_server.web.answers import json_value, no_content
 from api_server.web.pagination import Paginated
 from api_server.web.params import Description, Name
-from api_server.web.routes import Routes
+from api_server.web.routes import Role, Routes
 
 routes = Routes()
 

@@ -7,10 +7,9 @@ from api_server.code.repository import entities, picking
 from api_server.code.repository.access import opened, url_of
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
-from api_server.web.access import Role
 from api_server.web.answers import json_value
 from api_server.web.params import Description
-from api_server.web.routes import Routes
+from api_server.web.routes import Role, Routes
 
 routes = Routes()
 

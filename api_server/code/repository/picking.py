@@ -8,7 +8,7 @@ from aiohttp import web
 from api_server.code.repository import committing
 from api_server.code.repository.access import opened
 from api_server.code.repository.finding import branch_named, commit_named
-from api_server.git import commits, picking
+from api_server.git import commits, new_commits
 from api_server.git.errors import BranchMovedError, MergeConflictError, NothingToMergeError
 from api_server.git.new_commits import NewCommit
 from api_server.git.received_push import RefUpdate
@@ -33,7 +33,7 @@ def _picked(request: web.Request, repository: Repository, sha: str) -> NewCommit
     """By its author, naming the commit."""
     said = commits.commit_data(repository, sha)["message"].rstrip("\n")
     message = f"{said}\n\n(cherry picked from commit {sha})"
-    return NewCommit(message, picking.author_of(repository, sha), committing.acting_person(request))
+    return NewCommit(message, new_commits.author_of(repository, sha), committing.acting_person(request))
 
 
 def _undone(request: web.Request, repository: Repository, sha: str) -> NewCommit:
@@ -42,8 +42,8 @@ def _undone(request: web.Request, repository: Repository, sha: str) -> NewCommit
     return NewCommit(f'Revert "{title}"\n\nThis reverts commit {sha}', who, who)
 
 
-CHERRY_PICK = Deed(tree=picking.cherry_picked, commit=_picked, verb="cherry-pick", done="cherry-picked")
-REVERT = Deed(tree=picking.reverted, commit=_undone, verb="revert", done="reverted")
+CHERRY_PICK = Deed(tree=new_commits.cherry_picked, commit=_picked, verb="cherry-pick", done="cherry-picked")
+REVERT = Deed(tree=new_commits.reverted, commit=_undone, verb="revert", done="reverted")
 
 
 async def do(
@@ -71,7 +71,7 @@ async def do(
             return None
         commit = deed.commit(request, repository, sha)
         commit = attrs.evolve(commit, message=message or commit.message)
-        made = await picking.commit_tree(repository, tree, commit, branch.commit)
+        made = await new_commits.commit_tree(repository, tree, commit, branch.commit)
         await committing.move(request, project, RefUpdate(branch.commit, made, BRANCHES + branch.name))
     except MergeConflictError:
         raise _refused(deed, "conflict", dry_run=dry_run) from None

@@ -8,11 +8,9 @@ from api_server.code.tags import changes, queries
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.web import context
-from api_server.web.access import Role
 from api_server.web.answers import json_text, no_content
-from api_server.web.authorship import author
 from api_server.web.pagination import Paginated, paginated, wanted_page
-from api_server.web.routes import Routes
+from api_server.web.routes import Role, Routes, author
 
 routes = Routes()
 

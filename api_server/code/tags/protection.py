@@ -10,8 +10,8 @@ from api_server.code.branches.protection import reaches
 from api_server.code.tags import queries
 from api_server.state.database import Executor
 from api_server.web import context, grounds
-from api_server.web.access import Role
 from api_server.web.grounds import Ground
+from api_server.web.routes import Role
 
 #: Why a caller may not make a tag, in GitLab's words.
 NOT_TO_CREATE = "You are not allowed to create this tag as it is protected."

@@ -1,18 +1,222 @@
-"""Listing and changing the refs of a remote repository with git; nothing is ever fetched."""
+"""Listing, pushing and changing the refs of a remote repository; nothing is ever fetched."""
 
+import ast
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
+from typing import Literal, cast
 from urllib.parse import urlsplit
 
 import attrs
 
-from api_server.git.remote.access import DEFAULT_PORTS, Remote, prepare_access
-from api_server.git.remote.children import RemoteGit
-from api_server.git.remote.errors import RemoteError
-from api_server.git.remote.pushing import Push, pushing
+from api_server.git.processes import Child, once, run
+from api_server.git.remote.access import (
+    DEFAULT_PORTS,
+    Remote,
+    RemoteError,
+    RemoteGit,
+    prepare_access,
+    remote_error,
+)
+
+FAILURE = "The push to the target failed"
+#: Of leases on one command line; Linux takes 2 MiB with the usual stack limit.
+ARGUMENT_BYTES = 128 * 1024
+_OPTIONS = (b"option verbosity 0\n", b"option progress false\n")
+
+
+@attrs.frozen
+class Change:
+    """One ref of the target to move from `old` (None: it must not exist) to `new` (None: it goes away)."""
+
+    name: str
+    old: str | None
+    new: str | None
+
+    @property
+    def refspec(self) -> str:
+        """By object id, so that nothing is pushed that was not compared."""
+        return f"{self.new or ''}:{self.name}"
+
+
+@attrs.frozen
+class Result:
+    """What became of one change. `stale`: the ref was not at `old` any more and has been left as it is."""
+
+    name: str
+    status: Literal["done", "stale", "rejected"]
+    reason: str = ""
+
+
+@attrs.frozen
+class PushReport:
+    """One result for each change, and what the target and git said beside that."""
+
+    results: tuple[Result, ...]
+    messages: str
+
+    @property
+    def takes_nothing(self) -> bool:
+        """Whether the target refused whatever it was asked for."""
+        statuses = {result.status for result in self.results}
+        return "rejected" in statuses and "done" not in statuses
+
+
+#: Makes changes, independently of each other. Raises `RemoteError` when the target could not be reached, or
+#: has not said what became of each of them.
+Push = Callable[[Sequence[Change]], Awaitable[PushReport]]
+
+
+@asynccontextmanager
+async def pushing(git: RemoteGit, repository: Path) -> AsyncIterator[Push]:
+    """How to push from `repository`. Over HTTP a first connection is made at once, for the first push to use."""
+    if urlsplit(git.access.url).scheme in ("http", "https"):
+        async with _helper(git, repository) as child:
+            yield _HelperPushes(git, repository, child).push
+    else:
+        yield _SendPackPushes(git, repository).push
+
+
+class _HelperPushes:
+    """Pushes by git's remote helper for HTTP, which `git push` would start (gitremote-helpers(7)).
+
+    The helper lists the target's refs when it connects, and pushes upon that list: the target itself refuses
+    a change of a ref that has moved since (its `old-id`, gitprotocol-pack(5)), so no lease has to be sent.
+    """
+
+    def __init__(self, git: RemoteGit, repository: Path, connected: Child) -> None:
+        self._git = git
+        self._repository = repository
+        self._connected: Child | None = connected
+
+    async def push(self, changes: Sequence[Change]) -> PushReport:
+        with self._git.errors_as(FAILURE):
+            if self._connected is not None:
+                child, self._connected = self._connected, None
+                return await self._push(child, changes)
+            async with _helper(self._git, self._repository) as child:
+                return await self._push(child, changes)
+
+    async def _push(self, child: Child, changes: Sequence[Change]) -> PushReport:
+        refs = await _advertised(child)
+        results = {change.name: _before_push(change, refs.get(change.name)) for change in changes}
+        wanted = [change for change in changes if results[change.name] is None]
+        output = b""
+        if wanted:
+            lines = "".join(f"push +{change.refspec}\n" for change in wanted)
+            child.feed(once(f"{lines}\n".encode(errors="surrogateescape")))
+            output = await child.whole_output()
+            await child.end()
+        decided = {name: result for name, result in results.items() if result is not None}
+        return _report(self._git, changes, decided | parse_statuses(output, self._git.clean), child)
+
+
+@asynccontextmanager
+async def _helper(git: RemoteGit, repository: Path) -> AsyncIterator[Child]:
+    """A helper that is connecting; `_advertised` reads what it lists then."""
+    url = git.access.url
+    command = [f"remote-{urlsplit(url).scheme}", url, url]
+    async with git.start(command, repository=repository, with_stdin=True) as child:
+        child.write(b"".join(_OPTIONS) + b"list for-push\n")
+        yield child
+
+
+async def _advertised(child: Child) -> dict[str, str]:
+    """The target's refs and the objects they are at."""
+    output = (await child.read_until(b"\n\n")).decode(errors="surrogateescape")
+    pairs = [
+        line.split(" ") for line in output.split("\n")[len(_OPTIONS) : -2]
+    ]  # an answer to each option first
+    return {name: sha for sha, name in pairs}
+
+
+def _before_push(change: Change, at: str | None) -> Result | None:
+    """The result of a change that need not or must not be tried any more: somebody else has moved the ref."""
+    if at == change.new:
+        return Result(change.name, "done")
+    return None if at == change.old else Result(change.name, "stale")
+
+
+class _SendPackPushes:
+    """Pushes by `git send-pack`, for ssh and git://; a lease for each ref says where it was listed.
+
+    A refspec that is forced (`+`) would override its lease, and with its lease needs no force.
+    """
+
+    def __init__(self, git: RemoteGit, repository: Path) -> None:
+        self._git = git
+        self._repository = repository
+
+    async def push(self, changes: Sequence[Change]) -> PushReport:
+        reports = [await self._push(part) for part in _parts(changes)]
+        messages = "\n".join(report.messages for report in reports if report.messages)
+        return PushReport(tuple(result for report in reports for result in report.results), messages)
+
+    async def _push(self, changes: Sequence[Change]) -> PushReport:
+        command = ["send-pack", "--helper-status", "--thin", "--quiet", "--stdin"]
+        leases = [_lease(change) for change in changes]
+        refspecs = "".join(f"{change.refspec}\n" for change in changes)
+        arguments = [*command, *leases, "--", self._git.access.url]
+        with self._git.errors_as(FAILURE):
+            async with self._git.start(arguments, repository=self._repository, with_stdin=True) as child:
+                child.feed(once(refspecs.encode(errors="surrogateescape")))
+                output = await child.whole_output()
+                await child.end()
+        return _report(self._git, changes, parse_statuses(output, self._git.clean), child)
+
+
+def _lease(change: Change) -> str:
+    return f"--force-with-lease={change.name}:{change.old or ''}"
+
+
+def _parts(changes: Sequence[Change]) -> Iterator[Sequence[Change]]:
+    """The changes in pieces whose leases a command line takes."""
+    start = size = 0
+    for number, change in enumerate(changes):
+        size += len(_lease(change))
+        if size > ARGUMENT_BYTES and number > start:
+            yield changes[start:number]
+            start, size = number, len(_lease(change))
+    yield changes[start:]
+
+
+def _report(
+    git: RemoteGit, changes: Sequence[Change], results: dict[str, Result], child: Child
+) -> PushReport:
+    messages = git.clean(child.stderr)
+    if missing := [change.name for change in changes if change.name not in results]:
+        raise remote_error(FAILURE, messages or f"no word about {missing[0]}")
+    return PushReport(tuple(results[change.name] for change in changes), messages)
+
+
+def parse_statuses(output: bytes, clean: Callable[[str], str] = str) -> dict[str, Result]:
+    """Read what `git send-pack --helper-status` says of each of the target's refs after a push.
+
+    That is `ok <ref>` or `error <ref> <why>`, and `no match` for those that were not to be pushed.
+    """
+    lines = output.decode(errors="surrogateescape").split("\n")
+    words = [line.split(" ", 2) for line in lines if " " in line and not line.endswith(" no match")]
+    return {
+        name: Result(name, "done") if word == "ok" else _refusal(name, clean(_unquoted("".join(why))))
+        for word, name, *why in words
+    }
+
+
+def _refusal(name: str, why: str) -> Result:
+    if why == "stale info":
+        return Result(name, "stale")
+    return Result(name, "rejected", f"[remote rejected] ({why})" if why else "[remote rejected]")
+
+
+def _unquoted(text: str) -> str:
+    """Without the quotes and escapes of a C string, which git puts around a text with special characters."""
+    if not text.startswith('"'):
+        return text
+    return cast("bytes", ast.literal_eval(f"b{text}")).decode(errors="replace")
+
 
 LISTING_FAILURE = "The refs of the target could not be listed"
 #: A target that lists more than this (about 500,000 refs) is not a mirror.
@@ -101,3 +305,66 @@ def parse_listing(output: bytes) -> Refs:
         {name.removesuffix("^{}"): sha for sha, name in pairs if name.endswith("^{}")},
         frozenset(name for target, name in pairs if target[0] == "r"),
     )
+
+
+#: The last field is a blank for most refs, an asterisk for the default branch, and longer for symbolic refs.
+_FORMAT = "%(objectname) %(refname) %(HEAD)%(symref)"
+
+
+@attrs.frozen
+class Source:
+    """Branches and tags, and the default branch's full name if it has a commit."""
+
+    refs: Refs
+    default_branch: str | None
+
+
+async def read_source(repository: Path) -> Source:
+    """All branches and tags of a bare repository, with one `git for-each-ref`; none where there is no repository."""
+    if not (repository / "HEAD").is_file():
+        return Source(Refs({}), None)
+    command = ["for-each-ref", f"--format={_FORMAT}", "refs/heads/", "refs/tags/"]
+    output = (await run(command, repository=repository)).stdout.decode(errors="surrogateescape")
+    fields = [line.split(" ", 2) for line in output.split("\n")[:-1]]
+    marks = {name: mark for _, name, mark in fields if mark != " "}
+    return Source(
+        Refs(
+            {name: sha for sha, name, _ in fields},
+            symbolic=frozenset(name for name, mark in marks.items() if len(mark) > 1),
+        ),
+        next((name for name, mark in marks.items() if mark.startswith("*")), None),
+    )
+
+
+async def descents_that_hold(repository: Path, questions: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Those of the pairs (old, new) where `new` is `old` or descends from it.
+
+    Both may be tags of commits. A pair does not hold when the repository lacks the old commit.
+    """
+    asked = set(questions)
+    if not asked:
+        return set()
+    commits = await _commits(repository, sorted({sha for pair in asked for sha in pair}))
+    answerable = {pair for pair in asked if pair[0] in commits and pair[1] in commits}
+    ancestors_of: dict[str, set[str]] = defaultdict(set)
+    for old, new in answerable:
+        ancestors_of[commits[new]].add(commits[old])
+    for new, olds in ancestors_of.items():
+        ancestors_of[new] = olds - await _not_contained(repository, olds, new)
+    return {(old, new) for old, new in answerable if commits[old] in ancestors_of[commits[new]]}
+
+
+async def _commits(repository: Path, shas: Iterable[str]) -> dict[str, str]:
+    """The commit that each object is or peels to, without those that are missing or no commits."""
+    names = list(shas)
+    questions = "".join(f"{name}^{{commit}}\n" for name in names)
+    output = await run(["cat-file", "--batch-check"], repository=repository, stdin=questions.encode())
+    answers = (line.split() for line in output.stdout.decode().splitlines())
+    return {name: answer[0] for name, answer in zip(names, answers, strict=True) if answer[1] == "commit"}
+
+
+async def _not_contained(repository: Path, olds: Iterable[str], new: str) -> set[str]:
+    """Commits that are reachable from `olds` but not from `new`, in one walk for any number of them."""
+    revisions = "".join(f"{old}\n" for old in olds) + f"^{new}\n"
+    output = await run(["rev-list", "--stdin"], repository=repository, stdin=revisions.encode())
+    return set(output.stdout.decode().split())

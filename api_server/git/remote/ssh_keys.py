@@ -10,7 +10,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from api_server.git.remote.ssh_client import known_hosts_name
+from api_server.git.remote.access import known_hosts_name
 
 MAX_HOST_KEYS = 10
 

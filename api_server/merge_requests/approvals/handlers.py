@@ -11,9 +11,8 @@ from api_server.merge_requests.handlers import CHANGE, ONE, MergeRequestId
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.web import context
-from api_server.web.access import Role
 from api_server.web.answers import json_text, json_value
-from api_server.web.routes import Routes, caller
+from api_server.web.routes import Role, Routes, caller
 
 routes = Routes()
 

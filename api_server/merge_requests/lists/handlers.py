@@ -14,9 +14,8 @@ from api_server.merge_requests.lists.parameters import (
 from api_server.namespaces.access import group, project
 from api_server.namespaces.resources import Group, Project
 from api_server.web import context
-from api_server.web.access import SIGNED_IN, Role
 from api_server.web.pagination import paginated, wanted_page
-from api_server.web.routes import Routes, caller
+from api_server.web.routes import SIGNED_IN, Role, Routes, caller
 
 routes = Routes()
 

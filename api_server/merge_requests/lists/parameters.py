@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import attrs
 
-from api_server.web import scalars
+from api_server.web import params
 from api_server.web.errors import bad_parameters
 from api_server.web.pagination import Paginated
 from api_server.web.params import CommaList
@@ -106,8 +106,8 @@ def _people(part: str, wanted: str | None) -> dict[str, Any]:
     if wanted in ("None", "Any", "none", "any"):
         return {f"{part}_id": None, f"any_{part}": wanted.lower() == "any"}
     try:
-        number = scalars.integer(wanted, int) if wanted else None
-    except scalars.Refused:
+        number = params.integer(wanted, int) if wanted else None
+    except params.Refused:
         raise bad_parameters(
             f"{part}_id should be an integer, 'None' or 'Any', however got {wanted}"
         ) from None

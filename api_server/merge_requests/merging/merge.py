@@ -5,7 +5,7 @@ import functools
 import attrs
 
 from api_server.code.refs import move_in
-from api_server.git import new_commits as git
+from api_server.git import new_commits
 from api_server.git.commits import commit_data, commits_between
 from api_server.git.errors import BranchMovedError, MergeConflictError, NothingToMergeError
 from api_server.git.new_commits import NewCommit
@@ -131,7 +131,7 @@ async def _new_target(
         return source
     message = wanted.message or default_message(actor.project, found)
     commit = NewCommit(message, actor.person, actor.person)
-    return await git.merge(actor.repository, source, target, commit)
+    return await new_commits.merge(actor.repository, source, target, commit)
 
 
 async def _note_squash(actor: Actor, found: MergeRequest, sha: str) -> None:
@@ -157,7 +157,9 @@ async def _squashed(actor: Actor, found: MergeRequest, wanted: Merge, target: st
         return found.head_sha
     author = await queries.author_of(actor.app[DATABASE], found.id)
     person = attrs.evolve(actor.person, name=author.name, email=author.email) if author else actor.person
-    return await git.squash(repository, found.head_sha, target, NewCommit(message, person, actor.person))
+    return await new_commits.squash(
+        repository, found.head_sha, target, NewCommit(message, person, actor.person)
+    )
 
 
 async def _may_remove_source(actor: Actor, found: MergeRequest) -> bool:

@@ -3,13 +3,13 @@
 from aiohttp import web
 
 from api_server.code.repository.committing import acting_person
-from api_server.git import new_commits as git
+from api_server.git import new_commits
 from api_server.git.commits import commit_data
 from api_server.git.errors import MergeConflictError, NothingToMergeError
 from api_server.git.new_commits import NewCommit
+from api_server.git.ref_moves import set_internal_ref
 from api_server.git.references import branch
 from api_server.git.repositories import Repository, repositories
-from api_server.git.server_refs import set_internal_ref
 from api_server.merge_requests import queries
 from api_server.merge_requests.changes import merge_ref
 from api_server.merge_requests.mergeability import check_mergeability
@@ -43,7 +43,7 @@ async def _made(
     person = acting_person(request)
     message = f"Merge {found.head_sha} into {target}"
     try:
-        made = await git.merge(repository, found.head_sha, target, NewCommit(message, person, person))
+        made = await new_commits.merge(repository, found.head_sha, target, NewCommit(message, person, person))
     except (MergeConflictError, NothingToMergeError):
         raise _not_mergeable() from None
     async with context.database(request).transaction() as transaction:

@@ -3,7 +3,7 @@
 from aiohttp import web
 
 from api_server.code.refs import move_in
-from api_server.git import rebasing
+from api_server.git import new_commits
 from api_server.git.errors import (
     BranchMovedError,
     MergeConflictError,
@@ -79,7 +79,7 @@ async def _rebased(app: App, merge_request_id: int, user_id: int, *, skip_ci: bo
     if refusal or source is None or target is None:
         return f"Rebase failed: {refusal or 'Target branch does not exist'}"
     try:
-        new = await rebasing.rebase(repository, source.commit, target.commit, actor.person)
+        new = await new_commits.rebase(repository, source.commit, target.commit, actor.person)
     except MergeConflictError:
         return _CONFLICTS
     except (TooManyCommitsError, TooManyFilesError) as problem:

@@ -7,7 +7,7 @@ import orjson
 from aiohttp import web
 
 from api_server.code.reading import reading
-from api_server.git.difference_lines import Line, has_line
+from api_server.git.diffs import Line, has_line
 from api_server.git.repositories import repositories
 from api_server.merge_requests.notes.rules import not_saved
 from api_server.web import context

@@ -8,8 +8,8 @@ from api_server.merge_requests.notes.change_queries import Noteable
 from api_server.merge_requests.notes.queries import Note
 from api_server.namespaces.resources import Project
 from api_server.settings import Settings
-from api_server.web.access import Role
 from api_server.web.errors import ApiError, bad_request
+from api_server.web.routes import Role
 
 #: Characters.
 MAX_BODY = 1_000_000

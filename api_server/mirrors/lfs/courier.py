@@ -13,8 +13,8 @@ from api_server.git.repositories import REPOSITORIES
 from api_server.mirrors.lfs import queries
 from api_server.mirrors.lfs.target import LfsTarget, Report, Stored
 from api_server.mirrors.queries import Mirror
+from api_server.outbound.client import OUTGOING_POLICY, OUTGOING_SESSION, RESOLVER
 from api_server.outbound.destinations import HTTP_SCHEMES
-from api_server.outbound.outgoing import OUTGOING_POLICY, OUTGOING_SESSION, RESOLVER
 from api_server.state.objects import OBJECTS
 from api_server.web.context import DATABASE, App
 

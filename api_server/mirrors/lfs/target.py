@@ -14,8 +14,7 @@ from aiohttp.payload import Payload
 from multidict import CIMultiDict
 
 from api_server.git.lfs_pointers import Pointer
-from api_server.git.remote.access import SILENCE_SECONDS, Remote
-from api_server.git.remote.redaction import sanitize
+from api_server.git.remote.access import SILENCE_SECONDS, Remote, sanitize
 from api_server.mirrors.lfs.answers import (
     Action,
     BatchAnswer,
@@ -25,9 +24,9 @@ from api_server.mirrors.lfs.answers import (
     message_in,
     read_answer,
 )
-from api_server.outbound.checks import check_url
 from api_server.outbound.client import PolicySource
 from api_server.outbound.destinations import HTTP_SCHEMES, BlockedError, parse_destination, written_url
+from api_server.outbound.policy import check_url
 from api_server.state.objects import Objects
 
 MEDIA_TYPE = "application/vnd.git-lfs+json"

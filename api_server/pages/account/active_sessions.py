@@ -12,7 +12,7 @@ from api_server.pages.routes import Pages
 from api_server.pages.sessions import Visitor
 from api_server.state.secrets import digest
 from api_server.web import context, grounds
-from api_server.web.access import SIGNED_IN
+from api_server.web.routes import SIGNED_IN
 
 pages = Pages()
 

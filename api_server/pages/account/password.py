@@ -14,10 +14,10 @@ from api_server.pages.queries import Account
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Form, Visitor
 from api_server.web import context, grounds
-from api_server.web.access import SIGNED_IN
 from api_server.web.errors import not_found
 from api_server.web.grounds import Ground
-from api_server.web.rate_limit import RateLimiter
+from api_server.web.rate_limits import RateLimiter
+from api_server.web.routes import SIGNED_IN
 
 pages = Pages()
 

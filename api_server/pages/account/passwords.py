@@ -16,7 +16,7 @@ from api_server.pages.sessions import Form, Visitor
 from api_server.state.secrets import digest
 from api_server.web import context, grounds
 from api_server.web.grounds import Ground
-from api_server.web.rate_limit import RateLimiter
+from api_server.web.rate_limits import RateLimiter
 
 #: Forms a minute from one address.
 FORMS_BY_ADDRESS = 10

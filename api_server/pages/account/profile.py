@@ -11,9 +11,9 @@ from api_server.pages.routes import Pages
 from api_server.pages.sessions import Form, Visitor
 from api_server.state.listing import Page
 from api_server.web import context
-from api_server.web.access import SIGNED_IN
 from api_server.web.errors import ApiError, reason_of
 from api_server.web.pagination import MAX_PER_PAGE
+from api_server.web.routes import SIGNED_IN
 
 pages = Pages()
 

@@ -17,9 +17,9 @@ from api_server.pages.paging import pager
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Form, Visitor
 from api_server.web import context, grounds
-from api_server.web.access import SIGNED_IN
 from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, wanted_page
+from api_server.web.routes import SIGNED_IN
 
 pages = Pages()
 

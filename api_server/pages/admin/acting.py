@@ -13,9 +13,9 @@ from api_server.pages.routes import Pages
 from api_server.pages.sessions import Form, Visitor
 from api_server.state.errors import LockNotAvailable, NotFound
 from api_server.web import routes
-from api_server.web.access import ADMINISTRATOR
 from api_server.web.errors import ApiError, reason_of
 from api_server.web.request_data import merged
+from api_server.web.routes import ADMINISTRATOR
 
 #: Where a form may lead back to.
 _BACK = re.compile(r"/admin(?:[/?][!-~]*)?", re.ASCII)

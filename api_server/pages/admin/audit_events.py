@@ -18,13 +18,13 @@ from api_server.pages.admin.acting import Refused, attempted
 from api_server.pages.admin.lists import EMPTY_IS_ALL, Filters
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Form, Visitor
-from api_server.state.audit_event_type import EntityType
+from api_server.state.audit_event_types import EntityType
 from api_server.state.database import Database
 from api_server.state.listing import Page
 from api_server.state.objects import OBJECTS
-from api_server.web import context, tiers
-from api_server.web.access import ADMINISTRATOR
+from api_server.web import context, routes
 from api_server.web.context import DATABASE
+from api_server.web.routes import ADMINISTRATOR
 
 pages = Pages()
 
@@ -92,7 +92,7 @@ async def export(request: web.Request, wanted: Export) -> web.StreamResponse:
 
 def _require_tier(request: web.Request) -> None:
     """As the API's lists do. Raises 403."""
-    tiers.require(INSTANCE_AUDIT_EVENTS, context.settings(request))
+    routes.require_feature(INSTANCE_AUDIT_EVENTS, context.settings(request))
 
 
 async def _batches(database: Database, wanted: EventFilters) -> AsyncIterator[list[dict[str, Any]]]:

@@ -19,7 +19,7 @@ from api_server.pages.sessions import Form, Visitor
 from api_server.state.database import Database
 from api_server.state.queue import QUEUE
 from api_server.web import context
-from api_server.web.access import ADMINISTRATOR
+from api_server.web.routes import ADMINISTRATOR
 
 pages = Pages()
 _SHOWN = 50

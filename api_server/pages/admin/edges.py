@@ -7,14 +7,13 @@ import aiohttp
 import attrs
 from aiohttp import web
 
-from api_server.outbound.edge_api import EdgeApi, EdgeRefuses
-from api_server.outbound.edges import EDGES
+from api_server.outbound.edges import EDGES, EdgeApi, EdgeRefuses
 from api_server.pages import page
 from api_server.pages.admin.acting import Refused, attempted
 from api_server.pages.admin.lists import EMPTY_IS_ALL
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Form, Visitor
-from api_server.web.access import ADMINISTRATOR
+from api_server.web.routes import ADMINISTRATOR
 
 pages = Pages()
 

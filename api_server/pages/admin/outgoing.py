@@ -15,7 +15,7 @@ from api_server.pages.routes import Pages
 from api_server.pages.sessions import Visitor
 from api_server.status_checks import delivery_handlers, delivery_queries, service_handlers
 from api_server.web import context
-from api_server.web.access import ADMINISTRATOR
+from api_server.web.routes import ADMINISTRATOR
 
 pages = Pages()
 

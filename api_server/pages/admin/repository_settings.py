@@ -8,9 +8,8 @@ import attrs
 from aiohttp import web
 
 from api_server.accounts import instance_settings
-from api_server.outbound.client import create_session
+from api_server.outbound.client import OUTGOING_POLICY, RESOLVER, TIMEOUT, USER_AGENT, create_session
 from api_server.outbound.destinations import HTTP_SCHEMES, parse_destination
-from api_server.outbound.outgoing import OUTGOING_POLICY, RESOLVER, TIMEOUT, USER_AGENT
 from api_server.outbound.policy import AllowList, Policy
 from api_server.pages import page
 from api_server.pages.admin import edges, storage_objects
@@ -19,7 +18,7 @@ from api_server.pages.admin.storage_check import Finding, Storage, check
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Form, Visitor
 from api_server.web import context
-from api_server.web.access import ADMINISTRATOR
+from api_server.web.routes import ADMINISTRATOR
 
 pages = Pages()
 PATH = "/admin/application_settings/repository"

@@ -12,7 +12,7 @@ from api_server.pages.admin.lists import EMPTY_IS_ALL, Filters
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Visitor
 from api_server.web import context
-from api_server.web.access import ADMINISTRATOR
+from api_server.web.routes import ADMINISTRATOR
 
 pages = Pages()
 

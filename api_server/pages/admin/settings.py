@@ -13,7 +13,7 @@ from api_server.pages.routes import Pages
 from api_server.pages.sessions import Form, Visitor
 from api_server.settings import Settings
 from api_server.web import context
-from api_server.web.access import ADMINISTRATOR
+from api_server.web.routes import ADMINISTRATOR
 
 pages = Pages()
 PATH = "/admin/settings"

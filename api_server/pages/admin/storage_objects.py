@@ -5,7 +5,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from aiohttp import web
 
-from api_server.git import files, references
+from api_server.git import references, trees
 from api_server.git.commits import tree_of
 from api_server.git.repositories import Repositories, repositories
 from api_server.namespaces.access import visible_project
@@ -69,7 +69,7 @@ def _a_file(found: Repositories, project_id: int, branch: str) -> str | None:
     if found_branch is None:
         return None
     for each in list(tree_of(repository, found_branch.commit))[:_FILES]:
-        entry = files.find(repository, found_branch.commit, each.name or "")
+        entry = trees.find_entry(repository, found_branch.commit, each.name or "")
         if entry is not None and entry.kind == "file" and (entry.size or 0) <= _LARGEST:
             return entry.path
     return None

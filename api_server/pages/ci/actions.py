@@ -12,7 +12,7 @@ from api_server.ci.pipelines.queries import Pipeline
 from api_server.ci.pipelines.states import COMPLETE, RETRYABLE, TRANSITIONS
 from api_server.namespaces.resources import Project
 from api_server.pages.ci.queries import JobDetails, PipelineJob
-from api_server.web.access import Role
+from api_server.web.routes import Role
 
 
 @attrs.frozen(kw_only=True)

@@ -15,7 +15,7 @@ from api_server.pages.routes import Pages
 from api_server.pages.sessions import Visitor
 from api_server.web.errors import not_found
 from api_server.web.routes import ask
-from api_server.zip_files.members import ZIP_FILES
+from api_server.zip_files import ZIP_FILES
 
 pages = Pages()
 

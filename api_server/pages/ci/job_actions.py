@@ -11,9 +11,8 @@ from api_server.pages import page
 from api_server.pages.ci.jobs import OneJob, job_page
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Visitor
-from api_server.web.access import Role
 from api_server.web.errors import ApiError, reason_of
-from api_server.web.routes import ask
+from api_server.web.routes import Role, ask
 
 pages = Pages()
 

@@ -27,11 +27,10 @@ from api_server.pages.paging import pager
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Visitor
 from api_server.web import context
-from api_server.web.conditional import matches
+from api_server.web.answers import STORED_HEADERS, matches_etag
 from api_server.web.errors import bad_parameters, forbidden
 from api_server.web.pagination import Paginated, wanted_page
 from api_server.web.routes import ask
-from api_server.web.stored_objects import SAFETY
 
 pages = Pages()
 
@@ -148,8 +147,11 @@ async def follow_log(request: web.Request, wanted: FollowedLog, found: Project) 
         raise web.HTTPRequestRangeNotSatisfiable
     row = await queries.find_job(context.database(request), job.id)
     done = _is_done(row, await queries.job_details(context.database(request), job.id), part)
-    headers = SAFETY | {hdrs.ETAG: f'"{part.end}-{row.status}-{done:d}"', hdrs.CACHE_CONTROL: "no-store"}
-    if matches(request, headers[hdrs.ETAG]):
+    headers = STORED_HEADERS | {
+        hdrs.ETAG: f'"{part.end}-{row.status}-{done:d}"',
+        hdrs.CACHE_CONTROL: "no-store",
+    }
+    if matches_etag(request, headers[hdrs.ETAG]):
         return web.Response(status=304, headers=headers)
     values = {"project": found, "row": row, "log": part, "is_done": done}
     response = aiohttp_jinja2.render_template("ci/log.html", request, values, status=206)

@@ -20,9 +20,8 @@ from api_server.pages.paging import pager
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Visitor
 from api_server.web import context
-from api_server.web.access import Role
 from api_server.web.pagination import Paginated, wanted_page
-from api_server.web.routes import ask
+from api_server.web.routes import Role, ask
 
 pages = Pages()
 

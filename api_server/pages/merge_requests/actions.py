@@ -14,8 +14,7 @@ from api_server.pages.routes import Pages
 from api_server.pages.sessions import Visitor
 from api_server.status_checks import delivery_handlers as deliveries
 from api_server.status_checks import result_handlers as checks
-from api_server.web.access import Role
-from api_server.web.routes import Handler, ask
+from api_server.web.routes import Handler, Role, ask
 
 pages = Pages()
 

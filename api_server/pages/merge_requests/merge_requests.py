@@ -24,10 +24,9 @@ from api_server.pages.sessions import Visitor
 from api_server.state.listing import Page
 from api_server.status_checks import result_handlers as checks
 from api_server.web import context
-from api_server.web.access import Role
 from api_server.web.errors import ApiError
 from api_server.web.pagination import Paginated, wanted_page
-from api_server.web.routes import Handler, ask
+from api_server.web.routes import Handler, Role, ask
 
 pages = Pages()
 

@@ -4,7 +4,7 @@ import attrs
 from aiohttp import web
 
 from api_server.code.reading import reading
-from api_server.git import files, trees
+from api_server.git import trees
 from api_server.git.errors import NotFoundError
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
@@ -66,7 +66,7 @@ async def show_tree(request: web.Request, who: Visitor, wanted: ShowTree, found:
 @pages.get("/{project}/-/blob/{rest:.+}", access=project(opens="repository"))
 async def show_blob(request: web.Request, who: Visitor, wanted: ShowBlob, found: Project) -> web.Response:
     at = await place(request, found, wanted.rest)
-    entry = files.find(at.repository, at.commit, at.path) if at else None
+    entry = trees.find_entry(at.repository, at.commit, at.path) if at else None
     if at is None or entry is None or entry.kind == "submodule":
         raise not_found("File")
     if not entry.is_blob:

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from api_server.code.repository import entities
 from api_server.code.repository.access import opened, url_of
-from api_server.git import files, references
+from api_server.git import references, trees
 from api_server.git.commits import tree_of
 from api_server.git.repositories import Repository
 from api_server.namespaces import project_queries
@@ -52,7 +52,7 @@ async def _contents(request: web.Request, found: Project) -> Contents:
         return Contents(branches=len(branches))
     commit = entities.commit(repository, head.commit, url_of(request, found))
     path = await asyncio.to_thread(_readme, repository, head.commit)
-    entry = files.find(repository, head.commit, path) if path else None
+    entry = trees.find_entry(repository, head.commit, path) if path else None
     readme = await text_files.shown(repository, entry) if entry and entry.is_blob else None
     return Contents(commit, len(branches), path, readme)
 

@@ -4,9 +4,9 @@ import asyncio
 
 import attrs
 
-from api_server.git import files
-from api_server.git.files import IN_MEMORY_BYTES, Entry
+from api_server.git import trees
 from api_server.git.repositories import Repository
+from api_server.git.trees import IN_MEMORY_BYTES, Entry
 
 #: Lines of a file that are shown.
 MOST_LINES = 5000
@@ -31,7 +31,7 @@ async def shown(repository: Repository, entry: Entry) -> Shown:
 
 
 def _read(repository: Repository, entry: Entry) -> Shown:
-    data = files.read(repository, entry)
+    data = trees.read_blob(repository, entry)
     if b"\0" in data[:_LOOKED_AT]:
         return Shown(None, binary=True)
     lines = data.decode(errors="replace").replace("\r\n", "\n").removesuffix("\n").split("\n")

@@ -9,8 +9,8 @@ import gitlab
 import pytest
 
 from api_server.accounts import instance_settings
+from api_server.outbound.client import OUTGOING_POLICY
 from api_server.outbound.destinations import BlockedError, Destination
-from api_server.outbound.outgoing import OUTGOING_POLICY
 from tests.support.forge import Forge, SharedForges
 
 PATH = "/application/settings"

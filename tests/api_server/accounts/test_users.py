@@ -10,7 +10,7 @@ import pytest
 
 from api_server.accounts import user_queries
 from api_server.state.listing import Page
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.support.forge import Forge, new_name
 
 TEXT, FLAG, NUMBER, NOTHING, MOMENT, LIST = str, bool, int, type(None), "a moment", list

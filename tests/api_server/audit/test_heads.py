@@ -9,7 +9,8 @@ import pytest
 from api_server.audit import chain, heads
 from api_server.audit.chain import Head
 from api_server.state.database import Database
-from api_server.state.objects import Objects, open_objects
+from api_server.state.object_store import open_objects
+from api_server.state.objects import Objects
 from api_server.state.queue import QUEUE
 from tests.api_server.audit.trail import MAKE_OLD_MONTH, record_events, run_command, without_triggers
 from tests.support.clock import MovedClock, forge_with_clock

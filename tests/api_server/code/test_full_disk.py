@@ -11,8 +11,7 @@ import attrs
 import pygit2
 import pytest
 
-from api_server.git.errors import StorageUnavailableError
-from api_server.git.failures import storing
+from api_server.git.errors import StorageUnavailableError, storing
 from api_server.git.processes import run
 from api_server.git.repositories import REPOSITORIES, open_repository
 from tests.support.folders import files_below

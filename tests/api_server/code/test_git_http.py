@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.support.forge import Forge
 from tests.support.git_client import Git, git_url, push_files
 

@@ -7,8 +7,8 @@ import pytest
 
 from api_server.code import housekeeping
 from api_server.git.at_work import at_work, written_mark
-from api_server.git.packing import Style
 from api_server.git.repositories import REPOSITORIES
+from api_server.git.upkeep import Style
 from tests.support.clock import forge_with_clock
 from tests.support.folders import files_below
 from tests.support.forge import Forge

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from api_server.code.reading import READS
-from api_server.git import child_limits
+from api_server.git import spawning
 from tests.support.forge import Forge, Person
 from tests.support.git_client import git_url
 from tests.support.large_trees import Plumbing, bomb, plumbing
@@ -99,14 +99,14 @@ def _children() -> set[str]:
 @asynccontextmanager
 async def limited(new_forge: Any, folder: Path, **limits: float) -> AsyncIterator[tuple[Forge, Person, str]]:
     """A server with a bomb to read, which gives up soon."""
-    usual = child_limits._current  # which are the process's
+    usual = spawning._current  # which are the process's
     async with new_forge(repository_reads_per_caller=1, repository_patience=0.0, **limits) as forge:
         alice = await forge.user("alice")
         made = await plumbing(folder / "work")
         try:
             yield forge, alice, await pushed(forge, alice, made, bomb(made, LEVELS))
         finally:
-            child_limits.set_limits(usual)
+            spawning.set_limits(usual)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 import structlog
 
 from api_server.code import housekeeping, refs
-from api_server.git import ref_locks
+from api_server.git import ref_moves
 from api_server.git.at_work import at_work, written_mark
 from api_server.git.processes import run
 from api_server.git.received_push import Push, RefUpdate
@@ -34,7 +34,7 @@ def _repository(forge: Forge, project_id: int) -> Path:
 async def _held(repository: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
     """Somebody moves refs for as long as we watch, and is not waited for."""
     with monkeypatch.context() as impatient:
-        impatient.setattr(ref_locks, "PATIENCE_SECONDS", 0.0)
+        impatient.setattr(ref_moves, "LOCK_PATIENCE_SECONDS", 0.0)
         async with at_work(repository, "moving"):
             yield
 

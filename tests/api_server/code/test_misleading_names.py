@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from api_server.git.repositories import REPOSITORIES, Repository
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.support.forge import Forge, Person
 
 MISLEADING = ["HEAD", "HEAD/a", "refs/heads/main", "refs/tags/v1", "-x", "AB" * 20, f"{'0' * 40}/a", "@"]

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from api_server.code import refs
-from api_server.git import ref_transactions
+from api_server.git import ref_moves
 from api_server.git.received_push import Push, RefUpdate
 from api_server.git.repositories import REPOSITORIES
 from api_server.web.context import App
@@ -173,7 +173,7 @@ async def test_half_a_push_is_settled_as_far_as_it_has_come(
     await refs.propose(app, project["id"], owner.id, push)
     repository = app[REPOSITORIES].path(project["id"])
     for update, so_far in ((first, [first]), (second, [first, second])):
-        await ref_transactions.move(repository, Push((update,), id=push.id))
+        await ref_moves.apply_push(repository, Push((update,), id=push.id))
         await _settle(forge)
         assert moved[project["id"]] == so_far
     await refs.settle_push(app, project["id"], push)

@@ -9,7 +9,7 @@ import gitlab
 import pytest
 
 from api_server.git.repositories import REPOSITORIES
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.support.forge import Answer, Forge, Person, new_name
 from tests.support.git_client import Git, git_url
 from tests.support.signed_commits import signed

@@ -9,7 +9,7 @@ import gitlab
 import pytest
 
 from api_server.code.tags.protection import UNPROTECTED_TAG, TagProtection, tag_protections_of
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.support.forge import Answer, Forge, Person
 from tests.support.git_client import Git, git_url
 

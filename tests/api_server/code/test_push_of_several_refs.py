@@ -11,11 +11,11 @@ from api_server.code.ref_queries import MovedProject
 from api_server.code.refs import REF_LISTENERS
 from api_server.git import receive_pack
 from api_server.git.received_push import RefUpdate
+from api_server.git.ref_moves import set_internal_ref
 from api_server.git.ref_names import NO_COMMIT
 from api_server.git.repositories import REPOSITORIES
-from api_server.git.server_refs import set_internal_ref
 from api_server.state.database import Transaction
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.api_server.code.raw_push import commands, pack_of, send_push
 from tests.support.deviations import Deviations
 from tests.support.forge import Forge, Person

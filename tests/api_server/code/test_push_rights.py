@@ -14,8 +14,8 @@ from api_server.code import ref_queries, refs
 from api_server.git.received_push import Push, RefUpdate
 from api_server.git.repositories import REPOSITORIES
 from api_server.state.database import Transaction
-from api_server.web import grounds, grounds_queries
-from api_server.web.access import Role
+from api_server.web import auth_queries, grounds
+from api_server.web.routes import Role
 from tests.api_server.code.raw_push import NO_COMMIT, commands, pack_of, processes, send_push, until_git_runs
 from tests.support.forge import Forge, Person
 from tests.support.git_client import Git, git_url, push_files
@@ -190,7 +190,7 @@ async def test_no_right_ends_between_the_verdict_and_the_last_moved_ref(pushing:
 
 async def hold_alone(transaction: Transaction, name: str) -> None:
     """As somebody who takes rights away."""
-    await grounds_queries.lock(transaction, shared=frozenset(), alone={name})
+    await auth_queries.lock_names(transaction, shared=frozenset(), alone={name})
 
 
 async def _until_no_hook_of(git: int) -> None:

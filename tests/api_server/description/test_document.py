@@ -11,8 +11,8 @@ import orjson
 import pytest
 
 from api_server.description.document import document
-from api_server.description.names import path_of
-from api_server.web.access import Place, Role
+from api_server.description.parameters import path_of
+from api_server.web.routes import Place, Role
 from tests.support.route_table import ROUTES
 
 METHODS = ("get", "post", "put", "patch", "delete")

@@ -6,11 +6,10 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from api_server.description.document import document
-from api_server.description.examples import recorded
+from api_server.description.document import document, recorded_examples
 from tests.support.route_table import ROUTES
 
-RECORDED = recorded()
+RECORDED = recorded_examples()
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from api_server.git import new_commits, ref_transactions, smart_http
-from api_server.git.commit_text import Person
+from api_server.git import new_commits, ref_moves, smart_http
+from api_server.git.commits import Person
 from api_server.git.new_commits import FileAction, NewCommit
 from api_server.git.receive_pack import read_push, receive_pack
 from api_server.git.received_push import Push, RefUpdate, Verdict, applied_updates
@@ -48,7 +48,7 @@ async def move_branch(
 ) -> None:
     """None stands for a branch that does not exist."""
     update = RefUpdate(expected or NO_COMMIT, new or NO_COMMIT, BRANCHES + name)
-    await ref_transactions.move(Path(repository.path), Push((update,)))
+    await ref_moves.apply_push(Path(repository.path), Push((update,)))
 
 
 @attrs.define

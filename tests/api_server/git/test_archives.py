@@ -9,12 +9,12 @@ import zlib
 
 import pytest
 
-from api_server.git import archives
-from api_server.git.archives import Archive
+from api_server.git import trees
 from api_server.git.errors import GitError, NotFoundError
 from api_server.git.new_commits import FileAction
 from api_server.git.processes import run
 from api_server.git.repositories import Repositories
+from api_server.git.trees import Archive
 from tests.api_server.git.conftest import ALICE, PROJECT, commit, commit_files, new_commit
 
 FORMATS = ["zip", "tar", "tar.gz", "tar.bz2"]
@@ -34,7 +34,7 @@ async def sha(repositories: Repositories) -> str:
 
 
 async def packed(repositories: Repositories, archive: Archive) -> bytes:
-    async with archives.stream(repositories.path(PROJECT), archive) as chunks:
+    async with trees.stream_archive(repositories.path(PROJECT), archive) as chunks:
         return b"".join([chunk async for chunk in chunks])
 
 
@@ -48,7 +48,7 @@ def members(data: bytes, format_: str) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("format_", FORMATS)
 async def test_an_archive_has_all_files_below_its_prefix(
-    repositories: Repositories, sha: str, format_: archives.ArchiveFormat
+    repositories: Repositories, sha: str, format_: trees.ArchiveFormat
 ) -> None:
     data = await packed(repositories, Archive(sha, format_, "app-main"))
     assert members(data, format_) == {f"app-main/{name}": content for name, content in FILES.items()}
@@ -56,7 +56,7 @@ async def test_an_archive_has_all_files_below_its_prefix(
 
 @pytest.mark.parametrize("format_", FORMATS)
 async def test_an_archive_has_the_same_bytes_in_each_time_zone_and_repository(
-    repositories: Repositories, sha: str, format_: archives.ArchiveFormat, monkeypatch: pytest.MonkeyPatch
+    repositories: Repositories, sha: str, format_: trees.ArchiveFormat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive = Archive(sha, format_, "app-main")
     first = await packed(repositories, archive)
@@ -81,7 +81,7 @@ async def test_a_compressed_archive_is_the_plain_one_compressed(repositories: Re
 async def test_packing_gives_way_to_the_server(
     repositories: Repositories, sha: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archives, "_CONFIGURATION", (("tar.tar.gz.command", "cat >/dev/null; nice"),))
+    monkeypatch.setattr(trees, "_CONFIGURATION", (("tar.tar.gz.command", "cat >/dev/null; nice"),))
     told = await packed(repositories, Archive(sha, "tar.gz", "p"))
     assert int(told) == os.getpriority(os.PRIO_PROCESS, 0) + 10
 
@@ -120,7 +120,7 @@ async def test_a_prefix_stays_below_the_folder_where_it_is_unpacked(
 
 @pytest.mark.parametrize("format_", FORMATS)
 async def test_a_failure_in_the_middle_raises(
-    repositories: Repositories, format_: archives.ArchiveFormat
+    repositories: Repositories, format_: trees.ArchiveFormat
 ) -> None:
     repository = repositories.open(PROJECT)
     actions = [FileAction("create", f"{n}", bytes([n])) for n in range(9)]

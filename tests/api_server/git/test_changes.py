@@ -5,8 +5,8 @@ import asyncio
 import pygit2
 import pytest
 
-from api_server.git import commits, files, new_commits, references, trees
-from api_server.git.commit_text import Person
+from api_server.git import commits, new_commits, references, trees
+from api_server.git.commits import Person
 from api_server.git.errors import (
     BranchMovedError,
     InvalidActionError,
@@ -52,7 +52,7 @@ async def test_file_actions_make_one_commit(repositories: Repositories) -> None:
     assert await contents(repositories, second) == {"a": b"A", "folder/c": b"c", "b/now/a/folder": b"new"}
     repository = repositories.open(PROJECT)
     assert references.branch(repository, "main") == references.Branch("main", second)
-    entry = files.find(repository, second, "b/now/a/folder")
+    entry = trees.find_entry(repository, second, "b/now/a/folder")
     assert entry is not None
     assert (entry.kind, entry.size) == ("executable", 3)
 
@@ -222,17 +222,17 @@ async def test_blobs_of_all_sizes_are_streamed(repositories: Repositories, size:
     content = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
     sha = await commit(repositories, "main", None, **{"folder/-name": content})
     repository = repositories.open(PROJECT)
-    entry = files.find(repository, sha, "folder/-name")
+    entry = trees.find_entry(repository, sha, "folder/-name")
     assert entry is not None
     assert (entry.kind, entry.size, entry.is_blob) == ("file", size, True)
-    async with files.stream(repository, entry) as chunks:
+    async with trees.stream_blob(repository, entry) as chunks:
         assert b"".join([chunk async for chunk in chunks]) == content
 
 
 async def test_only_what_exists_is_found(repositories: Repositories) -> None:
     sha = await commit(repositories, "main", None, **{"folder/file": b"1"})
     repository = repositories.open(PROJECT)
-    folder = files.find(repository, sha, "folder")
+    folder = trees.find_entry(repository, sha, "folder")
     assert folder is not None
     assert (folder.kind, folder.size, folder.is_blob) == ("folder", None, False)
     for path in (
@@ -246,8 +246,8 @@ async def test_only_what_exists_is_found(repositories: Repositories) -> None:
         "folder\udcff",
         "..",
     ):
-        assert files.find(repository, sha, path) is None
+        assert trees.find_entry(repository, sha, path) is None
     with pytest.raises(NotFoundError):
-        files.find(repository, "1" * 40, "folder")
+        trees.find_entry(repository, "1" * 40, "folder")
     with pytest.raises(NotFoundError):
         trees.open_folder(repository, sha, "folder/file")

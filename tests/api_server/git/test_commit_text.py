@@ -6,8 +6,8 @@ import pygit2
 import pytest
 from pygit2.enums import ObjectType
 
-from api_server.git import commit_text, commits, picking, rebasing
-from api_server.git.commit_text import Person
+from api_server.git import commits, new_commits
+from api_server.git.commits import Person
 from api_server.git.new_commits import NewCommit
 from api_server.git.repositories import Repositories, Repository
 from tests.api_server.git.conftest import ALICE, PROJECT, commit
@@ -146,15 +146,15 @@ async def test_a_replay_writes_what_was_read_as_utf_8(repositories: Repositories
         if b"\0" in raw:
             continue
         sha = _written(repository, raw + b" <a@example.org>1700000000 +0100", encoding, raw, base)
-        picked = await picking.commit_tree(
+        picked = await new_commits.commit_tree(
             repository,
             str(repository[sha].peel(pygit2.Tree).id),
             NewCommit(
-                commits.commit_data(repository, sha)["message"], picking.author_of(repository, sha), ALICE
+                commits.commit_data(repository, sha)["message"], new_commits.author_of(repository, sha), ALICE
             ),
             onto,
         )
-        for made in (picked, await rebasing.rebase(repository, sha, onto, ALICE)):
+        for made in (picked, await new_commits.rebase(repository, sha, onto, ALICE)):
             head, _, message = repository[made].read_raw().partition(b"\n\n")
             author = f"\nauthor {text} <a@example.org> 1700000000 +0100\n".encode()
             if author not in head or b"\nencoding" in head or message != text.encode():
@@ -163,13 +163,13 @@ async def test_a_replay_writes_what_was_read_as_utf_8(repositories: Repositories
 
 
 def test_every_known_encoding_is_decoded_in_linear_time() -> None:
-    """A tenth of the largest message that a push may bring (`git/fsck.py`)."""
+    """A tenth of the largest message that a push may bring (`git/object_checks.py`)."""
     deviations = Deviations()
-    for name in sorted(commit_text._CODECS):
-        commit_text.decode(b"\xff", name)  # which imports the codec
+    for name in sorted(commits._CODECS):
+        commits.decode(b"\xff", name)  # which imports the codec
         for unit in (b"\xff", b"\x81a", b"\x1b$B"):
             begun = time.thread_time()
-            commit_text.decode((unit * 100_000)[:100_000], name).encode()
+            commits.decode((unit * 100_000)[:100_000], name).encode()
             if (took := time.thread_time() - begun) > 0.05:
                 deviations.append(f"{name} {unit!r}: {took * 1000:.0f} ms")
     assert not deviations, deviations.report
@@ -189,8 +189,8 @@ async def test_commits_and_tags_are_ordered_by_the_dates_that_are_shown(reposito
     sha = _written(repository, b"A <a@example.org>1700000000 +0000", None, b"m")
     head = b"object %s\ntype commit\ntag v1\n" % sha.encode()
     tags = {b"tagger A <a@example.org>1600000000 +0100\n\nm": 1_600_000_000, b"\nm": 1_700_000_000}
-    assert commit_text.time_of(repository, sha) == 1_700_000_000
+    assert commits.time_of(repository, sha) == 1_700_000_000
     for rest, moment in tags.items():
         tag = str(repository.odb.write(ObjectType.TAG, head + rest))
-        assert commit_text.time_of(repository, tag) == moment
-    assert commit_text.time_of(repository, str(repository[sha].peel(pygit2.Tree).id)) == 0
+        assert commits.time_of(repository, tag) == moment
+    assert commits.time_of(repository, str(repository[sha].peel(pygit2.Tree).id)) == 0

@@ -17,7 +17,7 @@ async def main():
 """
 A_PUSH_THAT_WAITS = """
 import os
-from api_server.git.push_gate import push_gate
+from api_server.git.receive_pack import push_gate
 
 async def main():
     with push_gate() as gate:

@@ -14,8 +14,8 @@ from pygit2.enums import FileMode
 
 from api_server.git import new_commits, trees
 from api_server.git.errors import InvalidPathError
-from api_server.git.file_names import check_path
 from api_server.git.new_commits import FileAction
+from api_server.git.object_checks import check_path
 from api_server.git.processes import run
 from api_server.git.repositories import Repositories
 from tests.api_server.git.conftest import PROJECT, new_commit

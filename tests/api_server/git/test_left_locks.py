@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from api_server.git import ref_locks, ref_transactions, server_refs
+from api_server.git import ref_moves
 from api_server.git.at_work import alone, at_work, join, open_file
 from api_server.git.errors import BranchMovedError, RepositoryLockedError
 from api_server.git.processes import start
@@ -37,7 +37,7 @@ async def shas(repositories: Repositories) -> tuple[str, str]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ref_locks, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(ref_moves, "LOCK_PATIENCE_SECONDS", 0.0)
 
 
 async def _move_main(repository: Repository, first: str, second: str) -> None:
@@ -51,17 +51,17 @@ async def _delete_other(repository: Repository, _first: str, second: str) -> Non
 
 
 async def _set_head(repository: Repository, _first: str, _second: str) -> None:
-    await server_refs.set_default_branch(repository, "other")
+    await ref_moves.set_default_branch(repository, "other")
     assert default_branch(repository) == "other"
 
 
 async def _set_merge_request(repository: Repository, first: str, _second: str) -> None:
-    await server_refs.set_internal_ref(repository, "refs/merge-requests/1/head", first)
+    await ref_moves.set_internal_ref(repository, "refs/merge-requests/1/head", first)
     assert str(repository.references["refs/merge-requests/1/head"].target) == first
 
 
 async def _keep_commit(repository: Repository, first: str, _second: str) -> None:
-    await server_refs.keep_commit(repository, first)
+    await ref_moves.keep_commit(repository, first)
     assert str(repository.references[f"refs/keep-around/{first}"].target) == first
 
 
@@ -129,7 +129,7 @@ async def test_one_that_has_moved_has_moved_all_the_same(
 ) -> None:
     update = RefUpdate(shas[0], shas[0], "refs/heads/main")
     with pytest.raises(BranchMovedError):
-        await ref_transactions.move(Path(repository.path), Push((update,)))
+        await ref_moves.apply_push(Path(repository.path), Push((update,)))
 
 
 async def test_a_git_that_is_killed_leaves_locks_which_are_removed(

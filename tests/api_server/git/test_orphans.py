@@ -14,10 +14,10 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason=
 # A git whose own child does not end by itself: neither by a closed pipe, nor (with "stubborn") by SIGTERM.
 PARENT = """
 import asyncio, sys
-from api_server.git import orphans, processes
+from api_server.git import processes, spawning
 
 async def main():
-    orphans.GRACE_SECONDS = 0.2
+    spawning.GRACE_SECONDS = 0.2
     trap = "trap '' TERM;" if sys.argv[1] == "stubborn" else ""
     hang = f"!{trap} echo $$; exec sleep 60"
     async with processes.start(["hang"], configuration=[("alias.hang", hang)]) as child:

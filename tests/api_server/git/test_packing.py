@@ -13,12 +13,11 @@ import pytest
 
 from api_server.git import upkeep
 from api_server.git.at_work import alone, at_work, written_mark
-from api_server.git.packing import Style, pack
 from api_server.git.processes import run, start
+from api_server.git.ref_moves import keep_commit
 from api_server.git.references import branch
 from api_server.git.repositories import Repositories
-from api_server.git.server_refs import keep_commit
-from api_server.git.upkeep import Thresholds
+from api_server.git.upkeep import Style, Thresholds, pack
 from tests.api_server.git.conftest import PROJECT, Client, Service, commit
 from tests.support.folders import files_below
 

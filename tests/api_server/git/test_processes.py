@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from api_server.git import priority, processes
+from api_server.git import processes, spawning
 from api_server.git.errors import GitError, GitTimeoutError, OutputTooLargeError
-from api_server.git.isolation import environment
 from api_server.git.processes import run, start
+from api_server.git.spawning import child_environment
 from tests.api_server.git.sleeper import Sleeper
 from tests.support.waiting import until
 
@@ -123,7 +123,7 @@ async def test_a_body_that_breaks_off_ends_git_and_is_raised() -> None:
 def test_the_environment_of_the_server_is_not_inherited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_DIR", "/elsewhere")
     monkeypatch.setenv("DATABASE_PASSWORD", "hunter2")
-    made = environment({"GIT_PROTOCOL": "version=2"}, [("a.b", "c")])
+    made = child_environment({"GIT_PROTOCOL": "version=2"}, [("a.b", "c")])
     assert "GIT_DIR" not in made
     assert "hunter2" not in made.values()
     last = int(made["GIT_CONFIG_COUNT"]) - 1
@@ -185,14 +185,14 @@ def _steps(told: bytes) -> int:
 async def test_what_users_wait_for_gives_way_to_nobody_and_background_work_to_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(priority, "_MOST_FIRST", 1000)
+    monkeypatch.setattr(spawning, "_MOST_FIRST", 1000)
     assert _steps((await run(["told"], configuration=_PRIORITY)).stdout) == 0
     assert _steps((await run(["told"], configuration=_PRIORITY, background=True)).stdout) == 10
 
 
 async def test_of_many_gits_those_beyond_the_processors_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """The shared server's count too: those that it runs now may be all that are first."""
-    monkeypatch.setattr(priority, "_MOST_FIRST", priority._first + 1)
+    monkeypatch.setattr(spawning, "_MOST_FIRST", spawning._first + 1)
     told = partial(start, ["told"], configuration=_PRIORITY)
     async with told() as first, told() as second:
         assert _steps(await first.whole_output()) == 0
@@ -203,7 +203,7 @@ async def test_of_many_gits_those_beyond_the_processors_give_way(monkeypatch: py
 async def test_a_git_that_takes_long_gives_way_with_all_that_it_has_started(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(priority, "_MOST_FIRST", 1000)
+    monkeypatch.setattr(spawning, "_MOST_FIRST", 1000)
     monkeypatch.setattr(processes, "LONG_SECONDS", 0.05)
     script = tmp_path / "wait"
     script.write_text(

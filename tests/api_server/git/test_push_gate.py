@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from api_server.git.push_gate import push_gate, report_of
+from api_server.git.receive_pack import push_gate, report_of
 from api_server.git.received_push import Push, RefUpdate, Verdict, packet
 from api_server.git.smart_http import HOOKS
 from tests.api_server.git.conftest import Client, Service

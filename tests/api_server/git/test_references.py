@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from api_server.git import ref_transactions, references, server_refs
+from api_server.git import ref_moves, references
 from api_server.git.errors import (
     AmbiguousNameError,
     BranchMovedError,
@@ -195,14 +195,14 @@ async def test_of_several_moves_none_is_made_where_one_is_refused(repository: Re
     delete = RefUpdate(_child(repository, head), NO_COMMIT, "refs/heads/main")
     push = Push((create, delete))
     with pytest.raises((BranchMovedError, NameTakenError)):
-        await ref_transactions.move(Path(repository.path), push)
+        await ref_moves.apply_push(Path(repository.path), push)
     assert applied_updates(Path(repository.path), push) == []
     assert references.branches(repository) == [references.Branch("main", head)]
 
 
 async def test_a_move_is_found_again_behind_later_ones(repository: Repository, head: str) -> None:
     first = Push((RefUpdate(head, _child(repository, head), "refs/heads/main"),))
-    await ref_transactions.move(Path(repository.path), first)
+    await ref_moves.apply_push(Path(repository.path), first)
     await move_branch(repository, "main", head, expected=_child(repository, head))
     assert applied_updates(Path(repository.path), first) == [*first.updates]
     assert applied_updates(Path(repository.path), Push(first.updates)) == []
@@ -210,19 +210,19 @@ async def test_a_move_is_found_again_behind_later_ones(repository: Repository, h
 
 async def test_the_default_branch_can_only_be_one_that_exists(repository: Repository, head: str) -> None:
     await move_branch(repository, "trunk", head)
-    await server_refs.set_default_branch(repository, "trunk")
+    await ref_moves.set_default_branch(repository, "trunk")
     assert references.default_branch(repository) == "trunk"
     with pytest.raises(NotFoundError):
-        await server_refs.set_default_branch(repository, "nothing")
+        await ref_moves.set_default_branch(repository, "nothing")
 
 
 async def test_internal_refs_are_set_and_moved(repository: Repository, head: str) -> None:
     ref = "refs/merge-requests/1/head"
     for target in (head, _child(repository, head)):
-        await server_refs.set_internal_ref(repository, ref, target)
+        await ref_moves.set_internal_ref(repository, ref, target)
         assert str(repository.lookup_reference(ref).target) == target
     with pytest.raises(ValueError, match="refs/heads/main"):
-        await server_refs.set_internal_ref(repository, "refs/heads/main", head)
+        await ref_moves.set_internal_ref(repository, "refs/heads/main", head)
 
 
 async def test_a_new_repository_is_empty_and_a_deleted_one_is_gone(repositories: Repositories) -> None:

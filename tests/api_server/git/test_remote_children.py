@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from api_server.git.remote.access import Access, Remote
-from api_server.git.remote.children import RemoteGit
+from api_server.git.remote.access import Access, Remote, RemoteGit
 
 
 async def test_neither_credentials_nor_control_characters_are_shown() -> None:

@@ -17,8 +17,8 @@ from api_server.git.received_push import (
     applied_updates,
     refusal_of,
 )
+from api_server.git.ref_moves import set_internal_ref
 from api_server.git.repositories import Repositories, open_repository
-from api_server.git.server_refs import set_internal_ref
 from tests.api_server.git.conftest import PROJECT, Client, Service, commit
 
 PROTECTED_MAIN = Verdict(fast_forward_only=frozenset({"refs/heads/main"}))

@@ -9,7 +9,7 @@ from api_server.invitations import changes
 from api_server.invitations.tasks import KEPT
 from api_server.namespaces import member_endings
 from api_server.namespaces.member_endings import NO_MEMBER, NO_RIGHT
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.support.forge import Client, Forge, Person, new_name
 from tests.support.invitations import KINDS, invite, invited_to, new_address, page_of, source_of
 

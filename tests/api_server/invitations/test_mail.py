@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api_server.invitations.mails import mail_invitation
-from api_server.outbound.mail import delivery
-from api_server.outbound.mail.letters import Letter, compose, is_address
+from api_server.outbound import mail
+from api_server.outbound.mail import Letter, compose_message, is_address
 from api_server.settings import Settings
 from tests.support.forge import Forge, new_name, running_forge
 from tests.support.invitations import invite_by_mail, new_address
@@ -78,16 +78,16 @@ async def test_a_refused_recipient_is_not_tried_again(
 ) -> None:
     monkeypatch.setattr(mailbox, "refuse", "550 No such user")
     letter = Letter(id=new_name("letter"), to=new_address(), subject="x", paragraphs=["x"])
-    await delivery.send(postal_forge.server.app, letter)
+    await mail.send(postal_forge.server.app, letter)
     monkeypatch.setattr(mailbox, "refuse", "451 Try again later")
     with pytest.raises(Exception, match="Try again later"):
-        await delivery.send(postal_forge.server.app, letter)
+        await mail.send(postal_forge.server.app, letter)
 
 
 async def test_a_wrong_password_is_tried_again(postal_forge: Forge, mailbox: Mailbox) -> None:
-    server = delivery.SmtpServer("localhost", mailbox.port, "forge", "wrong")
+    server = mail.SmtpServer("localhost", mailbox.port, "forge", "wrong")
     letter = Letter(id="x", to="a@example.org", subject="x", paragraphs=["x"])
-    message = compose(letter, sender="a@example.org", base_url="http://x.example.org", sent_at=NOW)
+    message = compose_message(letter, sender="a@example.org", base_url="http://x.example.org", sent_at=NOW)
     with pytest.raises(Exception, match="Authentication") as raised:
         await server.send(message)
     assert "wrong" not in str(raised.value)
@@ -147,9 +147,9 @@ def test_a_password_never_goes_over_the_network_in_clear(
     url: str, expected: tuple[Any, ...], tmp_path: Path
 ) -> None:
     settings = Settings(database_url="postgresql://x", data_dir=tmp_path, smtp_url=url)
-    opened = delivery.open_outbox(settings)
-    assert isinstance(opened, delivery.SmtpServer)
-    assert opened == delivery.SmtpServer(*expected)
+    opened = mail.open_outbox(settings)
+    assert isinstance(opened, mail.SmtpServer)
+    assert opened == mail.SmtpServer(*expected)
 
 
 # --- messages -------------------------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def test_no_text_breaks_out_of_its_place(subject: str, paragraph: str, local: st
     address = f"{local}@{domain}"
     letter = Letter(id="letter-1", to=address, subject=subject, paragraphs=[paragraph])
     try:
-        message = compose(
+        message = compose_message(
             letter, sender="forge@example.org", base_url="https://forge.example.org:8443", sent_at=NOW
         )
     except ValueError:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from api_server.outbound.mail import rate_queries, rates
+from api_server.outbound import mail, mail_queries
 from tests.support.clock import MovedClock, shared_forge_with_clock
 from tests.support.forge import Forge, Person, SharedForges, running_forge
 from tests.support.invitations import invite, invited_to, new_address, source_of
@@ -144,5 +144,5 @@ async def test_hours_that_are_over_are_forgotten(clocked: tuple[Forge, MovedCloc
         assert (await invite(owner.api, source, email=new_address())).body == {"status": "success"}
     clock.move(minutes=21)
     async with forge.database.transaction() as transaction:
-        await rate_queries.forget(transaction, rates.WINDOW)
+        await mail_queries.forget_letters(transaction, mail.RATE_WINDOW)
     assert await forge.database.value("SELECT count(*) FROM letter_counts") == 1

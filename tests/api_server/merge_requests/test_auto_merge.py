@@ -9,7 +9,7 @@ import pytest
 
 from api_server.git.errors import BranchMovedError
 from api_server.merge_requests.merging import auto_merge, merge, queries
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.api_server.merge_requests.conftest import Proposed
 from tests.api_server.merge_requests.later import look, maintainer, merged, succeed, under_way
 from tests.support.ci import eventually, happen, run

@@ -6,7 +6,8 @@ from typing import Any
 import attrs
 import pytest
 
-from api_server.git import commit_text, rebasing
+from api_server.git import commits as git_commits
+from api_server.git import new_commits
 from api_server.git.errors import TooManyFilesError
 from api_server.git.repositories import REPOSITORIES
 from tests.api_server.merge_requests.test_rebase import over
@@ -72,7 +73,7 @@ async def test_a_commit_in_between_with_too_many_files_is_not_rebased(
         "push", "--quiet", git_url(forge, shown["path_with_namespace"], alice), f"{head}:refs/heads/a"
     )
     with pytest.raises(TooManyFilesError):
-        await rebasing.rebase(repository, head, first, commit_text.Person("Alice", alice.email, 0))
+        await new_commits.rebase(repository, head, first, git_commits.Person("Alice", alice.email, 0))
 
 
 async def test_an_open_one_gets_too_many_files_by_a_push(forge: Forge, alice: Person, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import gitlab
 import pytest
 
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.support.forge import Forge, Person
 from tests.support.merge_requests import new_project, open_merge_request
 

@@ -7,7 +7,7 @@ import attrs
 import gitlab
 import orjson
 
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.support.forge import Forge, Person
 from tests.support.merge_requests import commit, open_merge_request
 

@@ -6,7 +6,7 @@ from typing import Any
 import gitlab
 import orjson
 
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.api_server.merge_requests.conftest import Proposed
 from tests.support.ci import ONE_JOB, eventually, happen, run
 from tests.support.forge import Forge

@@ -8,7 +8,7 @@ import pytest
 from api_server.git.errors import BranchMovedError
 from api_server.merge_requests import queries
 from api_server.merge_requests.merging import merge
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.support.forge import Forge, Person
 from tests.support.merge_requests import commit, head_of, open_merge_request
 from tests.support.rights import stopped_before_acting

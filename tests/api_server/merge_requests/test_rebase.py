@@ -7,10 +7,10 @@ import gitlab
 import pytest
 from pygit2 import GIT_OBJECT_COMMIT
 
-from api_server.git import commit_text, rebasing
+from api_server.git import commits, new_commits
 from api_server.git.repositories import REPOSITORIES, Repository
 from api_server.merge_requests.merging import queries, rebase
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.support.ci import eventually
 from tests.support.forge import Forge, Person
 from tests.support.merge_requests import commit, head_of, open_merge_request
@@ -117,13 +117,13 @@ async def test_merges_and_what_the_target_has_already_are_left_out(
     await commit(alice.api, project, "main", name, content=picked.tree[name].data.decode())
     await commit(alice.api, project, "main")
     target = await head_of(alice.api, project, "main")
-    repository, alices = repository_of(forge, project), commit_text.Person("Alice", alice.email, 0)
-    assert await rebasing.rebase(repository, made["sha"], target, alices) == target
+    repository, alices = repository_of(forge, project), commits.Person("Alice", alice.email, 0)
+    assert await new_commits.rebase(repository, made["sha"], target, alices) == target
     mine = await commit(alice.api, project, "feature")
     merged = repository.create_commit(
         None, picked.author, picked.committer, "Merge", repository[mine].tree.id, [mine, target]
     )
-    new = repository[await rebasing.rebase(repository, str(merged), target, alices)]
+    new = repository[await new_commits.rebase(repository, str(merged), target, alices)]
     assert [str(parent) for parent in new.parent_ids] == [target]
     assert new.message == repository[mine].message
 
@@ -131,7 +131,7 @@ async def test_merges_and_what_the_target_has_already_are_left_out(
 async def test_messages_of_any_encoding_are_kept(
     forge: Forge, alice: Person, project: dict[str, Any]
 ) -> None:
-    repository, alices = repository_of(forge, project), commit_text.Person("Alice", alice.email, 0)
+    repository, alices = repository_of(forge, project), commits.Person("Alice", alice.email, 0)
     first = await head_of(alice.api, project, "main")
     target = await commit(alice.api, project, "main")
     parent = repository[first]
@@ -145,16 +145,16 @@ async def test_messages_of_any_encoding_are_kept(
             f"tree {parent.tree.id}\nparent {first}\nauthor {who}\ncommitter {who}\nencoding {encoding}\n\n"
         )
         sha = str(repository.odb.write(GIT_OBJECT_COMMIT, head.encode() + text))
-        assert repository[await rebasing.rebase(repository, sha, target, alices)].message == kept
+        assert repository[await new_commits.rebase(repository, sha, target, alices)].message == kept
 
 
 async def test_a_rebase_that_is_cancelled_goes_no_further(
     forge: Forge, alice: Person, project: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = await diverged(alice, project)
-    repository, alices = repository_of(forge, project), commit_text.Person("Alice", alice.email, 0)
+    repository, alices = repository_of(forge, project), commits.Person("Alice", alice.email, 0)
     target = await head_of(alice.api, project, "main")
-    loop, real, done = asyncio.get_running_loop(), rebasing._again, []
+    loop, real, done = asyncio.get_running_loop(), new_commits._rebased_commit, []
 
     def once_more(its: Repository, *rest: Any) -> str:
         if its is repository:
@@ -162,11 +162,13 @@ async def test_a_rebase_that_is_cancelled_goes_no_further(
             loop.call_soon_threadsafe(rebase_task.cancel)
         return real(its, *rest)
 
-    monkeypatch.setattr(rebasing, "_again", once_more)
-    rebase_task = asyncio.create_task(rebasing.rebase(repository, made["sha"], target, alices))
+    monkeypatch.setattr(new_commits, "_rebased_commit", once_more)
+    rebase_task = asyncio.create_task(new_commits.rebase(repository, made["sha"], target, alices))
     with pytest.raises(asyncio.CancelledError):
         await rebase_task
-    await rebasing.rebase(repository_of(forge, project), made["sha"], target, alices)  # as long as the other
+    await new_commits.rebase(
+        repository_of(forge, project), made["sha"], target, alices
+    )  # as long as the other
     assert len(done) == 1
 
 

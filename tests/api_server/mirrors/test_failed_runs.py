@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from api_server.mirrors import runs
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.api_server.mirrors.repositories import MAIN, BareRepository
 from tests.api_server.mirrors.service import Mirrored, failures, mails, text_of, with_credentials
 from tests.api_server.mirrors.targets import Http
@@ -88,7 +88,7 @@ async def test_an_address_that_is_no_longer_allowed_is_not_called(
     working: Forge, http_target: Http, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A.4: checked again before each run."""
-    from api_server.outbound.outgoing import OUTGOING_POLICY
+    from api_server.outbound.client import OUTGOING_POLICY
     from api_server.outbound.policy import Policy
 
     mirrored = await Mirrored.create(working, with_credentials(http_target[1]))

@@ -10,7 +10,7 @@ import attrs
 import pytest
 from aiohttp import web
 
-from api_server.git.remote.secret_files import secret_folder
+from api_server.git.remote.access import secret_folder
 from api_server.mirrors import run_queries, runs, schedule
 from api_server.web.context import CLOCK
 from tests.api_server.mirrors.repositories import MAIN, BareRepository

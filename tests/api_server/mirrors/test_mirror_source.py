@@ -1,7 +1,6 @@
 """What the source's side answers about its refs and its history."""
 
-from api_server.git.remote.connection import Refs
-from api_server.git.remote.source import descents_that_hold, read_source
+from api_server.git.remote.connection import Refs, descents_that_hold, read_source
 from tests.api_server.mirrors.repositories import BareRepository
 
 UNKNOWN = "1" * 40

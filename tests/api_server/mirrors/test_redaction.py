@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api_server.git.remote.redaction import mask_url, sanitize
+from api_server.git.remote.access import mask_url, sanitize
 
 SECRETS = st.text(st.characters(codec="utf-8", exclude_categories=("C",), exclude_characters="*"), min_size=4)
 

@@ -4,11 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api_server.git.remote import pushing
-from api_server.git.remote.access import Remote
-from api_server.git.remote.connection import connect
-from api_server.git.remote.errors import RemoteError
-from api_server.git.remote.pushing import Change, PushReport, Result, parse_statuses
+from api_server.git.remote import connection as connections
+from api_server.git.remote.access import Remote, RemoteError
+from api_server.git.remote.connection import Change, PushReport, Result, connect, parse_statuses
 from tests.api_server.mirrors.repositories import MAIN, BareRepository
 from tests.api_server.mirrors.targets import PASSWORD, USER, Http
 
@@ -109,7 +107,7 @@ async def test_pushes_one_after_the_other_find_what_the_first_has_done(
 async def test_more_leases_than_a_command_line_takes_are_several_pushes(
     source: BareRepository, target: BareRepository, git_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pushing, "ARGUMENT_BYTES", 120)
+    monkeypatch.setattr(connections, "ARGUMENT_BYTES", 120)
     commit = source.commit("first")
     changes = [Change(f"refs/heads/b{number}", None, commit) for number in range(5)]
     report = await push(Remote(git_url), source, *changes)
@@ -121,10 +119,10 @@ async def test_more_leases_than_a_command_line_takes_are_several_pushes(
 def test_the_parts_of_a_push_are_all_changes_in_order_and_no_part_is_too_large_or_empty(lengths) -> None:
     changes = [Change("x" * length, None, "1" * 40) for length in lengths]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pushing, "ARGUMENT_BYTES", 400)
-        parts = list(pushing._parts(changes))
+        patch.setattr(connections, "ARGUMENT_BYTES", 400)
+        parts = list(connections._parts(changes))
     assert [change for part in parts for change in part] == changes
-    assert all(0 < sum(len(pushing._lease(change)) for change in part) <= 400 for part in parts)
+    assert all(0 < sum(len(connections._lease(change)) for change in part) <= 400 for part in parts)
 
 
 async def test_a_failed_connection_is_told_when_something_is_to_be_pushed(

@@ -10,16 +10,17 @@ import pytest
 from aiohttp import web
 
 from api_server.git import processes
-from api_server.git.remote.access import Remote
-from api_server.git.remote.connection import Refs, connect, parse_listing
-from api_server.git.remote.errors import (
+from api_server.git.remote.access import (
     AuthenticationFailedError,
     HostKeyRefusedError,
+    Remote,
     RemoteError,
     RemoteTimeoutError,
+    remove_leftovers,
+    secret_folder,
+    write_secret,
 )
-from api_server.git.remote.pushing import Change, PushReport
-from api_server.git.remote.secret_files import remove_leftovers, secret_folder, write_secret
+from api_server.git.remote.connection import Change, PushReport, Refs, connect, parse_listing
 from api_server.git.remote.ssh_keys import KeyPair, make_key_pair, parse_host_keys
 from tests.api_server.mirrors.repositories import MAIN, BareRepository
 from tests.api_server.mirrors.targets import PASSWORD, USER, Http, SshTarget, process_list
@@ -217,9 +218,11 @@ async def test_an_ssh_password_is_in_no_process_list_and_no_trace(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     trace = tmp_path / "trace"
-    plain_environment = processes.environment
+    plain_environment = processes.child_environment
     monkeypatch.setattr(
-        processes, "environment", lambda *arguments: plain_environment(*arguments) | {"GIT_TRACE": str(trace)}
+        processes,
+        "child_environment",
+        lambda *arguments: plain_environment(*arguments) | {"GIT_TRACE": str(trace)},
     )
     url = f"ssh://127.0.0.1:{ssh_by_password.port}{target.path}"
     seen: list[str] = []
@@ -275,7 +278,7 @@ def test_what_a_killed_process_has_left_is_removed_unless_it_is_used_or_new(tmp_
 
 def test_secrets_of_a_process_that_is_killed_are_held_as_long_as_it_lives(tmp_path: Path) -> None:
     code = (
-        "import pathlib, sys, time; from api_server.git.remote.secret_files import secret_folder\n"
+        "import pathlib, sys, time; from api_server.git.remote.access import secret_folder\n"
         "with secret_folder(pathlib.Path(sys.argv[1])): print(flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE) as process:

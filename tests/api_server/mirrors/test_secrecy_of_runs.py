@@ -25,9 +25,11 @@ async def test_the_password_is_found_nowhere(
     """Not in the process list during a run, nor in logs, database, answers, mails or git's own traces afterwards."""
     http, url = http_target
     seen: list[str] = []
-    plain_environment = processes.environment
+    plain_environment = processes.child_environment
     traces = {name: str(tmp_path / name) for name in ("GIT_TRACE", "GIT_TRACE_CURL", "GIT_TRACE2_EVENT")}
-    monkeypatch.setattr(processes, "environment", lambda *arguments: plain_environment(*arguments) | traces)
+    monkeypatch.setattr(
+        processes, "child_environment", lambda *arguments: plain_environment(*arguments) | traces
+    )
 
     async def look(_request: web.Request) -> None:
         seen.extend(await asyncio.to_thread(process_list))

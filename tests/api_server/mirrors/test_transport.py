@@ -266,7 +266,7 @@ async def test_the_password_is_in_no_process_list_trace_log_or_result(
     traces = tmp_path / "traces"
     traces.mkdir()
     seen: list[str] = []
-    plain_environment = processes.environment
+    plain_environment = processes.child_environment
 
     def traced(
         extra: Mapping[str, str] | None = None, configuration: Sequence[tuple[str, str]] = ()
@@ -277,7 +277,7 @@ async def test_the_password_is_in_no_process_list_trace_log_or_result(
     async def look(_request: web.Request) -> None:
         seen.extend(await asyncio.to_thread(process_list))
 
-    monkeypatch.setattr(processes, "environment", traced)
+    monkeypatch.setattr(processes, "child_environment", traced)
     http.before = look
     password = PASSWORD if accepted else f"x{PASSWORD}"
     source.set_refs({MAIN: source.commit("first")})

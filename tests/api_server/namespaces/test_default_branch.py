@@ -11,7 +11,7 @@ from api_server.git import references
 from api_server.git.repositories import REPOSITORIES
 from api_server.namespaces import projects
 from api_server.state.queue import QUEUE
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.support.background import watched
 from tests.support.ci import ci_project, eventually, run
 from tests.support.forge import Forge, Person

@@ -6,7 +6,7 @@ from typing import Any
 import gitlab
 import pytest
 
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.support.forge import Answer, Forge, Person
 
 MISSING = 999_999_999

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.support.forge import Answer, Forge, new_name
 from tests.support.waiting import until_somebody_waits
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api_server.namespaces import members
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.api_server.namespaces.trail import events
 from tests.support.forge import Forge
 

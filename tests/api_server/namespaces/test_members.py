@@ -6,7 +6,7 @@ import datetime
 import gitlab
 import pytest
 
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.api_server.namespaces.trail import events
 from tests.support.forge import Client, Forge, Person, new_name
 

@@ -7,7 +7,7 @@ from typing import Any
 import gitlab
 import pytest
 
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.support.forge import Forge, new_name
 
 

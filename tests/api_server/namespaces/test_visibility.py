@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import pytest
 
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.support.deviations import Deviations
 from tests.support.forge import Answer, Client, Forge, Person, new_name
 

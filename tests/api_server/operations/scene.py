@@ -10,8 +10,7 @@ from typing import Any
 import attrs
 
 from api_server.operations.failing import Failure, failing
-from api_server.outbound.mail.delivery import queue_letter
-from api_server.outbound.mail.letters import Letter
+from api_server.outbound.mail import Letter, queue_letter
 from api_server.state.queue import enqueue
 from tests.support.ci import ci_project
 from tests.support.forge import Forge

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api_server.outbound.addresses import is_own_address, literal_address, refusal
+from api_server.outbound.destinations import is_own_address, literal_address, refusal
 
 PUBLIC = [
     "1.1.1.1",

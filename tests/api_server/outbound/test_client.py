@@ -8,10 +8,9 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from api_server.outbound.checks import check_url
 from api_server.outbound.client import create_session
 from api_server.outbound.destinations import BlockedError, Destination
-from api_server.outbound.policy import AllowList, Policy
+from api_server.outbound.policy import AllowList, Policy, check_url
 from tests.api_server.outbound.resolvers import ScriptedResolver
 
 PUBLIC = ["203.0.113.7"]

@@ -13,8 +13,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from api_server.outbound import edge_queries, edges
-from api_server.outbound.edge_api import EdgeApi
-from api_server.outbound.edges import EDGES
+from api_server.outbound.edges import EDGES, EdgeApi
 from api_server.settings import Settings
 from api_server.state.database import connect
 from api_server.state.migrate import migrate

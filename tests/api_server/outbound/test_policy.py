@@ -4,14 +4,13 @@ import ipaddress
 
 import pytest
 
-from api_server.outbound.checks import CheckedUrl, check_url
 from api_server.outbound.destinations import (
     MIRROR_SCHEMES,
     BlockedError,
     Destination,
     parse_destination,
 )
-from api_server.outbound.policy import AllowList, Policy
+from api_server.outbound.policy import AllowList, CheckedUrl, Policy, check_url
 from tests.api_server.outbound.resolvers import ScriptedResolver
 
 LOOPBACK = "Requests to loopback addresses are not allowed"

@@ -11,7 +11,7 @@ import pytest
 
 from api_server.outbound.client import create_session
 from api_server.outbound.destinations import BlockedError, without_secrets, written_url
-from api_server.outbound.edge_api import EdgeApi
+from api_server.outbound.edges import EdgeApi
 from api_server.outbound.policy import Policy
 from api_server.status_checks.attempts import Message, send
 from tests.api_server.outbound.resolvers import ScriptedResolver

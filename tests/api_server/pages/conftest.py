@@ -52,7 +52,7 @@ def page_forge(forge: Forge) -> Iterator[Forge]:
 
 def _forget_attempts(forge: Forge) -> None:
     for limit in _LIMITS:
-        forge.server.app[limit]._started.clear()
+        forge.server.app[limit].forget()
 
 
 async def details_of(forge: Forge, query: str) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, expect
 
-from api_server.description.names import operation_id
+from api_server.description.parameters import operation_id
 from tests.api_server.pages.test_looks import LARGE, RULES, SERIOUS, SMALL, TO_THE_SIDE
 from tests.support.forge import Forge
 from tests.support.route_table import ROUTES

@@ -9,7 +9,7 @@ import pytest
 
 from api_server.git.repositories import Repository
 from api_server.pages.projects.places import Place
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.support.browser import Browser, browsing
 from tests.support.forge import Forge, Person
 

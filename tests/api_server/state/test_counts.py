@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator
 import psycopg2
 import pytest
 
-from api_server.state.counts import COUNTED_ANEW, REMEMBERED_FOR, Counts
-from api_server.state.database import Database, connect
+from api_server.state.database import COUNTED_ANEW, REMEMBERED_FOR, Counts, Database, connect
 from api_server.state.listing import Listing, Page
 
 NUMBERS = Listing(

@@ -12,9 +12,9 @@ import pytest
 from api_server.state import audit_trail
 from api_server.state.audit_trail import INSTANCE, SYSTEM
 from api_server.state.database import Database, Transaction, connect
+from api_server.state.driver import WatchedConnection
 from api_server.state.errors import Conflict, LockNotAvailable
 from api_server.state.statements import Statement
-from api_server.state.watched_connection import WatchedConnection
 from tests.support import pgbouncer
 
 KEEP = Statement("INSERT INTO kept (word) VALUES (%(word)s::text)")

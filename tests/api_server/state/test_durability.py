@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from api_server.state import disk
-from api_server.state.objects import open_objects
+from api_server.state.object_store import open_objects
 from tests.support.forge import ROOT_TOKEN, Client
 from tests.support.runner import INFO, RunningJob
 from tests.support.server_process import ServerProcess, server_process

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from api_server.state.objects import CHUNK, open_objects
+from api_server.state.object_store import open_objects
+from api_server.state.objects import CHUNK
 from common.concurrency import end
 from tests.support.s3 import serving_bucket
 

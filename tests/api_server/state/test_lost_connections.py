@@ -9,9 +9,8 @@ import psycopg2
 import pytest
 
 from api_server.state.database import Database, connect
-from api_server.state.driver import Connection
+from api_server.state.driver import Connection, listening_connection
 from api_server.state.errors import ConnectionLost, OutcomeUnknown, Unavailable
-from api_server.state.listening import listening_connection
 from tests.support.outages import Way, way_to
 from tests.support.waiting import until
 

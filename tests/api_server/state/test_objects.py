@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from api_server.state.errors import Unavailable
-from api_server.state.objects import Objects, open_objects
-from api_server.state.objects_in_folder import is_unfinished
+from api_server.state.object_store import is_unfinished, open_objects
+from api_server.state.objects import Objects
 from common.concurrency import end
-from common.lifecycle import Degraded
+from common.operations import Degraded
 from tests.support.ports import free_port
 from tests.support.s3 import FAILURES, Bucket, at, serving_bucket
 

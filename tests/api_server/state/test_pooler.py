@@ -11,8 +11,8 @@ import pytest
 from api_server.ci.runners.job_handlers import PENDING_JOBS
 from api_server.ci.runners.pending_jobs import CHANNEL
 from api_server.state.database import Database, connect
-from api_server.state.errors import Unavailable
-from api_server.state.migrate import UnsuitableDatabase, check_notices
+from api_server.state.errors import Unavailable, UnsuitableDatabase
+from api_server.state.migrate import check_notices
 from api_server.state.statements import Statement
 from tests.support import pgbouncer
 from tests.support.forge import Forge, new_name, running_forge

@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from api_server.state import listing, replicas
+from api_server.state import connections, listing
+from api_server.state.connections import Replica
 from api_server.state.database import Database, connect
-from api_server.state.replicas import Replica
 from forgelet.local import embedded_postgres
 from tests.support import standbys
 from tests.support.forge import running_forge
@@ -80,7 +80,7 @@ async def until_it_is_read(database: Database, *, expected: int) -> None:
 async def test_what_is_shown_comes_from_it_and_nothing_else(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replicas, "PATIENCE", standbys.SECONDS)
+    monkeypatch.setattr(connections, "CATCH_UP_SECONDS", standbys.SECONDS)
     await add(database, "first")
     assert await count(database) == 1
     listed = await WORDS.read(database.showing(), listing.Page())
@@ -105,7 +105,7 @@ async def test_whatever_was_written_is_seen(database: Database, urls: tuple[str,
 async def test_one_that_is_behind_is_let_alone_until_it_has_caught_up(
     database: Database, standby: Standby, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replicas, "REST", 0.05)
+    monkeypatch.setattr(connections, "REST_SECONDS", 0.05)
     standby.run("SELECT pg_wal_replay_pause()")
     try:
         standbys.until(lambda: standby.run("SELECT pg_get_wal_replay_pause_state()") == "paused", "a pause")

@@ -10,8 +10,8 @@ from pathlib import Path
 import psycopg2
 import pytest
 
-from api_server.state import secret_key
-from api_server.state.secret_key import UnusableKey, ensure, open_vault
+from api_server.state import secrets
+from api_server.state.secrets import UnusableKey, ensure_key, open_vault
 from tests.support.database_roles import as_role
 
 KEY = "5e" * 32
@@ -36,7 +36,7 @@ def _check_value(url: str) -> bytes:
 
 
 def test_a_first_start_makes_key_and_check_value(url: str, data_dir: Path) -> None:
-    ensure(url, data_dir)
+    ensure_key(url, data_dir)
     key = data_dir / "secret_key"
     assert re.fullmatch("[0-9a-f]{64}", key.read_text())
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
@@ -44,7 +44,7 @@ def test_a_first_start_makes_key_and_check_value(url: str, data_dir: Path) -> No
     assert _check_value(url) == open_vault(data_dir).check_value()
     assert bytes.fromhex(key.read_text()) not in _check_value(url)
     made = key.read_text()
-    ensure(url, data_dir)
+    ensure_key(url, data_dir)
     assert key.read_text() == made
 
 
@@ -64,9 +64,9 @@ def test_it_is_on_disk_before_it_is_there(url: str, data_dir: Path, monkeypatch:
         note("link", Path(source))
         link(source, target)
 
-    monkeypatch.setattr(secret_key.os, "fsync", synced)
-    monkeypatch.setattr(secret_key.os, "link", linked)
-    ensure(url, data_dir)
+    monkeypatch.setattr(secrets.os, "fsync", synced)
+    monkeypatch.setattr(secrets.os, "link", linked)
+    ensure_key(url, data_dir)
     unfinished = done[0][1]
     assert done == [("fsync", unfinished), ("link", unfinished), ("fsync", str(data_dir))]
 
@@ -78,30 +78,30 @@ def test_it_is_on_disk_before_it_is_there(url: str, data_dir: Path, monkeypatch:
 def test_what_is_no_key_is_refused(url: str, data_dir: Path, content: bytes) -> None:
     (data_dir / "secret_key").write_bytes(content)
     with pytest.raises(UnusableKey, match="is not a secret key, which is 64 hexadecimal digits: restore it"):
-        ensure(url, data_dir)
+        ensure_key(url, data_dir)
     assert (data_dir / "secret_key").read_bytes() == content
 
 
 def test_one_that_was_written_with_an_editor_is_a_key(url: str, data_dir: Path) -> None:
     (data_dir / "secret_key").write_text(f"{KEY.upper()}\n")
-    ensure(url, data_dir)
+    ensure_key(url, data_dir)
 
 
 def test_another_or_a_missing_one_is_refused(url: str, data_dir: Path) -> None:
-    ensure(url, data_dir)
+    ensure_key(url, data_dir)
     key = data_dir / "secret_key"
     right = key.read_text()
     key.write_text(KEY)
     with pytest.raises(
         UnusableKey, match="is not the one that the database's secrets are sealed under: restore"
     ):
-        ensure(url, data_dir)
+        ensure_key(url, data_dir)
     key.unlink()
     with pytest.raises(UnusableKey, match="is missing: restore it from a backup"):
-        ensure(url, data_dir)
+        ensure_key(url, data_dir)
     assert not key.exists(), "none is made in its place"
     key.write_text(right)
-    ensure(url, data_dir)
+    ensure_key(url, data_dir)
 
 
 @pytest.fixture
@@ -109,14 +109,14 @@ def from_before(url: str, data_dir: Path) -> Iterator[psycopg2.extensions.cursor
     """A database with a user whose secrets are under KEY, and no check value yet."""
     (data_dir / "secret_key").write_text(KEY)
     vault, seed = open_vault(data_dir), b"\x01" * 32
-    token = vault.derived_token(secret_key.STATIC_OBJECT_TOKEN, seed)
+    token = vault.derived_token(secrets.STATIC_OBJECT_TOKEN, seed)
     with as_role(url) as cursor:
         cursor.execute(
             """
             INSERT INTO users (username, name, email, static_object_seed, static_object_digest, created_at)
             VALUES ('alice', 'Alice', 'alice@example.org', %s, %s, '2026-01-01Z')
             """,
-            (seed, secret_key.digest(token)),
+            (seed, secrets.digest(token)),
         )
         yield cursor
 
@@ -126,14 +126,14 @@ def test_an_installation_from_before_gets_its_check_value(
 ) -> None:
     (data_dir / "secret_key").write_text("6f" * 32)
     with pytest.raises(UnusableKey, match="is not the one"):
-        ensure(url, data_dir)
+        ensure_key(url, data_dir)
     (data_dir / "secret_key").unlink()
     with pytest.raises(UnusableKey, match="is missing"):
-        ensure(url, data_dir)
+        ensure_key(url, data_dir)
     from_before.execute("SELECT count(*) FROM secret_key_check")
     assert from_before.fetchone() == (0,)
     (data_dir / "secret_key").write_text(KEY)
-    ensure(url, data_dir)
+    ensure_key(url, data_dir)
     assert _check_value(url) == open_vault(data_dir).check_value()
 
 
@@ -144,7 +144,7 @@ def test_processes_that_start_at_the_same_moment_get_one_key(url: str, data_dir:
     def start() -> None:
         barrier.wait()
         try:
-            ensure(url, data_dir)
+            ensure_key(url, data_dir)
             found.append(open_vault(data_dir).check_value())
         except Exception as problem:
             problems.append(problem)

@@ -10,7 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from api_server.audit import chain
-from api_server.state.migrate import UnsuitableDatabase, migrate
+from api_server.state.errors import UnsuitableDatabase
+from api_server.state.migrate import migrate
 from forgelet.command_line import forgelet
 from forgelet.local.embedded_postgres import Cluster
 from tests.support.ci import ONE_JOB, ci_project, eventually

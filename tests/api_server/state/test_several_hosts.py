@@ -8,9 +8,9 @@ import psycopg2
 import pytest
 
 from api_server.state.database import connect
-from api_server.state.errors import Unavailable
-from api_server.state.hosts import each_host
-from api_server.state.migrate import UnsuitableDatabase, migrate, unsuitable_database
+from api_server.state.driver import each_host
+from api_server.state.errors import Unavailable, UnsuitableDatabase
+from api_server.state.migrate import migrate, unsuitable_database
 from forgelet.local import embedded_postgres
 from tests.support import standbys
 from tests.support.outages import way_to

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.api_server.static_objects.places import Place, new_place
 from tests.support.forge import Forge
 

@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.api_server.static_objects.places import new_place
 from tests.support.forge import Forge
 

@@ -10,7 +10,7 @@ import attrs
 import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from api_server.outbound.outgoing import RESOLVER
+from api_server.outbound.client import RESOLVER
 from api_server.status_checks.dispatcher import Dispatcher
 from api_server.status_checks.tasks import DISPATCHER, RANDOM
 from api_server.web.context import CLOCK

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.api_server.mirrors.service import new_mirror
 from tests.api_server.testing.states import control
 from tests.support.browser import COOKIE, new_session

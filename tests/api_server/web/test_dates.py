@@ -2,7 +2,7 @@
 
 import datetime
 
-from api_server.web import scalars
+from api_server.web import params
 from tests.support.forge import Forge
 
 #: What is sent, and the moment that Ruby reads.
@@ -147,8 +147,8 @@ GUESSED = [
 
 def _read(text: str) -> str:
     try:
-        return scalars.moment(text, None).isoformat().replace("+00:00", "Z")
-    except scalars.Refused as refused:
+        return params.moment(text, None).isoformat().replace("+00:00", "Z")
+    except params.Refused as refused:
         return str(refused)
 
 
@@ -160,7 +160,7 @@ def test_dates_are_read_as_ruby_reads_them() -> None:
 def test_a_day_is_the_one_that_is_written() -> None:
     """Rails takes the date of a moment in the moment's own zone."""
     for text in ("2026-11-26T23:30:00-05:00", "26 Nov 2026 00:30 +0200", "2026/11/26", "2026-11-26"):
-        assert scalars.date(text, None) == datetime.date(2026, 11, 26), text
+        assert params.date(text, None) == datetime.date(2026, 11, 26), text
 
 
 async def test_filters_and_days_take_them(forge: Forge) -> None:

@@ -8,9 +8,8 @@ from typing import Any
 import attrs
 import pytest
 
-from api_server.web.access import Role
 from api_server.web.params import public_name
-from api_server.web.routes import Route
+from api_server.web.routes import Role, Route
 from tests.support.deviations import Deviations
 from tests.support.forge import Forge, new_name
 from tests.support.furnished import furnish

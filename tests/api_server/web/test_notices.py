@@ -8,24 +8,23 @@ from typing import Any
 import attrs
 import pytest
 
-from api_server.state import lookup_cache
-from api_server.state.listening import listening_connection
-from api_server.web.context import SETTINGS
-from api_server.web.notices import CHANNEL
+from api_server.state import database
+from api_server.state.driver import listening_connection
+from api_server.web.context import RIGHTS_CHANNEL, SETTINGS
 from tests.support.forge import Forge, running_forge
 
 CUT = """
     SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
     WHERE datname = current_database() AND query = 'LISTEN rights_changed'
 """
-END = f"SELECT pg_notify('{CHANNEL}', 'end')"
+END = f"SELECT pg_notify('{RIGHTS_CHANNEL}', 'end')"
 #: What is remembered is remembered for this long in these tests: it is the notices that make it go.
 LONG = 300.0
 
 
 @pytest.fixture
 def long_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookup_cache, "REMEMBERED_FOR", LONG)
+    monkeypatch.setattr(database, "REMEMBERED_FOR", LONG)
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +83,7 @@ async def test_who_writes_does_not_matter_but_what(quiet: Forge, change: str, *,
     alice = await quiet.user("alice")
     assert (await alice.api.post("/projects", {"name": "app"})).status == 201
     url = quiet.server.app[SETTINGS].unpooled_url
-    async with listening_connection(url, CHANNEL) as connection:
+    async with listening_connection(url, RIGHTS_CHANNEL) as connection:
         for statement in (change, END):
             async with quiet.database.transaction() as transaction:
                 assert await transaction.run(statement)

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from api_server.web.access import Role
-from api_server.web.request_body import HELD
+from api_server.web.request_data import HELD
+from api_server.web.routes import Role
 from tests.support.forge import ROOT_TOKEN, Forge, running_forge
 from tests.support.waiting import until
 from tests.support.wire import request, talk

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.support.forge import Answer, Forge, Person
 from tests.support.furnished import furnish
 from tests.support.rights import stopped_before_acting, stopped_while_acting

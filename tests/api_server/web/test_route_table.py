@@ -7,9 +7,8 @@ import pytest
 
 from api_server.namespaces.access import ProjectAccess
 from api_server.namespaces.resources import Feature
-from api_server.web.access import Role
 from api_server.web.errors import insufficient_scope
-from api_server.web.routes import Route
+from api_server.web.routes import Role, Route
 from tests.support.deviations import Deviations
 from tests.support.forge import Answer, Client, Forge, Person
 from tests.support.route_table import ROUTES, in_parts, name_of, path_of, required

@@ -13,10 +13,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api_server.state.objects import Objects, open_objects
-from api_server.zip_files import directory, members
-from api_server.zip_files.directory import DamagedError, Limits, Member, TooMuchError, entries
-from api_server.zip_files.members import Folder, Names, ZipFiles, with_indices
+from api_server import zip_files
+from api_server.state.object_store import open_objects
+from api_server.state.objects import Objects
+from api_server.zip_files import (
+    DamagedError,
+    Folder,
+    Limits,
+    Member,
+    Names,
+    TooMuchError,
+    ZipFiles,
+    entries,
+    with_indices,
+)
 from tests.support.folders import files_below
 from tests.support.zips import many_members
 
@@ -260,7 +270,7 @@ async def test_an_archive_is_read_once_for_many_looks(
     await put(objects, b"".join(many_members(60_000)))
     files = ZipFiles(objects, Limits(70_000, 2**30))
     first = await files.folder(KEY, "", 1000)
-    monkeypatch.setattr(directory, "entries", None)
+    monkeypatch.setattr(zip_files, "entries", None)
     began = time.process_time()
     for _ in range(10):
         assert await files.folder(KEY, "", 1000) == first
@@ -270,7 +280,7 @@ async def test_an_archive_is_read_once_for_many_looks(
 async def test_of_an_archive_of_very_many_names_the_first_are_shown(
     objects: Objects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(members, "_NAMES_OF_ONE", 150)
+    monkeypatch.setattr(zip_files, "_NAMES_OF_ONE", 150)
     await put(objects, packed())
     folder = await ZipFiles(objects, LIMITS).folder(KEY, "", 1000)
     assert folder == Folder(["a folder"], {"stored": 8}, is_cut=True)
@@ -279,7 +289,7 @@ async def test_of_an_archive_of_very_many_names_the_first_are_shown(
 async def test_names_of_archives_take_bounded_memory(
     objects: Objects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(members, "_NAMES_KEPT", 800)
+    monkeypatch.setattr(zip_files, "_NAMES_KEPT", 800)
     files = ZipFiles(objects, LIMITS)
     for number in range(9):
         monkeypatch.setitem(globals(), "KEY", f"projects/1/jobs/{number}/0123456789abcdef0123456789abcdef")

@@ -12,9 +12,10 @@ import pytest
 from click.testing import Result
 
 from api_server.audit import heads
-from api_server.state import secret_key
+from api_server.state import secrets
 from api_server.state.backups import UNFINISHED_RESTORE
-from api_server.state.objects import OBJECTS, open_objects
+from api_server.state.object_store import open_objects
+from api_server.state.objects import OBJECTS
 from forgelet.backup.places import Places
 from forgelet.backup.stored_objects import _SMALL
 from forgelet.commands import backup as backup_command
@@ -198,6 +199,6 @@ async def test_what_a_killed_restore_leaves_is_no_instance(
     (empty.data_dir / UNFINISHED_RESTORE).mkdir(parents=True)
     refused = mistake(await scene.restore(file, empty))
     assert refused.startswith(f"A restore into {empty.data_dir} is under way, or was killed: ")
-    with pytest.raises(secret_key.UnusableKey, match="was killed"):
-        secret_key.ensure(new_database(), empty.data_dir)
-    assert not (empty.data_dir / secret_key.NAME).exists()
+    with pytest.raises(secrets.UnusableKey, match="was killed"):
+        secrets.ensure_key(new_database(), empty.data_dir)
+    assert not (empty.data_dir / secrets.KEY_FILE).exists()

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from api_server.audit.heads import FOLDER
-from api_server.state import secret_key
+from api_server.state import secrets
 from common.mistakes import Mistake
 from forgelet.backup.backing_up import back_up
 from forgelet.backup.form import HEADER, MANIFEST
@@ -27,7 +27,7 @@ from .backups import NOW, PASSPHRASE, quiet, restored
 def text(new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """A backup of an instance with a repository and an object that rows name."""
     places = Places(new_database(), tmp_path_factory.mktemp("small"))
-    secret_key.ensure(places.database_url, places.data_dir)
+    secrets.ensure_key(places.database_url, places.data_dir)
     head = places.data_dir / f"objects/{FOLDER}/{0:019}-{0:064}"
     head.parent.mkdir(parents=True)
     head.write_text("a head of the audit trail, longer than a block\n" * 100)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from api_server.code import refs
-from api_server.git import ref_transactions
-from api_server.git.packing import Style, pack
+from api_server.git import ref_moves
 from api_server.git.received_push import Push, RefUpdate
 from api_server.git.repositories import REPOSITORIES
+from api_server.git.upkeep import Style, pack
 from api_server.state.backups import backing_up, not_during
 from api_server.state.errors import Unavailable
 from common.mistakes import Mistake
@@ -130,7 +130,7 @@ async def test_a_push_that_was_not_settled_is_settled_after_the_restore(here: Fo
     push = Push((RefUpdate(old, new, "refs/heads/main"),))
     app = here.server.app
     await refs.propose(app, project.id, (await here.root.get("/user")).body["id"], push)
-    await ref_transactions.move(app[REPOSITORIES].path(project.id), push)  # and the server is killed
+    await ref_moves.apply_push(app[REPOSITORIES].path(project.id), push)  # and the server is killed
     text, _ = await backed_up(here)
     await refs.settle_push(app, project.id, push)
     await asyncio.to_thread(restored, empty, text)

@@ -13,7 +13,7 @@ import pytest
 
 from api_server.audit import heads
 from api_server.audit.chain import verify as verify_chain
-from api_server.state import migrate, secret_key, sweep
+from api_server.state import migrate, secrets, sweep
 from api_server.state.objects import OBJECTS
 from forgelet.backup.backing_up import BackedUp, back_up
 from forgelet.backup.places import Places
@@ -68,7 +68,7 @@ async def kept(new_database: Callable[[], str], tmp_path_factory: pytest.TempPat
         await heads.keep(forge.database, forge.server.app[OBJECTS])
         answers = await answers_of(furnished)
         text, made = await backed_up(forge)
-    return Kept(text, made, furnished, answers, (folder / secret_key.NAME).read_text())
+    return Kept(text, made, furnished, answers, (folder / secrets.KEY_FILE).read_text())
 
 
 @contextlib.asynccontextmanager
@@ -117,7 +117,7 @@ async def test_an_older_schema_is_brought_up_to_date(empty: Places, tmp_path: An
 
     def make_and_back_up() -> None:
         migrate.make_older_schema(old.database_url, migrations)
-        secret_key.ensure(old.database_url, old.data_dir)
+        secrets.ensure_key(old.database_url, old.data_dir)
         back_up(old, PASSPHRASE, stream, NOW, quiet)
 
     await asyncio.to_thread(make_and_back_up)

@@ -3,7 +3,7 @@
 import pytest
 
 from api_server.ci.agents.agents import grants_in, path_of, refresh_grants
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.support.ci import ci_project, eventually, run
 from tests.support.forge import SharedForges
 

@@ -7,7 +7,7 @@ import gitlab
 import pytest
 from gitlab.exceptions import GitlabCreateError
 
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.support.ci import CiProject, ci_project
 from tests.support.commit_statuses import a_commit, pipeline_of, said, say
 from tests.support.forge import Forge

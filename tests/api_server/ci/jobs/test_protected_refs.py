@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.support.ci import CiProject, bring, ci_project, give_log
 from tests.support.deviations import Deviations
 from tests.support.forge import Forge, Person

@@ -3,7 +3,7 @@
 import pytest
 
 from api_server.ci.jobs import artifact_handlers, handlers
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.support.ci import MANUAL_JOB, bring, ci_project, give_log
 from tests.support.deviations import Deviations
 from tests.support.forge import Client

@@ -10,7 +10,7 @@ import pytest
 
 from api_server.ci.jobs.queries import find_job
 from api_server.ci.pipelines.queries import find_pipeline
-from api_server.state.counts import REMEMBERED_FOR
+from api_server.state.database import REMEMBERED_FOR
 from api_server.state.errors import NotFound
 from tests.support.ci import CiProject, ci_project
 from tests.support.forge import Answer, Client, Forge

@@ -6,7 +6,7 @@ import attrs
 
 from api_server.ci.pipelines import tasks
 from api_server.ci.pipelines.creation import Maker, Wanted, maker
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.support.ci import MANUAL_JOB, CiProject, bring, ci_project, eventually, happen, run
 from tests.support.forge import Forge
 

@@ -15,7 +15,7 @@ from aiohttp.test_utils import TestServer
 from api_server.ci.config.context import RemoteFile
 from api_server.ci.config.yaml_text import MAX_BYTES
 from api_server.ci.pipelines.planning import RemoteFiles
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from common.concurrency import ConcurrencyLimiter
 from tests.support.ci import CiProject, ci_project
 from tests.support.forge import Client, Forge, SharedForges

@@ -1,7 +1,7 @@
 """Trying configurations out."""
 
 from api_server.ci.pipelines import planning
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.support.ci import ONE_JOB, ci_project
 from tests.support.forge import Forge
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from api_server.git.repositories import REPOSITORIES, Repository
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.support.ci import ONE_JOB, CiProject, ci_project, eventually
 from tests.support.forge import Client, Forge
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.support.ci import MANUAL_JOB, CiProject, ci_project, eventually
 from tests.support.forge import Forge, Person
 from tests.support.git_client import Git, git_url

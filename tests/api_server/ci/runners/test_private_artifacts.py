@@ -2,7 +2,7 @@
 
 import pytest
 
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.api_server.ci.runners.test_artifacts import ZIP, read
 from tests.support.ci import CiProject, ci_project
 from tests.support.forge import Forge, Person

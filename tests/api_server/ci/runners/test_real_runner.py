@@ -11,7 +11,7 @@ from typing import Any
 import gitlab
 import pytest
 
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.support.ci import CiProject, ci_project, eventually
 from tests.support.forge import Forge
 from tests.support.git_client import Git, git_url

@@ -5,7 +5,7 @@ import asyncio
 import gitlab
 import pytest
 
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.support.ci import CiProject, ci_project
 from tests.support.forge import Forge
 from tests.support.runner import INFO, a_runner

@@ -3,7 +3,7 @@
 import pytest
 
 from api_server.ci.pipelines.states import STATUSES
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.support.ci import CiProject, bring, ci_project
 from tests.support.forge import Client, Forge, Person
 from tests.support.runner import a_runner

@@ -11,7 +11,7 @@ import pytest
 
 from api_server.ci.schedules import queries, schedules
 from api_server.ci.schedules.schedules import queue_due_schedules, run_schedule
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.support.ci import CiProject, ci_project
 from tests.support.clock import MovedClock, forge_with_clock
 from tests.support.forge import Forge

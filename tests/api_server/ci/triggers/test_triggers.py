@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from api_server.state.secrets import TRIGGER_TOKEN
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.support.ci import ONE_JOB, CiProject, ci_project, run
 from tests.support.forge import Forge, Person
 

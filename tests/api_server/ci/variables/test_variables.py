@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api_server.ci.variables.variables import Values, problems
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.support.forge import Answer, Client, Forge
 from tests.support.waiting import until_somebody_waits
 

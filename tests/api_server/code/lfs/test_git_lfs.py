@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.api_server.code.lfs.client import pointer_to
 from tests.support.forge import Forge, Person
 from tests.support.git_client import Git, git_url

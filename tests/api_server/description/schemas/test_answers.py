@@ -6,8 +6,8 @@ from pathlib import Path
 import jsonschema_rs
 import pytest
 
-from api_server.description.schemas import notation
-from api_server.description.schemas.answers import (
+from api_server.description import answers as described
+from api_server.description.answers import (
     _answer,
     _answers,
     answers,
@@ -54,7 +54,7 @@ def test_of_several_entities_the_larger_comes_first() -> None:
         ("date-time", {"type": "string", "format": "date-time"}),
         ("boolean | null", {"type": ["boolean", "null"]}),
         ("uri | null", {"type": ["string", "null"], "format": "uri"}),
-        ("[Job | null]", {"type": "array", "items": {"anyOf": [notation.reference("Job"), {"type": "null"}]}}),
+        ("[Job | null]", {"type": "array", "items": {"anyOf": [described.reference("Job"), {"type": "null"}]}}),
         ("{[string]}", {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "string"}}}),
         (
             "<api_server.releases.links:LinkType> | null",
@@ -64,14 +64,14 @@ def test_of_several_entities_the_larger_comes_first() -> None:
         ("'one' | 'two' | null", {"type": ["string", "null"], "enum": ["one", "two", None]}),
     ],
 )  # fmt: skip
-def test_a_type_is_written_short(text: str, schema: notation.Schema) -> None:
-    assert notation.schema(text) == schema
+def test_a_type_is_written_short(text: str, schema: described.Schema) -> None:
+    assert described.schema_of_text(text) == schema
 
 
 @pytest.mark.parametrize("text", ["", "[string", "strnig", "Job Bridge", "[string}", "%"])
 def test_what_is_no_type_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"type|closed|follow"):
-        notation.schema(text)
+        described.schema_of_text(text)
 
 
 @pytest.mark.parametrize("text", ["Job", "2000 Job", "200Job", "200 Job Bridge", "200 text bytes"])
@@ -81,10 +81,10 @@ def test_what_is_no_answer_is_refused(text: str) -> None:
 
 
 def test_an_entity_is_its_keys_and_those_of_another() -> None:
-    base = notation.of_keys({"id": "integer", "name": "string"})
+    base = described.schema_of_keys({"id": "integer", "name": "string"})
     inner = {"type": "object", "properties": {"a": {"type": "number"}}, "required": ["a"]}
     closed, free = inner | {"additionalProperties": False}, inner | {"additionalProperties": {"type": "null"}}
-    assert notation.of_keys(
+    assert described.schema_of_keys(
         {
             "name?": "null",
             "one": {"a": "number"},
@@ -105,12 +105,12 @@ def test_an_entity_is_its_keys_and_those_of_another() -> None:
         "additionalProperties": False,
     }
     with pytest.raises(ValueError, match="no key"):
-        notation.of_keys({"a key": "string"})
+        described.schema_of_keys({"a key": "string"})
 
 
 def test_the_usual_answer_is_the_one_that_is_asked_for() -> None:
     by_name = {name_of(route): route for route in ROUTES}
-    assert response_schema(by_name["GET /projects/{id}/jobs/{job_id}"]) == notation.reference("Job")
+    assert response_schema(by_name["GET /projects/{id}/jobs/{job_id}"]) == described.reference("Job")
     assert response_schema(by_name["DELETE /users/{id}"]) is None
     assert response_schema(by_name["GET /projects/{id}/jobs/{job_id}/trace"]) is None
 

@@ -6,7 +6,7 @@ import pytest
 from aiohttp import web
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from api_server.outbound.outgoing import RESOLVER
+from api_server.outbound.client import RESOLVER
 from tests.support.forge import Forge, SharedForges
 
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from aiohttp import web
 
-from api_server.git.remote.errors import RemoteError
+from api_server.git.remote.access import RemoteError
 from api_server.mirrors.lfs import target as target_module
 from api_server.mirrors.transport import Outcome
 from tests.api_server.code.lfs.client import oid_of

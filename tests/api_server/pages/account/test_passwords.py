@@ -14,7 +14,7 @@ from api_server.accounts import passwords as resets
 from api_server.pages import sign_in
 from api_server.pages.account import passwords
 from api_server.state.secrets import digest
-from api_server.web.rate_limit import RateLimiter
+from api_server.web.rate_limits import RateLimiter
 from tests.api_server.pages.conftest import details_of
 from tests.support.browser import PASSWORD, Browser, browsing
 from tests.support.clock import forge_with_clock

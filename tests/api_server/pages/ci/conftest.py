@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import pytest
 
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.support.browser import Browser, browsing
 from tests.support.ci import CiProject, ci_project
 from tests.support.forge import Forge, Person

@@ -1,6 +1,6 @@
 """What buttons on the pages of pipelines and jobs do: what the API does, for whom the API does it."""
 
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.api_server.pages.ci.conftest import Scene, handed_out
 from tests.support.browser import Browser, browsing
 from tests.support.ci import MANUAL_JOB, bring

@@ -6,7 +6,7 @@ from html import unescape
 import pytest
 
 from api_server.pages.ci import log_reading
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.api_server.pages.ci.conftest import Scene, handed_out
 from tests.support.browser import Browser, browsing
 from tests.support.forge import Forge

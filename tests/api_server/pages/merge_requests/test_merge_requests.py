@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 from api_server.pages.merge_requests.words import OBSTACLES
-from api_server.web.access import Role
+from api_server.web.routes import Role
 from tests.support.browser import Browser, browsing
 from tests.support.forge import Forge, Person
 from tests.support.merge_requests import commit, new_project, open_merge_request

@@ -1,4 +1,4 @@
-"""The object store in local files: a file for each object, at its key."""
+"""Opens the object store that the settings name, and keeps it in local files: a file for each object, at its key."""
 
 import asyncio
 import datetime
@@ -11,12 +11,13 @@ from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import IO, ParamSpec, TypeVar
+from urllib.parse import unquote, urlsplit
 
 from api_server.state import disk
 from api_server.state.errors import Unavailable
-from api_server.state.objects import LISTED_TOGETHER, Listed, Objects, OpenedObject
-from api_server.state.store_failures import store_failures
+from api_server.state.objects import LISTED_TOGETHER, Listed, Objects, OpenedObject, store_failures
 from common.concurrency import ended
+from common.mistakes import require_obstore
 
 #: Bytes that are read at a time.
 _PIECE = 256 * 1024
@@ -221,3 +222,16 @@ class _Upload:
             self._file.close()
         with suppress(OSError):
             self._unfinished.unlink(missing_ok=True)
+
+
+def open_objects(url: str, data_dir: Path, disk_reserve: int = 0, *, timeout: float = 20.0) -> Objects:
+    """The store at `url`: `file:///folder`, `s3://bucket/prefix` (credentials as AWS tools find them), or without one
+    the folder `objects` below `data_dir`. Of the disk below a folder `disk_reserve` bytes stay free; a request to S3
+    takes at most `timeout` seconds, its repetitions included. Raises `Mistake` where the extra for S3 is missing."""
+    parts = urlsplit(url)
+    if parts.scheme in ("", "file"):
+        return ObjectsInFolder(Path(unquote(parts.path)) if url else data_dir / "objects", disk_reserve)
+    require_obstore("The object store")
+    from api_server.state.objects_in_bucket import open_bucket  # fifteen megabytes that few processes need
+
+    return open_bucket(url, timeout)

@@ -1,8 +1,20 @@
-"""How mail leaves: to an SMTP server, or into files where none is configured."""
+"""Mail to people: what it says, how it leaves the service, and how much of it people may have sent to others.
+
+Letters are counted in the database, for all processes together, in the transaction that queues the letters; what is
+rolled back was not counted. Whoever counts both counts addresses first, in alphabetical order, and then the user, so
+that nobody waits in a circle.
+"""
 
 import asyncio
+import datetime
+import email.policy
+import re
 import ssl
+from collections.abc import Sequence
+from email.headerregistry import Address
 from email.message import EmailMessage
+from email.utils import format_datetime
+from html import escape
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,20 +25,80 @@ import attrs
 import structlog
 from aiohttp import web
 
-from api_server.outbound.mail.letters import Letter, compose
+from api_server.outbound import mail_queries
 from api_server.settings import Settings
 from api_server.state.database import Transaction
 from api_server.state.failures import FAILURES, reason_of
 from api_server.state.queue import QUEUE, enqueue
-from api_server.web.context import CLOCK, SETTINGS
+from api_server.web.context import CLOCK, DATABASE, SETTINGS
 from common.lifecycle import Passing
+
+#: The longest address that mail can be sent to (RFC 5321, 4.5.3.1.3).
+LONGEST_ADDRESS = 254
+_ATOM = r"[^@.\s,;:<>()\[\]\\\"\x00-\x1f\x7f]+"
+#: Names with dots between them on both sides (RFC 5322, 3.4.1: dot-atom); before the @ in ASCII.
+_ADDRESS = re.compile(rf"(?=[\x21-\x7e]+@){_ATOM}(?:\.{_ATOM})*@{_ATOM}(?:\.{_ATOM})*")
+_UNFIT_FOR_A_LINE = re.compile(r"[\s\x00-\x1f\x7f\u0085\u2028\u2029]+")
+
+
+@attrs.frozen(kw_only=True)
+class Letter:
+    """A mail to one address. `id` is the same each time that it is sent, so that receivers know it again."""
+
+    id: str
+    to: str
+    subject: str
+    paragraphs: Sequence[str]
+    #: What can be followed, as pairs of label and URL.
+    links: Sequence[tuple[str, str]] = ()
+
+
+def is_address(text: str) -> bool:
+    """Whether mail can be addressed to `text`: something, one @, something, and nothing with a meaning in headers."""
+    return len(text) <= LONGEST_ADDRESS and _ADDRESS.fullmatch(text) is not None
+
+
+def one_line(text: str) -> str:
+    """`text` with each run of white space and control characters as one space: fit for a header."""
+    return _UNFIT_FOR_A_LINE.sub(" ", text).strip()
+
+
+def compose_message(
+    letter: Letter, *, sender: str, base_url: str, sent_at: datetime.datetime
+) -> EmailMessage:
+    """Raises ValueError where the address is none."""
+    if not is_address(letter.to):
+        raise ValueError("mail cannot be addressed to that")
+    message = EmailMessage(policy=email.policy.SMTP)
+    message["From"] = sender
+    message["To"] = Address(addr_spec=letter.to)
+    message["Subject"] = one_line(letter.subject)
+    message["Date"] = format_datetime(sent_at)
+    message["Message-ID"] = f"<{letter.id}@{urlsplit(base_url).hostname}>"
+    message["Auto-Submitted"] = "auto-generated"  # RFC 3834: nobody's holiday notice comes back
+    message.set_content(_text(letter))
+    message.add_alternative(_html(letter), subtype="html")
+    return message
+
+
+def _text(letter: Letter) -> str:
+    links = [f"{label}:\n{url}" for label, url in letter.links]
+    return "\n\n".join([*(one_line(paragraph) for paragraph in letter.paragraphs), *links]) + "\n"
+
+
+def _html(letter: Letter) -> str:
+    paragraphs = [escape(one_line(paragraph)) for paragraph in letter.paragraphs]
+    links = [f'<a href="{escape(url)}">{escape(label)}</a>' for label, url in letter.links]
+    body = "\n".join(f"<p>{part}</p>" for part in [*paragraphs, *links])
+    return f'<!DOCTYPE html>\n<html lang="en">\n<body>\n{body}\n</body>\n</html>\n'
+
 
 log = structlog.get_logger(__name__)
 
-TASK = "send_mail"
+SEND_TASK = "send_mail"
 #: With waits that double from 2 s on, an SMTP server may be away for more than an hour.
 ATTEMPTS = 12
-_TIMEOUT = 30.0
+_SMTP_SECONDS = 30.0
 
 
 class MailNotTaken(Passing):
@@ -71,7 +143,7 @@ class SmtpServer:
                 use_tls=self.use_tls,
                 start_tls=None if self.use_tls else self.start_tls,
                 tls_context=await _tls_context(),
-                timeout=_TIMEOUT,
+                timeout=_SMTP_SECONDS,
             )
         except (aiosmtplib.SMTPRecipientsRefused, aiosmtplib.SMTPDataError) as problem:
             if not _is_final(problem):
@@ -88,7 +160,7 @@ class SmtpServer:
             use_tls=self.use_tls,
             start_tls=None if self.use_tls else self.start_tls,
             tls_context=await _tls_context(),
-            timeout=_TIMEOUT,
+            timeout=_SMTP_SECONDS,
         ) as client:
             await client.noop()
 
@@ -138,19 +210,19 @@ def open_outbox(settings: Settings) -> Outbox:
 OUTBOX: web.AppKey[Outbox] = web.AppKey("outbox", Outbox)
 
 
-def setup(app: web.Application) -> None:
+def setup_delivery(app: web.Application) -> None:
     """Opens the outbox, and registers the task behind `queue_letter`."""
     app[OUTBOX] = open_outbox(app[SETTINGS])
 
     async def send_mail(**letter: Any) -> None:
         await send(app, Letter(**letter))
 
-    app[QUEUE].add(TASK, send_mail, attempts=ATTEMPTS)
+    app[QUEUE].add(SEND_TASK, send_mail, attempts=ATTEMPTS)
 
 
 async def queue_letter(transaction: Transaction, letter: Letter) -> None:
     """Sends the letter once the transaction has committed. It is kept in the queue as it is: without secrets."""
-    await enqueue(transaction, TASK, **attrs.asdict(letter))
+    await enqueue(transaction, SEND_TASK, **attrs.asdict(letter))
 
 
 async def send(app: web.Application, letter: Letter) -> None:
@@ -158,7 +230,9 @@ async def send(app: web.Application, letter: Letter) -> None:
     see until a letter has been taken."""
     settings = app[SETTINGS]
     try:
-        message = compose(letter, sender=settings.mail_from, base_url=settings.base_url, sent_at=app[CLOCK]())
+        message = compose_message(
+            letter, sender=settings.mail_from, base_url=settings.base_url, sent_at=app[CLOCK]()
+        )
     except ValueError as problem:
         log.warning("mail cannot be sent", letter=letter.id, problem=str(problem))
         return
@@ -183,3 +257,38 @@ def _is_this_machine(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+RATE_WINDOW = datetime.timedelta(hours=1)
+
+
+async def wait_for_address(transaction: Transaction, settings: Settings, address: str) -> int:
+    """Counts a letter to `address`: 0 where it may be sent, else the seconds until the next may."""
+    return await _seconds_to_wait(transaction, f"address {address.lower()}", 1, settings.letters_per_address)
+
+
+async def wait_if_anybody_asks(transaction: Transaction, settings: Settings, address: str) -> int:
+    """Counts a letter to `address` that a stranger has asked for; apart, so that she cannot keep others from it."""
+    return await _seconds_to_wait(transaction, f"asked {address.lower()}", 1, settings.letters_per_address)
+
+
+async def wait_for_user(transaction: Transaction, settings: Settings, user_id: int, letters: int = 1) -> int:
+    """Counts letters that a user has sent; likewise."""
+    return await _seconds_to_wait(transaction, f"user {user_id}", letters, settings.letters_per_user)
+
+
+async def _seconds_to_wait(transaction: Transaction, counted: str, letters: int, most: int) -> int:
+    if not most or not letters:
+        return 0
+    hour = await mail_queries.count_letters(transaction, counted, letters, RATE_WINDOW)
+    if hour.letters <= most:
+        return 0
+    return max(1, round((hour.began_at + RATE_WINDOW - transaction.now).total_seconds()))
+
+
+def setup_rates(app: web.Application) -> None:
+    async def forget_letter_counts() -> None:
+        async with app[DATABASE].transaction() as transaction:
+            await mail_queries.forget_letters(transaction, RATE_WINDOW)
+
+    app[QUEUE].add_periodic("forget_letter_counts", "41 * * * *", forget_letter_counts)

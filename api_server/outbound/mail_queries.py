@@ -16,7 +16,7 @@ class Hour:
     letters: int
 
 
-COUNT = Query(
+COUNT_LETTERS = Query(
     """
     INSERT INTO letter_counts (counted, began_at, letters) VALUES (%(counted)s, %(now)s, %(letters)s)
     ON CONFLICT (counted) DO UPDATE SET
@@ -30,16 +30,18 @@ COUNT = Query(
 )
 
 
-async def count(transaction: Transaction, counted: str, letters: int, window: datetime.timedelta) -> Hour:
+async def count_letters(
+    transaction: Transaction, counted: str, letters: int, window: datetime.timedelta
+) -> Hour:
     """Others who count the same wait for the end of the transaction."""
-    return await transaction.one(COUNT, counted=counted, letters=letters, window=window)
+    return await transaction.one(COUNT_LETTERS, counted=counted, letters=letters, window=window)
 
 
-FORGET = """
+FORGET_LETTERS = """
     DELETE FROM letter_counts WHERE began_at <= %(now)s::timestamptz - %(window)s::interval
 """
 
 
-async def forget(transaction: Transaction, window: datetime.timedelta) -> None:
+async def forget_letters(transaction: Transaction, window: datetime.timedelta) -> None:
     """Removes the hours that are over."""
-    await transaction.run(FORGET, window=window)
+    await transaction.run(FORGET_LETTERS, window=window)

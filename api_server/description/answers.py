@@ -1,11 +1,22 @@
-"""Types as answers.toml and entities.toml write them, and the JSON Schemas (2020-12) that they stand for."""
+"""What each route answers where it succeeds, from answers.toml and entities.toml: status, type and JSON Schema
+(2020-12).
 
+Nothing here is read before somebody asks: the API's own requests never need it.
+"""
+
+import functools
 import importlib
 import re
+import tomllib
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from importlib import resources
+from typing import Any, Literal
+
+import attrs
+
+from api_server.web.routes import Route
 
 Schema = dict[str, Any]
 
@@ -23,7 +34,7 @@ _TOKEN = re.compile(r"\s*([\[\]{}|]|<[^>]+>|'[^']*'|[\w-]+)")
 _KEY = re.compile(r"(?P<name>[\w-]+)(?P<listed>\[\])?(?P<nullable> \| null)?(?P<optional>\?)?")
 
 
-def schema(text: str) -> Schema:
+def schema_of_text(text: str) -> Schema:
     """What `text` stands for. Raises ValueError where it is no type."""
     tokens = list(_tokens(text))
     found = _union(tokens)
@@ -32,7 +43,7 @@ def schema(text: str) -> Schema:
     return found
 
 
-def of_keys(keys: Mapping[str, Any], base: Schema | None = None) -> Schema:
+def schema_of_keys(keys: Mapping[str, Any], base: Schema | None = None) -> Schema:
     """An object of the keys of `base` and of these, which are types, or tables of an object's keys.
 
     Raises ValueError where a key or a type cannot be read.
@@ -46,25 +57,25 @@ def of_keys(keys: Mapping[str, Any], base: Schema | None = None) -> Schema:
         if key is None:
             raise ValueError(f"{text}: no key")
         name = key["name"]
-        properties[name] = schema(value) if isinstance(value, str) else _of_table(value, key)
+        properties[name] = schema_of_text(value) if isinstance(value, str) else _of_table(value, key)
         if not key["optional"] and name not in required:
             required.append(name)
     return {
         "type": "object",
         "properties": properties,
         "required": required,
-        "additionalProperties": "*" in keys and (schema(keys["*"]) or True),
+        "additionalProperties": "*" in keys and (schema_of_text(keys["*"]) or True),
     }
 
 
 def _of_table(keys: Mapping[str, Any], key: re.Match[str]) -> Schema:
-    found = of_keys(keys)
+    found = schema_of_keys(keys)
     if key["listed"]:
         found = {"type": "array", "items": found}
     return found | {"type": [found["type"], "null"]} if key["nullable"] else found
 
 
-def of_class(text: str) -> Schema:
+def schema_of_class(text: str) -> Schema:
     """An object with the fields of the attrs class that `<module:Class>` names."""
     found = _imported(text)
     properties = {name: _of_type(kind) for name, kind in typing.get_type_hints(found).items()}
@@ -160,3 +171,77 @@ def _one(tokens: list[str]) -> Schema:
     if not token[0].isupper():
         raise ValueError(f"{token} is no type")
     return reference(token)
+
+
+#: `bytes` have whatever type the file has that they are of.
+Form = Literal["json", "text", "bytes"]
+
+
+@attrs.frozen(kw_only=True)
+class Answer:
+    """One way to succeed. Without a `form` there is no body; `schema` is that of JSON."""
+
+    status: int
+    form: Form | None = None
+    schema: Schema | None = None
+
+
+def answers(route: Route) -> tuple[Answer, ...]:
+    """The ways in which a route succeeds, the usual one first. Raises KeyError for one that answers.toml lacks."""
+    return _answers()[f"{route.method} {route.path}"]
+
+
+def response_schema(route: Route) -> Schema | None:
+    """That of the route's usual JSON answer; None where that has none."""
+    return next((answer.schema for answer in answers(route) if answer.schema is not None), None)
+
+
+@functools.cache
+def components() -> dict[str, Schema]:
+    """Every entity by its name, to which schemas refer as `#/components/schemas/<name>`."""
+    declared: dict[str, dict[str, Any]] = tomllib.loads(_read("entities.toml"))
+    return {name: _entity(name, declared) for name in sorted(declared)}
+
+
+def with_components(schema: Schema) -> Schema:
+    """The schema by itself: with the entities that it refers to, and those that they do."""
+    found: dict[str, Schema] = {}
+    left = list(names_in(schema))
+    while left:
+        name = left.pop()
+        if name not in found:
+            found[name] = components()[name]
+            left += names_in(found[name])
+    return schema | {"components": {"schemas": found}}
+
+
+def error_schema() -> Schema:
+    """What every answer is that is no success."""
+    return schema_of_text("MessageError | ParameterError")
+
+
+def _entity(name: str, declared: dict[str, dict[str, Any]]) -> Schema:
+    first = declared[name].get("+")
+    if first is None:
+        return schema_of_keys(declared[name])
+    base = schema_of_class(first) if first.startswith("<") else _entity(first, declared)
+    return schema_of_keys(declared[name], base)
+
+
+@functools.cache
+def _answers() -> dict[str, tuple[Answer, ...]]:
+    table: dict[str, str] = tomllib.loads(_read("answers.toml"))
+    return {route: tuple(map(_answer, text.split(","))) for route, text in table.items()}
+
+
+def _answer(text: str) -> Answer:
+    status, _, body = text.strip().partition(" ")
+    if not 200 <= int(status) <= 499:
+        raise ValueError(f"{text}: {status} is no status")
+    if body in ("", "text", "bytes"):
+        return Answer(status=int(status), form=body or None)  # type: ignore[arg-type]
+    return Answer(status=int(status), form="json", schema=schema_of_text(body))
+
+
+def _read(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text()

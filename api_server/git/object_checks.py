@@ -1,0 +1,173 @@
+"""What is checked of objects: which paths a commit may have, git-fsck(1), and whether a repository is whole.
+
+A tree with a path that git-fsck(1) refuses could still be committed here, but nobody could push to that branch any
+more. The check knows what file systems take for `.git`: HFS+ passes over some characters, NTFS over dots and spaces at
+the end and all behind a colon, and has short names (`git~1`).
+"""
+
+import os
+import re
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pygit2
+from pygit2.enums import FileMode
+
+from api_server.git.errors import GitError, InvalidPathError, storing
+from api_server.git.processes import run, start
+
+_LONGEST_PATH = 4096
+#: What HFS+ passes over in names.
+_IGNORED = dict.fromkeys([*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF])
+#: git's reader of UTF-8 stops here.
+_STOPS = re.compile("[\ufffe\uffff]")
+
+
+def _taken_for(*names: str) -> re.Pattern[str]:
+    return re.compile(rf"(?:{'|'.join(names)})[. ]*(?::.*)?", re.IGNORECASE | re.ASCII | re.DOTALL)
+
+
+def _short_names(start: str) -> list[str]:
+    """Those that NTFS makes of a name when the usual four are taken: six letters and digits in all, and a tilde."""
+    return [f"{start[:kept]}~[1-9][0-9]{{{6 - kept}}}" for kept in range(7)]
+
+
+_NTFS_GIT = _taken_for(r"\.git", "git~1")
+#: Files that git reads for itself, by what NTFS may call them.
+_NTFS_READ = {
+    ".gitmodules": _taken_for(r"\.gitmodules", "gitmod~[1-4]", *_short_names("gi7eba")),
+    ".gitattributes": _taken_for(r"\.gitattributes", "gitatt~[1-4]", *_short_names("gi7d29")),
+}
+#: What they may be. A link of the second name is only passed over.
+_MAY_BE = {
+    ".gitmodules": {FileMode.BLOB, FileMode.BLOB_EXECUTABLE},
+    ".gitattributes": {FileMode.BLOB, FileMode.BLOB_EXECUTABLE, FileMode.LINK},
+}
+
+
+def check_path(path: str, mode: int) -> None:
+    """Raises `InvalidPathError` unless a file of this mode (a number of git's) may stand at `path` ("a/b")."""
+    parts = path.split("/")
+    if "\0" in path or "\\" in path or any(part in ("", ".", "..") for part in parts):
+        raise InvalidPathError(f"{path!r} is not a valid path for a file.")
+    if len(path.encode(errors="replace")) > _LONGEST_PATH:
+        raise InvalidPathError(f"A path has at most {_LONGEST_PATH} bytes.")
+    for part in parts:
+        if _is_git(part):
+            raise InvalidPathError(
+                f"{path!r} is not a valid path for a file: {part!r} may be taken for .git."
+            )
+    for part, kind in zip(parts, [FileMode.TREE] * (len(parts) - 1) + [mode], strict=True):
+        name = read_by_git(part)
+        if name and kind not in _MAY_BE[name]:
+            raise InvalidPathError(f"{path!r} is not a valid path for a file: {name} must be a regular file.")
+
+
+def read_by_git(name: str) -> str | None:
+    """`.gitmodules` or `.gitattributes`, where a file called `name` (without folders) may be taken for it."""
+    hfs = _on_hfs(name)
+    for read, ntfs in _NTFS_READ.items():
+        if hfs == read or ntfs.fullmatch(name):
+            return read
+    return None
+
+
+def _is_git(name: str) -> bool:
+    return _on_hfs(name) == ".git" or _NTFS_GIT.fullmatch(name) is not None
+
+
+def _on_hfs(name: str) -> str:
+    seen = _STOPS.split(name, maxsplit=1)[0].translate(_IGNORED)
+    return seen.lower() if seen.isascii() else seen
+
+
+_FAULT = re.compile(r"^error in [a-z]+ [0-9a-f]{40}: (.*)$", re.MULTILINE)
+
+
+#: Bytes that a commit, a tag, or a folder may have: libgit2 reads them whole, while it holds the interpreter's lock.
+MOST_OBJECT_BYTES = {b"commit": 10**6, b"tag": 10**6, b"tree": 10**7}
+_LARGE = re.compile(rb"^(commit|tag|tree) (\d{7,}) ([0-9a-f]{40})$", re.MULTILINE)
+#: A push of millions of objects is looked through in less.
+_LOOKING_SECONDS = 600.0
+
+
+async def refusal_of_objects(arrived: Path) -> str | None:
+    """Why the objects of a push, whose folder is `arrived`, are not taken; None if nothing is wrong with them."""
+    with os.scandir(arrived / "pack") as entries:  # a push stays the pack that it came as
+        if not any(entry.name.endswith(".pack") for entry in entries):
+            return None
+    what = "%(objecttype) %(objectsize) %(objectname)"
+    async with start(
+        ["cat-file", f"--batch-check={what}", "--batch-all-objects", "--unordered", "--buffer"],
+        repository=arrived.parents[1],
+        extra_environment={"GIT_OBJECT_DIRECTORY": str(arrived)},
+        time_limit=_LOOKING_SECONDS,
+    ) as child:
+        waiting = b""
+        async for chunk in child.checked_output():
+            lines, newline, waiting = (waiting + chunk).rpartition(b"\n")
+            for kind, size, sha in _LARGE.findall(lines + newline):
+                if int(size) > (most := MOST_OBJECT_BYTES[kind]):
+                    return f"The {kind.decode()} {sha.decode()} has {int(size)} bytes; {most} are allowed."
+    return None
+
+
+async def check_content(name: str, content: bytes) -> None:
+    """Raises `InvalidPathError` for a `.gitmodules` or `.gitattributes` of which a push would be refused."""
+    with tempfile.TemporaryDirectory() as folder:
+        _write_alone(Path(folder), name, content)
+        try:
+            await run(["fsck", "--strict", "--no-dangling", "--no-progress"], repository=Path(folder))
+        except GitError as problem:
+            fault = _FAULT.search(problem.stderr)
+            if fault is None:
+                raise
+            raise InvalidPathError(f"git refuses this {name}: {fault[1]}") from None
+
+
+def _write_alone(folder: Path, name: str, content: bytes) -> None:
+    """A repository in which there is nothing else."""
+    repository = pygit2.init_repository(str(folder), bare=True)
+    tree = repository.TreeBuilder()
+    with storing():
+        tree.insert(name, repository.create_blob(content), FileMode.BLOB)
+        tree.write()
+
+
+_LINES = 20
+#: Bits of git-fsck's status: what is missing or broken, of which it prints each.
+_FAULTS = (0, 2, 8, 10)
+#: What is no fault: git tells it by the way.
+_HARMLESS = re.compile(r"^(?:notice|Checking|dangling|unreachable|warning)\b")
+
+
+async def repository_problems(repository: Path, time_limit: float) -> list[str]:
+    """What git says is wrong with it, one sentence each, the first few; none of a repository that is whole."""
+    if not (repository / "HEAD").is_file():
+        return ["there is no repository"]
+    try:
+        told = await run(
+            ["fsck", "--full", "--no-dangling", "--no-progress"],
+            repository=repository,
+            time_limit=time_limit,
+            accept=_FAULTS,
+        )
+    except GitError as problem:
+        return [f"git cannot check it: {problem}"]
+    lines = told.stdout.decode(errors="replace").splitlines()
+    wrong = [line for line in lines if line.strip() and not _HARMLESS.match(line)]
+    return wrong[:_LINES] or [f"git fsck ended with status {told.returncode}"] * bool(told.returncode)
+
+
+async def missing_commits(repository: Path, shas: Sequence[str]) -> set[str]:
+    """Those of the commits that are not there. Raises `GitError`."""
+    if not shas:
+        return set()
+    asked = "".join(f"{sha}\n" for sha in shas).encode()
+    told = await run(["cat-file", "--batch-check"], repository=repository, stdin=asked)
+    return {
+        line.partition(" ")[0]
+        for line in told.stdout.decode().splitlines()
+        if line.endswith((" missing", " ambiguous"))
+    }

@@ -1,0 +1,227 @@
+"""Moving refs: in spite of left lock files, all of a change or nothing, and those that only the server writes.
+
+git and libgit2 lock a ref by making `<ref>.lock`, and killed they leave it. Here whoever moves refs is `at_work` on
+"moving" meanwhile, with its children. So a lock that is found while nobody is at it belongs to nobody living, and goes,
+however young it is.
+"""
+
+import asyncio
+import os
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import structlog
+
+from api_server.git import repositories
+from api_server.git.at_work import alone, at_work, note_writing
+from api_server.git.errors import (
+    BranchMovedError,
+    GitError,
+    NameTakenError,
+    NotFoundError,
+    RepositoryLockedError,
+    told_apart,
+)
+from api_server.git.processes import run
+from api_server.git.received_push import REFLOGS, Push, RefUpdate, reflog_identity
+from api_server.git.ref_names import BRANCHES, INTERNAL, KEEP_AROUND, check_branch_name, is_valid_ref_name
+from api_server.git.references import branch, commit_id
+from api_server.git.repositories import Repository
+
+log = structlog.stdlib.get_logger(__name__)
+
+_Result = TypeVar("_Result")
+
+#: How long a lock is waited for whose holder lives; most are held for milliseconds.
+LOCK_PATIENCE_SECONDS = 2.0
+_PAUSE_SECONDS = 0.05
+
+_PACKED = ("packed-refs.lock", "packed-refs.new")
+_AT_THE_TOP = ("HEAD.lock", "config.lock", "shallow.lock", *_PACKED)
+
+
+async def move_refs(repository: Path, attempt: Callable[[int], Awaitable[_Result]]) -> _Result:
+    """What `attempt(descriptor)` returns, which moves refs, all or none; its children are to inherit the descriptor.
+
+    It is repeated where a lock file was in its way. Raises `RepositoryLockedError` where that stays,
+    `StorageUnavailableError`, `RepositoryMissingError`.
+    """
+    return await _in_spite_of_locks(repository, lambda: _attempted(repository, attempt))
+
+
+async def _attempted(repository: Path, attempt: Callable[[int], Awaitable[_Result]]) -> _Result:
+    with told_apart():
+        async with at_work(repository, "moving") as descriptor:
+            note_writing(repository)
+            return await attempt(descriptor)
+
+
+async def make_way(repository: Path, refs: Iterable[str]) -> None:
+    """For git that moves these refs next: removes what is left in its way. A lock that is held is git's to tell of."""
+    wanted = [*(f"{ref}.lock" for ref in refs), "HEAD.lock", *_PACKED]
+
+    async def look() -> None:
+        if await asyncio.to_thread(_any_is_there, repository, wanted):
+            raise RepositoryLockedError
+
+    try:
+        await _in_spite_of_locks(repository, look)
+    except RepositoryLockedError:
+        return
+
+
+async def _in_spite_of_locks(repository: Path, attempt: Callable[[], Awaitable[_Result]]) -> _Result:
+    given_up = time.monotonic() + LOCK_PATIENCE_SECONDS
+    while True:
+        try:
+            return await attempt()
+        except RepositoryLockedError:
+            if await asyncio.to_thread(remove_left_locks, repository):
+                continue
+            if time.monotonic() >= given_up:
+                raise
+        await asyncio.sleep(_PAUSE_SECONDS)
+
+
+def _any_is_there(repository: Path, names: Iterable[str]) -> bool:
+    return any(os.path.lexists(repository / name) for name in names)
+
+
+def remove_left_locks(repository: Path) -> bool:
+    """Removes the lock files of refs that nobody living can hold; whether there was one. Blocks."""
+    with alone(repository, "moving") as descriptor:
+        return descriptor is not None and remove_locks(repository)
+
+
+def remove_locks(repository: Path) -> bool:
+    """Removes all of them; to be called by whoever alone moves refs."""
+    found = list(_locks(repository))
+    for lock in found:
+        lock.unlink(missing_ok=True)
+    if found:
+        names = [str(lock.relative_to(repository)) for lock in found[:10]]
+        log.warning("removed locks that a killed git left", repository=repository.name, locks=names)
+    return bool(found)
+
+
+def _locks(repository: Path) -> Iterator[Path]:
+    yield from (repository / name for name in _AT_THE_TOP if os.path.lexists(repository / name))
+    for part in ("refs", "logs"):  # no ref may end in .lock
+        for folder, _, names in os.walk(repository / part):
+            yield from (Path(folder, name) for name in names if name.endswith(".lock"))
+
+
+#: `move_refs` waits itself, and looks whether what is in the way is held by anybody.
+_IMPATIENT = (("core.filesRefLockTimeout", "0"), ("core.packedRefsTimeout", "0"))
+#: What git says of a ref that does not stand where the update expects it, or that another one is in the way of.
+_REFUSED = re.compile(r"exists|but expected|unable to resolve reference")
+
+
+async def apply_push(repository: Path, push: Push) -> None:
+    """Moves each branch or tag from where `push` says that it stands.
+
+    Raises `InvalidNameError` and `NameTakenError` for a new one that cannot be, or not beside those that exist,
+    `BranchMovedError` where somebody else was faster, `RepositoryLockedError` where somebody else is just moving one;
+    then nothing has moved. What it raises beside that, like `StorageUnavailableError`, leaves that open.
+    """
+    creates = [update for update in push.updates if update.kind == "create"]
+    for update in creates:
+        check_branch_name(update.ref.split("/", 2)[2])
+    try:
+        await move_refs(repository, lambda descriptor: _update_refs(repository, push, descriptor))
+    except GitError as problem:
+        if _REFUSED.search(problem.stderr) is None:
+            raise
+        if creates:
+            raise NameTakenError("The name cannot stand beside those that exist.") from problem
+        raise BranchMovedError("The branch has moved; read it again and repeat.") from problem
+    await asyncio.to_thread(_sync_push, repository, push)
+
+
+async def _update_refs(repository: Path, push: Push, descriptor: int) -> None:
+    await run(
+        ["update-ref", "--stdin", "-z"],
+        repository=repository,
+        configuration=(*REFLOGS, *_IMPATIENT),
+        extra_environment=reflog_identity(push),
+        stdin="".join(map(_command, push.updates)).encode(),
+        pass_fds=(descriptor,),
+    )
+
+
+def _sync_push(repository: Path, push: Push) -> None:
+    repositories.sync_objects(repository, ())  # libgit2 has made new folders there for the objects
+    repositories.sync_refs(repository, [update.ref for update in push.updates])
+
+
+def _command(update: RefUpdate) -> str:
+    """git-update-ref(1), the form of `-z`."""
+    if update.kind == "delete":
+        return f"delete {update.ref}\0{update.old}\0"
+    return f"update {update.ref}\0{update.new}\0{update.old}\0"
+
+
+async def set_default_branch(repository: Repository, name: str) -> None:
+    """Raises `NotFoundError` when there is no such branch, and as `move_refs`."""
+    if branch(repository, name) is None:
+        raise NotFoundError(f"The branch {name!r} does not exist.")
+    await _write(repository, "HEAD", lambda: repository.set_head(BRANCHES + name))
+
+
+async def set_first_branch(repository: Repository, name: str, commit: str) -> None:
+    """Makes the first branch of a repository that nobody knows yet, so that no push has to be found in its reflog.
+
+    Raises `InvalidNameError`, and as `move_refs`.
+    """
+    check_branch_name(name)
+    await _write(repository, BRANCHES + name, lambda: repository.references.create(BRANCHES + name, commit))
+    # libgit2 has made new folders there for the commit
+    await asyncio.to_thread(repositories.sync_objects, Path(repository.path), ())
+
+
+async def set_internal_ref(repository: Repository, ref: str, commit: str) -> None:
+    """Sets or moves a ref that users cannot push, such as `refs/merge-requests/7/head`. Raises as `move_refs`."""
+    if not ref.startswith(INTERNAL) or not is_valid_ref_name(ref):
+        raise ValueError(f"{ref!r} is not below one of {', '.join(INTERNAL)}")
+    await _write(repository, ref, lambda: repository.references.create(ref, commit, force=True))
+
+
+async def remove_internal_ref(repository: Repository, ref: str) -> None:
+    """Does nothing where it is not there. Raises as `move_refs`."""
+    if ref in repository.references:
+        await _write(repository, ref, lambda: repository.references.delete(ref))
+
+
+async def keep_commit(repository: Repository, sha: str) -> None:
+    """Keeps the commit for as long as the repository exists, whatever becomes of the branches that lead to it.
+
+    Raises `NotFoundError` where it is not there, and as `move_refs`.
+    """
+    ref = KEEP_AROUND + sha
+    if ref in repository.references:
+        return
+    if commit_id(repository, sha) is None:
+        raise NotFoundError(f"The commit {sha} does not exist.")
+    await set_internal_ref(repository, ref, sha)
+
+
+async def _write(repository: Repository, ref: str, write: Callable[[], object]) -> None:
+    """libgit2 waits for no lock, and knows nothing of those who are at work."""
+    folder = Path(repository.path)
+
+    async def attempt(descriptor: int) -> None:
+        # A thread goes on when its request is cancelled, and is at work for so long.
+        await asyncio.shield(asyncio.to_thread(_held, os.dup(descriptor), write))
+
+    await move_refs(folder, attempt)
+    await asyncio.to_thread(repositories.sync_refs, folder, [ref])
+
+
+def _held(descriptor: int, write: Callable[[], object]) -> None:
+    try:
+        write()
+    finally:
+        os.close(descriptor)

@@ -1,1 +1,0 @@
-"""Mail to people: what it looks like, and how it leaves the service."""

@@ -1,0 +1,129 @@
+"""How often somebody may ask: counts for each key in windows of time, of this process or of all workers together."""
+
+import datetime
+import time
+from collections.abc import Callable, Hashable, Mapping
+from email.utils import format_datetime
+from math import ceil
+
+import attrs
+from aiohttp import web
+from cachetools import TLRUCache
+
+from common.workers import shared_windows
+
+#: Seconds for which `RateLimiter` counts.
+WINDOW = 60.0
+#: Keys that are remembered of one kind.
+_MOST_KEYS = 100_000
+
+
+class Windows:
+    """How often each key was counted in its window: by this process, or by all workers together, which count the keys
+    of one `name` as one."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._windows: TLRUCache[Hashable, _Window] = TLRUCache(_MOST_KEYS, lambda _, window, __: window.end)
+
+    def forget(self) -> None:
+        """Nobody has asked this process yet."""
+        self._windows.clear()
+
+    def count(self, key: Hashable, seconds: float) -> tuple[float, int]:
+        """Counts one more of `key`: for how many seconds its window, which is open for `seconds`, has been open, and
+        how many came in it."""
+        shared = shared_windows()
+        if shared is not None:
+            return shared.count(repr((self._name, key)).encode(), seconds)
+        now = time.monotonic()
+        window = self._windows.get(key)
+        if window is None:
+            window = self._windows[key] = _Window(now, now + seconds)
+        window.count += 1
+        return now - window.began, window.count
+
+
+@attrs.define
+class _Window:
+    began: float
+    end: float
+    count: int = 0
+
+
+class RateLimiter:
+    """Allows `limit()` requests a minute for each key; 0 allows all. Among workers, those of one `name` count
+    together."""
+
+    def __init__(self, name: str, limit: Callable[[], int]) -> None:
+        self._limit = limit
+        self._windows = Windows(name)
+
+    def forget(self) -> None:
+        """Nobody has asked this process yet."""
+        self._windows.forget()
+
+    def retry_after(self, key: Hashable) -> int:
+        """Counts one request: 0 where it may go on, else the seconds until the next may."""
+        limit = self._limit()
+        if not limit:
+            return 0
+        age, count = self._windows.count(key, WINDOW)
+        return 0 if count <= limit else max(1, round(WINDOW - age))
+
+
+#: What holds where it is only switched on, as in GitLab.
+MOST_REQUESTS = 7_200
+PERIOD_SECONDS = 3_600
+
+_NAME = "throttle_authenticated_api"
+
+
+@attrs.frozen
+class Rate:
+    """So many requests in each period of so many seconds, which all begin at the same moments."""
+
+    requests: int
+    seconds: int
+
+
+class TooOften(Exception):
+    """Refused until the next period: 429 with GitLab's `headers`."""
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        super().__init__(headers)
+        self.headers = headers
+
+
+class Throttle:
+    """The requests of each user in the present period: of this process, or of all workers together."""
+
+    def __init__(self) -> None:
+        self._windows = Windows(_NAME)
+
+    def forget(self) -> None:
+        """Nobody has asked this process yet."""
+        self._windows.forget()
+
+    def count(self, user_id: int, rate: Rate, now: datetime.datetime) -> None:
+        """Counts one request. Raises `TooOften` where it is one too many."""
+        period = int(now.timestamp()) // rate.seconds
+        _, observed = self._windows.count((user_id, rate.seconds, period), rate.seconds)
+        if observed > rate.requests:
+            raise TooOften(_throttle_headers(rate, observed, (period + 1) * rate.seconds, now))
+
+
+THROTTLE = web.AppKey("throttle", Throttle)
+
+
+def _throttle_headers(rate: Rate, observed: int, reset: int, now: datetime.datetime) -> dict[str, str]:
+    moment = datetime.datetime.fromtimestamp(reset, datetime.UTC)
+    return {
+        "Retry-After": str(max(1, ceil(reset - now.timestamp()))),
+        "RateLimit-Limit": str(ceil(rate.requests * 60 / rate.seconds)),
+        "RateLimit-Name": _NAME,
+        "RateLimit-Observed": str(observed),
+        "RateLimit-Remaining": "0",
+        "RateLimit-Reset": str(reset),
+        "RateLimit-ResetTime": format_datetime(moment, usegmt=True),
+    }

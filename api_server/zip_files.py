@@ -1,0 +1,445 @@
+"""Files of zip archives in the object store: the archive's central directory, an index of it, and single members.
+
+The index is made as git's index of a pack: its records are sorted by the digest of the name, and before them stands for
+each first byte how many records begin with it or a lower one. Digests are keyed, so that nobody chooses names that
+crowd together.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import heapq
+import io
+import itertools
+import struct
+import zlib
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import AsyncGenerator, AsyncIterator, Hashable, Iterable, Iterator
+from itertools import accumulate
+from typing import IO
+
+import attrs
+from aiohttp import web
+from cachetools import LRUCache
+
+from api_server.state.objects import INDEX, Objects
+from common.concurrency import ConcurrencyLimiter
+
+#: Methods of compression: bytes as they are, and deflate. GitLab reads no others either; bzip2 and LZMA take megabytes
+#: of memory for each reader, LZMA as many as an archive says.
+STORED, DEFLATED = 0, 8
+_METHODS = frozenset({STORED, DEFLATED})
+
+#: What a file system takes as a path; a name of 64 KiB would only make directories large.
+MOST_NAME_BYTES = 4096
+
+_ENTRY = struct.Struct("<4s4x2H4x3L3H8xL")
+_END = struct.Struct("<4s6xH2LH")
+_END_64_LOCATOR = struct.Struct("<4s4xQ4x")
+_END_64 = struct.Struct("<4s28x3Q")
+_ENCRYPTED, _UTF_8 = 1, 0x800
+#: In the place of a number that stands elsewhere, in 64 bits.
+_ELSEWHERE = 0xFFFFFFFF
+
+
+class DamagedError(Exception):
+    """What is read is no zip archive, or not a whole one."""
+
+
+class TooMuchError(Exception):
+    """The archive holds more than the limits allow: more than what the text says."""
+
+
+@attrs.frozen
+class Limits:
+    """What one archive may hold: files, and bytes of them all when they are unpacked."""
+
+    members: int
+    unpacked_bytes: int
+
+
+@attrs.frozen
+class Member:
+    """A file that can be unpacked: where its local header is, its bytes packed and unpacked, its CRC-32."""
+
+    offset: int
+    packed: int
+    size: int
+    crc: int
+    method: int
+
+
+@attrs.frozen
+class _Directory:
+    """Where the directory begins, its bytes, and how far all offsets are off: bytes may stand before the archive."""
+
+    start: int
+    size: int
+    shift: int
+    members: int
+
+
+def entries(file: IO[bytes], limits: Limits) -> Iterator[tuple[bytes, Member]]:
+    """The files in the order of the directory, each after its name in UTF-8. Folders, and what is encrypted, packed by
+    another method or named by no text, are counted and passed over.
+
+    `file` is seekable. Raises `DamagedError` and `TooMuchError`, perhaps after some entries.
+    """
+    found = _find(file)
+    _check(found.members, limits.members, "files")
+    file.seek(found.start)
+    left, count, unpacked = found.size, 0, 0
+    while left > 0:
+        name, flags, member, length = _read_entry(file, found)
+        left -= length
+        count += 1
+        unpacked += member.size
+        _check(count, limits.members, "files")
+        _check(unpacked, limits.unpacked_bytes, "bytes of files")
+        _check(len(name), MOST_NAME_BYTES, "bytes in the name of a file")
+        readable = not flags & _ENCRYPTED and member.method in _METHODS and not name.endswith(b"/")
+        if (
+            readable
+            and member.offset + member.packed <= found.start
+            and (text := _text(name, flags)) is not None
+        ):
+            yield text, member
+
+
+def _check(found: int, most: int, what: str) -> None:
+    if found > most:
+        raise TooMuchError(f"{most} {what}")
+
+
+def _find(file: IO[bytes]) -> _Directory:
+    end = file.seek(0, io.SEEK_END)
+    tail_start = file.seek(max(0, end - _END.size - 0xFFFF))
+    tail = file.read()
+    at = len(tail) - _END.size
+    if at < 0 or not tail.startswith(b"PK\5\6", at) or tail[-2:] != b"\0\0":  # it has a comment
+        at = tail.rfind(b"PK\5\6", 0, max(0, len(tail) - _END.size + 4))
+    if at < 0:
+        raise DamagedError
+    _, members, size, offset, _ = _END.unpack_from(tail, at)
+    position = tail_start + at
+    if (wide := _find_64(file, position)) is not None:
+        position, members, size, offset = wide
+    start = position - size
+    if start < 0 or start < offset:
+        raise DamagedError
+    return _Directory(start, size, start - offset, members)
+
+
+def _find_64(file: IO[bytes], end: int) -> tuple[int, int, int, int] | None:
+    """Where the record for large archives stands, with the number of members, size and offset of the directory."""
+    if end < _END_64_LOCATOR.size + _END_64.size:
+        return None
+    file.seek(end - _END_64_LOCATOR.size)
+    locator, _ = _END_64_LOCATOR.unpack(file.read(_END_64_LOCATOR.size))
+    if locator != b"PK\6\7":
+        return None
+    position = file.seek(end - _END_64_LOCATOR.size - _END_64.size)
+    signature, members, size, offset = _END_64.unpack(file.read(_END_64.size))
+    return (position, members, size, offset) if signature == b"PK\6\6" else None
+
+
+def _read_entry(file: IO[bytes], directory: _Directory) -> tuple[bytes, int, Member, int]:
+    """The next one: its name as it stands there, its flags, the file, and how many bytes the entry took."""
+    head = file.read(_ENTRY.size)
+    if len(head) < _ENTRY.size or not head.startswith(b"PK\1\2"):
+        raise DamagedError
+    _, flags, method, crc, packed, size, name_size, extra_size, comment_size, offset = _ENTRY.unpack(head)
+    rest = file.read(name_size + extra_size + comment_size)
+    if len(rest) < name_size + extra_size + comment_size:
+        raise DamagedError
+    if _ELSEWHERE in (packed, size, offset):
+        size, packed, offset = _wide(rest[name_size : name_size + extra_size], size, packed, offset)
+    member = Member(offset + directory.shift, packed, size, crc, method)
+    return rest[:name_size], flags, member, len(head) + len(rest)
+
+
+def _wide(extra: bytes, *numbers: int) -> tuple[int, ...]:
+    """The numbers; those that stand elsewhere from the extra field of type 1 (4.5.3)."""
+    at = 0
+    while at + 4 <= len(extra):
+        kind, length = struct.unpack_from("<2H", extra, at)
+        if kind == 1:
+            try:
+                given = struct.iter_unpack("<Q", extra[at + 4 : at + 4 + length // 8 * 8])
+                return tuple(next(given)[0] if number == _ELSEWHERE else number for number in numbers)
+            except RuntimeError:  # there are fewer (StopIteration within a generator)
+                raise DamagedError from None
+        at += 4 + length
+    raise DamagedError
+
+
+def _text(name: bytes, flags: int) -> bytes | None:
+    try:
+        return name.decode("utf-8" if flags & _UTF_8 else "cp437").encode()
+    except UnicodeDecodeError:
+        return None
+
+
+#: Changes with the form; an index of another form is made anew.
+_MAGIC = b"zip index 1\n\0\0\0\0"
+_FAN = struct.Struct(">256L")
+#: How many bytes to read first.
+HEAD_BYTES = len(_MAGIC) + _FAN.size
+#: Digest, place in the directory, offset of the local header, bytes packed and unpacked, CRC-32, method.
+_RECORD = struct.Struct(">16sL3QLH")
+_INDEX_PIECE = 2**20
+
+
+def packed_index(entries: Iterable[tuple[bytes, Member]], key: bytes) -> Iterator[bytes]:
+    """The index of files, each after its name, in pieces. `key` is up to 64 bytes that nobody else knows."""
+    groups = [bytearray() for _ in range(256)]  # an object for each record would take twice its bytes
+    for place, (name, one) in enumerate(entries):
+        digest = _digest(name, key)
+        groups[digest[0]] += _RECORD.pack(
+            digest, place, one.offset, one.packed, one.size, one.crc, one.method
+        )
+    piece = bytearray(_MAGIC + _FAN.pack(*accumulate(len(group) // _RECORD.size for group in groups)))
+    for group in groups:
+        starts = range(0, len(group), _RECORD.size)
+        piece += b"".join(sorted(bytes(group[start : start + _RECORD.size]) for start in starts))
+        if len(piece) > _INDEX_PIECE:
+            yield bytes(piece)
+            piece.clear()
+    yield bytes(piece)
+
+
+def record_place(head: bytes, name: bytes, key: bytes) -> tuple[int, int] | None:
+    """Which bytes of the index have the records around this name's, by its first `HEAD_BYTES`; None for an index of
+    another form."""
+    if not head.startswith(_MAGIC):
+        return None
+    counts = (0, *_FAN.unpack_from(head, len(_MAGIC)))
+    first = _digest(name, key)[0]
+    return tuple(HEAD_BYTES + counts[first + more] * _RECORD.size for more in (0, 1))
+
+
+def find_member(records: bytes, name: bytes, key: bytes) -> Member | None:
+    """The file of that name among the records of its place; of several the last, as unpackers have it."""
+    digest = _digest(name, key)
+    numbers = range(len(records) // _RECORD.size)
+    at = bisect_right(numbers, digest, key=lambda n: records[n * _RECORD.size :][:16])
+    if not at:
+        return None
+    found, _, *rest = _RECORD.unpack_from(records, (at - 1) * _RECORD.size)
+    return Member(*rest) if found == digest else None
+
+
+def _digest(name: bytes, key: bytes) -> bytes:
+    return hashlib.blake2b(name, digest_size=16, key=key).digest()
+
+
+#: Bytes that are unpacked at a time, however many the packed ones would make.
+_PIECE = 256 * 1024
+_LOCAL_HEADER = struct.Struct("<4s22x2H")
+#: Directories that are read at a time, and how long others wait for their turn, in seconds.
+_AT_A_TIME = 2
+_PATIENCE = 60.0
+#: Bytes of names of archives that are kept so that folders need not be read again, in all and of one archive; and what
+#: a name takes besides its own.
+_NAMES_KEPT = 64 * 2**20
+_NAMES_OF_ONE = 48 * 2**20
+_OF_A_NAME = 56
+_SORTED_AT_ONCE = 5_000
+
+
+def with_indices(keys: Iterable[str]) -> Iterator[str]:
+    """The keys of objects, each followed by that of its index if it is an archive that has one."""
+    for key in keys:
+        yield key
+        yield _index_key(key)
+
+
+@attrs.frozen
+class Folder:
+    """What stands directly in a folder of an archive: folders by name, files by name with their bytes."""
+
+    folders: list[str]
+    files: dict[str, int]
+    #: There is more than that.
+    is_cut: bool
+
+
+@attrs.define
+class Names:
+    """The names of all files of an archive in order, and their bytes, as folders are looked up in them."""
+
+    _names: list[bytes] = attrs.field(factory=list)
+    _sizes: "array[int]" = attrs.field(factory=lambda: array("Q"))
+    #: Bytes that they take.
+    memory: int = 1
+    #: There are more than can be kept.
+    _is_cut: bool = False
+
+    def read(self, entries: Iterable[tuple[bytes, Member]]) -> None:
+        """Take the files in, in any order, as far as there is room. Raises what reading them does."""
+        for name, member in entries:
+            self.memory += len(name) + _OF_A_NAME
+            if self.memory > _NAMES_OF_ONE:
+                self._is_cut = True
+                break
+            self._names.append(name)
+            self._sizes.append(member.size)
+
+    def sort(self) -> None:
+        """Put them in order, a few thousand at a time, since nothing else goes on while Python sorts a list."""
+        name_of, count = self._names.__getitem__, len(self._names)
+        parts = (
+            range(start, min(start + _SORTED_AT_ONCE, count)) for start in range(0, count, _SORTED_AT_ONCE)
+        )
+        order = list(heapq.merge(*(sorted(part, key=name_of) for part in parts), key=name_of))
+        self._names = [self._names[at] for at in order]
+        self._sizes = array("Q", (self._sizes[at] for at in order))
+
+    def folder(self, path: bytes, most: int) -> Folder:
+        """What stands directly in the folder at `path`, at most so much, of several files of one name the last, as
+        unpackers have it. Each of them takes one look, however much is in it."""
+        folders: list[str] = []
+        files: dict[str, int] = {}
+        at = bisect_left(self._names, path)
+        while at < len(self._names) and self._names[at].startswith(path):
+            if len(folders) + len(files) == most:
+                return Folder(sorted(folders), dict(sorted(files.items())), is_cut=True)
+            first, slash, _ = self._names[at][len(path) :].partition(b"/")
+            if slash:
+                folders.append(first.decode())
+                at = bisect_left(self._names, path + first + b"0", at)  # the character after a slash
+            else:
+                at = bisect_right(self._names, path + first, at)
+                files[first.decode()] = self._sizes[at - 1]
+        return Folder(sorted(folders), dict(sorted(files.items())), self._is_cut)
+
+
+class ZipFiles:
+    """Looks files up in archives of the object store."""
+
+    def __init__(self, objects: Objects, limits: Limits) -> None:
+        self._objects = objects
+        self._limits = limits
+        self._turns = ConcurrencyLimiter(_AT_A_TIME, _AT_A_TIME, patience=_PATIENCE)
+        self._looks = ConcurrencyLimiter(_AT_A_TIME, 1, patience=_PATIENCE)
+        self._names: LRUCache[str, Names] = LRUCache(_NAMES_KEPT, getsizeof=lambda names: names.memory)
+
+    async def make_index(self, key: str) -> None:
+        """Reads the archive's directory and keeps its index; an archive that is damaged has an empty one.
+
+        Raises `TooMuchError` beyond the limits, and `TooBusy`; nothing is kept then.
+        """
+        async with self._turns.place():
+            await self._objects.put(_index_key(key), _async(await asyncio.to_thread(self._read, key)))
+
+    def _read(self, key: str) -> Iterator[bytes]:
+        with self._objects.open(key) as file:
+            try:
+                pieces = packed_index(entries(file, self._limits), _secret(key))
+                return itertools.chain([next(pieces)], pieces)
+            except DamagedError:
+                return packed_index((), _secret(key))
+
+    async def find(self, key: str, path: str) -> Member | None:
+        """The file at `path` in the archive; none in one that holds more than the limits allow.
+
+        Raises FileNotFoundError where the archive is gone, and `TooBusy`.
+        """
+        name = path.encode()
+        place = await self._place(key, name)
+        if place is None:  # stored before there were indices
+            try:
+                await self.make_index(key)
+            except TooMuchError:
+                await self._objects.put(_index_key(key), _async(packed_index((), _secret(key))))
+            place = await self._place(key, name)
+        if place is None:
+            raise FileNotFoundError(key)
+        return find_member(await self._bytes(_index_key(key), *place), name, _secret(key))
+
+    async def folder(self, key: str, path: str, most: int, *callers: Hashable) -> Folder:
+        """What stands directly in the folder at `path` ("" is the archive's root, others end with a slash), at most so
+        much: nothing where the archive is damaged, or holds more than the limits allow.
+
+        The names in an archive are kept for a while; for the same `callers` one archive is read at a time. Raises
+        FileNotFoundError where the archive is gone, and `TooBusy`.
+        """
+        if (names := self._names.get(key)) is None:
+            async with self._looks.place(*callers):
+                if (names := self._names.get(key)) is None:  # nobody else has read them meanwhile
+                    names = self._names[key] = await asyncio.to_thread(self._read_names, key)
+        return names.folder(path.encode(), most)
+
+    def _read_names(self, key: str) -> Names:
+        names = Names()
+        with self._objects.open(key) as file, contextlib.suppress(DamagedError, TooMuchError):
+            names.read(entries(file, self._limits))
+        names.sort()
+        return names
+
+    async def _place(self, key: str, name: bytes) -> tuple[int, int] | None:
+        try:
+            head = await self._bytes(_index_key(key), 0, HEAD_BYTES)
+        except FileNotFoundError:
+            return None
+        return record_place(head, name, _secret(key))
+
+    async def _bytes(self, key: str, start: int, end: int) -> bytes:
+        return b"".join([piece async for piece in self._objects.read(key, start, end)])
+
+    async def unpack(self, key: str, archive_bytes: int, member: Member) -> AsyncGenerator[bytes, None]:
+        """The file's bytes, of an archive of so many. Raises `DamagedError`, perhaps after some: they are as many as
+        were declared, with the CRC that was, or the iteration fails. Raises FileNotFoundError where the archive is
+        gone."""
+        header = await self._bytes(key, member.offset, member.offset + _LOCAL_HEADER.size)
+        signature, *lengths = _LOCAL_HEADER.unpack(header) if len(header) == _LOCAL_HEADER.size else (b"",)
+        if signature != b"PK\3\4":
+            raise DamagedError
+        start = member.offset + _LOCAL_HEADER.size + sum(lengths)
+        if start + member.packed > archive_bytes:
+            raise DamagedError
+        size = crc = 0
+        async with contextlib.aclosing(self._objects.read(key, start, start + member.packed)) as chunks:
+            async for piece in _unpacked(chunks, member.method):
+                size += len(piece)
+                if size > member.size:
+                    raise DamagedError
+                crc = zlib.crc32(piece, crc)
+                yield piece
+        if (size, crc) != (member.size, member.crc):
+            raise DamagedError
+
+
+ZIP_FILES = web.AppKey("zip_files", ZipFiles)
+
+
+async def _unpacked(chunks: AsyncIterator[bytes], method: int) -> AsyncIterator[bytes]:
+    inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+    async for chunk in chunks:
+        if method == STORED:
+            yield chunk
+            continue
+        packed = chunk
+        try:
+            while not inflater.eof and (
+                piece := await asyncio.to_thread(inflater.decompress, packed, _PIECE)
+            ):
+                yield piece
+                packed = inflater.unconsumed_tail
+        except zlib.error as problem:
+            raise DamagedError from problem
+
+
+def _secret(key: str) -> bytes:
+    """Of an object's key, which nobody outside is told, the random end."""
+    return key.encode()[-64:]
+
+
+def _index_key(key: str) -> str:
+    return f"{key}{INDEX}"
+
+
+async def _async(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        yield piece
