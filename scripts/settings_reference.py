@@ -32,7 +32,7 @@ file, and the flag `--send-timeout` overrides both. For the storage edge, the se
   `FORGELET_EDGE_...` is only a warning, because other programs and later versions share the environment.
 - SIGHUP reads settings with a mark (↻) again; the others wait for the next start.
 """
-_TABLE = "| Setting | Default | What it is | Has to be |\n|---|---|---|---|"
+_TABLE = "| Setting | Default | Meaning | Must be |\n|---|---|---|---|"
 
 
 def reference() -> str:
