@@ -8,7 +8,7 @@ import attrs
 from aiohttp import web
 from cachetools import TTLCache
 
-from api_server.code import quota_queries
+from api_server.code import lfs_queries
 from api_server.git.repositories import Repositories
 from api_server.state.database import Executor
 
@@ -76,7 +76,7 @@ class Quotas:
         if repository is None:
             measured = _Repository(await self._repositories.size(project_id))
             repository = self._measured.setdefault(project_id, measured)
-        stored_lfs = await quota_queries.lfs_bytes(database, project_id)
+        stored_lfs = await lfs_queries.lfs_bytes(database, project_id)
         self._check(project_id, stored_lfs + repository.size, size)
         return repository
 

@@ -1,4 +1,4 @@
-"""`/projects/:id/repository/commits` and `/tree`: reading what a repository holds, and commits of several files."""
+"""`/projects/:id/repository/commits`, `/tree`, `/compare` and `/merge_base` (supporting resources)."""
 
 import datetime
 from collections.abc import Sequence
@@ -9,23 +9,33 @@ import attrs
 import orjson
 from aiohttp import web
 
-from api_server.code.reading import reading
-from api_server.code.repository import committing, entities, unsupported
-from api_server.code.repository.access import opened, url_of
-from api_server.code.repository.committing import Change, Encoding
-from api_server.code.repository.finding import commit_named, folder_named
-from api_server.code.repository.pages import position_of, token_at
-from api_server.code.repository.queries import last_pipeline
+from api_server.code import committing, entities, unsupported_repository
+from api_server.code.committing import Change, Encoding
+from api_server.code.entities import commit_named, folder_named
+from api_server.code.reading import (
+    all_commits,
+    all_differences,
+    listed,
+    listed_differences,
+    on_page,
+    opened,
+    position_of,
+    reading,
+    token_at,
+    url_of,
+)
+from api_server.code.repository_queries import last_pipeline
 from api_server.git import commits, references, trees
-from api_server.git.commits import History
+from api_server.git.commits import History, commits_between, merge_base
 from api_server.git.new_commits import FileAction
+from api_server.git.ref_names import BRANCHES, TAGS
 from api_server.git.repositories import Repository
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.state.listing import MOST_COUNTED, Listed
 from api_server.web import context
 from api_server.web.answers import json_value
-from api_server.web.errors import ApiError, not_found
+from api_server.web.errors import ApiError, invalid, not_found
 from api_server.web.pagination import (
     Paginated,
     bounded_offset_page,
@@ -33,7 +43,7 @@ from api_server.web.pagination import (
     paginated,
     paginated_by_token,
 )
-from api_server.web.params import Description, Name
+from api_server.web.params import CommaList, Description, Name
 from api_server.web.routes import Role, Routes
 
 routes = Routes()
@@ -115,7 +125,7 @@ class CreateCommit:
 @routes.post(
     "/projects/{id}/repository/commits",
     access=project(Role.DEVELOPER, opens="repository"),
-    ignores=unsupported.OfCommits,
+    ignores=unsupported_repository.OfCommits,
 )
 async def create_commit(request: web.Request, wanted: CreateCommit, found: Project) -> web.Response:
     """All actions as one commit, or none of them."""
@@ -130,7 +140,9 @@ async def create_commit(request: web.Request, wanted: CreateCommit, found: Proje
 
 
 @routes.get(
-    "/projects/{id}/repository/commits", access=project(opens="repository"), ignores=unsupported.OfCommitLists
+    "/projects/{id}/repository/commits",
+    access=project(opens="repository"),
+    ignores=unsupported_repository.OfCommitLists,
 )
 async def list_commits(request: web.Request, wanted: ListCommits, found: Project) -> web.Response:
     """Of a branch, tag, commit or range (by default of the default branch), newest first; not counted, as GitLab's are
@@ -226,3 +238,181 @@ async def _detailed(
     last = None if pipeline is None else orjson.loads(pipeline)
     status = None if last is None else last["status"]
     return shown | {"status": status, "project_id": found.id, "last_pipeline": last}
+
+
+#: A comparison shows no more commits.
+MOST_COMPARED = 1000
+
+
+@attrs.frozen(kw_only=True)
+class ShowDiff(Paginated):
+    id: str
+    sha: str
+
+
+@attrs.frozen(kw_only=True)
+class Compare:
+    id: str
+    from_: str = attrs.field(metadata={"name": "from", "present": True})
+    to: str = attrs.field(metadata={"present": True})
+    straight: bool = False
+
+
+@routes.get(
+    "/projects/{id}/repository/commits/{sha}/diff",
+    access=project(opens="repository"),
+    ignores=unsupported_repository.OfDiffs,
+)
+async def show_diff(request: web.Request, wanted: ShowDiff, found: Project) -> web.Response:
+    """Of a commit against its first parent."""
+    repository = await opened(request, found)
+    sha = commit_named(repository, wanted.sha)
+    parents = commits.commit_data(repository, sha)["parent_ids"]
+    return await listed_differences(request, wanted, repository, parents[0] if parents else None, sha)
+
+
+@routes.get(
+    "/projects/{id}/repository/compare",
+    access=project(opens="repository"),
+    ignores=unsupported_repository.OfComparisons,
+)
+async def compare(request: web.Request, wanted: Compare, found: Project) -> web.Response:
+    """What `to` has that `from` has not: since they parted, or (`straight`) between the two as they are."""
+    repository = await opened(request, found)
+    old, new = commit_named(repository, wanted.from_), commit_named(repository, wanted.to)
+    async with reading(request):
+        base = old if wanted.straight else await merge_base(repository, old, new)
+        files, _ = await all_differences(request, repository, base, new)
+        shas = await commits_between(repository, old, new, MOST_COMPARED)
+    shown = await all_commits(request, found, repository, list(reversed(shas)))
+    return json_value(
+        {
+            "commit": shown[-1] if shown else None,
+            "commits": shown,
+            "diffs": files,
+            "compare_timeout": False,
+            "compare_same_ref": old == new,
+            "web_url": f"{url_of(request, found)}/-/compare/{old}...{new}",
+        }
+    )
+
+
+_NAMESPACES = {"branch": [BRANCHES], "tag": [TAGS], "all": [BRANCHES, TAGS]}
+#: Of which one common ancestor is looked for.
+MOST_REFS = 100
+
+
+@attrs.frozen(kw_only=True)
+class ListRefsOfCommit(Paginated):
+    id: str
+    sha: str
+    type: Literal["branch", "tag", "all"] = "all"
+
+
+@attrs.frozen(kw_only=True)
+class CommitSha:
+    id: str
+    sha: str
+
+
+@attrs.frozen(kw_only=True)
+class FindMergeBase:
+    id: str
+    refs: CommaList[str]
+
+
+@routes.get("/projects/{id}/repository/commits/{sha}/refs", access=project(opens="repository"))
+async def list_refs_of_commit(request: web.Request, wanted: ListRefsOfCommit, found: Project) -> web.Response:
+    """The branches, then the tags from which a commit can be reached, each by name."""
+    repository = await opened(request, found)
+    sha = commit_named(repository, wanted.sha)
+    async with reading(request):
+        named = await commits.refs_containing(repository, sha, *_NAMESPACES[wanted.type])
+    shown = [_ref(name) for name in on_page(wanted, named)]
+    return await listed(request, wanted, shown, len(named))
+
+
+@routes.get("/projects/{id}/repository/commits/{sha}/signature", access=project(opens="repository"))
+async def show_signature(request: web.Request, wanted: CommitSha, found: Project) -> web.Response:
+    """With what a commit is signed: by an unknown key, since users have none here."""
+    repository = await opened(request, found)
+    signed_with = commits.signature_type(repository, commit_named(repository, wanted.sha))
+    if signed_with is None:
+        raise not_found("Signature")
+    return json_value(
+        {"signature_type": signed_with, "verification_status": "unknown_key", "commit_source": "gitaly"}
+    )
+
+
+def _ref(name: str) -> dict[str, str]:
+    kind = "branch" if name.startswith(BRANCHES) else "tag"
+    return {"type": kind, "name": name.split("/", 2)[2]}
+
+
+@routes.get("/projects/{id}/repository/merge_base", access=project(opens="repository"))
+async def find_merge_base(request: web.Request, wanted: FindMergeBase, found: Project) -> web.Response:
+    """The best commit from which all of two or more branches, tags or commits descend."""
+    repository = await opened(request, found)
+    shas = _resolved(repository, wanted.refs)
+    async with reading(request):
+        sha = await commits.merge_base(repository, *shas)
+    if sha is None:
+        raise not_found("Merge Base")
+    return json_value(entities.commit(repository, sha, url_of(request, found)))
+
+
+def _resolved(repository: Repository, refs: Sequence[str]) -> list[str]:
+    """The commits of these refs. Raises 400 in GitLab's words."""
+    if len(refs) < 2:
+        raise invalid("Provide at least 2 refs")
+    if len(refs) > MOST_REFS:
+        raise invalid(f"Provide at most {MOST_REFS} refs")
+    found = [references.resolve(repository, ref) for ref in refs]
+    if unknown := [ref for ref, one in zip(refs, found, strict=True) if one is None]:
+        raise invalid(f"Could not find {'ref' if len(unknown) == 1 else 'refs'}: {', '.join(unknown)}")
+    return [one.commit for one in found if one is not None]
+
+
+_COMMIT = "/projects/{id}/repository/commits/{sha}"
+
+
+@attrs.frozen(kw_only=True)
+class Revert:
+    id: str
+    sha: str
+    branch: str = attrs.field(metadata={"present": True})
+    dry_run: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class CherryPick(Revert):
+    message: Description | None = None
+
+
+@routes.post(f"{_COMMIT}/cherry_pick", access=project(Role.DEVELOPER, opens="repository"))
+async def cherry_pick(request: web.Request, wanted: CherryPick, found: Project) -> web.Response:
+    made = await committing.pick(
+        request,
+        found,
+        committing.CHERRY_PICK,
+        wanted.sha,
+        wanted.branch,
+        message=wanted.message,
+        dry_run=wanted.dry_run,
+    )
+    return await _answer(request, found, made)
+
+
+@routes.post(f"{_COMMIT}/revert", access=project(Role.DEVELOPER, opens="repository"))
+async def revert(request: web.Request, wanted: Revert, found: Project) -> web.Response:
+    made = await committing.pick(
+        request, found, committing.REVERT, wanted.sha, wanted.branch, dry_run=wanted.dry_run
+    )
+    return await _answer(request, found, made)
+
+
+async def _answer(request: web.Request, found: Project, made: str | None) -> web.Response:
+    if made is None:
+        return json_value({"dry_run": "success"})
+    repository = await opened(request, found)
+    return json_value(entities.commit(repository, made, url_of(request, found)), status=201)

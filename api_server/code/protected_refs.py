@@ -1,4 +1,4 @@
-"""What protecting, changing and unprotecting a branch means, each in the caller's transaction."""
+"""Protecting and unprotecting branches and tags, each in the caller's transaction."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 import attrs
 from aiohttp import web
 
-from api_server.code.branches import queries
-from api_server.code.branches.protection import ADMINISTRATORS, NOBODY
-from api_server.code.branches.queries import Protected
+from api_server.code import protected_ref_queries
+from api_server.code.protected_ref_queries import ProtectedBranch, ProtectedTag
+from api_server.code.protection import ADMINISTRATORS, NOBODY
 from api_server.namespaces.resources import Project
 from api_server.state import audit_trail
 from api_server.state.audit_trail import Author
@@ -62,7 +62,7 @@ _TITLES = {
 }
 
 
-async def protect(
+async def protect_branch(
     transaction: Transaction, project: Project, name: str, rules: Rules, author: Author
 ) -> None:
     """Raises 409 where that name is protected already, 422 for one that cannot be."""
@@ -70,30 +70,34 @@ async def protect(
         raise invalid([f"Name is too long (maximum is {MAX_NAME} characters)"], status=422)
     values = attrs.asdict(rules)
     try:
-        row = await queries.protect(transaction, project.id, name, **values)
+        row = await protected_ref_queries.protect_branch(transaction, project.id, name, **values)
     except Conflict:
         raise conflict(f"Protected branch '{name}' already exists") from None
     said = ", ".join(f"{_TITLES[field]}: {_words(value)}" for field, value in values.items())
     message = f"Added protected branch with [{said}]"
-    await _record(transaction, "protected_branch_created", project, row, author, message, **_details(row))
+    await _record_branch(
+        transaction, "protected_branch_created", project, row, author, message, **_details(row)
+    )
 
 
-async def update(
+async def update_branch(
     transaction: Transaction, project: Project, name: str, changed: dict[str, Any], author: Author
 ) -> None:
     """`changed` are fields of `Rules` that get another value. Raises 404."""
-    before = await queries.lock_protected(transaction, project.id, name)
+    before = await protected_ref_queries.lock_protected_branch(transaction, project.id, name)
     values = {field: changed.get(field, getattr(before, field)) for field in _TITLES}
-    await queries.update_protected(transaction, before.id, **values)
+    await protected_ref_queries.update_protected_branch(transaction, before.id, **values)
     for field, title in _TITLES.items():
         old, new = _words(getattr(before, field)), _words(values[field])
         if old != new:
             message = f"Changed {title} from {old} to {new}"
             told = {"change": title, "from": old, "to": new}
-            await _record(transaction, "protected_branch_updated", project, before, author, message, **told)
+            await _record_branch(
+                transaction, "protected_branch_updated", project, before, author, message, **told
+            )
 
 
-async def unprotect(
+async def unprotect_branch(
     transaction: Transaction,
     project: Project,
     name: str,
@@ -101,12 +105,12 @@ async def unprotect(
     listeners: Iterable[EndOfProtectionListener],
 ) -> None:
     """Raises 404."""
-    row = await queries.lock_protected(transaction, project.id, name)
+    row = await protected_ref_queries.lock_protected_branch(transaction, project.id, name)
     end = EndOfProtection(project=project, rule_id=row.id, name=row.name, author=author)
     for listener in listeners:
         await listener(transaction, end)
-    await queries.unprotect(transaction, row.id)
-    await _record(
+    await protected_ref_queries.unprotect_branch(transaction, row.id)
+    await _record_branch(
         transaction, "protected_branch_removed", project, row, author, "Unprotected branch", **_details(row)
     )
 
@@ -115,7 +119,7 @@ def _words(value: int | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else f"[{DESCRIPTIONS[value]}]"
 
 
-def _details(row: Protected) -> dict[str, str]:
+def _details(row: ProtectedBranch) -> dict[str, str]:
     return {
         "push_access_levels": DESCRIPTIONS[row.push_access_level],
         "merge_access_levels": DESCRIPTIONS[row.merge_access_level],
@@ -124,11 +128,11 @@ def _details(row: Protected) -> dict[str, str]:
     }
 
 
-async def _record(
+async def _record_branch(
     transaction: Transaction,
     event_type: str,
     project: Project,
-    row: Protected,
+    row: ProtectedBranch,
     author: Author,
     message: str,
     **details: str,
@@ -142,4 +146,45 @@ async def _record(
         target_details=row.name,
         message=message,
         **details,
+    )
+
+
+async def protect_tag(
+    transaction: Transaction, project: Project, name: str, level: int, author: Author
+) -> None:
+    """Raises 422 where that name is protected already, and for one that cannot be."""
+    if len(name) > MAX_NAME:
+        raise invalid([f"Name is too long (maximum is {MAX_NAME} characters)"], status=422)
+    try:
+        row = await protected_ref_queries.protect_tag(transaction, project.id, name, level)
+    except Conflict:
+        raise invalid(["Name has already been taken"], status=422) from None
+    message = f"Added protected tag with [allowed to create: [{DESCRIPTIONS[level]}]]"
+    await _record_tag(transaction, "protected_tag_created", project, name, row, author, message)
+
+
+async def unprotect_tag(transaction: Transaction, project: Project, name: str, author: Author) -> None:
+    """Raises 404."""
+    row = await protected_ref_queries.unprotect_tag(transaction, project.id, name)
+    await _record_tag(transaction, "protected_tag_deleted", project, name, row, author, "Unprotected tag")
+
+
+async def _record_tag(
+    transaction: Transaction,
+    event_type: str,
+    project: Project,
+    name: str,
+    row: ProtectedTag,
+    author: Author,
+    message: str,
+) -> None:
+    await audit_trail.record(
+        transaction,
+        event_type,
+        author=author,
+        entity=project.entity,
+        target_id=row.id,
+        target_details=name,
+        message=message,
+        create_access_levels=DESCRIPTIONS[row.create_access_level],
     )

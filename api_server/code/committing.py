@@ -1,39 +1,68 @@
-"""Changes of a repository that the API makes: branches and commits, each followed by what moved refs entail."""
+"""Changes of a repository that the API makes: branches, tags and commits, each followed by what moved refs entail."""
 
 import base64
 import binascii
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
 
 import attrs
 from aiohttp import web
 
 from api_server.code import refs
-from api_server.code.branches.protection import protection_for, refusal_of_tag
+from api_server.code.entities import branch_named, commit_named, tag_named
+from api_server.code.protection import NOT_TO_CREATE, protection_for, refusal_of_tag, tag_protection_for
 from api_server.code.quotas import QUOTAS, QuotaExceeded
-from api_server.code.repository.access import opened
-from api_server.code.repository.edited import EditedMeanwhile, check_known
-from api_server.code.repository.finding import branch_named, tag_named
-from api_server.code.tags.protection import NOT_TO_CREATE, tag_protection_for
-from api_server.git import new_commits, references, trees
-from api_server.git.commits import Person
+from api_server.code.reading import opened, reading
+from api_server.git import commits, new_commits, ref_moves, references, trees
+from api_server.git.commits import History, Person, history
 from api_server.git.errors import (
     BranchMovedError,
     GitLimitError,
     InvalidActionError,
     InvalidNameError,
     InvalidPathError,
+    MergeConflictError,
     NameTakenError,
+    NothingToMergeError,
 )
 from api_server.git.new_commits import FileAction, NewCommit
 from api_server.git.received_push import RefUpdate
 from api_server.git.ref_names import BRANCHES, NO_COMMIT, TAGS, is_branch_name
 from api_server.git.references import Branch
-from api_server.git.repositories import Repository
+from api_server.git.repositories import REPOSITORIES, Repository
+from api_server.namespaces.projects import CREATION_LISTENERS, ProjectCreated
 from api_server.namespaces.resources import Project
+from api_server.state.database import Transaction
 from api_server.web import context
 from api_server.web.errors import ApiError, bad_request, conflict, forbidden, invalid
 from api_server.web.routes import caller
+
+
+class EditedMeanwhile(Exception):
+    """Another commit has changed the file."""
+
+
+async def check_known(
+    request: web.Request,
+    repository: Repository,
+    parent: str | None,
+    actions: Sequence[FileAction],
+    words: Callable[[Exception], str],
+) -> None:
+    """Raises 400, in these `words`, where the newest commit up to `parent` that changed a file is not the one that its
+    action names; 503 where that takes too long to find."""
+    told = [action for action in actions if action.last_commit_id and action.action != "create"]
+    if not told:
+        return
+    async with reading(request):
+        for action in told:
+            path = action.previous_path or action.path
+            known = History(start=parent, path=path)
+            newest = await history(repository, known, skip=0, limit=1) if parent else []
+            if newest != [action.last_commit_id]:
+                problem = EditedMeanwhile(f"The file has changed since you started editing it: {path}")
+                raise invalid(words(problem))
+
 
 Encoding = Literal["text", "base64"]
 OneAction = Literal["create", "update", "delete"]
@@ -268,3 +297,101 @@ async def check_may_push(request: web.Request, project: Project, branch: str) ->
 async def move(request: web.Request, project: Project, *updates: RefUpdate) -> None:
     """For the caller, with all that follows. Raises as `refs.move`."""
     await refs.move(request, project.id, caller(request).user_id, *updates)
+
+
+@attrs.frozen(kw_only=True)
+class Deed:
+    """What is done with a commit: the tree that comes of it, what is said of it, and how refusals call it."""
+
+    tree: Callable[[Repository, str, str], Awaitable[str]]
+    commit: Callable[[web.Request, Repository, str], NewCommit]
+    verb: str
+    done: str
+
+
+def _picked(request: web.Request, repository: Repository, sha: str) -> NewCommit:
+    """By its author, naming the commit."""
+    said = commits.commit_data(repository, sha)["message"].rstrip("\n")
+    message = f"{said}\n\n(cherry picked from commit {sha})"
+    return NewCommit(message, new_commits.author_of(repository, sha), acting_person(request))
+
+
+def _undone(request: web.Request, repository: Repository, sha: str) -> NewCommit:
+    title = commits.commit_data(repository, sha)["title"]
+    who = acting_person(request)
+    return NewCommit(f'Revert "{title}"\n\nThis reverts commit {sha}', who, who)
+
+
+CHERRY_PICK = Deed(tree=new_commits.cherry_picked, commit=_picked, verb="cherry-pick", done="cherry-picked")
+REVERT = Deed(tree=new_commits.reverted, commit=_undone, verb="revert", done="reverted")
+
+
+async def pick(
+    request: web.Request,
+    project: Project,
+    deed: Deed,
+    named: str,
+    branch_name: str,
+    *,
+    message: str | None = None,
+    dry_run: bool,
+) -> str | None:
+    """The SHA of the new commit on the branch; None of a `dry_run`, after which there could be one.
+
+    Raises 400 in GitLab's words, 403 where the caller may not push, 404.
+    """
+    await check_may_push(request, project, branch_name)
+    repository = await opened(request, project)
+    sha, branch = commit_named(repository, named), branch_named(repository, branch_name)
+    for one in (branch.commit, sha):
+        await check_files(repository, one, context.settings(request).commit_max_files)
+    try:
+        tree = await deed.tree(repository, sha, branch.commit)
+        if dry_run:
+            return None
+        commit = deed.commit(request, repository, sha)
+        commit = attrs.evolve(commit, message=message or commit.message)
+        made = await new_commits.commit_tree(repository, tree, commit, branch.commit)
+        await move(request, project, RefUpdate(branch.commit, made, BRANCHES + branch.name))
+    except MergeConflictError:
+        raise _not_picked(deed, "conflict", dry_run=dry_run) from None
+    except NothingToMergeError:
+        raise _not_picked(deed, "empty", dry_run=dry_run) from None
+    except BranchMovedError as moved:
+        raise invalid(str(moved)) from None
+    return made
+
+
+def _not_picked(deed: Deed, code: str, *, dry_run: bool) -> ApiError:
+    text = (
+        f"Sorry, we cannot {deed.verb} this commit automatically. This commit may already have been {deed.done}, "
+        "or a more recent commit may have updated some of its content."
+    )
+    return ApiError(400, {"message": text, "error_code": code, **({"dry_run": "error"} if dry_run else {})})
+
+
+def setup(app: web.Application) -> None:
+    async def listener(transaction: Transaction, created: ProjectCreated) -> None:
+        if created.begins_with_readme:
+            await _begin_with_readme(app, transaction, created)
+
+    app[CREATION_LISTENERS].append(listener)
+
+
+async def _begin_with_readme(app: web.Application, transaction: Transaction, created: ProjectCreated) -> None:
+    """Nothing is written down beforehand, unlike for other moves: until the transaction commits nobody knows of the
+    project, and where it does not, the repository goes with it."""
+    repositories = app[REPOSITORIES]
+    await repositories.create(created.id, created.default_branch)
+    who = Person(created.author.name, created.author.email, int(transaction.now.timestamp()))
+    readme = FileAction("create", "README.md", _readme_of(created).encode())
+    commit = NewCommit("Initial commit", who, who)
+    repository = repositories.open(created.id)
+    sha = await new_commits.commit_files(repository, [readme], commit, None)
+    await ref_moves.set_first_branch(repository, created.default_branch, sha)
+    update = RefUpdate(NO_COMMIT, sha, BRANCHES + created.default_branch)
+    await refs.follow(app, transaction, created.id, created.author.id, [update])
+
+
+def _readme_of(created: ProjectCreated) -> str:
+    return "\n\n".join(filter(None, [f"# {created.name}", created.description])) + "\n"

@@ -8,10 +8,8 @@ from pathlib import Path
 import structlog
 from aiohttp import web
 
-from api_server.code import ref_queries, refs
-from api_server.code.git_http import push_rules
-from api_server.code.git_http.access import check_may_push, check_may_read
-from api_server.code.git_http.credentials import current_caller
+from api_server.code import git_access, ref_queries, refs
+from api_server.code.git_access import check_may_push, check_may_read, current_caller
 from api_server.code.quotas import QUOTAS, QuotaExceeded
 from api_server.git.object_checks import refusal_of_objects
 from api_server.git.received_push import Push, Verdict, refusal_of, refused_refs
@@ -111,7 +109,7 @@ async def _verdict(
             return _LATER
     except web.HTTPException as refused:
         return Verdict(refused.text)
-    verdict = await push_rules.verdict(transaction, readable, push.updates)
+    verdict = await git_access.push_verdict(transaction, readable, push.updates)
     if (refusal := refusal_of(push, verdict, refused_refs(push, verdict))) is not None:
         return Verdict(refusal)
     try:

@@ -7,15 +7,12 @@ from typing import Any, Literal
 import attrs
 from aiohttp import web
 
-from api_server.code.branches.protection import protection_of, protections_of
-from api_server.code.reading import streaming
-from api_server.code.repository import blobs, committing, entities, orders, queries, unsupported
-from api_server.code.repository.access import opened, url_of
-from api_server.code.repository.committing import Encoding, FileChange, OneAction
-from api_server.code.repository.finding import branch_named, file_at, tag_named
-from api_server.code.repository.orders import BranchOrder, TagOrder
-from api_server.code.repository.pages import listed, on_page
-from api_server.code.tags.protection import tag_protections_of
+from api_server.code import committing, entities, file_answers, repository_queries, unsupported_repository
+from api_server.code.committing import Encoding, FileChange, OneAction
+from api_server.code.entities import BranchOrder, TagOrder, branch_named, tag_named
+from api_server.code.file_answers import file_at
+from api_server.code.protection import protection_of, protections_of, tag_protections_of
+from api_server.code.reading import listed, on_page, opened, streaming, url_of
 from api_server.git import references
 from api_server.git.references import Tag
 from api_server.git.repositories import Repository
@@ -98,14 +95,14 @@ class WriteFile(ChangeFile):
     "/projects/{id}/repository/branches",
     access=project(opens="repository"),
     takes_job_token=True,
-    ignores=unsupported.OfBranchLists,
+    ignores=unsupported_repository.OfBranchLists,
 )
 async def list_branches(request: web.Request, wanted: ListBranches, found: Project) -> web.Response:
     """By name, unless `sort` says otherwise."""
     repository = await opened(request, found)
     branches = await asyncio.to_thread(references.branches, repository)
-    named = orders.matching(branches, wanted.search)
-    named = await asyncio.to_thread(orders.of_branches, repository, named, wanted.sort)
+    named = entities.matching(branches, wanted.search)
+    named = await asyncio.to_thread(entities.sorted_branches, repository, named, wanted.sort)
     shown, url = on_page(wanted, named), url_of(request, found)
     protected = await protections_of(context.database(request), found.id, [branch.name for branch in shown])
     told = await entities.branch_list(repository, shown, found, url, protected)
@@ -136,9 +133,11 @@ async def list_tags(request: web.Request, wanted: ListTags, found: Project) -> w
     """The newest first, unless `order_by` and `sort` say otherwise."""
     repository = await opened(request, found)
     tags = await asyncio.to_thread(references.tags, repository)
-    named = orders.matching(tags, wanted.search)
+    named = entities.matching(tags, wanted.search)
     descending = wanted.sort == "desc"
-    named = await asyncio.to_thread(orders.of_tags, repository, named, wanted.order_by, descending=descending)
+    named = await asyncio.to_thread(
+        entities.sorted_tags, repository, named, wanted.order_by, descending=descending
+    )
     told = await _tags(request, found, repository, on_page(wanted, named))
     return await listed(request, wanted, told, len(named))
 
@@ -169,7 +168,7 @@ async def show_file(request: web.Request, wanted: OneFile, found: Project) -> we
     if request.method != "HEAD":
         file.require_size(context.settings(request).file_json_limit)
     file = await file.with_history(request, repository)
-    return await blobs.send_json(
+    return await file_answers.send_json(
         request, repository, file.entry, file.values, file.headers, streaming(request)
     )
 
@@ -178,18 +177,18 @@ async def show_file(request: web.Request, wanted: OneFile, found: Project) -> we
     "/projects/{id}/repository/files/{path}/raw",
     access=project(opens="repository"),
     takes_job_token=True,
-    ignores=unsupported.OfRawFiles,
+    ignores=unsupported_repository.OfRawFiles,
 )
 async def show_raw_file(request: web.Request, wanted: OneFile, found: Project) -> web.StreamResponse:
     repository = await opened(request, found)
     file = file_at(repository, wanted.ref, wanted.path)
-    return await blobs.send(request, repository, file.entry, file.raw_headers, streaming(request))
+    return await file_answers.send_raw(request, repository, file.entry, file.raw_headers, streaming(request))
 
 
 @routes.post(
     "/projects/{id}/repository/files/{path}",
     access=project(Role.DEVELOPER, opens="repository"),
-    ignores=unsupported.OfChangedFiles,
+    ignores=unsupported_repository.OfChangedFiles,
 )
 async def create_file(request: web.Request, wanted: WriteFile, found: Project) -> web.Response:
     return await _changed(request, found, wanted, "create", status=201)
@@ -198,7 +197,7 @@ async def create_file(request: web.Request, wanted: WriteFile, found: Project) -
 @routes.put(
     "/projects/{id}/repository/files/{path}",
     access=project(Role.DEVELOPER, opens="repository"),
-    ignores=unsupported.OfChangedFiles,
+    ignores=unsupported_repository.OfChangedFiles,
 )
 async def update_file(request: web.Request, wanted: WriteFile, found: Project) -> web.Response:
     return await _changed(request, found, wanted, "update")
@@ -207,7 +206,7 @@ async def update_file(request: web.Request, wanted: WriteFile, found: Project) -
 @routes.delete(
     "/projects/{id}/repository/files/{path}",
     access=project(Role.DEVELOPER, opens="repository"),
-    ignores=unsupported.OfChangedFiles,
+    ignores=unsupported_repository.OfChangedFiles,
 )
 async def delete_file(request: web.Request, wanted: ChangeFile, found: Project) -> web.Response:
     await _changed(request, found, wanted, "delete")
@@ -240,5 +239,5 @@ async def _tags(
 ) -> list[dict[str, Any]]:
     database, url, names = context.database(request), url_of(request, found), [tag.name for tag in tags]
     rules = await tag_protections_of(database, found.id, names)
-    releases = await queries.releases_of(database, found.id, names)
+    releases = await repository_queries.releases_of(database, found.id, names)
     return await entities.tag_list(repository, tags, url, rules, releases)

@@ -60,3 +60,14 @@ async def add_object(
         ADD_OBJECT, project_id=project_id, oid=oid, size=size, object_key=object_key
     )
     return added > 0
+
+
+#: Reads the index entries of that project's objects and nothing else.
+LFS_BYTES = """
+    SELECT coalesce(sum(lfs_objects.size), 0)::bigint FROM lfs_objects WHERE lfs_objects.project_id = %(project_id)s
+"""
+
+
+async def lfs_bytes(database: Executor, project_id: int) -> int:
+    """Of all LFS objects of the project."""
+    return int(await database.value(LFS_BYTES, project_id=project_id))

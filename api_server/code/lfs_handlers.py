@@ -1,18 +1,24 @@
 """`/<path>.git/info/lfs/...`: the LFS batch API with basic transfers.
 
-Who may fetch may download, who may push may upload: credentials, roles and paths are those of git over HTTP.
-"""
+Who may fetch may download, who may push may upload: credentials, roles and paths are those of git over HTTP."""
 
 from typing import Any
 
 from aiohttp import web
 
 from api_server.accounts.path_rules import PROJECT_PATH
-from api_server.code.git_http.access import check_may_push, readable_project, writable_project
-from api_server.code.lfs import queries, storing
-from api_server.code.lfs.answers import Links, lfs_errors, lfs_json, with_actions, with_error
-from api_server.code.lfs.batch import read_batch, read_pointer
-from api_server.code.lfs.storing import MISSING
+from api_server.code import lfs, lfs_queries
+from api_server.code.git_access import check_may_push, readable_project, writable_project
+from api_server.code.lfs import (
+    MISSING,
+    Links,
+    lfs_errors,
+    lfs_json,
+    read_batch,
+    read_pointer,
+    with_actions,
+    with_error,
+)
 from api_server.code.quotas import QUOTAS
 from api_server.git.lfs_pointers import Pointer
 from api_server.namespaces.resources import Project
@@ -34,7 +40,9 @@ async def batch(request: web.Request) -> web.Response:
     wanted = read_batch(await request_data.read(request, context.settings(request).body_limit))
     if wanted.operation == "upload":
         check_may_push(project, who)
-    sizes = await queries.sizes(context.database(request), project.id, [each.oid for each in wanted.objects])
+    sizes = await lfs_queries.sizes(
+        context.database(request), project.id, [each.oid for each in wanted.objects]
+    )
     if wanted.operation == "upload":
         missing = sum(each.size for each in wanted.objects if sizes.get(each.oid) != each.size)
         await request.config_dict[QUOTAS].check(context.database(request), project.id, missing)
@@ -61,7 +69,7 @@ def _answer(operation: str, wanted: Pointer, links: Links, limit: int, *, is_her
 async def download(request: web.Request) -> web.StreamResponse:
     """The object, or the part of it that `Range` asks for."""
     project, _ = await readable_project(request)
-    return await storing.send(request, project, request.match_info["oid"])
+    return await lfs.send_object(request, project, request.match_info["oid"])
 
 
 async def upload(request: web.Request) -> web.Response:
@@ -73,7 +81,7 @@ async def upload(request: web.Request) -> web.Response:
         raise web.HTTPRequestEntityTooLarge(limit, announced.size, text=_too_large(limit))
     quotas = request.config_dict[QUOTAS]
     async with quotas.arriving(context.database(request), project.id, announced.size):
-        await storing.store(request, project, announced)
+        await lfs.store_object(request, project, announced)
     return web.Response()
 
 
@@ -81,7 +89,7 @@ async def verify(request: web.Request) -> web.Response:
     """Whether an object has arrived."""
     project, _ = await writable_project(request)
     wanted = read_pointer(await request_data.read(request, context.settings(request).body_limit))
-    sizes = await queries.sizes(context.database(request), project.id, [wanted.oid])
+    sizes = await lfs_queries.sizes(context.database(request), project.id, [wanted.oid])
     if sizes.get(wanted.oid) != wanted.size:
         raise web.HTTPNotFound(text=MISSING)
     return lfs_json({})
