@@ -114,10 +114,6 @@ class Places:
 PLACES: web.AppKey[Places] = web.AppKey("git_places", Places)
 
 
-def _set_places(app: web.Application) -> None:
-    app[PLACES] = Places(app[context.SETTINGS])
-
-
 _FULL_PATH = re.compile(FULL_PATH)
 
 
@@ -167,7 +163,7 @@ def setup(app: web.Application) -> None:
     app.router.add_route(
         "*", f"/{{path:{FULL_PATH}(?<!\\.git)}}/info/{{rest:refs|lfs/[a-z0-9/]+}}", to_full_address
     )
-    _set_places(app)
+    app[PLACES] = Places(app[context.SETTINGS])
     push_judgement.setup(app)
 
 

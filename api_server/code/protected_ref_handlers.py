@@ -164,13 +164,7 @@ class ListProtectedTags(Paginated):
 
 
 @attrs.frozen(kw_only=True)
-class OneProtectedTag:
-    id: str
-    name: str = attrs.field(metadata={"present": True})
-
-
-@attrs.frozen(kw_only=True)
-class ProtectTag(OneProtectedTag):
+class ProtectTag(OneProtected):
     create_access_level: Level | None = None
     allowed_to_create: list[AllowedTo] | None = None
 
@@ -189,15 +183,12 @@ async def list_protected_tags(
     request: web.Request, wanted: ListProtectedTags, found: Project
 ) -> web.Response:
     page = wanted_page(wanted, protected_ref_queries.TAG_LISTING, default_sort="asc")
-    return await paginated(
-        request,
-        page,
-        await protected_ref_queries.list_protected_tags(context.database(request), page, found.id),
-    )
+    listed = await protected_ref_queries.list_protected_tags(context.database(request), page, found.id)
+    return await paginated(request, page, listed)
 
 
 @routes.get("/projects/{id}/protected_tags/{name}", access=project(Role.MAINTAINER))
-async def show_protected_tag(request: web.Request, wanted: OneProtectedTag, found: Project) -> web.Response:
+async def show_protected_tag(request: web.Request, wanted: OneProtected, found: Project) -> web.Response:
     """`name` is the rule's own, with its wildcards."""
     return json_text(
         await protected_ref_queries.show_protected_tag(context.database(request), found.id, wanted.name)
@@ -214,7 +205,7 @@ async def protect_tag(request: web.Request, wanted: ProtectTag, found: Project) 
 
 
 @routes.delete("/projects/{id}/protected_tags/{name}", access=project(Role.MAINTAINER), ends="project:{id}")
-async def unprotect_tag(request: web.Request, wanted: OneProtectedTag, found: Project) -> web.Response:
+async def unprotect_tag(request: web.Request, wanted: OneProtected, found: Project) -> web.Response:
     async with context.database(request).transaction() as transaction:
         await protected_refs.unprotect_tag(transaction, found, wanted.name, author(request))
     return no_content()

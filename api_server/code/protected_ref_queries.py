@@ -9,7 +9,8 @@ from api_server.state.database import Executor, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
 from api_server.state.statements import Query, Statement
 
-_BRANCH = read_sql("api_server.code")["protected_branch"]
+_ENTITIES = read_sql("api_server.code")
+_BRANCH, _TAG = _ENTITIES["protected_branch"], _ENTITIES["protected_tag"]
 
 BRANCH_LISTING = Listing(
     _BRANCH,
@@ -135,8 +136,6 @@ async def branch_rules(database: Executor, project_id: int, names: Sequence[str]
     """Of each of these branches that a rule matches."""
     return await database.rows(BRANCH_RULES, project_id=project_id, names=list(names))
 
-
-_TAG = read_sql("api_server.code")["protected_tag"]
 
 TAG_LISTING = Listing(
     _TAG, "SELECT rules.* FROM protected_tags rules WHERE rules.project_id = %(project_id)s"

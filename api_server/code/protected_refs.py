@@ -66,8 +66,7 @@ async def protect_branch(
     transaction: Transaction, project: Project, name: str, rules: Rules, author: Author
 ) -> None:
     """Raises 409 where that name is protected already, 422 for one that cannot be."""
-    if len(name) > MAX_NAME:
-        raise invalid([f"Name is too long (maximum is {MAX_NAME} characters)"], status=422)
+    _check_name(name)
     values = attrs.asdict(rules)
     try:
         row = await protected_ref_queries.protect_branch(transaction, project.id, name, **values)
@@ -75,8 +74,9 @@ async def protect_branch(
         raise conflict(f"Protected branch '{name}' already exists") from None
     said = ", ".join(f"{_TITLES[field]}: {_words(value)}" for field, value in values.items())
     message = f"Added protected branch with [{said}]"
-    await _record_branch(
-        transaction, "protected_branch_created", project, row, author, message, **_details(row)
+    details = _details(row)
+    await _record(
+        transaction, "protected_branch_created", project, row.id, row.name, author, message, **details
     )
 
 
@@ -92,8 +92,15 @@ async def update_branch(
         if old != new:
             message = f"Changed {title} from {old} to {new}"
             told = {"change": title, "from": old, "to": new}
-            await _record_branch(
-                transaction, "protected_branch_updated", project, before, author, message, **told
+            await _record(
+                transaction,
+                "protected_branch_updated",
+                project,
+                before.id,
+                before.name,
+                author,
+                message,
+                **told,
             )
 
 
@@ -110,8 +117,9 @@ async def unprotect_branch(
     for listener in listeners:
         await listener(transaction, end)
     await protected_ref_queries.unprotect_branch(transaction, row.id)
-    await _record_branch(
-        transaction, "protected_branch_removed", project, row, author, "Unprotected branch", **_details(row)
+    message, details = "Unprotected branch", _details(row)
+    await _record(
+        transaction, "protected_branch_removed", project, row.id, row.name, author, message, **details
     )
 
 
@@ -128,11 +136,44 @@ def _details(row: ProtectedBranch) -> dict[str, str]:
     }
 
 
-async def _record_branch(
+async def protect_tag(
+    transaction: Transaction, project: Project, name: str, level: int, author: Author
+) -> None:
+    """Raises 422 where that name is protected already, and for one that cannot be."""
+    _check_name(name)
+    try:
+        row = await protected_ref_queries.protect_tag(transaction, project.id, name, level)
+    except Conflict:
+        raise invalid(["Name has already been taken"], status=422) from None
+    message = f"Added protected tag with [allowed to create: [{DESCRIPTIONS[level]}]]"
+    await _record(
+        transaction, "protected_tag_created", project, row.id, name, author, message, **_tag_details(row)
+    )
+
+
+async def unprotect_tag(transaction: Transaction, project: Project, name: str, author: Author) -> None:
+    """Raises 404."""
+    row = await protected_ref_queries.unprotect_tag(transaction, project.id, name)
+    message, details = "Unprotected tag", _tag_details(row)
+    await _record(transaction, "protected_tag_deleted", project, row.id, name, author, message, **details)
+
+
+def _tag_details(row: ProtectedTag) -> dict[str, str]:
+    return {"create_access_levels": DESCRIPTIONS[row.create_access_level]}
+
+
+def _check_name(name: str) -> None:
+    """Raises 422."""
+    if len(name) > MAX_NAME:
+        raise invalid([f"Name is too long (maximum is {MAX_NAME} characters)"], status=422)
+
+
+async def _record(
     transaction: Transaction,
     event_type: str,
     project: Project,
-    row: ProtectedBranch,
+    rule_id: int,
+    name: str,
     author: Author,
     message: str,
     **details: str,
@@ -142,49 +183,8 @@ async def _record_branch(
         event_type,
         author=author,
         entity=project.entity,
-        target_id=row.id,
-        target_details=row.name,
-        message=message,
-        **details,
-    )
-
-
-async def protect_tag(
-    transaction: Transaction, project: Project, name: str, level: int, author: Author
-) -> None:
-    """Raises 422 where that name is protected already, and for one that cannot be."""
-    if len(name) > MAX_NAME:
-        raise invalid([f"Name is too long (maximum is {MAX_NAME} characters)"], status=422)
-    try:
-        row = await protected_ref_queries.protect_tag(transaction, project.id, name, level)
-    except Conflict:
-        raise invalid(["Name has already been taken"], status=422) from None
-    message = f"Added protected tag with [allowed to create: [{DESCRIPTIONS[level]}]]"
-    await _record_tag(transaction, "protected_tag_created", project, name, row, author, message)
-
-
-async def unprotect_tag(transaction: Transaction, project: Project, name: str, author: Author) -> None:
-    """Raises 404."""
-    row = await protected_ref_queries.unprotect_tag(transaction, project.id, name)
-    await _record_tag(transaction, "protected_tag_deleted", project, name, row, author, "Unprotected tag")
-
-
-async def _record_tag(
-    transaction: Transaction,
-    event_type: str,
-    project: Project,
-    name: str,
-    row: ProtectedTag,
-    author: Author,
-    message: str,
-) -> None:
-    await audit_trail.record(
-        transaction,
-        event_type,
-        author=author,
-        entity=project.entity,
-        target_id=row.id,
+        target_id=rule_id,
         target_details=name,
         message=message,
-        create_access_levels=DESCRIPTIONS[row.create_access_level],
+        **details,
     )

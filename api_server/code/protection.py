@@ -1,8 +1,8 @@
 """What protects branches and tags: the rules of their project that match a name, together."""
 
 import functools
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final, TypeVar
 
 import attrs
 from aiohttp import web
@@ -14,6 +14,9 @@ from api_server.state.database import Executor
 from api_server.web import context, grounds
 from api_server.web.grounds import Ground
 from api_server.web.routes import Role
+
+#: Of a branch or of a tag.
+ProtectionT = TypeVar("ProtectionT")
 
 #: Levels that a rule can name beside roles.
 NOBODY: Final = 0
@@ -70,10 +73,8 @@ def refusal_of_tag(project: Project, name: str) -> str | None:
 
 async def protection_for(request: web.Request, project_id: int, name: str) -> Protection:
     """As `protection_of`, for a decision about the request: what it writes is written while that is so."""
-    found = await protection_of(context.database(request), project_id, name)
-    read = functools.partial(protection_of, project_id=project_id, name=name)
-    grounds.rely_on(request, Ground((f"project:{project_id}",), found, read))
-    return found
+    find = functools.partial(protection_of, project_id=project_id, name=name)
+    return await _relied_on(request, project_id, find)
 
 
 def _from(rules: BranchRules) -> Protection:
@@ -129,7 +130,14 @@ async def tag_protection_of(database: Executor, project_id: int, name: str) -> T
 
 async def tag_protection_for(request: web.Request, project_id: int, name: str) -> TagProtection:
     """As `tag_protection_of`, for a decision about the request: what it writes is written while that is so."""
-    found = await tag_protection_of(context.database(request), project_id, name)
-    read = functools.partial(tag_protection_of, project_id=project_id, name=name)
-    grounds.rely_on(request, Ground((f"project:{project_id}",), found, read))
+    find = functools.partial(tag_protection_of, project_id=project_id, name=name)
+    return await _relied_on(request, project_id, find)
+
+
+async def _relied_on(
+    request: web.Request, project_id: int, find: Callable[[Executor], Awaitable[ProtectionT]]
+) -> ProtectionT:
+    """Return what `find` finds, on which the request's decision depends."""
+    found = await find(context.database(request))
+    grounds.rely_on(request, Ground((f"project:{project_id}",), found, find))
     return found
