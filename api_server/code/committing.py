@@ -37,9 +37,12 @@ from api_server.web import context
 from api_server.web.errors import ApiError, bad_request, conflict, forbidden, invalid
 from api_server.web.routes import caller
 
+Encoding = Literal["text", "base64"]
+OneAction = Literal["create", "update", "delete"]
+
 
 class EditedMeanwhile(Exception):
-    """Another commit has changed the file."""
+    """Another commit has changed the file since the caller read it."""
 
 
 async def check_known(
@@ -64,13 +67,12 @@ async def check_known(
                 raise invalid(words(problem))
 
 
-Encoding = Literal["text", "base64"]
-OneAction = Literal["create", "update", "delete"]
-
-
 async def create_branch(request: web.Request, project: Project, name: str, ref: str) -> None:
-    """Of an empty repository's default branch after that was given a README, as GitLab does. Raises 400 as GitLab
-    words it, 403 on protected names."""
+    """Create a branch at `ref`.
+
+    If `ref` is the default branch of an empty repository, that gets a README first, as at GitLab. Raises 400 in
+    GitLab's words, 403 if the name is protected.
+    """
     repository = await opened(request, project)
     _check_new_branch(name)
     await check_may_push(request, project, name)
@@ -87,7 +89,7 @@ async def create_branch(request: web.Request, project: Project, name: str, ref: 
 
 
 async def _first_commit(request: web.Request, project: Project, repository: Repository) -> str:
-    """What the default branch of an empty repository begins with. Raises 403."""
+    """Commit an empty README as the beginning of the default branch. Returns its SHA. Raises 403."""
     await check_may_push(request, project, project.default_branch)
     who = acting_person(request)
     readme = FileAction("create", "README.md", b"")
@@ -95,8 +97,11 @@ async def _first_commit(request: web.Request, project: Project, repository: Repo
 
 
 async def delete_branch(request: web.Request, project: Project, name: str) -> None:
-    """Raises 403 in archived projects, 404, 405 on the default branch and protected ones, 409 where somebody else has
-    just moved it."""
+    """Delete a branch.
+
+    Raises 403 in archived projects, 404, 405 on the default branch and on protected ones, 409 if somebody else has just
+    moved it.
+    """
     repository = await opened(request, project)
     if project.archived:
         raise forbidden()
@@ -114,7 +119,10 @@ async def delete_branch(request: web.Request, project: Project, name: str) -> No
 async def create_tag(
     request: web.Request, project: Project, name: str, ref: str, message: str | None
 ) -> None:
-    """An annotated tag where there is a message. Raises 400 as GitLab words it, 403 on protected names."""
+    """Create a tag at `ref`, an annotated one if there is a message.
+
+    Raises 400 in GitLab's words, 403 if the name is protected.
+    """
     repository = await opened(request, project)
     if project.archived:
         raise forbidden()
@@ -138,7 +146,10 @@ async def create_tag(
 
 
 async def delete_tag(request: web.Request, project: Project, name: str) -> None:
-    """Raises 403 in archived projects and on protected ones, 404, 409 where somebody else has just moved it."""
+    """Delete a tag.
+
+    Raises 403 in archived projects and on protected tags, 404, 409 if somebody else has just moved it.
+    """
     repository = await opened(request, project)
     if project.archived:
         raise forbidden()
@@ -164,7 +175,7 @@ class Change:
 
 @attrs.frozen(kw_only=True)
 class FileChange(Change):
-    """Of one file."""
+    """A commit that changes one file."""
 
     action: OneAction
     path: str
@@ -175,7 +186,7 @@ class FileChange(Change):
 
 
 async def commit_file(request: web.Request, project: Project, change: FileChange) -> str:
-    """The SHA of the new commit. Raises 400 as GitLab words it, 403 on protected branches."""
+    """Commit the change. Returns the SHA of the commit. Raises 400 in GitLab's words, 403 on protected branches."""
     content = None if change.action == "delete" else decoded(change.content, change.encoding)
     action = FileAction(
         change.action,
@@ -194,7 +205,7 @@ async def commit_files(
     actions: Sequence[FileAction],
     words: Callable[[Exception], str] = str,
 ) -> str:
-    """As `commit_file`; `words` says what an action that cannot be done is refused with."""
+    """Commit several actions at once, like `commit_file`; `words` turns a problem into the text of the refusal."""
     repository = await opened(request, project)
     before = references.branch(repository, change.branch)
     if before is None:
@@ -216,7 +227,7 @@ async def commit_files(
 
 
 async def _take_room(request: web.Request, project: Project, actions: Sequence[FileAction]) -> None:
-    """Raises 400 where the repository would grow beyond the project's quota."""
+    """Count the new bytes. Raises 400 if the repository would grow beyond the project's quota."""
     size = sum(len(action.content or b"") for action in actions)
     try:
         await request.config_dict[QUOTAS].take(context.database(request), project.id, size)
@@ -233,7 +244,7 @@ def _check_new_branch(name: str) -> None:
 
 
 async def check_files(repository: Repository, commit: str, most: int) -> None:
-    """Raises 400 for a tree of more files than are read to change one; a dozen objects can be a tree without end."""
+    """Raises 400 if the tree has more than `most` files. A dozen objects can make a tree without end."""
     try:
         await trees.paths(repository, commit, most)
     except GitLimitError:
@@ -250,7 +261,7 @@ def _start(repository: Repository, change: Change) -> Branch | None:
 
 
 def decoded(content: str, encoding: Encoding) -> bytes:
-    """A file's bytes; Base64 may be broken into lines, which Go's decoder passes over. Raises 400."""
+    """Return a file's bytes. Base64 may be broken into lines, like Go's decoder allows. Raises 400."""
     if encoding == "text":
         return content.encode()
     try:
@@ -260,7 +271,7 @@ def decoded(content: str, encoding: Encoding) -> bytes:
 
 
 def acting_person(request: web.Request) -> Person:
-    """The caller, as git names who makes something at this moment."""
+    """Return the caller as git's author at this moment."""
     who = caller(request)
     return Person(who.name, who.email, int(context.now(request).timestamp()))
 
@@ -288,20 +299,20 @@ def _words(change: FileChange, problem: Exception) -> str:
 
 
 async def check_may_push(request: web.Request, project: Project, branch: str) -> None:
-    """Raises 403."""
+    """Raises 403 if the caller may not push to the branch."""
     protection = await protection_for(request, project.id, branch)
     if project.archived or not protection.may_push(project.role, admin=project.admin):
         raise forbidden("You are not allowed to push into this branch")
 
 
 async def move(request: web.Request, project: Project, *updates: RefUpdate) -> None:
-    """For the caller, with all that follows. Raises as `refs.move`."""
+    """Move refs for the caller, with all consequences. Raises the errors of `refs.move`."""
     await refs.move(request, project.id, caller(request).user_id, *updates)
 
 
 @attrs.frozen(kw_only=True)
 class Deed:
-    """What is done with a commit: the tree that comes of it, what is said of it, and how refusals call it."""
+    """What is done with a commit: how the new tree and the new commit are made, and its words in refusals."""
 
     tree: Callable[[Repository, str, str], Awaitable[str]]
     commit: Callable[[web.Request, Repository, str], NewCommit]
@@ -310,7 +321,7 @@ class Deed:
 
 
 def _picked(request: web.Request, repository: Repository, sha: str) -> NewCommit:
-    """By its author, naming the commit."""
+    """Keep the author and name the commit in the message."""
     said = commits.commit_data(repository, sha)["message"].rstrip("\n")
     message = f"{said}\n\n(cherry picked from commit {sha})"
     return NewCommit(message, new_commits.author_of(repository, sha), acting_person(request))
@@ -336,9 +347,10 @@ async def pick(
     message: str | None = None,
     dry_run: bool,
 ) -> str | None:
-    """The SHA of the new commit on the branch; None of a `dry_run`, after which there could be one.
+    """Apply the commit `named` to the branch, or undo it there.
 
-    Raises 400 in GitLab's words, 403 where the caller may not push, 404.
+    Returns the SHA of the new commit; None for a `dry_run` that would succeed. Raises 400 in GitLab's words, 403 if the
+    caller may not push, 404.
     """
     await check_may_push(request, project, branch_name)
     repository = await opened(request, project)
@@ -379,8 +391,11 @@ def setup(app: web.Application) -> None:
 
 
 async def _begin_with_readme(app: web.Application, transaction: Transaction, created: ProjectCreated) -> None:
-    """Nothing is written down beforehand, unlike for other moves: until the transaction commits nobody knows of the
-    project, and where it does not, the repository goes with it."""
+    """Commit the README of a new project.
+
+    Unlike other moves of refs it is not recorded before: until the transaction commits nobody knows the project, and if
+    it does not commit, the repository is removed with it.
+    """
     repositories = app[REPOSITORIES]
     await repositories.create(created.id, created.default_branch)
     who = Person(created.author.name, created.author.email, int(transaction.now.timestamp()))

@@ -39,7 +39,7 @@ def tag_named(repository: Repository, name: str) -> Tag:
 
 
 def commit_named(repository: Repository, name: str) -> str:
-    """The full SHA of the commit that a branch, tag or SHA names."""
+    """Return the full SHA of the commit that a branch, tag or SHA names. Raises 404."""
     resolved = references.resolve(repository, name)
     if resolved is None:
         raise not_found("Commit")
@@ -47,7 +47,7 @@ def commit_named(repository: Repository, name: str) -> str:
 
 
 def folder_named(repository: Repository, ref: str, folder: str, *, recursive: bool) -> trees.Folder:
-    """A folder of a branch, tag or commit, `recursive` with all below it."""
+    """Return a folder of a branch, tag or commit, with all below it if `recursive`. Raises 404."""
     resolved = references.resolve(repository, ref)
     if resolved is None:
         raise not_found("Tree")
@@ -77,7 +77,7 @@ def matching(refs: Sequence[RefT], search: str | None) -> list[RefT]:
 
 
 def sorted_branches(repository: Repository, found: Iterable[Branch], order: BranchOrder) -> list[Branch]:
-    """By name, or by when their commits were made."""
+    """Sort branches by name or by the dates of their commits."""
     if order == "name_asc":
         return sorted(found, key=lambda branch: branch.name)
     return sorted(
@@ -90,7 +90,7 @@ def sorted_branches(repository: Repository, found: Iterable[Branch], order: Bran
 def sorted_tags(
     repository: Repository, found: Iterable[Tag], order: TagOrder, *, descending: bool
 ) -> list[Tag]:
-    """By name, by when they were made (those without a message: their commits), or by the numbers in their names."""
+    """Sort tags by name, by date (of the commit if the tag has no message), or by the numbers in their names."""
     match order:
         case "name":
             return sorted(found, key=lambda tag: tag.name, reverse=descending)
@@ -107,7 +107,7 @@ def _date(repository: Repository, object_id: str) -> int:
 
 
 def _version(name: str) -> tuple[tuple[str, int], ...]:
-    """Texts and numbers by turns: `v1.10` follows `v1.9`."""
+    """Split a name into texts and numbers, so that `v1.10` follows `v1.9`."""
     parts = _NUMBER.split(name)
     return tuple(
         (text, int(number or 0)) for text, number in zip(parts[::2], [*parts[1::2], ""], strict=True)
@@ -121,7 +121,7 @@ MESSAGE_IN_LIST = 16 * 1024
 def commit(
     repository: Repository, sha: str, project_url: str, stats: dict[str, int] | None = None
 ) -> dict[str, Any]:
-    """GitLab's commit, with its page's URL, and its line counts where they are given."""
+    """Return GitLab's commit with its page's URL, and with its line counts if they are given."""
     shown = commits.commit_data(repository, sha) | {"web_url": f"{project_url}/-/commit/{sha}"}
     return shown if stats is None else shown | {"stats": stats}
 
@@ -132,7 +132,7 @@ async def commit_list(
     project_url: str,
     stats: Mapping[str, dict[str, int]] | None = None,
 ) -> list[dict[str, Any]]:
-    """Commits of a list, read in a thread: their messages are as large as a push may bring them."""
+    """Return the commits of a list. They are read in a thread, because their messages may be large."""
     counts = stats or {}
 
     def read() -> list[dict[str, Any]]:
@@ -152,7 +152,7 @@ async def branch_list(
     project_url: str,
     protections: Mapping[str, Protection],
 ) -> list[dict[str, Any]]:
-    """Branches of a list; `protections` are by their names. See `commit_list`."""
+    """Return the branches of a list; `protections` are by name. They are read in a thread, like `commit_list`."""
 
     def read() -> list[dict[str, Any]]:
         shown = [branch(repository, each, project, project_url, protections[each.name]) for each in found]
@@ -168,7 +168,7 @@ async def tag_list(
     rules: Mapping[str, TagProtection],
     releases: Mapping[str, TagRelease],
 ) -> list[dict[str, Any]]:
-    """Tags of a list; `rules` and `releases` are by their names. See `commit_list`."""
+    """Return the tags of a list; `rules` and `releases` are by name. They are read in a thread, like `commit_list`."""
 
     def read() -> list[dict[str, Any]]:
         shown = [
@@ -189,7 +189,7 @@ async def tag_list(
 def branch(
     repository: Repository, found: Branch, project: Project, project_url: str, protection: Protection
 ) -> dict[str, Any]:
-    """A branch; `protection` is what applies to it."""
+    """Return a branch; `protection` is what applies to it."""
     return {
         "name": found.name,
         "commit": commit(repository, found.commit, project_url),

@@ -49,7 +49,7 @@ class FoundFile:
 
     @property
     def values(self) -> dict[str, Any]:
-        """GitLab's entity without the content; its digest has only its place here."""
+        """GitLab's entity without the content. Its digest is left empty here."""
         return {
             "file_name": self.entry.path.rpartition("/")[2],
             "file_path": self.entry.path,
@@ -65,14 +65,14 @@ class FoundFile:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Of the entity; its tag is known without the content."""
+        """The header fields of the entity. Its tag is known without the content."""
         known = repr((self.commit, self.entry.id, self.entry.kind, self.ref, self.entry.path))
         tag = hashlib.sha256(known.encode(errors="replace")).hexdigest()[:40]
         return {hdrs.CONTENT_TYPE: "application/json", hdrs.ETAG: f'"{tag}"'} | _PRIVATE | self._fields
 
     @property
     def raw_headers(self) -> dict[str, str]:
-        """Of the bytes alone, which are saved and never shown."""
+        """The header fields of the bytes alone, which browsers save and never show."""
         headers: dict[str, str] = {
             hdrs.CONTENT_TYPE: "application/octet-stream",
             hdrs.CONTENT_DISPOSITION: attachment(self.entry.path.rpartition("/")[2]),
@@ -92,7 +92,7 @@ class FoundFile:
         }
 
     def require_size(self, most: int) -> None:
-        """Raises 413 for a file that is too large for JSON."""
+        """Raises 413 if the file is larger than `most` bytes, too large for JSON."""
         if (self.entry.size or 0) > most:
             raise ApiError(
                 413,
@@ -103,7 +103,7 @@ class FoundFile:
             )
 
     async def with_history(self, request: web.Request, repository: Repository) -> "FoundFile":
-        """With its last commit, unless that takes too long to find."""
+        """Return the file with its last commit, unless that takes too long to find."""
         known = request.config_dict[LAST_COMMITS]
         place = self.commit, self.entry.path
         if place not in known:
@@ -163,7 +163,7 @@ async def send_raw(
 
 
 async def _first(chunks: AsyncIterator[bytes]) -> bytes:
-    """So many bytes that they can be described, or all."""
+    """Return enough of the first bytes to describe the file, or all of them."""
     first = b""
     while len(first) < _DESCRIBED_BYTES and (chunk := await anext(chunks, None)) is not None:
         first += chunk

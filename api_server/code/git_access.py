@@ -45,7 +45,7 @@ async def git_caller(request: web.Request) -> Caller | Anonymous:
 
 
 async def current_caller(transaction: Transaction, who: Caller) -> Caller:
-    """The same user as the transaction sees her and her token. Raises 401, 403."""
+    """Return the caller with her rights as the transaction sees them. Raises 401, 403."""
     try:
         return await auth.still_valid(transaction, who)
     except ApiError as error:
@@ -53,7 +53,7 @@ async def current_caller(transaction: Transaction, who: Caller) -> Caller:
 
 
 def challenge() -> web.HTTPUnauthorized:
-    """Makes git ask for (or send) credentials."""
+    """Return 401, which makes git ask for credentials or send them."""
     return web.HTTPUnauthorized(
         text="HTTP Basic: Access denied. The password must be a token with the scope read_repository, "
         "write_repository or api.\n",
@@ -77,7 +77,7 @@ def _password(request: web.Request) -> str | None:
 
 
 async def push_verdict(database: Executor, project: Project, updates: Sequence[RefUpdate]) -> Verdict:
-    """Refuses each update that is not the caller's to make."""
+    """Decide which updates the caller may make, each by the name of its ref."""
     moved = {update.ref: update.kind for update in updates}
     branches = [ref.removeprefix(BRANCHES) for ref in moved if ref.startswith(BRANCHES)]
     tags = [ref.removeprefix(TAGS) for ref in moved if ref.startswith(TAGS)]
@@ -99,7 +99,7 @@ async def push_verdict(database: Executor, project: Project, updates: Sequence[R
 
 
 def _problem_with_branch(project: Project, kind: str, protection: Protection) -> str | None:
-    """Why the caller may not move a branch, or None."""
+    """Return why the caller may not move a branch, or None."""
     if protection.protected and kind == "delete":
         return "You cannot delete a protected branch by a push; use the API."
     if protection.protected and not protection.may_push(project.role, admin=project.admin):
@@ -108,7 +108,7 @@ def _problem_with_branch(project: Project, kind: str, protection: Protection) ->
 
 
 def _problem_with_tag(project: Project, tag: str, kind: str, protection: TagProtection) -> str | None:
-    """Why the caller may not move that tag, or None."""
+    """Return why the caller may not move that tag, or None."""
     if kind == "create" and (problem := refusal_of_tag(project, tag)):
         return f"{problem}."
     if not protection.protected:
@@ -122,7 +122,7 @@ def _problem_with_tag(project: Project, tag: str, kind: str, protection: TagProt
 
 
 def refusal_of_pushes(project: Project) -> str | None:
-    """Why the caller may not push to this project at all, or None."""
+    """Return why the caller may not push to this project at all, or None."""
     if project.archived:
         return "The repository is archived: nothing can be pushed to it."
     if project.role < Role.DEVELOPER:
@@ -147,7 +147,7 @@ async def readable_project(request: web.Request) -> tuple[Project, Caller | Anon
 
 
 def check_may_read(project: Project | None, who: Caller | Anonymous) -> Project:
-    """The project, where that caller may fetch from it; None is what she cannot see. Raises 401, 403 and 404."""
+    """Return the project if that caller may fetch from it; None is one that she cannot see. Raises 401, 403 and 404."""
     if project is None or not project.opens(project.repository_access_level):
         if isinstance(who, Anonymous):
             raise challenge()
@@ -160,20 +160,20 @@ def check_may_read(project: Project | None, who: Caller | Anonymous) -> Project:
 
 
 def gone() -> web.HTTPNotFound:
-    """What there is not, or not for this caller."""
+    """Return 404 for a project that does not exist or that this caller cannot see."""
     return web.HTTPNotFound(
         text="The project you were looking for could not be found or you don't have permission to view it.\n"
     )
 
 
 async def writable_project(request: web.Request) -> tuple[Project, Caller]:
-    """The project at the request's `path` and the user who may push to it. Raises 401, 403 and 404."""
+    """Return the project at the request's `path` and the user who may push to it. Raises 401, 403 and 404."""
     project, who = await readable_project(request)
     return project, check_may_push(project, who)
 
 
 def check_may_push(project: Project, who: Caller | Anonymous) -> Caller:
-    """The user who pushes. Raises 401 and 403 where somebody who may read may not."""
+    """Return the user who pushes. Raises 401 and 403 if somebody who may read may not push."""
     if isinstance(who, Anonymous):
         raise challenge()
     if not who.scopes & WRITE_SCOPES:

@@ -42,7 +42,7 @@ class Batch:
 
 
 def read_batch(body: bytes) -> Batch:
-    """The request in `body`, as the LFS batch API describes it. Raises Refusal."""
+    """Parse a request of the LFS batch API. Raises Refusal."""
     sent = _parsed(body)
     if not isinstance(sent, dict):
         raise Refusal(422, "The body is not a batch request.")
@@ -62,7 +62,7 @@ def read_batch(body: bytes) -> Batch:
 
 
 def read_pointer(body: bytes) -> Pointer:
-    """The one object in `body`. Raises Refusal."""
+    """Parse a body that names one object. Raises Refusal."""
     return _pointer(_parsed(body))
 
 
@@ -116,13 +116,13 @@ def lfs_errors(handler: Handler) -> Handler:
 
 
 def with_actions(wanted: Pointer, **actions: Mapping[str, Any]) -> dict[str, Any]:
-    """An object of a batch answer; without actions, there is nothing to do."""
+    """Return an object of a batch answer; without actions the client has nothing to do."""
     answer: dict[str, Any] = {"oid": wanted.oid, "size": wanted.size}
     return answer | ({"authenticated": True, "actions": actions} if actions else {})
 
 
 def with_error(wanted: Pointer, code: int, text: str) -> dict[str, Any]:
-    """An object of a batch answer that cannot be transferred."""
+    """Return an object of a batch answer that cannot be transferred."""
     return {"oid": wanted.oid, "size": wanted.size, "error": {"code": code, "message": text}}
 
 
@@ -156,7 +156,7 @@ MISSING = "The object does not exist."
 
 
 async def send_object(request: web.Request, project: Project, oid: str) -> web.StreamResponse:
-    """Answers with the object, or the part of it that `Range` asks for. Raises 404."""
+    """Answer with the object, or with the part of it that `Range` asks for. Raises 404."""
     found = await lfs_queries.find_object(context.database(request), project.id, oid)
     if found is None:
         raise web.HTTPNotFound(text=MISSING)
@@ -185,7 +185,7 @@ async def store_object(request: web.Request, project: Project, announced: Pointe
 
 
 async def _checked(request: web.Request, announced: Pointer) -> AsyncIterator[bytes]:
-    """The body as it comes. Raises 422 where it is not what was announced, so that nothing is stored."""
+    """Yield the body as it arrives. Raises 422 if it is not what was announced, so that nothing is stored."""
     digest, size = hashlib.sha256(), 0
     async for chunk in request_data.pieces(request):
         size += len(chunk)

@@ -29,7 +29,7 @@ DESCRIPTIONS = {
 
 @attrs.frozen(kw_only=True)
 class Rules:
-    """What a protected branch says, under the names of its columns."""
+    """The settings of a protected branch, by the names of their columns."""
 
     push_access_level: int = Role.MAINTAINER
     merge_access_level: int = Role.MAINTAINER
@@ -65,7 +65,7 @@ _TITLES = {
 async def protect_branch(
     transaction: Transaction, project: Project, name: str, rules: Rules, author: Author
 ) -> None:
-    """Raises 409 where that name is protected already, 422 for one that cannot be."""
+    """Protect the branches that match `name`. Raises 409 if the name is protected already, 422 if it is not allowed."""
     _check_name(name)
     values = attrs.asdict(rules)
     try:
@@ -83,7 +83,7 @@ async def protect_branch(
 async def update_branch(
     transaction: Transaction, project: Project, name: str, changed: dict[str, Any], author: Author
 ) -> None:
-    """`changed` are fields of `Rules` that get another value. Raises 404."""
+    """Change fields of `Rules` to the values in `changed`. Raises 404."""
     before = await protected_ref_queries.lock_protected_branch(transaction, project.id, name)
     values = {field: changed.get(field, getattr(before, field)) for field in _TITLES}
     await protected_ref_queries.update_protected_branch(transaction, before.id, **values)
@@ -111,7 +111,7 @@ async def unprotect_branch(
     author: Author,
     listeners: Iterable[EndOfProtectionListener],
 ) -> None:
-    """Raises 404."""
+    """Remove the rule with that name, after telling the listeners. Raises 404."""
     row = await protected_ref_queries.lock_protected_branch(transaction, project.id, name)
     end = EndOfProtection(project=project, rule_id=row.id, name=row.name, author=author)
     for listener in listeners:
@@ -139,7 +139,7 @@ def _details(row: ProtectedBranch) -> dict[str, str]:
 async def protect_tag(
     transaction: Transaction, project: Project, name: str, level: int, author: Author
 ) -> None:
-    """Raises 422 where that name is protected already, and for one that cannot be."""
+    """Protect the tags that match `name`. Raises 422 if the name is protected already or not allowed."""
     _check_name(name)
     try:
         row = await protected_ref_queries.protect_tag(transaction, project.id, name, level)
@@ -152,7 +152,7 @@ async def protect_tag(
 
 
 async def unprotect_tag(transaction: Transaction, project: Project, name: str, author: Author) -> None:
-    """Raises 404."""
+    """Remove the rule with that name. Raises 404."""
     row = await protected_ref_queries.unprotect_tag(transaction, project.id, name)
     message, details = "Unprotected tag", _tag_details(row)
     await _record(transaction, "protected_tag_deleted", project, row.id, name, author, message, **details)
@@ -163,7 +163,7 @@ def _tag_details(row: ProtectedTag) -> dict[str, str]:
 
 
 def _check_name(name: str) -> None:
-    """Raises 422."""
+    """Raises 422 if the name is too long."""
     if len(name) > MAX_NAME:
         raise invalid([f"Name is too long (maximum is {MAX_NAME} characters)"], status=422)
 

@@ -54,25 +54,25 @@ def reaches(levels: Iterable[int], role: int, *, admin: bool) -> bool:
 
 
 async def protections_of(database: Executor, project_id: int, names: Sequence[str]) -> dict[str, Protection]:
-    """The protection of each of these branches; UNPROTECTED where no rule matches."""
+    """Return the protection of each of these branches; UNPROTECTED if no rule matches."""
     found = await protected_ref_queries.branch_rules(database, project_id, names)
     return dict.fromkeys(names, UNPROTECTED) | {rules.name: _from(rules) for rules in found}
 
 
 async def protection_of(database: Executor, project_id: int, name: str) -> Protection:
-    """As `protections_of`, of one branch."""
+    """Return the protection of one branch, like `protections_of`."""
     return (await protections_of(database, project_id, [name]))[name]
 
 
 def refusal_of_tag(project: Project, name: str) -> str | None:
-    """Why nobody may make a tag of this name: it would stand for the default branch, which may be protected."""
+    """Return why nobody may create a tag of this name: it would hide the default branch, which may be protected."""
     if name != project.default_branch:
         return None
     return "You cannot use default branch name to create a tag"
 
 
 async def protection_for(request: web.Request, project_id: int, name: str) -> Protection:
-    """As `protection_of`, for a decision about the request: what it writes is written while that is so."""
+    """Return the branch's protection for a decision about the request, which writes only while that still holds."""
     find = functools.partial(protection_of, project_id=project_id, name=name)
     return await _relied_on(request, project_id, find)
 
@@ -103,7 +103,7 @@ class TagProtection:
         return reaches(self.create_levels, role, admin=admin)
 
     def may_delete(self, role: int) -> bool:
-        """Likewise, remove it through the API."""
+        """Whether a caller with `role` in the project may remove the tag through the API."""
         return role >= (Role.MAINTAINER if self.protected else Role.DEVELOPER)
 
 
@@ -114,7 +114,7 @@ UNPROTECTED_TAG = TagProtection(protected=False, create_levels=frozenset({int(Ro
 async def tag_protections_of(
     database: Executor, project_id: int, names: Sequence[str]
 ) -> dict[str, TagProtection]:
-    """The protection of each of these tags; UNPROTECTED_TAG where no rule matches."""
+    """Return the protection of each of these tags; UNPROTECTED_TAG if no rule matches."""
     found = await protected_ref_queries.tag_rules(database, project_id, names)
     protected = {
         rules.name: TagProtection(protected=True, create_levels=frozenset(rules.create_levels))
@@ -124,12 +124,12 @@ async def tag_protections_of(
 
 
 async def tag_protection_of(database: Executor, project_id: int, name: str) -> TagProtection:
-    """As `tag_protections_of`, of one tag."""
+    """Return the protection of one tag, like `tag_protections_of`."""
     return (await tag_protections_of(database, project_id, [name]))[name]
 
 
 async def tag_protection_for(request: web.Request, project_id: int, name: str) -> TagProtection:
-    """As `tag_protection_of`, for a decision about the request: what it writes is written while that is so."""
+    """Return the tag's protection for a decision about the request, like `protection_for`."""
     find = functools.partial(tag_protection_of, project_id=project_id, name=name)
     return await _relied_on(request, project_id, find)
 

@@ -65,7 +65,7 @@ async def reading(request: web.Request) -> AsyncIterator[None]:
 async def streaming(
     request: web.Request, *, user_id: int | None = None, from_storage: bool = False
 ) -> AsyncIterator[None]:
-    """A place for a file that flows to the caller, or to `user_id` where the route knows none. Raises `TooBusy`."""
+    """Hold a place for a file that flows to the caller, or to `user_id` if no caller is known. Raises `TooBusy`."""
     async with request.config_dict[STREAMS].place(*counted_for(request, user_id, from_storage=from_storage)):
         yield
 
@@ -100,14 +100,14 @@ async def ensured(request: web.Request, project: Project) -> bool:
 
 
 async def opened(request: web.Request, project: Project) -> Repository:
-    """The project's repository, made where it does not exist yet. Raises 404 as `ensured` says."""
+    """Return the project's repository, which is made if it does not exist yet. Raises 404 if the project is gone."""
     if not await ensured(request, project):
         raise not_found("Project")
     return repositories(request).open(project.id)
 
 
 def url_of(request: web.Request, project: Project) -> str:
-    """Where its pages are."""
+    """Return the URL of the project's page."""
     return f"{context.settings(request).base_url}/{project.full_path}"
 
 
@@ -115,7 +115,7 @@ ItemT = TypeVar("ItemT")
 
 
 def on_page(wanted: Paginated, items: Sequence[ItemT]) -> Sequence[ItemT]:
-    """Those that are to be shown."""
+    """Return the items that are on the requested page."""
     page = offset_page(wanted)
     return items[page.offset : page.offset + page.size]
 
@@ -123,19 +123,19 @@ def on_page(wanted: Paginated, items: Sequence[ItemT]) -> Sequence[ItemT]:
 async def listed(
     request: web.Request, wanted: Paginated, shown: Sequence[dict[str, Any]], total: int
 ) -> web.Response:
-    """The answer with these entities, which are on the wanted page, of `total`."""
+    """Answer with these entities, which are on the requested page, out of `total`."""
     page = offset_page(wanted)
     more = page.offset + page.size < total
     return await paginated(request, page, Listed(orjson.dumps(shown).decode(), more, None, total))
 
 
 def token_at(key: bytes) -> str:
-    """The `page_token` of the page that follows the node at `key`."""
+    """Return the `page_token` of the page that follows the node at `key`."""
     return base64.urlsafe_b64encode(key).decode()
 
 
 def position_of(token: str | None) -> bytes:
-    """The key behind which a page begins. Raises 400."""
+    """Return the key after which a page begins. Raises 400."""
     try:
         return base64.b64decode((token or "").encode(), altchars=b"-_", validate=True)
     except (ValueError, binascii.Error):
@@ -145,14 +145,14 @@ def position_of(token: str | None) -> bytes:
 async def all_commits(
     request: web.Request, found: Project, repository: Repository, shas: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """These commits."""
+    """Return these commits as the API shows them."""
     return await entities.commit_list(repository, shas, url_of(request, found))
 
 
 async def listed_differences(
     request: web.Request, wanted: Paginated, repository: Repository, old: str | None, new: str
 ) -> web.Response:
-    """The page of the files that differ between two commits."""
+    """Answer with a page of the files that differ between two commits."""
     page = offset_page(wanted)
     async with reading(request):
         files, total = await differences(
@@ -175,7 +175,7 @@ async def all_differences(
 async def number_of_differences(
     request: web.Request, repository: Repository, old: str | None, new: str
 ) -> str:
-    """Of the files that differ, as GitLab writes it: with a plus where there are more than are listed."""
+    """Return how many files differ, as GitLab writes it: with a plus if there are more than are listed."""
     limits = _limits(request)
     _, total = await differences(
         repository, old, new, attrs.evolve(limits, diff_max_files=limits.diff_max_files + 1), limit=0
@@ -186,7 +186,7 @@ async def number_of_differences(
 async def listed_commits(
     request: web.Request, wanted: Paginated, found: Project, repository: Repository, shas: Sequence[str]
 ) -> web.Response:
-    """The page of these commits."""
+    """Answer with a page of these commits."""
     shown = await entities.commit_list(repository, on_page(wanted, shas), url_of(request, found))
     return await listed(request, wanted, shown, len(shas))
 
