@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import asyncpg
 import pytest
-from scripts.bench.scene.many_rows import fill_jobs as fill
+from scripts.bench.filling import fill_jobs as fill
 
 from api_server.git.repositories import REPOSITORIES
 from api_server.namespaces import removal
