@@ -12,9 +12,9 @@ from api_server.git.processes import check_git
 from api_server.settings import Settings
 from api_server.state import secrets
 from api_server.state.migrate import check_notices, migrate, unsuitable_database
+from api_server.web.context import SERVICES
 from common import logs, settings
 from common.lifecycle import (
-    BACKGROUND,
     LAST_SECONDS,
     Reload,
     end_for_certain,
@@ -55,11 +55,11 @@ async def _serve(chosen: Settings) -> None:
         await asyncio.to_thread(_make_ready, chosen)
         app = create_app(chosen)
         read = reader(Settings, section=SECTION, env_prefix=PREFIX)
-        reload = Reload(chosen, read, functools.partial(users.preset_token, app))
+        reload = Reload(chosen, read, functools.partial(users.preset_token, app[SERVICES]))
         async with (
             stopping() as stop,
             ports.serving(served(app, where)),
-            reloading(app[BACKGROUND], reload),
+            reloading(app[SERVICES].background, reload),
             app[LOOP_WATCH].watching(),
         ):
             freeze_start()
@@ -83,7 +83,7 @@ async def _work(chosen: Settings) -> None:
     async with (
         stopping() as stop,
         working(endpoint(chosen), app),
-        reloading(app[BACKGROUND], reload),
+        reloading(app[SERVICES].background, reload),
         app[LOOP_WATCH].watching(),
     ):
         freeze_start()

@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import functools
+from collections.abc import AsyncIterator, Callable
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -12,7 +13,6 @@ from prometheus_client import CollectorRegistry
 
 from api_server.accounts import emails, instance_settings, passwords, users
 from api_server.accounts.instance_settings import outbound_policy
-from api_server.accounts.users import USER_LISTENERS
 from api_server.api import ROUTES
 from api_server.audit import chain as audit_chain
 from api_server.ci.agents import agents
@@ -31,31 +31,27 @@ from api_server.code import (
     reading,
     refs,
 )
-from api_server.code.protected_refs import END_OF_PROTECTION_LISTENERS
 from api_server.code.quotas import QUOTAS, Quotas
 from api_server.description import handlers as description
 from api_server.git.repositories import REPOSITORIES, Repositories
 from api_server.git.spawning import ChildLimits, set_limits
 from api_server.invitations import changes as invitations
 from api_server.merge_requests import merging, push_options, pushes, system_notes, version_handlers
-from api_server.merge_requests.changes import MERGE_REQUEST_LISTENERS
 from api_server.mirrors import running as mirrors
 from api_server.namespaces import access_tokens, groups, member_endings, projects, removal
 from api_server.namespaces.access import GROUPS, PROJECTS
-from api_server.namespaces.projects import CREATION_LISTENERS, DEFAULT_BRANCH_LISTENERS
 from api_server.operations import figures, watch
 from api_server.operations import tasks as operators_tasks
 from api_server.outbound import edges, mail
 from api_server.outbound.client import OUTGOING_POLICY, outgoing_session
 from api_server.pages import site
 from api_server.releases import changes as releases
+from api_server.services import Run, Services
 from api_server.settings import Settings
 from api_server.state import backups, database, sweep
 from api_server.state.database import Clock, LookupCache, system_clock
-from api_server.state.failures import FAILURES, Failures
 from api_server.state.object_store import open_objects
-from api_server.state.objects import OBJECTS
-from api_server.state.queue import QUEUE, Queue
+from api_server.state.queue import Queue
 from api_server.state.secrets import open_vault
 from api_server.static_objects import archive_builds
 from api_server.static_objects import handlers as static_objects
@@ -66,7 +62,7 @@ from api_server.testing import joining as testing
 from api_server.web import context, route_index
 from api_server.web.answers import entity_tags
 from api_server.web.auth import TOKENS
-from api_server.web.context import CLOCK, DATABASE, SETTINGS, VAULT
+from api_server.web.context import SERVICES
 from api_server.web.errors import api_errors, plain_errors
 from api_server.web.rate_limits import THROTTLE, RateLimiter, Throttle
 from api_server.web.request_data import HELD, HeldBodies, bounded_bodies
@@ -98,80 +94,63 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
         ],
         client_max_size=settings.body_limit,
     )
-    app[SHUTDOWN] = Shutdown()
-    app[REQUESTS] = requests
-    app[BACKGROUND] = BackgroundTasks(registry)
-    _furnish(app, settings, clock)
-    app.cleanup_ctx.extend(
-        [
-            _database,
-            context.hear_of_changed_rights,
-            _edges,
-            outgoing_session,
-            _administrator,
-            _leftovers,
-            testing.snapshots,
-            status_checks.deliveries,
-            watch.watching,
-            _worker,
-        ]
-    )
-    read_metrics = figures.setup_metrics(app, registry)
-    checks = watch.readiness_checks(app)
+    services = app[SERVICES] = _services(settings, clock, registry)
+    services[REQUESTS] = requests
+    app[SHUTDOWN], app[BACKGROUND] = services.shutdown, services.background
+    app.cleanup_ctx.extend(functools.partial(_running, run) for run in (*RUNNING, *services.runs, _worker))
+    read_metrics = figures.setup_metrics(services, registry)
+    checks = watch.readiness_checks(services)
     operations.setup(app, settings, registry, checks, read_metrics=read_metrics, summed=figures.SUMMED)
     app.add_subapp(API, _api())
-    description.setup(app, ROUTES, urlsplit(settings.base_url).path)
+    description.setup(services, ROUTES, urlsplit(settings.base_url).path)
     testing.setup(app, settings)
-    site.setup(app)
-    git_http_handlers.setup(app)
-    lfs_handlers.setup(app)
-    static_objects.setup(app)
-    job_handlers.setup(app)
-    uploads.setup(app)
-    report_handlers.setup(app)
-    site.setup_named(app)
+    for set_up_routes in (
+        site.setup,
+        git_http_handlers.setup,
+        lfs_handlers.setup,
+        static_objects.setup,
+        site.setup_named,
+    ):
+        set_up_routes(app)
     route_index.setup_with_spare_slashes(app, API)
-    _add_tasks(app)
     return app
 
 
-def _furnish(app: web.Application, settings: Settings, clock: Clock) -> None:
-    """What handlers find in the application, as far as it needs no connection."""
-    app[HELD] = HeldBodies(settings.bodies_limit, settings.bodies_limit_per_address)
-    app[SETTINGS] = settings
-    app[CLOCK] = clock = testing.clock_of(app, clock)
-    app[VAULT] = open_vault(settings.data_dir)
-    app[REPOSITORIES] = Repositories(settings.data_dir / "repositories")
-    app[OBJECTS] = open_objects(
-        settings.object_store_url,
-        settings.data_dir,
-        settings.disk_reserve,
-        timeout=settings.object_store_timeout,
-    )
+def _services(settings: Settings, clock: Clock, registry: CollectorRegistry) -> Services:
+    """The parts as far as they need no connection, joined with each other."""
+    clock = testing.clock_of(settings, clock)
     set_limits(ChildLimits(settings.git_memory_limit, settings.git_cpu_limit))
-    app[QUOTAS] = Quotas(settings.repository_size_limit, app[REPOSITORIES])
-    app[QUEUE] = Queue(
-        settings.database_url,
-        settings.worker_timeout,
-        listening_url=settings.unpooled_url,
+    services = Services(
+        settings=settings,
         clock=clock,
-        search_path=testing.search_path(settings),
+        vault=open_vault(settings.data_dir),
+        objects=open_objects(
+            settings.object_store_url,
+            settings.data_dir,
+            settings.disk_reserve,
+            timeout=settings.object_store_timeout,
+        ),
+        queue=Queue(
+            settings.database_url,
+            settings.worker_timeout,
+            listening_url=settings.unpooled_url,
+            clock=clock,
+            search_path=testing.search_path(settings),
+        ),
+        background=BackgroundTasks(registry),
+        shutdown=Shutdown(),
     )
-    app[USER_LISTENERS] = []
-    app[CREATION_LISTENERS] = []
-    app[DEFAULT_BRANCH_LISTENERS] = []
-    app[refs.REF_LISTENERS] = []
-    app[refs.PUSH_OPTION_LISTENERS] = []
-    app[END_OF_PROTECTION_LISTENERS] = []
-    app[refs.UNSETTLED] = LRUCache(maxsize=10_000)
-    app[LIMITS] = Limits(settings)
-    archive_builds.setup(app)
-    reading.setup(app, settings)
-    file_answers.setup(app)
-    app[JOBS_LIMIT] = RateLimiter("jobs", lambda: settings.jobs_rate_limit)
-    app[THROTTLE] = Throttle()
-    app[MERGE_REQUEST_LISTENERS] = []
-    app[OUTGOING_POLICY] = outbound_policy(app)
+    services[HELD] = HeldBodies(settings.bodies_limit, settings.bodies_limit_per_address)
+    services[REPOSITORIES] = Repositories(settings.data_dir / "repositories")
+    services[QUOTAS] = Quotas(settings.repository_size_limit, services[REPOSITORIES])
+    services[refs.UNSETTLED] = LRUCache(maxsize=10_000)
+    services[LIMITS] = Limits(settings)
+    services[JOBS_LIMIT] = RateLimiter("jobs", lambda: settings.jobs_rate_limit)
+    services[THROTTLE] = Throttle()
+    services[OUTGOING_POLICY] = outbound_policy(services)
+    for set_up in PARTS:
+        set_up(services)
+    return services
 
 
 def endpoint(settings: Settings) -> Endpoint:
@@ -199,106 +178,139 @@ def _api() -> web.Application:
     return api
 
 
-def _add_tasks(app: web.Application) -> None:
-    queue = app[QUEUE]
+def _own_tasks(services: Services) -> None:
+    """Background work that joins several parts."""
+    queue = services.queue
 
     async def remove_project_data(project_id: int) -> None:
-        backups.not_during(app[REPOSITORIES].root)
-        await removal.remove_pipelines(app[DATABASE], project_id)
-        await app[REPOSITORIES].delete(project_id)
-        await asyncio.to_thread(app[ARCHIVES].files.remove_project, project_id)
-        await app[OBJECTS].delete_below(f"projects/{project_id}")
+        backups.not_during(services[REPOSITORIES].root)
+        await removal.remove_pipelines(services.database, project_id)
+        await services[REPOSITORIES].delete(project_id)
+        await asyncio.to_thread(services[ARCHIVES].files.remove_project, project_id)
+        await services.objects.delete_below(f"projects/{project_id}")
 
     async def settle_pushes() -> None:
-        await refs.settle_leftovers(app, app[CLOCK]())
+        await refs.settle_leftovers(services, services.clock())
 
     async def sweep_objects() -> None:
-        root = app[REPOSITORIES].root
-        await sweep.sweep_daily(app[DATABASE], app[OBJECTS], app[SETTINGS].orphan_age, root)
+        root = services[REPOSITORIES].root
+        await sweep.sweep_daily(services.database, services.objects, services.settings.orphan_age, root)
 
     queue.add_periodic("sweep_objects", sweep.DAILY, sweep_objects)
     queue.add_periodic("settle_pushes", "* * * * *", settle_pushes)
-    edges.setup(app, app[SETTINGS])
     queue.add(removal.REMOVE_DATA, remove_project_data, attempts=5)
-    groups.setup(app)
-    projects.setup(app)
-    committing.setup(app)
-    housekeeping.setup(app)
-    tasks.setup(app)
-    schedules.setup(app)
-    agents.setup(app)
-    member_endings.setup(app)
-    access_tokens.setup(app)
-    audit_chain.setup(app)
-    mail.setup_delivery(app)
-    mail.setup_rates(app)
-    emails.setup(app)
-    passwords.setup(app)
-    invitations.setup(app)
-    pushes.setup(app)
-    push_options.setup(app)
-    merging.setup(app)
-    version_handlers.setup(app)
-    system_notes.setup(app)
-    pushes.setup_pipelines(app)
-    status_checks.setup(app)
-    mirrors.setup(app)
-    releases.setup(app)
-    job_upkeep.setup(app)
-    operators_tasks.setup(app)
-    figures.setup_samples(app)
 
 
-async def _database(app: web.Application) -> AsyncIterator[None]:
-    settings = app[SETTINGS]
+async def _database(services: Services) -> AsyncIterator[None]:
+    settings = services.settings
     async with database.connect(
         settings.database_url,
         base_url=settings.base_url,
-        clock=app[CLOCK],
+        clock=services.clock,
         size=settings.database_pool,
         statement_timeout=settings.database_statement_timeout,
         connect_timeout=settings.database_connect_timeout,
         prepares=settings.prepare_statements,
         replica_urls=settings.database_replica_urls,
     ) as connected:
-        app[DATABASE] = connected
-        app[FAILURES] = app[QUEUE].failures = Failures(connected)
-        app[TOKENS] = LookupCache(connected)
-        app[GROUPS] = LookupCache(connected)
-        app[PROJECTS] = LookupCache(connected)
-        app[instance_settings.CURRENT] = LookupCache(connected)
+        services.connected(connected)
+        services[TOKENS] = LookupCache(connected)
+        services[GROUPS] = LookupCache(connected)
+        services[PROJECTS] = LookupCache(connected)
+        services[instance_settings.CURRENT] = LookupCache(connected)
         yield
 
 
 @contextlib.asynccontextmanager
-async def joined(settings: Settings) -> AsyncIterator[web.Application]:
-    """The application for operators' commands, with its database: its parts know of each other, so that what one does
+async def joined(settings: Settings) -> AsyncIterator[Services]:
+    """The services for operators' commands, with their database: its parts know of each other, so that what one does
     has its consequences in the others, but nothing listens and nothing runs by itself."""
-    app = create_app(settings)
-    async with contextlib.asynccontextmanager(_database)(app):
-        yield app
+    services = _services(settings, system_clock, CollectorRegistry())
+    async with contextlib.asynccontextmanager(_database)(services):
+        yield services
 
 
-async def _edges(app: web.Application) -> AsyncIterator[None]:
+async def _edges(services: Services) -> AsyncIterator[None]:
     async with aiohttp.ClientSession() as session:
-        app[edges.EDGES] = edges.Edges(app[SETTINGS], session, app[DATABASE])
-        await app[edges.EDGES].list_own()
+        services[edges.EDGES] = edges.Edges(services.settings, session, services.database)
+        await services[edges.EDGES].list_own()
         yield
 
 
-async def _administrator(app: web.Application) -> AsyncIterator[None]:
-    await users.ensure_administrator(app, app[SETTINGS].root_token)
+async def _administrator(services: Services) -> AsyncIterator[None]:
+    await users.ensure_administrator(services, services.settings.root_token)
     yield
 
 
-async def _leftovers(app: web.Application) -> AsyncIterator[None]:
+async def _leftovers(services: Services) -> AsyncIterator[None]:
     """What processes that were killed have left, before anybody meets it."""
-    await housekeeping.look_after(app, packs=False)
-    await refs.settle_leftovers(app, app[CLOCK]())
+    await housekeeping.look_after(services, packs=False)
+    await refs.settle_leftovers(services, services.clock())
     yield
 
 
-async def _worker(app: web.Application) -> AsyncIterator[None]:
-    works = app[SETTINGS].work
-    async with app[QUEUE].working(app[BACKGROUND], app[SHUTDOWN]) if works else contextlib.nullcontext():
+async def _worker(services: Services) -> AsyncIterator[None]:
+    works = services.settings.work
+    async with (
+        services.queue.working(services.background, services.shutdown) if works else contextlib.nullcontext()
+    ):
         yield
+
+
+async def _running(run: Run, app: web.Application) -> AsyncIterator[None]:
+    """Begin and end `run` with the application."""
+    async with contextlib.asynccontextmanager(run)(app[SERVICES]):
+        yield
+
+
+#: What joins the parts with each other: each adds its listeners, its background work and what it keeps to the services.
+PARTS: tuple[Callable[[Services], None], ...] = (
+    _own_tasks,
+    job_handlers.setup,
+    uploads.setup,
+    report_handlers.setup,
+    archive_builds.setup,
+    reading.setup,
+    file_answers.setup,
+    edges.setup,
+    groups.setup,
+    projects.setup,
+    committing.setup,
+    housekeeping.setup,
+    tasks.setup,
+    schedules.setup,
+    agents.setup,
+    member_endings.setup,
+    access_tokens.setup,
+    audit_chain.setup,
+    emails.setup,
+    passwords.setup,
+    invitations.setup,
+    pushes.setup,
+    push_options.setup,
+    merging.setup,
+    version_handlers.setup,
+    system_notes.setup,
+    status_checks.setup,
+    mirrors.setup,
+    releases.setup,
+    job_upkeep.setup,
+    operators_tasks.setup,
+    mail.setup_delivery,
+    mail.setup_rates,
+    pushes.setup_pipelines,
+    figures.setup_samples,
+)
+#: What runs while the server does, begun in this order and ended in the opposite one; before what features add, and
+#: before the worker.
+RUNNING: tuple[Run, ...] = (
+    _database,
+    context.hear_of_changed_rights,
+    _edges,
+    outgoing_session,
+    _administrator,
+    _leftovers,
+    testing.snapshots,
+    status_checks.deliveries,
+    watch.watching,
+)

@@ -20,9 +20,9 @@ from itertools import accumulate
 from typing import IO
 
 import attrs
-from aiohttp import web
 from cachetools import LRUCache
 
+from api_server.services import Key
 from api_server.state.objects import INDEX, Objects
 from common.concurrency import ConcurrencyLimiter
 
@@ -411,7 +411,7 @@ class ZipFiles:
             raise DamagedError
 
 
-ZIP_FILES = web.AppKey("zip_files", ZipFiles)
+ZIP_FILES = Key[ZipFiles]("zip_files")
 
 
 async def _unpacked(chunks: AsyncIterator[bytes], method: int) -> AsyncIterator[bytes]:

@@ -2,20 +2,18 @@
 
 import hmac
 
-from aiohttp import web
-
 from api_server.accounts import email_queries
 from api_server.accounts.email_queries import Email
 from api_server.accounts.user_queries import User
 from api_server.outbound import mail
 from api_server.outbound.mail import ATTEMPTS, Letter, is_address, send
+from api_server.services import Services
 from api_server.settings import Settings
 from api_server.state import audit_trail
 from api_server.state.audit_trail import Author
 from api_server.state.database import Transaction
-from api_server.state.queue import QUEUE, enqueue
+from api_server.state.queue import enqueue
 from api_server.state.secrets import CONFIRMATION_TOKEN, Vault
-from api_server.web.context import DATABASE, SETTINGS, VAULT
 from api_server.web.errors import invalid, not_found, too_many_requests
 
 TASK = "mail_confirmation"
@@ -35,15 +33,15 @@ async def queue_confirmation(transaction: Transaction, email_id: int) -> None:
     await enqueue(transaction, TASK, email_id=email_id)
 
 
-def setup(app: web.Application) -> None:
+def setup(services: Services) -> None:
     async def mail_confirmation(email_id: int) -> None:
         """An address that has been removed or confirmed meanwhile is not mailed."""
-        email = await email_queries.find(app[DATABASE], email_id)
+        email = await email_queries.find(services.database, email_id)
         if email is not None and email.confirmed_at is None:
-            url = f"{app[SETTINGS].base_url}/-/emails/{email.id}/{confirmation_token(app[VAULT], email)}"
-            await send(app, letter(email, url))
+            url = f"{services.settings.base_url}/-/emails/{email.id}/{confirmation_token(services.vault, email)}"
+            await send(services, letter(email, url))
 
-    app[QUEUE].add(TASK, mail_confirmation, attempts=ATTEMPTS)
+    services.queue.add(TASK, mail_confirmation, attempts=ATTEMPTS)
 
 
 def letter(email: Email, url: str) -> Letter:

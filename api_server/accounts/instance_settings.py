@@ -5,19 +5,18 @@ from urllib.parse import urlsplit
 
 import attrs
 import orjson
-from aiohttp import web
 
 from api_server.accounts import instance_queries
 from api_server.accounts.instance_queries import Stored
 from api_server.outbound.client import PolicySource
 from api_server.outbound.destinations import MIRROR_SCHEMES, parse_destination
 from api_server.outbound.policy import AllowList, Policy
+from api_server.services import Key, Services
 from api_server.settings import Settings
 from api_server.state import audit_trail
 from api_server.state.audit_trail import INSTANCE, Author
 from api_server.state.database import Executor, LookupCache, Transaction
 from api_server.state.secrets import Vault
-from api_server.web.context import DATABASE, SETTINGS, VAULT, App
 from api_server.web.rate_limits import MOST_REQUESTS, PERIOD_SECONDS
 
 
@@ -63,20 +62,20 @@ def opened(stored: Stored, vault: Vault, unset: InstanceSettings) -> InstanceSet
     return attrs.evolve(unset, **values)
 
 
-CURRENT: web.AppKey[LookupCache[InstanceSettings]] = web.AppKey("instance_settings", LookupCache)
+CURRENT = Key[LookupCache[InstanceSettings]]("instance_settings")
 
 
-async def current(app: App) -> InstanceSettings:
+async def current(services: Services) -> InstanceSettings:
     """Return the settings, at most a moment old; changes that this process made are included at once."""
-    unset = defaults(app[SETTINGS])
-    return await app[CURRENT].get("all", lambda: read(app[DATABASE], app[VAULT], unset)) or unset
+    unset = defaults(services.settings)
+    return await services[CURRENT].get("all", lambda: read(services.database, services.vault, unset)) or unset
 
 
-def outbound_policy(app: App) -> PolicySource:
+def outbound_policy(services: Services) -> PolicySource:
     """Return a function that gives what both settings together allow at the moment of the call."""
 
     async def policy() -> Policy:
-        operator, instance = app[SETTINGS], await current(app)
+        operator, instance = services.settings, await current(services)
         return Policy(
             instance=parse_destination(operator.base_url, MIRROR_SCHEMES),
             allow_local_requests=operator.allow_local_requests

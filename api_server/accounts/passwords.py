@@ -7,18 +7,16 @@ by the queue. The token in the link is drawn when the mail is sent; only its dig
 
 import datetime
 
-from aiohttp import web
-
 from api_server.accounts import password_queries
 from api_server.accounts.password_queries import Account
 from api_server.outbound.mail import ATTEMPTS, Letter, is_address, send, wait_if_anybody_asks
+from api_server.services import Services
 from api_server.settings import Settings
 from api_server.state import audit_trail
 from api_server.state.audit_trail import Author
 from api_server.state.database import Transaction
-from api_server.state.queue import QUEUE, enqueue
+from api_server.state.queue import enqueue
 from api_server.state.secrets import PASSWORD_RESET_TOKEN, digest, new_token
-from api_server.web.context import DATABASE, SETTINGS
 
 SHORTEST, LONGEST = 8, 128
 
@@ -85,12 +83,12 @@ async def _record(transaction: Transaction, account: Account, ip_address: str | 
     )
 
 
-def setup(app: web.Application) -> None:
+def setup(services: Services) -> None:
     async def look_up(email: str, ip_address: str | None) -> None:
-        account = await password_queries.account_of_address(app[DATABASE], email)
+        account = await password_queries.account_of_address(services.database, email)
         if account is None:
             return
-        async with app[DATABASE].transaction() as transaction:
+        async with services.database.transaction() as transaction:
             await queue_mail(transaction, account.id, is_new=False)
             await audit_trail.record(
                 transaction,
@@ -102,21 +100,23 @@ def setup(app: web.Application) -> None:
 
     async def mail(user_id: int, is_new: bool) -> None:
         token = new_token(PASSWORD_RESET_TOKEN)
-        async with app[DATABASE].transaction() as transaction:
+        async with services.database.transaction() as transaction:
             account = await password_queries.lock_account(transaction, user_id)
             if account is None:
                 return
             await password_queries.keep(transaction, account.id, digest(token), transaction.now + LIFETIME)
-        url = f"{app[SETTINGS].base_url}/-/password/{token}"
-        await send(app, letter(account, url, digest(token).hex(), is_new=is_new))
+        url = f"{services.settings.base_url}/-/password/{token}"
+        await send(services, letter(account, url, digest(token).hex(), is_new=is_new))
 
     async def delete_expired_password_resets() -> None:
-        async with app[DATABASE].transaction() as transaction:
+        async with services.database.transaction() as transaction:
             await password_queries.delete_expired(transaction)
 
-    app[QUEUE].add(ASKED, look_up, attempts=ATTEMPTS)
-    app[QUEUE].add(MAIL, mail, attempts=ATTEMPTS)
-    app[QUEUE].add_periodic("delete_expired_password_resets", "43 4 * * *", delete_expired_password_resets)
+    services.queue.add(ASKED, look_up, attempts=ATTEMPTS)
+    services.queue.add(MAIL, mail, attempts=ATTEMPTS)
+    services.queue.add_periodic(
+        "delete_expired_password_resets", "43 4 * * *", delete_expired_password_resets
+    )
 
 
 def letter(account: Account, url: str, name: str, *, is_new: bool) -> Letter:

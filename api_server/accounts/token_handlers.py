@@ -168,7 +168,7 @@ async def _shown(request: web.Request, token: Token) -> web.Response:
 
 async def _revoked(request: web.Request, token: Token) -> web.Response:
     async with context.database(request).transaction() as transaction:
-        await tokens.revoke(request.config_dict, transaction, token, author(request))
+        await tokens.revoke(context.services(request).shared, transaction, token, author(request))
     return no_content()
 
 

@@ -6,10 +6,10 @@ import attrs
 
 from api_server.accounts import token_queries, users
 from api_server.accounts.token_queries import Token
+from api_server.services import Services
 from api_server.state import audit_trail, secrets
 from api_server.state.audit_trail import Author, Entity
 from api_server.state.database import Transaction
-from api_server.web.context import App
 from api_server.web.errors import bad_request
 
 #: How long a rotated token lives when nothing else is wanted.
@@ -51,12 +51,12 @@ async def create(
     return await token_queries.show_new_token(transaction, created.id, created.text)
 
 
-async def revoke(app: App, transaction: Transaction, token: Token, author: Author) -> None:
+async def revoke(services: Services, transaction: Transaction, token: Token, author: Author) -> None:
     """Revoke a token; twice changes nothing. A bot is removed with its last token."""
     if await token_queries.revoke_token(transaction, token.id):
         await _record_of(transaction, "revoked", author, token)
         if token.bot and not await token_queries.has_token(transaction, token.user_id):
-            await users.delete(app, transaction, token.user_id, author)
+            await users.delete(services, transaction, token.user_id, author)
 
 
 async def rotate(

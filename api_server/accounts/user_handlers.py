@@ -120,11 +120,13 @@ async def create_user(request: web.Request, wanted: CreateUser) -> web.Response:
         raise bad_parameters(
             "password, reset_password, force_random_password are missing, at least one parameter must be provided"
         )
-    profile: dict[str, Any] = {"projects_limit": (await current(request.config_dict)).default_projects_limit}
+    profile: dict[str, Any] = {
+        "projects_limit": (await current(context.services(request).shared)).default_projects_limit
+    }
     profile |= {name: value for name, value in (await _profile(request, wanted)).items() if value is not None}
     async with context.database(request).transaction() as transaction:
         user_id = await users.create(
-            request.config_dict,
+            context.services(request).shared,
             transaction,
             users.NewUser(
                 username=wanted.username,
@@ -146,7 +148,7 @@ async def update_user(request: web.Request, wanted: UpdateUser) -> web.Response:
     profile = await _profile(request, wanted)
     async with context.database(request).transaction() as transaction:
         await users.update(
-            request.config_dict,
+            context.services(request).shared,
             transaction,
             wanted.id,
             author(request),
@@ -167,7 +169,7 @@ async def delete_user(request: web.Request, wanted: DeleteUser) -> web.Response:
         raise forbidden("You cannot delete yourself")
     async with context.database(request).transaction() as transaction:
         await users.delete(
-            request.config_dict, transaction, wanted.id, author(request), hard=wanted.hard_delete
+            context.services(request).shared, transaction, wanted.id, author(request), hard=wanted.hard_delete
         )
     return no_content()
 
@@ -179,7 +181,7 @@ async def block_user(request: web.Request, wanted: UserId) -> web.Response:
         raise forbidden("You cannot block yourself")
     async with context.database(request).transaction() as transaction:
         changed = await users.set_state(
-            request.config_dict, transaction, wanted.id, "blocked", author(request)
+            context.services(request).shared, transaction, wanted.id, "blocked", author(request)
         )
     return json_value(changed or None, status=201)
 
@@ -188,7 +190,7 @@ async def block_user(request: web.Request, wanted: UserId) -> web.Response:
 async def unblock_user(request: web.Request, wanted: UserId) -> web.Response:
     async with context.database(request).transaction() as transaction:
         changed = await users.set_state(
-            request.config_dict, transaction, wanted.id, "active", author(request)
+            context.services(request).shared, transaction, wanted.id, "active", author(request)
         )
     return json_value(changed, status=201)
 

@@ -6,19 +6,18 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal
 
 import attrs
-from aiohttp import web
 
 from api_server.accounts import email_queries, path_rules, user_queries
 from api_server.accounts.instance_settings import MAX_INTEGER
 from api_server.accounts.user_queries import User
 from api_server.outbound.mail import is_address
+from api_server.services import Key, Services
 from api_server.settings import Settings
 from api_server.state import audit_trail, secrets
 from api_server.state.audit_trail import SYSTEM, Author, Entity
 from api_server.state.database import Executor, Transaction
 from api_server.state.errors import Conflict
 from api_server.state.secrets import Vault
-from api_server.web.context import DATABASE, VAULT, App
 from api_server.web.errors import ApiError, check_present, conflict, invalid, not_found
 from common.lifecycle import Change
 
@@ -104,21 +103,21 @@ class UserEvent:
 #: `listener(transaction, event)`, as part of the change. Raises Conflict where the user name cannot be had.
 UserListener = Callable[[Transaction, UserEvent], Awaitable[None]]
 
-USER_LISTENERS: web.AppKey[list[UserListener]] = web.AppKey("user_listeners", list)
+USER_LISTENERS = Key[list[UserListener]]("user_listeners", list)
 
 
-async def _tell(app: App, transaction: Transaction, event: UserEvent) -> None:
-    for listener in app[USER_LISTENERS]:
+async def _tell(services: Services, transaction: Transaction, event: UserEvent) -> None:
+    for listener in services[USER_LISTENERS]:
         await listener(transaction, event)
 
 
-async def create(app: App, transaction: Transaction, user: NewUser, author: Author) -> int:
+async def create(services: Services, transaction: Transaction, user: NewUser, author: Author) -> int:
     """Create an account. Returns its id. Raises 400 and 409 in GitLab's words."""
     if problems := _problems(username=user.username, email=user.email, projects_limit=user.projects_limit):
         raise invalid(problems)
     if await email_queries.users_of(transaction, user.email):
         raise conflict(_EMAIL_TAKEN)
-    seed, token = _static_object_token(app[VAULT])
+    seed, token = _static_object_token(services.vault)
     try:
         user_id = await user_queries.create_user(
             transaction,
@@ -128,7 +127,7 @@ async def create(app: App, transaction: Transaction, user: NewUser, author: Auth
             created_by_id=author.id if author.id > 0 else None,
         )
         account = User(user_id, user.username, user.name, user.email, user.admin, user.bot)
-        await _tell(app, transaction, _event("created", account, author))
+        await _tell(services, transaction, _event("created", account, author))
     except Conflict as taken:
         raise _conflict(taken) from None
     message = f"User {user.username} created"
@@ -138,7 +137,9 @@ async def create(app: App, transaction: Transaction, user: NewUser, author: Auth
     return user_id
 
 
-async def update(app: App, transaction: Transaction, user_id: int, author: Author, **values: Any) -> None:
+async def update(
+    services: Services, transaction: Transaction, user_id: int, author: Author, **values: Any
+) -> None:
     """Change what is not None. Raises 404, 400, 409."""
     before = await existing_user(transaction, user_id)
     check_present("name", values["name"])
@@ -154,11 +155,11 @@ async def update(app: App, transaction: Transaction, user_id: int, author: Autho
             before, username=values["username"] or before.username, name=values["name"] or before.name
         )
         if after != before:
-            await _tell(app, transaction, _event("renamed", after, author))
+            await _tell(services, transaction, _event("renamed", after, author))
     except Conflict as taken:
         raise _conflict(taken) from None
     if before.admin and values["admin"] is False:
-        await _tell(app, transaction, _event("restricted", before, author))
+        await _tell(services, transaction, _event("restricted", before, author))
     await _record_changes(transaction, author, before, values)
 
 
@@ -188,12 +189,12 @@ async def _record_changes(
 
 
 async def delete(
-    app: App, transaction: Transaction, user_id: int, author: Author, *, hard: bool = False
+    services: Services, transaction: Transaction, user_id: int, author: Author, *, hard: bool = False
 ) -> None:
     """Removes the account, with what listeners keep for it; the groups that nobody else owns only where that is `hard`.
     Raises 404, and 409 where there are such groups."""
     user = await existing_user(transaction, user_id)
-    await _tell(app, transaction, attrs.evolve(_event("removed", user, author), hard=hard))
+    await _tell(services, transaction, attrs.evolve(_event("removed", user, author), hard=hard))
     if user.bot:
         await retire_bots(transaction, author, user_id=user_id)
         return
@@ -204,7 +205,11 @@ async def delete(
 
 
 async def set_state(
-    app: App, transaction: Transaction, user_id: int, state: Literal["active", "blocked"], author: Author
+    services: Services,
+    transaction: Transaction,
+    user_id: int,
+    state: Literal["active", "blocked"],
+    author: Author,
 ) -> bool:
     """Block or unblock an account. Returns whether that was a change. Raises 404."""
     user = await existing_user(transaction, user_id)
@@ -212,7 +217,7 @@ async def set_state(
     if changed:
         verb = "blocked" if state == "blocked" else "unblocked"
         if state == "blocked":
-            await _tell(app, transaction, _event("restricted", user, author))
+            await _tell(services, transaction, _event("restricted", user, author))
         await audit_trail.record(
             transaction, f"user_{verb}", author=author, entity=user.entity, message=f"User {verb}"
         )
@@ -260,16 +265,16 @@ def _conflict(taken: Conflict) -> ApiError:
 PRESET_SCOPES = ["api", "sudo"]
 
 
-async def ensure_administrator(app: App, token: str) -> None:
+async def ensure_administrator(services: Services, token: str) -> None:
     """Create `root` if it does not exist; a preset `token` replaces the one that was preset before."""
-    async with app[DATABASE].transaction() as transaction:
+    async with services.database.transaction() as transaction:
         await user_queries.hold_start(transaction)
         user = await user_queries.find_user_by_username(transaction, "root")
         if user is None:
             new = NewUser(
                 username="root", name="Administrator", email="root@localhost", confirmed=True, admin=True
             )
-            user_id = await create(app, transaction, new, SYSTEM)
+            user_id = await create(services, transaction, new, SYSTEM)
         else:
             user_id = user.id
         if not token:
@@ -287,10 +292,10 @@ async def ensure_administrator(app: App, token: str) -> None:
             )
 
 
-def preset_token(app: web.Application, fresh: Settings) -> Change:
+def preset_token(services: Services, fresh: Settings) -> Change:
     """Return a change that replaces the preset token in a running server."""
 
     async def change() -> None:
-        await ensure_administrator(app, fresh.root_token)
+        await ensure_administrator(services, fresh.root_token)
 
     return change

@@ -14,15 +14,13 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 
 import attrs
 import structlog
-from aiohttp import web
 
 from api_server.audit import queries
 from api_server.audit.queries import Link
+from api_server.services import Key, Services
 from api_server.state.database import Database, Transaction
 from api_server.state.errors import LockNotAvailable
-from api_server.state.objects import OBJECTS, Objects
-from api_server.state.queue import QUEUE
-from api_server.web.context import CLOCK, DATABASE, SETTINGS
+from api_server.state.objects import Objects
 
 _BATCH = 5_000
 _NOTHING = bytes(32)
@@ -165,29 +163,30 @@ class HeadKept:
         self.at = None
 
 
-HEAD_KEPT = web.AppKey("head_kept", HeadKept)
+HEAD_KEPT = Key[HeadKept]("head_kept")
 
 
-def setup(app: web.Application) -> None:
+def setup(services: Services) -> None:
     async def make_partitions() -> None:
-        async with app[DATABASE].transaction() as transaction:
+        async with services.database.transaction() as transaction:
             if made := await queries.make_partitions(transaction, MONTHS_AHEAD):
                 log.info("partitions of the audit trail made", partitions=made)
 
-    async def make_at_start(_app: web.Application) -> None:
+    async def make_at_start(_: Services) -> AsyncIterator[None]:
         try:
             await make_partitions()
         except LockNotAvailable:
             log.warning("partitions of the audit trail are made later, the table is in use")
+        yield
 
-    every = datetime.timedelta(minutes=app[SETTINGS].audit_head_minutes)
-    kept = app[HEAD_KEPT] = HeadKept()
+    every = datetime.timedelta(minutes=services.settings.audit_head_minutes)
+    kept = services[HEAD_KEPT] = HeadKept()
 
     async def keep_head() -> None:
-        if every and (kept.at is None or app[CLOCK]() >= kept.at + every):
-            await keep_present_head(app[DATABASE], app[OBJECTS])
-            kept.at = app[CLOCK]()
+        if every and (kept.at is None or services.clock() >= kept.at + every):
+            await keep_present_head(services.database, services.objects)
+            kept.at = services.clock()
 
-    app.on_startup.append(make_at_start)
-    app[QUEUE].add_periodic("keep_audit_head", "* * * * *", keep_head)
-    app[QUEUE].add_periodic("make_audit_partitions", "17 3 * * *", make_partitions)
+    services.while_running(make_at_start)
+    services.queue.add_periodic("keep_audit_head", "* * * * *", keep_head)
+    services.queue.add_periodic("make_audit_partitions", "17 3 * * *", make_partitions)

@@ -32,6 +32,7 @@ from api_server.git.references import Branch
 from api_server.git.repositories import REPOSITORIES, Repository
 from api_server.namespaces.projects import CREATION_LISTENERS, ProjectCreated
 from api_server.namespaces.resources import Project
+from api_server.services import Services
 from api_server.state.database import Transaction
 from api_server.web import context
 from api_server.web.errors import ApiError, bad_request, conflict, forbidden, invalid
@@ -230,7 +231,7 @@ async def _take_room(request: web.Request, project: Project, actions: Sequence[F
     """Count the new bytes. Raises 400 if the repository would grow beyond the project's quota."""
     size = sum(len(action.content or b"") for action in actions)
     try:
-        await request.config_dict[QUOTAS].take(context.database(request), project.id, size)
+        await context.services(request)[QUOTAS].take(context.database(request), project.id, size)
     except QuotaExceeded as problem:
         raise invalid(
             "Your changes could not be committed, because this repository would exceed its size limit of "
@@ -382,21 +383,21 @@ def _not_picked(deed: Deed, code: str, *, dry_run: bool) -> ApiError:
     return ApiError(400, {"message": text, "error_code": code, **({"dry_run": "error"} if dry_run else {})})
 
 
-def setup(app: web.Application) -> None:
+def setup(services: Services) -> None:
     async def listener(transaction: Transaction, created: ProjectCreated) -> None:
         if created.begins_with_readme:
-            await _begin_with_readme(app, transaction, created)
+            await _begin_with_readme(services, transaction, created)
 
-    app[CREATION_LISTENERS].append(listener)
+    services[CREATION_LISTENERS].append(listener)
 
 
-async def _begin_with_readme(app: web.Application, transaction: Transaction, created: ProjectCreated) -> None:
+async def _begin_with_readme(services: Services, transaction: Transaction, created: ProjectCreated) -> None:
     """Commit the README of a new project.
 
     Unlike other moves of refs it is not recorded before: until the transaction commits nobody knows the project, and if
     it does not commit, the repository is removed with it.
     """
-    repositories = app[REPOSITORIES]
+    repositories = services[REPOSITORIES]
     await repositories.create(created.id, created.default_branch)
     who = Person(created.author.name, created.author.email, int(transaction.now.timestamp()))
     readme = FileAction("create", "README.md", _readme_of(created).encode())
@@ -405,7 +406,7 @@ async def _begin_with_readme(app: web.Application, transaction: Transaction, cre
     sha = await new_commits.commit_files(repository, [readme], commit, None)
     await ref_moves.set_first_branch(repository, created.default_branch, sha)
     update = RefUpdate(NO_COMMIT, sha, BRANCHES + created.default_branch)
-    await refs.follow(app, transaction, created.id, created.author.id, [update])
+    await refs.follow(services, transaction, created.id, created.author.id, [update])
 
 
 def _readme_of(created: ProjectCreated) -> str:

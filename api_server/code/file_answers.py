@@ -19,6 +19,8 @@ from api_server.git import trees
 from api_server.git.commits import History, history
 from api_server.git.repositories import Repository
 from api_server.git.trees import IN_MEMORY_BYTES, Entry
+from api_server.services import Key, Services
+from api_server.web import context
 from api_server.web.answers import attachment, cut_to, matches_etag, not_modified, send_part, wanted_part
 from api_server.web.errors import ApiError, not_found
 from common.concurrency import TooBusy
@@ -29,12 +31,12 @@ _PRIVATE: dict[str, str] = {hdrs.CACHE_CONTROL: "max-age=0, private, must-revali
 #: For so long a file waits for its history.
 _HISTORY_SECONDS = 3
 #: The last commit up to a commit that changed a path, which stays what it is.
-LAST_COMMITS: web.AppKey[LRUCache[tuple[str, str], str]] = web.AppKey("last_commits", LRUCache)
+LAST_COMMITS = Key[LRUCache[tuple[str, str], str]]("last_commits")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
-def setup(app: web.Application) -> None:
-    app[LAST_COMMITS] = LRUCache(maxsize=10_000)
+def setup(services: Services) -> None:
+    services[LAST_COMMITS] = LRUCache(maxsize=10_000)
 
 
 @attrs.frozen
@@ -104,7 +106,7 @@ class FoundFile:
 
     async def with_history(self, request: web.Request, repository: Repository) -> "FoundFile":
         """Return the file with its last commit, unless that takes too long to find."""
-        known = request.config_dict[LAST_COMMITS]
+        known = context.services(request)[LAST_COMMITS]
         place = self.commit, self.entry.path
         if place not in known:
             with suppress(ApiError, TimeoutError, TooBusy):

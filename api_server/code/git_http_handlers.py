@@ -19,14 +19,16 @@ from api_server.git import smart_http
 from api_server.git.errors import GitError, told_apart
 from api_server.git.receive_pack import read_push, receive_pack
 from api_server.git.received_push import MalformedPushError
-from api_server.git.repositories import repositories
+from api_server.git.repositories import REPOSITORIES
 from api_server.git.smart_http import Bounds, MalformedRequestError, Service
 from api_server.namespaces.access import visible_project
 from api_server.namespaces.paths import MOST_SEGMENTS
 from api_server.namespaces.resources import Project
+from api_server.services import Key
 from api_server.settings import Settings
 from api_server.web import context, request_data
 from api_server.web.auth import ANONYMOUS, Anonymous, Caller
+from api_server.web.context import SERVICES
 from common.concurrency import ConcurrencyLimiter, TooBusy
 from common.http_fields import rejoined
 
@@ -111,7 +113,7 @@ class Places:
             raise web.HTTPTooManyRequests(text=_BUSY, headers=headers) from None
 
 
-PLACES: web.AppKey[Places] = web.AppKey("git_places", Places)
+PLACES = Key[Places]("git_places")
 
 
 _FULL_PATH = re.compile(FULL_PATH)
@@ -156,6 +158,7 @@ _SERVICES: tuple[Service, ...] = ("git-upload-pack", "git-receive-pack")
 
 
 def setup(app: web.Application) -> None:
+    services = app[SERVICES]
     repository = f"/{{path:{PROJECT_PATH}}}.git"
     app.router.add_get(f"{repository}/info/refs", info_refs)
     app.router.add_post(f"{repository}/git-upload-pack", fetch)
@@ -163,8 +166,8 @@ def setup(app: web.Application) -> None:
     app.router.add_route(
         "*", f"/{{path:{FULL_PATH}(?<!\\.git)}}/info/{{rest:refs|lfs/[a-z0-9/]+}}", to_full_address
     )
-    app[PLACES] = Places(app[context.SETTINGS])
-    push_judgement.setup(app)
+    services[PLACES] = Places(services.settings)
+    push_judgement.setup(services)
 
 
 async def info_refs(request: web.Request) -> web.StreamResponse:
@@ -174,9 +177,12 @@ async def info_refs(request: web.Request) -> web.StreamResponse:
         raise web.HTTPForbidden(text="Only git's smart protocol is spoken here: upgrade your git.\n")
     project, who = await (writable_project if service == "git-receive-pack" else readable_project)(request)
     await _ensure_repository(request, project)
-    repository, protocol = repositories(request).path(project.id), request.headers.get("Git-Protocol")
+    repository, protocol = (
+        context.services(request)[REPOSITORIES].path(project.id),
+        request.headers.get("Git-Protocol"),
+    )
     async with (
-        request.config_dict[PLACES].place(request, project, who),
+        context.services(request)[PLACES].place(request, project, who),
         smart_http.info_refs(repository, service, protocol, _bounds(request)) as chunks,
     ):
         return await streamed(request, smart_http.content_type(service, "advertisement"), chunks)
@@ -197,9 +203,12 @@ async def fetch(request: web.Request) -> web.StreamResponse:
     project, who = await readable_project(request)
     await _ensure_repository(request, project)
     body = await begun(request_data.pieces(request))
-    repository, protocol = repositories(request).path(project.id), request.headers.get("Git-Protocol")
+    repository, protocol = (
+        context.services(request)[REPOSITORIES].path(project.id),
+        request.headers.get("Git-Protocol"),
+    )
     async with (
-        request.config_dict[PLACES].place(request, project, who),
+        context.services(request)[PLACES].place(request, project, who),
         smart_http.upload_pack(repository, body, protocol, _bounds(request)) as chunks,
     ):
         return await streamed(request, smart_http.content_type("git-upload-pack", "result"), chunks)
@@ -216,8 +225,10 @@ async def push(request: web.Request) -> web.StreamResponse:
         raise web.HTTPBadRequest(text=f"{problem}\n") from None
     judge = partial(push_judgement.judged, request, project, who, pushed.remarks)
     async with (
-        request.config_dict[PLACES].place(request, project, who),
-        receive_pack(repositories(request).path(project.id), pushed, judge, bounds) as chunks,
+        context.services(request)[PLACES].place(request, project, who),
+        receive_pack(
+            context.services(request)[REPOSITORIES].path(project.id), pushed, judge, bounds
+        ) as chunks,
     ):
         return await streamed(request, smart_http.content_type("git-receive-pack", "result"), chunks)
 

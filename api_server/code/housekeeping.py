@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import structlog
-from aiohttp import web
 from cachetools import TTLCache
 
 from api_server.code import repository_queries
@@ -19,10 +18,10 @@ from api_server.git.at_work import note_writing
 from api_server.git.errors import GitError, RepositoryError
 from api_server.git.repositories import REPOSITORIES
 from api_server.git.upkeep import Found, Style, Thresholds, pack
+from api_server.services import Key, Services
 from api_server.settings import Settings
 from api_server.state import backups
-from api_server.state.queue import QUEUE, enqueue
-from api_server.web.context import CLOCK, DATABASE, SETTINGS, App
+from api_server.state.queue import enqueue
 
 log = structlog.get_logger(__name__)
 
@@ -35,38 +34,38 @@ _AT_ONCE = 10_000
 
 
 #: The projects whose repositories could not be packed.
-UNPACKED: web.AppKey[TTLCache[int, bool]] = web.AppKey("unpacked", TTLCache)
+UNPACKED = Key[TTLCache[int, bool]]("unpacked")
 
 
-def setup(app: web.Application) -> None:
-    failed = app[UNPACKED] = TTLCache(maxsize=10_000, ttl=AFTER_FAILURE_SECONDS)
+def setup(services: Services) -> None:
+    failed = services[UNPACKED] = TTLCache(maxsize=10_000, ttl=AFTER_FAILURE_SECONDS)
 
     async def look_after_repositories() -> None:
-        await look_after(app)
+        await look_after(services)
 
     async def pack_repository(project_id: int) -> None:
-        repository = app[REPOSITORIES].path(project_id)
+        repository = services[REPOSITORIES].path(project_id)
         if project_id in failed or not repository.is_dir():
             return
         try:
-            await pack(repository, style_of(app[SETTINGS]), _now(app))
+            await pack(repository, style_of(services.settings), _now(services))
         except (GitError, RepositoryError) as problem:
             failed[project_id] = True
             log.warning("a repository could not be packed", project_id=project_id, problem=str(problem))
 
     async def remove_orphaned_repositories() -> None:
-        await remove_orphans(app)
+        await remove_orphans(services)
 
-    app[QUEUE].add_periodic("look_after_repositories", "* * * * *", look_after_repositories)
-    app[QUEUE].add(PACK, pack_repository)
-    app[QUEUE].add_periodic("remove_orphaned_repositories", "17 * * * *", remove_orphaned_repositories)
+    services.queue.add_periodic("look_after_repositories", "* * * * *", look_after_repositories)
+    services.queue.add(PACK, pack_repository)
+    services.queue.add_periodic("remove_orphaned_repositories", "17 * * * *", remove_orphaned_repositories)
 
 
-async def look_after(app: App, *, packs: bool = True) -> None:
+async def look_after(services: Services, *, packs: bool = True) -> None:
     """Looks at the repositories that have been written; one that cannot be looked at does not stop the others."""
-    settings = app[SETTINGS]
-    wanted, now = thresholds(app), _now(app)
-    for repository in await asyncio.to_thread(upkeep.written, app[REPOSITORIES].root):
+    settings = services.settings
+    wanted, now = thresholds(services), _now(services)
+    for repository in await asyncio.to_thread(upkeep.written, services[REPOSITORIES].root):
         try:
             found = await asyncio.to_thread(upkeep.look_after, repository, wanted, now)
         except (OSError, RepositoryError) as problem:
@@ -77,7 +76,7 @@ async def look_after(app: App, *, packs: bool = True) -> None:
         if not found.wants_packing:
             continue
         if packs and settings.housekeeping and _is_time(found, now, settings.housekeeping_patience):
-            await _queue(app, repository)
+            await _queue(services, repository)
         elif settings.housekeeping and found.is_quiet:
             note_writing(repository)  # the next look is to find it
 
@@ -86,15 +85,15 @@ def _is_time(found: Found, now: float, patience: float) -> bool:
     return found.is_quiet or now - found.since > patience
 
 
-def _now(app: App) -> float:
-    return app[CLOCK]().timestamp()
+def _now(services: Services) -> float:
+    return services.clock().timestamp()
 
 
-async def _queue(app: App, repository: Path) -> None:
+async def _queue(services: Services, repository: Path) -> None:
     """Of all repositories one is packed at a time, whichever process does it."""
     project_id = int(repository.stem)
     try:
-        async with app[DATABASE].transaction() as transaction:
+        async with services.database.transaction() as transaction:
             await enqueue(
                 transaction, PACK, lock=PACK, queueing_lock=f"{PACK} {project_id}", project_id=project_id
             )
@@ -103,8 +102,8 @@ async def _queue(app: App, repository: Path) -> None:
         raise
 
 
-def thresholds(app: App) -> Thresholds:
-    settings = app[SETTINGS]
+def thresholds(services: Services) -> Thresholds:
+    settings = services.settings
     return Thresholds(
         loose_objects=settings.housekeeping_loose_objects,
         loose_bytes=settings.housekeeping_loose_bytes,
@@ -123,22 +122,22 @@ def style_of(settings: Settings) -> Style:
     )
 
 
-async def remove_orphans(app: App) -> None:
+async def remove_orphans(services: Services) -> None:
     """Removes repositories whose project was never committed or has gone, and what else was left unfinished; nothing
     that is younger than an hour."""
-    root = app[REPOSITORIES].root
-    old = _now(app) - LEAST_AGE_SECONDS
+    root = services[REPOSITORIES].root
+    old = _now(services) - LEAST_AGE_SECONDS
     for folder in await asyncio.to_thread(lambda: list(_unfinished(root, old))):
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
     ids = await asyncio.to_thread(lambda: sorted(_ids(root)))
     for start in range(0, len(ids), _AT_ONCE):
-        orphans = await repository_queries.without_project(app[DATABASE], ids[start : start + _AT_ONCE])
+        orphans = await repository_queries.without_project(services.database, ids[start : start + _AT_ONCE])
         if orphans and backups.is_under_way(root):
             return  # which may name them still; the next hour finds them
         for project_id in orphans:
-            if await asyncio.to_thread(_is_older, app[REPOSITORIES].path(project_id), old):
+            if await asyncio.to_thread(_is_older, services[REPOSITORIES].path(project_id), old):
                 log.warning("removed a repository without a project", project_id=project_id)
-                await app[REPOSITORIES].delete(project_id)
+                await services[REPOSITORIES].delete(project_id)
 
 
 def _unfinished(root: Path, old: float) -> Iterator[Path]:

@@ -15,7 +15,6 @@ from api_server.code.quotas import QuotaExceeded
 from api_server.git.lfs_pointers import OID, Pointer
 from api_server.namespaces.resources import Project
 from api_server.state.errors import Unavailable
-from api_server.state.objects import OBJECTS
 from api_server.web import context, request_data
 from api_server.web.answers import send_stored
 from api_server.web.errors import BodyRefused, told_to_come_later
@@ -161,7 +160,7 @@ async def send_object(request: web.Request, project: Project, oid: str) -> web.S
     if found is None:
         raise web.HTTPNotFound(text=MISSING)
     headers = {"Content-Type": "application/octet-stream", "Content-Disposition": "attachment"}
-    objects = request.config_dict[OBJECTS]
+    objects = context.services(request).objects
     try:
         return await send_stored(request, objects, found.object_key, found.size, oid, headers)
     except FileNotFoundError:  # deleted since the row was read
@@ -173,7 +172,7 @@ async def store_object(request: web.Request, project: Project, announced: Pointe
 
     Where it is not known whether the row was written, the object stays: the sweep removes what no row names.
     """
-    objects = request.config_dict[OBJECTS]
+    objects = context.services(request).objects
     key = f"projects/{project.id}/lfs/{secrets.token_hex(16)}"
     await objects.put(key, _checked(request, announced))
     async with context.database(request).transaction() as transaction:

@@ -45,7 +45,7 @@ async def batch(request: web.Request) -> web.Response:
     )
     if wanted.operation == "upload":
         missing = sum(each.size for each in wanted.objects if sizes.get(each.oid) != each.size)
-        await request.config_dict[QUOTAS].check(context.database(request), project.id, missing)
+        await context.services(request)[QUOTAS].check(context.database(request), project.id, missing)
     links, limit = _links(request, project), context.settings(request).lfs_limit
     objects = [
         _answer(wanted.operation, each, links, limit, is_here=sizes.get(each.oid) == each.size)
@@ -79,7 +79,7 @@ async def upload(request: web.Request) -> web.Response:
     limit = context.settings(request).lfs_limit
     if announced.size > limit:
         raise web.HTTPRequestEntityTooLarge(limit, announced.size, text=_too_large(limit))
-    quotas = request.config_dict[QUOTAS]
+    quotas = context.services(request)[QUOTAS]
     async with quotas.arriving(context.database(request), project.id, announced.size):
         await lfs.store_object(request, project, announced)
     return web.Response()

@@ -152,7 +152,7 @@ async def update_protected_branch(
     "/projects/{id}/protected_branches/{name}", access=project(Role.MAINTAINER), ends="project:{id}"
 )
 async def unprotect_branch(request: web.Request, wanted: OneProtected, found: Project) -> web.Response:
-    listeners = request.config_dict[protected_refs.END_OF_PROTECTION_LISTENERS]
+    listeners = context.services(request)[protected_refs.END_OF_PROTECTION_LISTENERS]
     async with context.database(request).transaction() as transaction:
         await protected_refs.unprotect_branch(transaction, found, wanted.name, author(request), listeners)
     return no_content()

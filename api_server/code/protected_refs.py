@@ -4,12 +4,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import attrs
-from aiohttp import web
 
 from api_server.code import protected_ref_queries
 from api_server.code.protected_ref_queries import ProtectedBranch, ProtectedTag
 from api_server.code.protection import ADMINISTRATORS, NOBODY
 from api_server.namespaces.resources import Project
+from api_server.services import Key
 from api_server.state import audit_trail
 from api_server.state.audit_trail import Author
 from api_server.state.database import Transaction
@@ -49,9 +49,7 @@ class EndOfProtection:
 
 #: `listener(transaction, end)`, while the rule is still there.
 EndOfProtectionListener = Callable[[Transaction, EndOfProtection], Awaitable[None]]
-END_OF_PROTECTION_LISTENERS: web.AppKey[list[EndOfProtectionListener]] = web.AppKey(
-    "end_of_protection_listeners", list
-)
+END_OF_PROTECTION_LISTENERS = Key[list[EndOfProtectionListener]]("end_of_protection_listeners", list)
 
 #: How the trail calls each of them.
 _TITLES = {

@@ -17,6 +17,7 @@ from api_server.git.repositories import bytes_below
 from api_server.namespaces.project_queries import find_project
 from api_server.namespaces.resources import Project
 from api_server.outbound import edges
+from api_server.services import Key, Services
 from api_server.state.database import Transaction
 from api_server.state.errors import LockNotAvailable, Unavailable
 from api_server.web import context, grounds
@@ -27,15 +28,15 @@ from common.concurrency import ConcurrencyLimiter
 log = structlog.stdlib.get_logger(__name__)
 
 #: Pushes whose refs are being moved: each holds a connection to the database meanwhile.
-MOVING: web.AppKey[ConcurrencyLimiter] = web.AppKey("moving", ConcurrencyLimiter)
+MOVING = Key[ConcurrencyLimiter]("moving")
 PATIENCE_SECONDS = 60.0
 
 _LATER = Verdict("The server could not judge the push, try again in a minute.")
 
 
-def setup(app: web.Application) -> None:
-    most = max(1, app[context.SETTINGS].database_pool // 3)
-    app[MOVING] = ConcurrencyLimiter(most, most, patience=PATIENCE_SECONDS)
+def setup(services: Services) -> None:
+    most = max(1, services.settings.database_pool // 3)
+    services[MOVING] = ConcurrencyLimiter(most, most, patience=PATIENCE_SECONDS)
 
 
 @asynccontextmanager
@@ -57,7 +58,7 @@ async def judged(
         if refusal is not None:
             yield Verdict(refusal)
             return
-        await refs.propose(request.config_dict, project.id, who.user_id, push)
+        await refs.propose(context.services(request).shared, project.id, who.user_id, push)
         try:
             async with _held(request, project, who, push, size) as verdict:
                 judged_yet, accepted = True, verdict.refusal is None
@@ -80,7 +81,10 @@ async def _held(
     request: web.Request, project: Project, who: Caller, push: Push, size: int
 ) -> AsyncIterator[Verdict]:
     """A refusal holds nothing."""
-    async with request.config_dict[MOVING].place(), context.database(request).transaction() as transaction:
+    async with (
+        context.services(request)[MOVING].place(),
+        context.database(request).transaction() as transaction,
+    ):
         verdict = await _verdict(request, transaction, project, who, push, size)
         if verdict.refusal is None:
             yield verdict
@@ -113,7 +117,7 @@ async def _verdict(
     if (refusal := refusal_of(push, verdict, refused_refs(push, verdict))) is not None:
         return Verdict(refusal)
     try:
-        await request.config_dict[QUOTAS].take(transaction, project.id, size)
+        await context.services(request)[QUOTAS].take(transaction, project.id, size)
     except QuotaExceeded as problem:
         return Verdict(str(problem))
     if verdict.refused:  # what nobody may move has not been moved by this push, wherever it stands
@@ -139,11 +143,11 @@ async def _settle(
     remarks: list[str] = []
     try:
         if not accepted:
-            await refs.withdraw(request.config_dict, push)
+            await refs.withdraw(context.services(request).shared, push)
             return []
-        applied = await refs.settle_push(request.config_dict, project.id, push)
+        applied = await refs.settle_push(context.services(request).shared, project.id, push)
         if applied and push.options:
-            for listener in request.config_dict[refs.PUSH_OPTION_LISTENERS]:
+            for listener in context.services(request)[refs.PUSH_OPTION_LISTENERS]:
                 remarks += await listener(project.id, who.user_id, applied)
     except (LockNotAvailable, Unavailable) as problem:
         # git has moved the refs, and that is written down: what follows is made up for by the minute's task

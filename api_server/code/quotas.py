@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import attrs
-from aiohttp import web
 from cachetools import TTLCache
 
 from api_server.code import lfs_queries
 from api_server.git.repositories import Repositories
+from api_server.services import Key
 from api_server.state.database import Executor
 
 #: Repositories are measured again after this time; in between, what pushes bring is added.
@@ -98,7 +98,7 @@ class Quotas:
         )
 
 
-QUOTAS: web.AppKey[Quotas] = web.AppKey("quotas", Quotas)
+QUOTAS = Key[Quotas]("quotas")
 
 
 def human_size(size: float) -> str:

@@ -18,10 +18,10 @@ from aiohttp import web
 from api_server.code import entities
 from api_server.git.diffs import DiffLimits, FileDiff, differences
 from api_server.git.errors import GitTimeoutError, OutOfMemoryError, OutputTooLargeError
-from api_server.git.repositories import Repository, repositories
+from api_server.git.repositories import REPOSITORIES, Repository
 from api_server.namespaces.project_queries import is_there
 from api_server.namespaces.resources import Project
-from api_server.settings import Settings
+from api_server.services import Key, Services
 from api_server.state.listing import Listed
 from api_server.web import context
 from api_server.web.errors import ApiError, bad_parameters, not_found
@@ -29,16 +29,17 @@ from api_server.web.pagination import Paginated, offset_page, paginated
 from api_server.web.routes import CALLER
 from common.concurrency import ConcurrencyLimiter
 
-READS = web.AppKey("repository_reads", ConcurrencyLimiter)
-STREAMS = web.AppKey("file_streams", ConcurrencyLimiter)
+READS = Key[ConcurrencyLimiter]("repository_reads")
+STREAMS = Key[ConcurrencyLimiter]("file_streams")
 
 
-def setup(app: web.Application, settings: Settings) -> None:
+def setup(services: Services) -> None:
+    settings = services.settings
     patience = settings.repository_patience
-    app[READS] = ConcurrencyLimiter(
+    services[READS] = ConcurrencyLimiter(
         settings.repository_reads, settings.repository_reads_per_caller, patience=patience
     )
-    app[STREAMS] = ConcurrencyLimiter(
+    services[STREAMS] = ConcurrencyLimiter(
         settings.file_streams, settings.file_streams_per_caller, patience=patience
     )
 
@@ -51,7 +52,7 @@ async def reading(request: web.Request) -> AsyncIterator[None]:
     """
     limit = context.settings(request).repository_read_timeout
     try:
-        async with request.config_dict[READS].place(*counted_for(request)), asyncio.timeout(limit):
+        async with context.services(request)[READS].place(*counted_for(request)), asyncio.timeout(limit):
             yield
     except (TimeoutError, GitTimeoutError):
         raise _refused(f"reading the repository took longer than {limit} seconds") from None
@@ -66,7 +67,9 @@ async def streaming(
     request: web.Request, *, user_id: int | None = None, from_storage: bool = False
 ) -> AsyncIterator[None]:
     """Hold a place for a file that flows to the caller, or to `user_id` if no caller is known. Raises `TooBusy`."""
-    async with request.config_dict[STREAMS].place(*counted_for(request, user_id, from_storage=from_storage)):
+    async with context.services(request)[STREAMS].place(
+        *counted_for(request, user_id, from_storage=from_storage)
+    ):
         yield
 
 
@@ -91,7 +94,7 @@ def _refused(reason: str) -> ApiError:
 async def ensured(request: web.Request, project: Project) -> bool:
     """Makes the project's repository where it does not exist yet; False for a project that has just been removed, of
     which nothing may be left."""
-    found = repositories(request)
+    found = context.services(request)[REPOSITORIES]
     if not found.exists(project.id):
         if not await is_there(context.database(request), project.id):
             return False
@@ -103,7 +106,7 @@ async def opened(request: web.Request, project: Project) -> Repository:
     """Return the project's repository, which is made if it does not exist yet. Raises 404 if the project is gone."""
     if not await ensured(request, project):
         raise not_found("Project")
-    return repositories(request).open(project.id)
+    return context.services(request)[REPOSITORIES].open(project.id)
 
 
 def url_of(request: web.Request, project: Project) -> str:

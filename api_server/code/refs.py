@@ -24,10 +24,10 @@ from api_server.git.received_push import Push, RefUpdate, applied_updates
 from api_server.git.ref_names import BRANCHES
 from api_server.git.repositories import REPOSITORIES
 from api_server.outbound import edges
+from api_server.services import Key, Services
 from api_server.state.database import Database, Transaction
 from api_server.state.errors import LockNotAvailable
 from api_server.web import context
-from api_server.web.context import DATABASE, VAULT, App
 from api_server.web.grounds import ChangedMeanwhile
 
 log = structlog.get_logger(__name__)
@@ -36,16 +36,16 @@ log = structlog.get_logger(__name__)
 #: and before that is acknowledged; it queues what takes time.
 RefListener = Callable[[Transaction, MovedProject, int | None, Sequence[RefUpdate]], Awaitable[None]]
 
-REF_LISTENERS: web.AppKey[list[RefListener]] = web.AppKey("ref_listeners", list)
+REF_LISTENERS = Key[list[RefListener]]("ref_listeners", list)
 
 #: `listener(project_id, user_id, updates)`: carries out what the user has said along with a push of which this has
 #: happened, and returns lines that she is to read.
 PushOptionListener = Callable[[int, int, Sequence[RefUpdate]], Awaitable[list[str]]]
 
-PUSH_OPTION_LISTENERS: web.AppKey[list[PushOptionListener]] = web.AppKey("push_option_listeners", list)
+PUSH_OPTION_LISTENERS = Key[list[PushOptionListener]]("push_option_listeners", list)
 
 #: Ids of pushes of which it has been said that they cannot be settled.
-UNSETTLED: web.AppKey[LRUCache[str, bool]] = web.AppKey("unsettled", LRUCache)
+UNSETTLED = Key[LRUCache[str, bool]]("unsettled")
 
 _MOST_KEYS = 100
 
@@ -53,11 +53,11 @@ _MOST_KEYS = 100
 _GIVEN_UP_AFTER = datetime.timedelta(hours=7)
 
 
-async def propose(app: App, project_id: int, user_id: int | None, push: Push) -> None:
+async def propose(services: Services, project_id: int, user_id: int | None, push: Push) -> None:
     """Writes down what is about to be asked of git."""
-    options = app[VAULT].encrypt(orjson.dumps(push.options).decode()) if push.options else None
+    options = services.vault.encrypt(orjson.dumps(push.options).decode()) if push.options else None
     updates = await asyncio.to_thread(text_of, push.updates)
-    async with app[DATABASE].transaction() as transaction:
+    async with services.database.transaction() as transaction:
         await queries.write_down(transaction, push.id, project_id, user_id, updates=updates, options=options)
 
 
@@ -66,89 +66,95 @@ async def move(request: web.Request, project_id: int, user_id: int | None, *upda
 
     git moves them within the transaction that records it, whose beginning makes sure that the request still may.
     """
-    await move_in(request.config_dict, context.database(request), project_id, user_id, Push(updates))
+    await move_in(
+        context.services(request).shared, context.database(request), project_id, user_id, Push(updates)
+    )
 
 
-async def move_in(app: App, database: Database, project_id: int, user_id: int | None, push: Push) -> None:
+async def move_in(
+    services: Services, database: Database, project_id: int, user_id: int | None, push: Push
+) -> None:
     """As `move`, for what no request asks for: the beginning of the transactions of `database` makes sure."""
     has_moved = False
-    await propose(app, project_id, user_id, push)
+    await propose(services, project_id, user_id, push)
     try:
         async with database.transaction() as transaction:
             await queries.lock_push(transaction, push.id)  # what may have to be waited for comes before git
-            await ref_moves.apply_push(app[REPOSITORIES].path(project_id), push)
+            await ref_moves.apply_push(services[REPOSITORIES].path(project_id), push)
             has_moved = True
-            await settle(app, transaction, project_id, push, is_over=True)
+            await settle(services, transaction, project_id, push, is_over=True)
     except StorageUnavailableError:  # git may have moved some of them
         if not has_moved:
-            await settle_push(app, project_id, push)
+            await settle_push(services, project_id, push)
         raise
     except (RepositoryError, ChangedMeanwhile, LockNotAvailable):
         if not has_moved:
-            await withdraw(app, push)
+            await withdraw(services, push)
         raise
 
 
-async def withdraw(app: App, push: Push) -> None:
+async def withdraw(services: Services, push: Push) -> None:
     """Strike out a push that has moved nothing."""
-    async with app[DATABASE].transaction() as transaction:
+    async with services.database.transaction() as transaction:
         await queries.strike_out(transaction, push.id)
 
 
-async def settle_push(app: App, project_id: int, push: Push, *, is_over: bool = True) -> list[RefUpdate]:
+async def settle_push(
+    services: Services, project_id: int, push: Push, *, is_over: bool = True
+) -> list[RefUpdate]:
     """Decides the consequences of what git has really done of a proposed push, of each update once, and returns it.
 
     Where the push may still be going on (not `is_over`), the updates that git has not done keep waiting. Raises
     LockNotAvailable where others take long over the same project; `settle_leftovers` finds it then.
     """
-    async with app[DATABASE].transaction() as transaction:
-        return await settle(app, transaction, project_id, push, is_over=is_over)
+    async with services.database.transaction() as transaction:
+        return await settle(services, transaction, project_id, push, is_over=is_over)
 
 
 async def settle(
-    app: App, transaction: Transaction, project_id: int, push: Push, *, is_over: bool
+    services: Services, transaction: Transaction, project_id: int, push: Push, *, is_over: bool
 ) -> list[RefUpdate]:
     """As `settle_push`, in the caller's transaction."""
     proposed = await queries.lock_push(transaction, push.id)
     if proposed is None:
         return []
-    repository = app[REPOSITORIES].path(project_id)
+    repository = services[REPOSITORIES].path(project_id)
     applied, rest = await asyncio.to_thread(_done_and_waiting, repository, push, proposed.updates)
     if is_over or rest is None:
         await queries.strike_out(transaction, push.id)
     elif applied:
         await queries.keep_waiting(transaction, push.id, rest)
     if applied:
-        await follow(app, transaction, project_id, proposed.user_id, applied)
+        await follow(services, transaction, project_id, proposed.user_id, applied)
     return applied
 
 
-async def settle_leftovers(app: App, now: datetime.datetime) -> None:
+async def settle_leftovers(services: Services, now: datetime.datetime) -> None:
     """Settles the pushes of processes that died between git's work and its consequences.
 
     One that cannot be settled is logged once, and tried again with the others next time.
     """
-    for left in await queries.leftovers(app[DATABASE]):
+    for left in await queries.leftovers(services.database):
         try:
-            await _settle_leftover(app, left, now)
+            await _settle_leftover(services, left, now)
         except Exception as problem:
-            if left.id not in app[UNSETTLED]:
-                app[UNSETTLED][left.id] = True
+            if left.id not in services[UNSETTLED]:
+                services[UNSETTLED][left.id] = True
                 log.warning("a push cannot be settled", project_id=left.project_id, exc_info=problem)
 
 
-async def _settle_leftover(app: App, left: Leftover, now: datetime.datetime) -> None:
-    options = () if left.options is None else orjson.loads(app[VAULT].decrypt(left.options))
+async def _settle_leftover(services: Services, left: Leftover, now: datetime.datetime) -> None:
+    options = () if left.options is None else orjson.loads(services.vault.decrypt(left.options))
     push = Push(_updates(left.updates), id=left.id, options=tuple(options))
-    repository = app[REPOSITORIES].path(left.project_id)
+    repository = services[REPOSITORIES].path(left.project_id)
     is_over = now - left.created_at > _GIVEN_UP_AFTER
     if is_over and not repository.is_dir():  # with it all that the push can have moved has gone
-        await withdraw(app, push)
+        await withdraw(services, push)
         return
     applied = await asyncio.to_thread(applied_updates, repository, push)
     if is_over or applied:
         log.info("settling a push that was left unsettled", project_id=left.project_id)
-        await settle_push(app, left.project_id, push, is_over=is_over)
+        await settle_push(services, left.project_id, push, is_over=is_over)
 
 
 def _done_and_waiting(repository: Path, push: Push, proposed: str) -> tuple[list[RefUpdate], str | None]:
@@ -171,25 +177,29 @@ def text_of(updates: Sequence[RefUpdate]) -> str:
 
 
 async def follow(
-    app: App, transaction: Transaction, project_id: int, user_id: int | None, updates: Sequence[RefUpdate]
+    services: Services,
+    transaction: Transaction,
+    project_id: int,
+    user_id: int | None,
+    updates: Sequence[RefUpdate],
 ) -> None:
     """Decides the consequences of updates that have happened, as part of the transaction."""
-    project = await _note_activity(app, transaction, project_id, updates)
+    project = await _note_activity(services, transaction, project_id, updates)
     if project is None:
         return
     await edges.changed(transaction, *_surrogate_keys(project_id, updates))
-    for listener in app[REF_LISTENERS]:
+    for listener in services[REF_LISTENERS]:
         await listener(transaction, project, user_id, updates)
 
 
 async def _note_activity(
-    app: App, transaction: Transaction, project_id: int, updates: Sequence[RefUpdate]
+    services: Services, transaction: Transaction, project_id: int, updates: Sequence[RefUpdate]
 ) -> MovedProject | None:
     """The project after it: no longer empty, and its default branch chosen and protected on first sight."""
     project = await queries.lock_project(transaction, project_id)
     if project is None:
         return None
-    repository = app[REPOSITORIES].open(project_id)
+    repository = services[REPOSITORIES].open(project_id)
     default_branch = project.default_branch
     chosen = _first_branch(default_branch, updates) if project.empty_repo else None
     if chosen is not None:

@@ -10,6 +10,8 @@ import attrs
 import orjson
 from aiohttp import hdrs, web
 
+from api_server.services import Key, Services
+from api_server.web import context
 from api_server.web.routes import ANYONE, Route, Routes
 
 routes = Routes()
@@ -55,18 +57,18 @@ class Description:
             return self._written
 
 
-DESCRIPTION = web.AppKey("description", Description)
+DESCRIPTION = Key[Description]("description")
 
 
-def setup(app: web.Application, described: Iterable[Routes], base_path: str) -> None:
+def setup(services: Services, described: Iterable[Routes], base_path: str) -> None:
     """`base_path` is that of the service's URL: empty, or `/forgelet`."""
-    app[DESCRIPTION] = Description(described, base_path)
+    services[DESCRIPTION] = Description(described, base_path)
 
 
 @routes.get("/openapi.json", access=ANYONE)
 async def show_description(request: web.Request) -> web.Response:
     """This description, in OpenAPI 3.1."""
-    written = await request.config_dict[DESCRIPTION].written()
+    written = await context.services(request)[DESCRIPTION].written()
     headers = {
         hdrs.ETAG: written.etag,
         hdrs.VARY: hdrs.ACCEPT_ENCODING,

@@ -17,12 +17,12 @@ from typing import Any
 
 import attrs
 import pygit2
-from aiohttp import web
 from pygit2.enums import ConfigLevel, RepositoryInitFlag, RepositoryOpenFlag
 from pygit2.references import References
 
 from api_server.git.errors import RepositoryExistsError, RepositoryMissingError, told_apart
 from api_server.git.ref_names import check_branch_name
+from api_server.services import Key
 
 
 def sync_refs(repository: Path, refs: Iterable[str]) -> None:
@@ -190,8 +190,4 @@ def bytes_below(folder: Path) -> int:
     return total
 
 
-REPOSITORIES = web.AppKey("repositories", Repositories)
-
-
-def repositories(request: web.Request) -> Repositories:
-    return request.config_dict[REPOSITORIES]
+REPOSITORIES = Key[Repositories]("repositories")

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 
 import attrs
-from aiohttp import web
 
 from api_server.accounts import member_roles
 from api_server.invitations import mails, queries
@@ -15,13 +14,12 @@ from api_server.namespaces import member_endings, members
 from api_server.namespaces.members import Person, Source, sentence
 from api_server.outbound import mail
 from api_server.outbound.mail import ATTEMPTS, is_address
+from api_server.services import Services
 from api_server.settings import Settings
 from api_server.state import audit_trail
 from api_server.state.audit_trail import SYSTEM, Author, Entity
 from api_server.state.database import Transaction
-from api_server.state.queue import QUEUE
 from api_server.state.secrets import INVITATION_TOKEN, Vault, digest
-from api_server.web.context import DATABASE
 from api_server.web.errors import ApiError, bad_parameters, bad_request, forbidden, invalid
 from api_server.web.params import Unset
 from api_server.web.routes import Role
@@ -370,17 +368,17 @@ def reminder_due(created: datetime.date, expires: datetime.date | None, today: d
 KEPT_UNANSWERED = datetime.timedelta(days=90)
 
 
-def setup(app: web.Application) -> None:
-    queue = app[QUEUE]
+def setup(services: Services) -> None:
+    queue = services.queue
 
     async def mail_invitation(invitation_id: int, reminder: int) -> None:
-        await mails.mail_invitation(app, invitation_id, reminder)
+        await mails.mail_invitation(services, invitation_id, reminder)
 
     async def remind() -> None:
-        await queue_reminders(app)
+        await queue_reminders(services)
 
     async def clear_away_invitations() -> None:
-        async with app[DATABASE].transaction() as transaction:
+        async with services.database.transaction() as transaction:
             await clear_away(transaction, KEPT_UNANSWERED)
 
     queue.add(mails.TASK, mail_invitation, attempts=ATTEMPTS)
@@ -388,9 +386,9 @@ def setup(app: web.Application) -> None:
     queue.add_periodic("remind_of_invitations", "23 * * * *", remind)
 
 
-async def queue_reminders(app: web.Application) -> None:
+async def queue_reminders(services: Services) -> None:
     """Queues the reminder of each invitation that is due; after a pause of the service only the latest one."""
-    async with app[DATABASE].transaction() as transaction:
+    async with services.database.transaction() as transaction:
         today = transaction.now.date()
         for invitation in await queries.lock_unanswered(transaction, MOST_REMINDERS):
             due = reminder_due(invitation.created_at.date(), invitation.expires_at, today)

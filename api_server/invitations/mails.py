@@ -1,14 +1,12 @@
 """The mails about invitations: the invitation, its reminders, and the answer to who made it."""
 
-from aiohttp import web
-
 from api_server.invitations import queries
 from api_server.invitations.queries import Invitation
 from api_server.outbound.mail import Letter, queue_letter, send
+from api_server.services import Services
 from api_server.state.database import Transaction
 from api_server.state.queue import enqueue
 from api_server.state.secrets import INVITATION_TOKEN
-from api_server.web.context import DATABASE, SETTINGS, VAULT
 
 TASK = "mail_invitation"
 _LONGEST_DESCRIPTION = 200
@@ -27,13 +25,13 @@ async def queue_invitation(transaction: Transaction, invitation_id: int, reminde
     await enqueue(transaction, TASK, invitation_id=invitation_id, reminder=reminder)
 
 
-async def mail_invitation(app: web.Application, invitation_id: int, reminder: int) -> None:
+async def mail_invitation(services: Services, invitation_id: int, reminder: int) -> None:
     """The task. An invitation that has been answered or taken back meanwhile is not mailed."""
-    invitation = await queries.find(app[DATABASE], invitation_id)
+    invitation = await queries.find(services.database, invitation_id)
     if invitation is None:
         return
-    token = app[VAULT].derived_token(INVITATION_TOKEN, invitation.token_seed)
-    await send(app, letter(invitation, f"{app[SETTINGS].base_url}/-/invites/{token}", reminder))
+    token = services.vault.derived_token(INVITATION_TOKEN, invitation.token_seed)
+    await send(services, letter(invitation, f"{services.settings.base_url}/-/invites/{token}", reminder))
 
 
 def letter(invitation: Invitation, url: str, reminder: int) -> Letter:

@@ -17,16 +17,17 @@ from api_server.git.commits import Person, commit_data, commits_between
 from api_server.git.errors import RepositoryMissingError
 from api_server.git.ref_moves import remove_internal_ref, set_internal_ref
 from api_server.git.ref_names import MERGE_REQUESTS
-from api_server.git.repositories import REPOSITORIES, Repository, repositories
+from api_server.git.repositories import REPOSITORIES, Repository
 from api_server.merge_requests import merging_queries, queries
 from api_server.merge_requests.heads import Heads, MissingBranchError, read_heads
 from api_server.merge_requests.queries import MergeRequest, Part
 from api_server.namespaces.project_queries import find_project, lock_project
 from api_server.namespaces.resources import Project
+from api_server.services import Key, Services
 from api_server.state import audit_trail
 from api_server.state.database import Database, Transaction
+from api_server.web import context
 from api_server.web.auth import Caller
-from api_server.web.context import DATABASE, App
 from api_server.web.errors import conflict, invalid, record_not_found, unauthorized
 from api_server.web.grounds import GROUNDS, Ground, Grounds
 from api_server.web.routes import Role, author, caller
@@ -49,7 +50,7 @@ class MergeRequestEvent:
 #: Runs when the merge request's row is up to date; it queues what takes time.
 MergeRequestListener = Callable[[Transaction, MergeRequestEvent], Awaitable[None]]
 
-MERGE_REQUEST_LISTENERS: web.AppKey[list[MergeRequestListener]] = web.AppKey("merge_request_listeners", list)
+MERGE_REQUEST_LISTENERS = Key[list[MergeRequestListener]]("merge_request_listeners", list)
 
 
 #: As `is_draft` of state/merge_request_functions.sql.
@@ -97,7 +98,7 @@ class Actor:
     """A user in a project. What she is judged on holds when the first transaction of `database` begins, or that raises
     `ChangedMeanwhile`."""
 
-    app: App
+    services: Services
     project: Project
     user_id: int
     person: Person
@@ -105,11 +106,11 @@ class Actor:
 
     @property
     def database(self) -> Database:
-        return self.app[DATABASE].opening_with(self.grounds.hold)
+        return self.services.database.opening_with(self.grounds.hold)
 
     @property
     def repository(self) -> Repository:
-        return self.app[REPOSITORIES].open(self.project.id)
+        return self.services[REPOSITORIES].open(self.project.id)
 
     async def protection(self, branch: str) -> Protection:
         """What protects the branch, which she is judged on."""
@@ -122,7 +123,7 @@ class Actor:
 def acting(request: web.Request, project: Project) -> Actor:
     """The caller of a request that writes."""
     return Actor(
-        app=request.config_dict,
+        services=context.services(request).shared,
         project=project,
         user_id=caller(request).user_id,
         person=acting_person(request),
@@ -130,10 +131,10 @@ def acting(request: web.Request, project: Project) -> Actor:
     )
 
 
-async def acting_later(app: App, project_id: int, user_id: int | None) -> Actor | None:
+async def acting_later(services: Services, project_id: int, user_id: int | None) -> Actor | None:
     """The user with the rights that she has now; None where she could not ask for it any more, or the project is not
     there, or archived."""
-    database, grounds = app[DATABASE], Grounds()
+    database, grounds = services.database, Grounds()
     user = None if user_id is None else await queries.find_active_user(database, user_id)
     if user is None:
         return None
@@ -148,7 +149,7 @@ async def acting_later(app: App, project_id: int, user_id: int | None) -> Actor 
     groups = (f"group:{namespace_id}" for namespace_id in project.lineage)
     grounds.add(Ground((who, *groups, f"project:{project_id}"), project, read))
     person = Person(user.name, user.email, int(database.now.timestamp()))
-    return Actor(app=app, project=project, user_id=user.id, person=person, grounds=grounds)
+    return Actor(services=services, project=project, user_id=user.id, person=person, grounds=grounds)
 
 
 #: Of one merge request, and as many reviewers.
@@ -236,7 +237,7 @@ async def create(actor: Actor, transaction: Transaction, source_branch: str, edi
     )
     await name_people(transaction, actor.project.id, made.id, edit.people)
     await set_internal_ref(actor.repository, head_ref(made.iid), heads.head_sha)
-    await announce(actor.app, transaction, actor.user_id, made.id, "open")
+    await announce(actor.services, transaction, actor.user_id, made.id, "open")
     return made.id
 
 
@@ -257,7 +258,7 @@ async def edit(actor: Actor, transaction: Transaction, merge_request_id: int, wa
         draft = await queries.edit(transaction, before.id, actor.user_id, **values)
         if draft != before.draft:
             changed["draft"] = (before.draft, draft)
-        await announce(actor.app, transaction, actor.user_id, before.id, "update", changed | people)
+        await announce(actor.services, transaction, actor.user_id, before.id, "update", changed | people)
 
 
 async def close(actor: Actor, transaction: Transaction, merge_request_id: int) -> None:
@@ -268,7 +269,7 @@ async def close(actor: Actor, transaction: Transaction, merge_request_id: int) -
     if before.state == "opened":
         await queries.close(transaction, before.id, actor.user_id)
         await announce(
-            actor.app, transaction, actor.user_id, before.id, "close", {"state": ("opened", "closed")}
+            actor.services, transaction, actor.user_id, before.id, "close", {"state": ("opened", "closed")}
         )
 
 
@@ -284,7 +285,7 @@ async def reopen(actor: Actor, transaction: Transaction, merge_request_id: int) 
         await set_internal_ref(actor.repository, head_ref(before.iid), heads.head_sha)
         await queries.reopen(transaction, before.id, actor.user_id)
         await announce(
-            actor.app, transaction, actor.user_id, before.id, "reopen", {"state": ("closed", "opened")}
+            actor.services, transaction, actor.user_id, before.id, "reopen", {"state": ("closed", "opened")}
         )
 
 
@@ -309,13 +310,13 @@ async def delete(
 async def _forget_heads(request: web.Request, project: Project, iid: int) -> None:
     """Before the merge request is gone for good: whoever cannot, deletes it once more."""
     with suppress(RepositoryMissingError):
-        repository = repositories(request).open(project.id)
+        repository = context.services(request)[REPOSITORIES].open(project.id)
         for ref in (head_ref(iid), merge_ref(iid)):
             await remove_internal_ref(repository, ref)
 
 
 async def announce(
-    app: App,
+    services: Services,
     transaction: Transaction,
     user_id: int,
     merge_request_id: int,
@@ -329,7 +330,7 @@ async def announce(
         user_id=user_id,
         changes=changes or {},
     )
-    for listener in app[MERGE_REQUEST_LISTENERS]:
+    for listener in services[MERGE_REQUEST_LISTENERS]:
         await listener(transaction, event)
 
 
@@ -388,7 +389,11 @@ async def approve(
     _require_open(before)
     if await queries.approve(transaction, merge_request_id, caller(request).user_id):
         await announce(
-            request.config_dict, transaction, caller(request).user_id, merge_request_id, "approved"
+            context.services(request).shared,
+            transaction,
+            caller(request).user_id,
+            merge_request_id,
+            "approved",
         )
 
 
@@ -397,7 +402,9 @@ async def unapprove(request: web.Request, transaction: Transaction, merge_reques
     _require_open(await queries.lock(transaction, merge_request_id))
     if not await queries.unapprove(transaction, merge_request_id, caller(request).user_id):
         raise record_not_found()
-    await announce(request.config_dict, transaction, caller(request).user_id, merge_request_id, "unapproved")
+    await announce(
+        context.services(request).shared, transaction, caller(request).user_id, merge_request_id, "unapproved"
+    )
 
 
 async def reset_approvals(transaction: Transaction, merge_request_id: int, who: Caller) -> None:

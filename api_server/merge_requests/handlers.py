@@ -13,7 +13,7 @@ from api_server.ci.pipelines.creation_queries import find_merge_request
 from api_server.code.committing import acting_person
 from api_server.code.reading import all_differences, listed, listed_commits, listed_differences, reading
 from api_server.git.commits import commits_between
-from api_server.git.repositories import Repository, repositories
+from api_server.git.repositories import REPOSITORIES, Repository
 from api_server.merge_requests import changes, merging, queries, unsupported
 from api_server.merge_requests.changes import acting
 from api_server.merge_requests.merging import Merge, check_shown, diverged_commits, merge
@@ -104,12 +104,12 @@ async def show_merge_request(request: web.Request, wanted: ShowMergeRequest, fou
     """Asks git whether it can be merged, if a branch has moved since that was last known."""
     database = context.database(request)
     merge_request = await queries.find(database, found.id, wanted.merge_request_iid)
-    await check_shown(request.config_dict, merge_request)
+    await check_shown(context.services(request).shared, merge_request)
     # Before the rest: whoever is told that a rebase is over is shown what has come of it.
     is_rebasing = await queries.is_rebasing(database, merge_request.id)
     shown = orjson.loads(await queries.show(database, merge_request.id, found))
     if wanted.include_diverged_commits_count:
-        repository = repositories(request).open(found.id)
+        repository = context.services(request)[REPOSITORIES].open(found.id)
         shown["diverged_commits_count"] = await diverged_commits(repository, merge_request)
     if wanted.include_rebase_in_progress:
         shown["rebase_in_progress"] = is_rebasing
@@ -209,7 +209,7 @@ class ListContents(Paginated):
 async def list_commits(request: web.Request, wanted: ListContents, found: Project) -> web.Response:
     """Newest first."""
     merge_request = await queries.find(context.database(request), found.id, wanted.merge_request_iid)
-    repository = repositories(request).open(found.id)
+    repository = context.services(request)[REPOSITORIES].open(found.id)
     shas = await shas_of(request, repository, merge_request)
     return await listed_commits(request, wanted, found, repository, shas)
 
@@ -221,7 +221,7 @@ async def list_diffs(request: web.Request, wanted: ListContents, found: Project)
     return await listed_differences(
         request,
         wanted,
-        repositories(request).open(found.id),
+        context.services(request)[REPOSITORIES].open(found.id),
         merge_request.base_sha,
         merge_request.head_sha,
     )
@@ -239,7 +239,7 @@ async def show_changes(request: web.Request, wanted: MergeRequestId, found: Proj
     """The merge request with all of its diffs; `overflow` where there are more than are shown."""
     database = context.database(request)
     merge_request = await queries.find(database, found.id, wanted.merge_request_iid)
-    repository = repositories(request).open(found.id)
+    repository = context.services(request)[REPOSITORIES].open(found.id)
     async with reading(request):
         diffs, overflows = await all_differences(
             request, repository, merge_request.base_sha, merge_request.head_sha
@@ -265,7 +265,7 @@ async def list_pipelines(request: web.Request, wanted: ListContents, found: Proj
     _require_repository(found)
     page = wanted_page(wanted, pipelines.OF_MERGE_REQUEST)
     merge_request = await queries.find(context.database(request), found.id, wanted.merge_request_iid)
-    shas = await shas_of(request, repositories(request).open(found.id), merge_request)
+    shas = await shas_of(request, context.services(request)[REPOSITORIES].open(found.id), merge_request)
     listed = await pipelines.list_pipelines_of_merge_request(
         context.database(request),
         page,
@@ -293,7 +293,7 @@ async def create_pipeline(request: web.Request, wanted: MergeRequestId, found: P
     branch = merge_request.source_branch
     if not await may_change(request, found, branch, tag=False):
         raise not_allowed_on(branch)
-    pipeline_id = await maker(request.config_dict, database).make(
+    pipeline_id = await maker(context.services(request).shared, database).make(
         wanted_pipeline(merge_request, caller(request).user_id)
     )
     return json_text(await pipelines.show_pipeline(database, found.id, pipeline_id))
@@ -434,7 +434,7 @@ async def cancel_auto_merge(request: web.Request, wanted: MergeRequestId, found:
 async def show_merge_ref(request: web.Request, wanted: MergeRequestId, found: Project) -> web.Response:
     """The commit that merging would make now, which can be fetched from `refs/merge-requests/:iid/merge`."""
     sha = await merging.merge_commit(
-        request.config_dict,
+        context.services(request).shared,
         context.database(request),
         found.id,
         wanted.merge_request_iid,

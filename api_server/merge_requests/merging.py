@@ -8,7 +8,6 @@ from typing import Any
 import attrs
 import orjson
 import structlog
-from aiohttp import web
 
 from api_server.ci.pipelines.transitions import FOLLOW_AWAITED
 from api_server.code.refs import move_in
@@ -41,10 +40,10 @@ from api_server.merge_requests.heads import mergeability
 from api_server.merge_requests.merging_queries import MergeStatus
 from api_server.merge_requests.queries import MergeRequest
 from api_server.namespaces.resources import Project
+from api_server.services import Services
 from api_server.state.database import Database, Executor, Transaction
 from api_server.state.errors import LockNotAvailable
-from api_server.state.queue import QUEUE, enqueue
-from api_server.web.context import DATABASE, App
+from api_server.state.queue import enqueue
 from api_server.web.errors import ApiError, conflict, forbidden, invalid
 from api_server.web.grounds import ChangedMeanwhile, Ground
 
@@ -52,11 +51,11 @@ from api_server.web.grounds import ChangedMeanwhile, Ground
 MOST_DIVERGED = 1000
 
 
-async def check_mergeability(app: App, found: MergeRequest) -> None:
+async def check_mergeability(services: Services, found: MergeRequest) -> None:
     """Asks git, where that has not been done since a branch moved. Raises `StorageUnavailableError`."""
     if found.state != "opened" or found.mergeability != "unchecked":
         return
-    repository = app[REPOSITORIES].open(found.project_id)
+    repository = services[REPOSITORIES].open(found.project_id)
     source, target = branch(repository, found.source_branch), branch(repository, found.target_branch)
     if source is None or target is None:
         answer, fast_forward = "no_commits", False
@@ -65,14 +64,14 @@ async def check_mergeability(app: App, found: MergeRequest) -> None:
         answer = await mergeability(repository, found.head_sha, target.commit, base_sha)
         fast_forward = base_sha == target.commit
     # Not one of a request's own: nothing is decided by it.
-    async with app[DATABASE].transaction() as transaction:
+    async with services.database.transaction() as transaction:
         await merging_queries.set_mergeability(transaction, found, answer, fast_forward=fast_forward)
 
 
-async def check_shown(app: App, found: MergeRequest) -> None:
+async def check_shown(services: Services, found: MergeRequest) -> None:
     """`check_mergeability` for who only looks: it stays unchecked on a full disk."""
     with suppress(StorageUnavailableError):
-        await check_mergeability(app, found)
+        await check_mergeability(services, found)
 
 
 async def diverged_commits(repository: Repository, found: MergeRequest) -> int:
@@ -115,7 +114,7 @@ async def merge(actor: Actor, iid: int, wanted: Merge) -> MergeRequest:
     if remove and await _may_remove_source(actor, found):
         updates.append(RefUpdate(found.head_sha, NO_COMMIT, BRANCHES + found.source_branch))
     try:
-        await move_in(actor.app, actor.database, actor.project.id, actor.user_id, Push(tuple(updates)))
+        await move_in(actor.services, actor.database, actor.project.id, actor.user_id, Push(tuple(updates)))
     except BranchMovedError as moved:
         raise ChangedMeanwhile from moved
     return found
@@ -124,8 +123,8 @@ async def merge(actor: Actor, iid: int, wanted: Merge) -> MergeRequest:
 async def judged(actor: Actor, iid: int, seen_sha: str | None) -> MergeRequest:
     """The merge request, of which it is known whether git could merge it, and that the actor may. Raises 403, 409,
     `ChangedMeanwhile`."""
-    database = actor.app[DATABASE]
-    await check_mergeability(actor.app, await queries.find(database, actor.project.id, iid))
+    database = actor.services.database
+    await check_mergeability(actor.services, await queries.find(database, actor.project.id, iid))
     found = await queries.find(database, actor.project.id, iid)
     if found.state == "opened" and found.mergeability == "unchecked":  # again: a branch has moved since
         raise ChangedMeanwhile
@@ -156,7 +155,7 @@ async def may_merge(actor: Actor, branch_name: str) -> bool:
 
 async def status_of(actor: Actor, found: MergeRequest) -> MergeStatus:
     """What stands in the way, if anything does, which the actor is judged on."""
-    status = await merging_queries.merge_status(actor.app[DATABASE], found.id)
+    status = await merging_queries.merge_status(actor.services.database, found.id)
     actor.grounds.add(
         Ground((), status, functools.partial(merging_queries.merge_status, merge_request_id=found.id))
     )
@@ -195,7 +194,7 @@ async def _new_target(
 
 async def _note_squash(actor: Actor, found: MergeRequest, sha: str) -> None:
     """Written down before git moves anything, so that whoever settles that knows what has been merged."""
-    async with actor.app[DATABASE].transaction() as transaction:
+    async with actor.services.database.transaction() as transaction:
         await merging_queries.note_squash(transaction, found.id, found.head_sha, sha)
     read = functools.partial(merging_queries.squash_noted, merge_request_id=found.id)
     actor.grounds.add(Ground((), sha, read))
@@ -214,7 +213,7 @@ async def _squashed(actor: Actor, found: MergeRequest, wanted: Merge, target: st
     shas = await commits_between(repository, target, found.head_sha, 2)
     if len(shas) == 1 and commit_data(repository, shas[0])["message"].strip() == message.strip():
         return found.head_sha
-    author = await merging_queries.author_of(actor.app[DATABASE], found.id)
+    author = await merging_queries.author_of(actor.services.database, found.id)
     person = attrs.evolve(actor.person, name=author.name, email=author.email) if author else actor.person
     return await new_commits.squash(
         repository, found.head_sha, target, NewCommit(message, person, actor.person)
@@ -287,7 +286,7 @@ def _waits(status: MergeStatus) -> bool:
 async def cancel_auto_merge(actor: Actor, iid: int) -> None:
     """By who may merge, and by the author. Raises 403, 405 where it is not open, and 406 where nobody has asked for
     it."""
-    found = await queries.find(actor.app[DATABASE], actor.project.id, iid)
+    found = await queries.find(actor.services.database, actor.project.id, iid)
     if found.author_id != actor.user_id and not await may_merge(actor, found.target_branch):
         raise forbidden()
     async with actor.database.transaction() as transaction:
@@ -313,32 +312,32 @@ async def look_again(
         )
 
 
-async def merge_when_ready(app: App, merge_request_id: int) -> None:
+async def merge_when_ready(services: Services, merge_request_id: int) -> None:
     """Merges with the rights, checks and head that there are now. Raises LockNotAvailable where others were always
     faster."""
     for _ in range(_MERGE_ATTEMPTS):
         try:
-            await _merge_if_ready(app, merge_request_id)
+            await _merge_if_ready(services, merge_request_id)
         except ChangedMeanwhile:
             continue
         return
     raise LockNotAvailable
 
 
-async def _merge_if_ready(app: App, merge_request_id: int) -> None:
-    found = await merging_queries.find_open(app[DATABASE], merge_request_id)
+async def _merge_if_ready(services: Services, merge_request_id: int) -> None:
+    found = await merging_queries.find_open(services.database, merge_request_id)
     if found is None or found.auto_merge is None:
         return
-    actor = await acting_later(app, found.project_id, found.merge_user_id)
+    actor = await acting_later(services, found.project_id, found.merge_user_id)
     if actor is None or not await may_merge(actor, found.target_branch):
-        async with app[DATABASE].transaction() as transaction:
+        async with services.database.transaction() as transaction:
             await merging_queries.end_auto_merge(transaction, found.id, found.merge_user_id, _NOT_ALLOWED)
         return
-    await check_mergeability(app, found)  # before that it is not known whether it waits for its pipeline
-    status = await merging_queries.merge_status(app[DATABASE], found.id)
+    await check_mergeability(services, found)  # before that it is not known whether it waits for its pipeline
+    status = await merging_queries.merge_status(services.database, found.id)
     if _waits(status):
         if status.pipeline_is_queued:  # it may turn out that the file asks for none
-            async with app[DATABASE].transaction() as transaction:
+            async with services.database.transaction() as transaction:
                 await look_again(transaction, found.id, _SOON)
         return
     try:
@@ -357,33 +356,35 @@ def _as_requested(how: dict[str, Any]) -> Merge:
     )
 
 
-def setup(app: web.Application) -> None:
+def setup(services: Services) -> None:
     async def run(merge_request_id: int) -> None:
-        await merge_when_ready(app, merge_request_id)
+        await merge_when_ready(services, merge_request_id)
 
     async def follow_pipeline(pipeline_id: int) -> None:
-        for merge_request_id in await merging_queries.waiting_for(app[DATABASE], pipeline_id):
-            await merge_when_ready(app, merge_request_id)
+        for merge_request_id in await merging_queries.waiting_for(services.database, pipeline_id):
+            await merge_when_ready(services, merge_request_id)
 
     async def run_rebase(merge_request_id: int, user_id: int, skip_ci: bool) -> None:
-        await rebase(app, merge_request_id, user_id, skip_ci=skip_ci)
+        await rebase(services, merge_request_id, user_id, skip_ci=skip_ci)
 
     async def changed(transaction: Transaction, event: MergeRequestEvent) -> None:
         if event.action == "update":
             await look_again(transaction, event.merge_request_id)
 
-    app[QUEUE].add(MERGE_WHEN_READY, run, attempts=5)
-    app[QUEUE].add(FOLLOW_AWAITED, follow_pipeline, attempts=5)
-    app[QUEUE].add(REBASE, run_rebase, attempts=5)
-    app[MERGE_REQUEST_LISTENERS].append(changed)
+    services.queue.add(MERGE_WHEN_READY, run, attempts=5)
+    services.queue.add(FOLLOW_AWAITED, follow_pipeline, attempts=5)
+    services.queue.add(REBASE, run_rebase, attempts=5)
+    services[MERGE_REQUEST_LISTENERS].append(changed)
 
 
-async def merge_commit(app: App, database: Database, project_id: int, iid: int, person: Person) -> str:
+async def merge_commit(
+    services: Services, database: Database, project_id: int, iid: int, person: Person
+) -> str:
     """Return the SHA of the commit that merging would make now, in the name of `person`: it is kept under a ref beside
     the head's, for who wants to try it out. Raises 400 where the head cannot be merged into the target."""
-    await check_mergeability(app, await queries.find(database, project_id, iid))
+    await check_mergeability(services, await queries.find(database, project_id, iid))
     found = await queries.find(database, project_id, iid)
-    repository = app[REPOSITORIES].open(project_id)
+    repository = services[REPOSITORIES].open(project_id)
     target = branch(repository, found.target_branch)
     if found.state != "opened" or found.mergeability != "mergeable" or target is None:
         raise _not_mergeable()
@@ -417,7 +418,7 @@ _REBASE_ATTEMPTS = 4
 
 async def begin_rebase(actor: Actor, iid: int, *, skip_ci: bool) -> None:
     """Queues it. Raises 403 where the actor may not, and 409 where it is not open or somebody else is at it."""
-    found = await queries.find(actor.app[DATABASE], actor.project.id, iid)
+    found = await queries.find(actor.services.database, actor.project.id, iid)
     if reason := await _rebase_refusal(actor, found, branch(actor.repository, found.source_branch)):
         raise forbidden(reason)
     async with actor.database.transaction() as transaction:
@@ -438,26 +439,26 @@ async def _rebase_refusal(actor: Actor, found: MergeRequest, source: Branch | No
     return None
 
 
-async def rebase(app: App, merge_request_id: int, user_id: int, *, skip_ci: bool) -> None:
+async def rebase(services: Services, merge_request_id: int, user_id: int, *, skip_ci: bool) -> None:
     """With the rights that the user has now. What keeps it from being done is the merge request's `merge_error`; raises
     LockNotAvailable where others were always faster."""
     for _ in range(_REBASE_ATTEMPTS):
         try:
-            error = await _rebased(app, merge_request_id, user_id, skip_ci=skip_ci)
+            error = await _rebased(services, merge_request_id, user_id, skip_ci=skip_ci)
         except (ChangedMeanwhile, BranchMovedError):
             continue
-        async with app[DATABASE].transaction() as transaction:
+        async with services.database.transaction() as transaction:
             await merging_queries.end_rebase(transaction, merge_request_id, error)
         return
     raise LockNotAvailable
 
 
-async def _rebased(app: App, merge_request_id: int, user_id: int, *, skip_ci: bool) -> str | None:
+async def _rebased(services: Services, merge_request_id: int, user_id: int, *, skip_ci: bool) -> str | None:
     """What has gone wrong, if anything has."""
-    found = await merging_queries.find_open(app[DATABASE], merge_request_id)
+    found = await merging_queries.find_open(services.database, merge_request_id)
     if found is None:
         return None
-    actor = await acting_later(app, found.project_id, user_id)
+    actor = await acting_later(services, found.project_id, user_id)
     if actor is None:
         return "Rebase failed: Cannot push to source branch"
     repository = actor.repository
@@ -474,5 +475,5 @@ async def _rebased(app: App, merge_request_id: int, user_id: int, *, skip_ci: bo
     if new != source.commit:
         update = RefUpdate(source.commit, new, BRANCHES + found.source_branch)
         push = Push((update,), options=("ci.skip",) if skip_ci else ())
-        await move_in(app, actor.database, actor.project.id, user_id, push)
+        await move_in(services, actor.database, actor.project.id, user_id, push)
     return None

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from api_server.code.reading import reading
 from api_server.git.diffs import Line, has_line
-from api_server.git.repositories import repositories
+from api_server.git.repositories import REPOSITORIES
 from api_server.merge_requests import note_queries
 from api_server.merge_requests.merging import look_again
 from api_server.merge_requests.note_queries import NewNote, Note, Noteable
@@ -132,7 +132,7 @@ async def checked_position(request: web.Request, project_id: int, position: Posi
     )
     largest = context.settings(request).diff_max_patch_bytes
     async with reading(request):
-        repository = repositories(request).open(project_id)
+        repository = context.services(request)[REPOSITORIES].open(project_id)
         there = await has_line(repository, position.base_sha, position.head_sha, line, largest=largest)
     if not there:
         raise _refused(position)

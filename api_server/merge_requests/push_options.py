@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 import attrs
 import structlog
-from aiohttp import web
 
 from api_server.code.refs import PUSH_OPTION_LISTENERS
 from api_server.git.received_push import RefUpdate
@@ -20,9 +19,9 @@ from api_server.merge_requests.handlers import CreateMergeRequest, UpdateMergeRe
 from api_server.merge_requests.merging import Merge, merge_or_wait
 from api_server.merge_requests.queries import MergeRequest
 from api_server.namespaces.project_queries import lock_project
+from api_server.services import Services
 from api_server.state.database import Transaction
 from api_server.state.errors import LockNotAvailable, NotFound, Unavailable
-from api_server.web.context import DATABASE, SETTINGS, App
 from api_server.web.errors import ApiError, invalid, reason_of
 from api_server.web.grounds import ChangedMeanwhile
 from api_server.web.params import structure
@@ -102,21 +101,21 @@ def read_options(options: Iterable[str]) -> Options:
     return found
 
 
-def setup(app: web.Application) -> None:
+def setup(services: Services) -> None:
     """Has pushes to this application carry out their options."""
 
     async def listener(project_id: int, user_id: int, updates: Sequence[RefUpdate]) -> list[str]:
         options = read_options(updates[0].options)
-        return await carry_out(app, project_id, user_id, updates, options) if options else []
+        return await carry_out(services, project_id, user_id, updates, options) if options else []
 
-    app[PUSH_OPTION_LISTENERS].append(listener)
+    services[PUSH_OPTION_LISTENERS].append(listener)
 
 
 async def carry_out(
-    app: App, project_id: int, user_id: int, updates: Sequence[RefUpdate], options: Options
+    services: Services, project_id: int, user_id: int, updates: Sequence[RefUpdate], options: Options
 ) -> list[str]:
     """Makes or changes a merge request for each branch that has moved; returns what the user is to read of it."""
-    actor = await acting_later(app, project_id, user_id)
+    actor = await acting_later(services, project_id, user_id)
     if actor is None:
         return _warnings("User access was denied")
     moved = {
@@ -131,7 +130,7 @@ async def carry_out(
     told = []
     for name, head in moved.items():
         try:
-            iid = await _one_branch(app, project_id, user_id, name, head, options)
+            iid = await _one_branch(services, project_id, user_id, name, head, options)
         except (ApiError, NotFound) as refused:
             reason = reason_of(refused) if isinstance(refused, ApiError) else ""
             problems.append(f"{name}: {reason or 'User access was denied'}")
@@ -139,7 +138,7 @@ async def carry_out(
             log.warning("options of a push were not carried out", project_id=project_id, exc_info=busy)
             problems.append(f"{name}: The server is busy, try again with the API")
         else:
-            url = f"{app[SETTINGS].base_url}/{actor.project.full_path}/-/merge_requests/{iid}"
+            url = f"{services.settings.base_url}/{actor.project.full_path}/-/merge_requests/{iid}"
             told += ["", f"View merge request for {name}:", f"  {url}", ""]
     return [*told, *(_warnings(*problems) if problems else [])]
 
@@ -161,20 +160,24 @@ def _problem(actor: Actor, moved: dict[str, str], options: Options) -> str | Non
     return None if moved else "No branch was pushed but the default one"
 
 
-async def _one_branch(app: App, project_id: int, user_id: int, name: str, head: str, options: Options) -> int:
+async def _one_branch(
+    services: Services, project_id: int, user_id: int, name: str, head: str, options: Options
+) -> int:
     """The merge request's iid. Raises as the API does."""
-    iid = await _again(app, project_id, user_id, lambda actor: _made_or_changed(actor, name, head, options))
+    iid = await _again(
+        services, project_id, user_id, lambda actor: _made_or_changed(actor, name, head, options)
+    )
     if options.is_set(*_AUTO_MERGE):
-        await _again(app, project_id, user_id, lambda actor: merge_or_wait(actor, iid, Merge(sha=head)))
+        await _again(services, project_id, user_id, lambda actor: merge_or_wait(actor, iid, Merge(sha=head)))
     return iid
 
 
 async def _again(
-    app: App, project_id: int, user_id: int, act: Callable[[Actor], Awaitable[_Result]]
+    services: Services, project_id: int, user_id: int, act: Callable[[Actor], Awaitable[_Result]]
 ) -> _Result:
     """What `act(actor)` returns. Raises `ChangedMeanwhile` where others are always faster."""
     for _ in range(_ATTEMPTS):
-        actor = await acting_later(app, project_id, user_id)
+        actor = await acting_later(services, project_id, user_id)
         if actor is None:
             raise NotFound
         with suppress(ChangedMeanwhile):
@@ -244,7 +247,7 @@ async def _user_ids(actor: Actor, named: Sequence[str]) -> list[int]:
     """Ids of users who are named by id or user name. Raises 400 for those whom there are not."""
     names = [name.removeprefix("@") for name in named]
     ids = [int(name) for name in names if name.isascii() and name.isdecimal() and len(name) < 19]
-    known = await queries.users_named(actor.app[DATABASE], names, ids) if names else {}
+    known = await queries.users_named(actor.services.database, names, ids) if names else {}
     if unknown := [name for name in names if name.lower() not in known]:
         raise invalid(f"There is no user {unknown[0]}")
     return [known[name.lower()] for name in names]

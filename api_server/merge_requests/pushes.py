@@ -6,7 +6,6 @@ from typing import Any
 
 import pygit2
 import structlog
-from aiohttp import web
 
 from api_server.ci.pipelines import creation, transitions
 from api_server.ci.pipelines.creation import NotMade, Wanted, maker
@@ -21,15 +20,15 @@ from api_server.git.repositories import REPOSITORIES, Repository
 from api_server.merge_requests import merging_queries
 from api_server.merge_requests.changes import MERGE_REQUEST_LISTENERS, MergeRequestEvent, head_ref
 from api_server.merge_requests.heads import MissingBranchError, read_heads
+from api_server.services import Services
 from api_server.state.database import Transaction
-from api_server.state.queue import QUEUE, enqueue
-from api_server.web.context import DATABASE, App
+from api_server.state.queue import enqueue
 
 #: A merge request whose head is further down in what was pushed stays open.
 MOST_ARRIVED = 10_000
 
 
-def setup(app: web.Application) -> None:
+def setup(services: Services) -> None:
     """Keeps the merge requests of this application true to their branches."""
 
     async def listener(
@@ -37,16 +36,16 @@ def setup(app: web.Application) -> None:
     ) -> None:
         moved = [update for update in updates if update.ref.startswith(BRANCHES)]
         if moved:
-            repository = app[REPOSITORIES].open(project.id)
+            repository = services[REPOSITORIES].open(project.id)
             heads = {update.ref.removeprefix(BRANCHES): update.new for update in moved}
             events = await _follow_targets(transaction, repository, project.id, user_id, moved)
             await merging_queries.uncheck_into(transaction, project.id, heads)
             events += await _follow_sources(transaction, repository, project.id, user_id, list(heads))
             for event in events:
-                for tell in app[MERGE_REQUEST_LISTENERS]:
+                for tell in services[MERGE_REQUEST_LISTENERS]:
                     await tell(transaction, event)
 
-    app[REF_LISTENERS].append(listener)
+    services[REF_LISTENERS].append(listener)
 
 
 async def _follow_targets(
@@ -118,14 +117,14 @@ log = structlog.get_logger(__name__)
 CREATE_PIPELINE = "create_merge_request_pipeline"
 
 
-def setup_pipelines(app: web.Application) -> None:
+def setup_pipelines(services: Services) -> None:
     """Has merge requests of this application get their pipelines."""
 
     async def create(**queued: Any) -> None:
-        await make_pipeline(app, **queued)
+        await make_pipeline(services, **queued)
 
-    app[MERGE_REQUEST_LISTENERS].append(_queue_pipeline)
-    app[QUEUE].add(CREATE_PIPELINE, create, attempts=5)
+    services[MERGE_REQUEST_LISTENERS].append(_queue_pipeline)
+    services.queue.add(CREATE_PIPELINE, create, attempts=5)
 
 
 async def _queue_pipeline(transaction: Transaction, event: MergeRequestEvent) -> None:
@@ -144,23 +143,27 @@ async def _queue_pipeline(transaction: Transaction, event: MergeRequestEvent) ->
         )
 
 
-async def make_pipeline(app: App, merge_request_id: int, head_sha: str, user_id: int, origin: str) -> None:
+async def make_pipeline(
+    services: Services, merge_request_id: int, head_sha: str, user_id: int, origin: str
+) -> None:
     """Makes what `_react` has queued, where the file asks for it, unless there is another head by now, which has one of
     its own; and cancels what it makes superfluous."""
-    found = await find_merge_request(app[DATABASE], merge_request_id)
+    found = await find_merge_request(services.database, merge_request_id)
     if found is None or found.state != "opened" or found.mergeability == "no_commits":
         return
     if found.head_sha != head_sha:
         return
     wanted = wanted_pipeline(found, user_id, origin)
     try:
-        pipeline_id = await creation.make_with_rights(maker(app), wanted)
+        pipeline_id = await creation.make_with_rights(maker(services), wanted)
     except NotMade as refused:
         reason = "; ".join(refused.errors)
         log.info("no pipeline for a merge request", merge_request_id=found.id, reason=reason)
     else:
-        now = await find_merge_request(app[DATABASE], merge_request_id)
-        await transitions.cancel_superseded(app[DATABASE], pipeline_id, None if now is None else now.head_sha)
+        now = await find_merge_request(services.database, merge_request_id)
+        await transitions.cancel_superseded(
+            services.database, pipeline_id, None if now is None else now.head_sha
+        )
 
 
 def wanted_pipeline(found: MergeRequest, user_id: int, origin: str | None = None) -> Wanted:

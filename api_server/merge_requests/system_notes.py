@@ -7,29 +7,27 @@ from html import escape
 from itertools import takewhile
 from typing import Any
 
-from aiohttp import web
-
 from api_server.git.commits import SHORT_ID_DIGITS, commit_data, commits_between
 from api_server.git.repositories import REPOSITORIES, Repositories
 from api_server.merge_requests import note_queries
 from api_server.merge_requests.changes import DRAFT, MERGE_REQUEST_LISTENERS, MergeRequestEvent, without_draft
 from api_server.merge_requests.note_queries import NewNote, Noted
 from api_server.merge_requests.notes import new_discussion_id
+from api_server.services import Services
 from api_server.state.database import Transaction
-from api_server.web.context import SETTINGS
 
 #: Of the commits that a push has brought, so many are named, and so many counted.
 MOST_NAMED = 10
 MOST_COUNTED = 1000
 
 
-def setup(app: web.Application) -> None:
+def setup(services: Services) -> None:
     async def listener(transaction: Transaction, event: MergeRequestEvent) -> None:
         if event.action != "update":
             return
         about = await note_queries.noted(transaction, event.merge_request_id)
-        room = app[SETTINGS].notes_limit - about.notes
-        bodies = [body async for body in _bodies(app[REPOSITORIES], about, event)]
+        room = services.settings.notes_limit - about.notes
+        bodies = [body async for body in _bodies(services[REPOSITORIES], about, event)]
         for body in bodies[: max(0, room)]:
             new = NewNote(
                 merge_request_id=about.id,
@@ -40,7 +38,7 @@ def setup(app: web.Application) -> None:
             )
             await note_queries.insert(transaction, new)
 
-    app[MERGE_REQUEST_LISTENERS].append(listener)
+    services[MERGE_REQUEST_LISTENERS].append(listener)
 
 
 async def _bodies(repositories: Repositories, about: Noted, event: MergeRequestEvent) -> AsyncIterator[str]:

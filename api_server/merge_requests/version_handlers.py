@@ -16,12 +16,13 @@ from api_server.git.commits import commits_between, descendants, refs_containing
 from api_server.git.diffs import patch_id
 from api_server.git.errors import NotFoundError
 from api_server.git.ref_names import MERGE_REQUESTS
-from api_server.git.repositories import Repository, repositories
+from api_server.git.repositories import REPOSITORIES, Repository
 from api_server.merge_requests import list_queries, queries
 from api_server.merge_requests.changes import MERGE_REQUEST_LISTENERS, MergeRequestEvent
 from api_server.merge_requests.handlers import MOST_COMMITS, ONE
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
+from api_server.services import Key, Services
 from api_server.state.database import Transaction
 from api_server.web import context
 from api_server.web.answers import json_value
@@ -31,31 +32,29 @@ from api_server.web.routes import Routes
 from common.concurrency import TooBusy
 
 
-def setup(app: web.Application) -> None:
+def setup(services: Services) -> None:
     """Have a version written down whenever a merge request is made, gets other commits, or another target."""
 
     async def listener(transaction: Transaction, event: MergeRequestEvent) -> None:
         if event.action in ("open", "reopen") or event.old_head or "target_branch" in event.changes:
             await queries.record_version(transaction, event.merge_request_id)
 
-    app[MERGE_REQUEST_LISTENERS].append(listener)
-    app[SIZES] = LRUCache(maxsize=10_000)
+    services[MERGE_REQUEST_LISTENERS].append(listener)
+    services[SIZES] = LRUCache(maxsize=10_000)
 
 
 #: For so long a list waits for git.
 _SECONDS = 3
 #: By the commits that a version is between, whose difference stays what it is.
-SIZES: web.AppKey[LRUCache[tuple[str | None, str], dict[str, str | None]]] = web.AppKey(
-    "version_sizes", LRUCache
-)
+SIZES = Key[LRUCache[tuple[str | None, str], dict[str, str | None]]]("version_sizes")
 
 
 async def add_sizes(request: web.Request, project_id: int, versions: Sequence[dict[str, Any]]) -> None:
     """Completes these entities; those for which there is no time have null there."""
-    known = request.config_dict[SIZES]
+    known = context.services(request)[SIZES]
     places = {(version["base_commit_sha"], version["head_commit_sha"]) for version in versions}
     if missing := places - known.keys():
-        repository = repositories(request).open(project_id)
+        repository = context.services(request)[REPOSITORIES].open(project_id)
         with suppress(ApiError, TooBusy, TimeoutError):
             async with asyncio.timeout(_SECONDS), reading(request):
                 for base, head in missing:
@@ -105,7 +104,7 @@ async def show_version(request: web.Request, wanted: OneVersion, found: Project)
     database = context.database(request)
     merge_request = await queries.find(database, found.id, wanted.merge_request_iid)
     version = await queries.find_version(database, merge_request.id, wanted.version_id)
-    repository = repositories(request).open(found.id)
+    repository = context.services(request)[REPOSITORIES].open(found.id)
     async with reading(request):
         shas = await commits_between(repository, version.base_sha, version.head_sha, MOST_COMMITS)
         files, _ = await all_differences(request, repository, version.base_sha, version.head_sha)

@@ -93,8 +93,8 @@ async def delete(request: web.Request, transaction: Transaction, project: Projec
 async def _url_problem(request: web.Request, url: str) -> str | None:
     if not url.strip():
         return "can't be blank"
-    policy = await request.config_dict[OUTGOING_POLICY]()
-    reason = await why_blocked(url, policy, request.config_dict[RESOLVER], schemes=MIRROR_SCHEMES)
+    policy = await context.services(request)[OUTGOING_POLICY]()
+    reason = await why_blocked(url, policy, context.services(request)[RESOLVER], schemes=MIRROR_SCHEMES)
     return reason and f"is blocked: {reason}"
 
 

@@ -24,8 +24,8 @@ from api_server.mirrors.queries import Mirror
 from api_server.outbound.client import OUTGOING_POLICY, OUTGOING_SESSION, RESOLVER, PolicySource
 from api_server.outbound.destinations import HTTP_SCHEMES, BlockedError, parse_destination, written_url
 from api_server.outbound.policy import check_url
-from api_server.state.objects import OBJECTS, Objects
-from api_server.web.context import DATABASE, App
+from api_server.services import Services
+from api_server.state.objects import Objects
 
 
 class NoLfsError(Exception):
@@ -371,7 +371,7 @@ NOT_SEARCHED = "The commits could not be searched for LFS pointers."
 class LfsTransfer:
     """Brings the objects of one run of `mirror`, in at most `time_limit` seconds."""
 
-    app: App
+    services: Services
     mirror: Mirror
     time_limit: float
 
@@ -383,7 +383,7 @@ class LfsTransfer:
         """
         if not remote.url.startswith(tuple(f"{scheme}://" for scheme in HTTP_SCHEMES)):
             return None
-        debt = await queries.lfs_debt(self.app[DATABASE], self.mirror)
+        debt = await queries.lfs_debt(self.services.database, self.mirror)
         if debt is None or (debt.lfs_followed and not debt.owes and not pushed):
             return None
         tips, known = (pushed, theirs) if debt.lfs_followed else ({*pushed, *theirs}, ())
@@ -404,19 +404,25 @@ class LfsTransfer:
         return self._told(report)
 
     async def _pointers(self, tips: Collection[str], known: Collection[str]) -> set[str]:
-        repository = self.app[REPOSITORIES].path(self.mirror.project_id)
+        repository = self.services[REPOSITORIES].path(self.mirror.project_id)
         return {pointer.oid for pointer in await pointers_in(repository, tips, known)}
 
     async def _bring(self, remote: Remote, new: set[str], report: Report) -> None:
-        rows = await queries.owed_objects(self.app[DATABASE], self.mirror, new)
+        rows = await queries.owed_objects(self.services.database, self.mirror, new)
         stored = [Stored(Pointer(row.oid, row.size), row.object_key) for row in rows]
-        app = self.app
-        target = LfsTarget(remote, app[OBJECTS], app[OUTGOING_SESSION], app[OUTGOING_POLICY], app[RESOLVER])
+        services = self.services
+        target = LfsTarget(
+            remote,
+            services.objects,
+            services[OUTGOING_SESSION],
+            services[OUTGOING_POLICY],
+            services[RESOLVER],
+        )
         await target.bring(stored, report)
 
     async def _note(self, new: set[str] | None, report: Report) -> None:
         """Before the refs are pushed: the next run does not look at these commits again."""
-        async with self.app[DATABASE].transaction() as transaction:
+        async with self.services.database.transaction() as transaction:
             if new is None:
                 await queries.look_through_all(transaction, self.mirror)
             else:

@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 
 import attrs
 import structlog
-from aiohttp import web
 
 from api_server.code.ref_queries import MovedProject
 from api_server.code.refs import REF_LISTENERS
@@ -30,13 +29,13 @@ from api_server.mirrors.queries import Ending, Maintainer, Mirror, MirroredProje
 from api_server.namespaces.resources import Project
 from api_server.outbound.client import OUTGOING_POLICY, RESOLVER
 from api_server.outbound.mail import Letter, queue_letter
+from api_server.services import Services
 from api_server.state import audit_trail
 from api_server.state.audit_trail import SYSTEM, Entity
 from api_server.state.database import Transaction
 from api_server.state.errors import Unavailable
-from api_server.state.queue import QUEUE, enqueue
+from api_server.state.queue import enqueue
 from api_server.state.secrets import Vault
-from api_server.web.context import DATABASE, VAULT, App
 from api_server.web.errors import invalid
 from common.concurrency import end
 
@@ -159,20 +158,20 @@ class Attempt:
     problem: Exception | None = None
 
 
-async def run_mirror_once(app: App, mirror_id: int) -> None:
+async def run_mirror_once(services: Services, mirror_id: int) -> None:
     """Makes one run of the mirror, whatever it meets; does nothing where the mirror is gone or disabled."""
-    async with app[DATABASE].transaction() as transaction:
+    async with services.database.transaction() as transaction:
         mirror = await queries.begin_run(transaction, mirror_id)
     if mirror is not None:
-        attempt = await _while_current(app, mirror, _attempt(app, mirror))
+        attempt = await _while_current(services, mirror, _attempt(services, mirror))
         if attempt is not None:
-            await record_run(app, mirror, attempt)
+            await record_run(services, mirror, attempt)
 
 
-async def record_run(app: App, mirror: Mirror, attempt: Attempt) -> None:
+async def record_run(services: Services, mirror: Mirror, attempt: Attempt) -> None:
     """Ends the run of `mirror`: queues the next one where it is tried again, and tells the maintainers where it is a
     failure that is news."""
-    async with app[DATABASE].transaction() as transaction:
+    async with services.database.transaction() as transaction:
         if keys := _host_keys(mirror.url, attempt.learnt_host_keys):
             await queries.learn_host_keys(transaction, mirror.id, mirror.run, keys)
         ended = await queries.end_run(transaction, mirror.id, mirror.run, attempt.event, attempt.last_error)
@@ -200,23 +199,23 @@ def _log_run(mirror: Mirror, attempt: Attempt, status: str) -> None:
     )
 
 
-async def attend_runs(app: App) -> None:
+async def attend_runs(services: Services) -> None:
     """Takes up the runs that were cut off: fails those whose time is over, and makes the others again.
 
     What killed processes have left of secrets goes first.
     """
     await asyncio.to_thread(remove_leftovers, None)
-    for mirror in await queries.unattended_runs(app[DATABASE], LOCK_PREFIX):
-        if is_stuck(mirror, app[DATABASE].now):
-            await record_run(app, mirror, Attempt("fail", STUCK))
+    for mirror in await queries.unattended_runs(services.database, LOCK_PREFIX):
+        if is_stuck(mirror, services.database.now):
+            await record_run(services, mirror, Attempt("fail", STUCK))
         else:
-            async with app[DATABASE].transaction() as transaction:
+            async with services.database.transaction() as transaction:
                 await run_at_once(transaction, mirror.id)
 
 
-async def postpone(app: App, mirror_id: int, seconds: int) -> None:
+async def postpone(services: Services, mirror_id: int, seconds: int) -> None:
     """Queues the run again for later: this process has no room for it now."""
-    async with app[DATABASE].transaction() as transaction:
+    async with services.database.transaction() as transaction:
         await run_later(transaction, mirror_id, seconds)
 
 
@@ -229,10 +228,10 @@ def target_of(vault: Vault, mirror: Mirror) -> Target:
     return Target(mirror.url, user, password, private_key, tuple(key.line for key in mirror.pinned_keys))
 
 
-async def selection_of(app: App, mirror: Mirror) -> Selection:
+async def selection_of(services: Services, mirror: Mirror) -> Selection:
     """What the mirror pushes."""
     if mirror.only_protected_branches:
-        selects = protected_branches(await queries.protected_names(app[DATABASE], mirror.project_id))
+        selects = protected_branches(await queries.protected_names(services.database, mirror.project_id))
     elif mirror.mirror_branch_regex is not None:
         selects = branches_matching(mirror.mirror_branch_regex)
     else:
@@ -240,16 +239,16 @@ async def selection_of(app: App, mirror: Mirror) -> Selection:
     return Selection(selects, mirror.keep_divergent_refs)
 
 
-async def _attempt(app: App, mirror: Mirror) -> Attempt:
+async def _attempt(services: Services, mirror: Mirror) -> Attempt:
     try:
         outcome = await update_target(
-            app[REPOSITORIES].path(mirror.project_id),
-            target_of(app[VAULT], mirror),
-            await selection_of(app, mirror),
-            policy=await app[OUTGOING_POLICY](),
-            resolver=app[RESOLVER],
+            services[REPOSITORIES].path(mirror.project_id),
+            target_of(services.vault, mirror),
+            await selection_of(services, mirror),
+            policy=await services[OUTGOING_POLICY](),
+            resolver=services[RESOLVER],
             time_limit=time_limit(mirror),
-            bring_objects=LfsTransfer(app, mirror, time_limit(mirror) / 2),
+            bring_objects=LfsTransfer(services, mirror, time_limit(mirror) / 2),
         )
     except Unavailable:  # the queue tries again, and fails in its turn while there is no database
         raise
@@ -258,12 +257,14 @@ async def _attempt(app: App, mirror: Mirror) -> Attempt:
     return Attempt(_event(outcome), outcome.last_error, outcome.learnt_host_keys)
 
 
-async def _while_current(app: App, mirror: Mirror, work: Coroutine[Any, Any, ResultT]) -> ResultT | None:
+async def _while_current(
+    services: Services, mirror: Mirror, work: Coroutine[Any, Any, ResultT]
+) -> ResultT | None:
     """What `work` returns; None, with `work` ended, as soon as the run does not count any more."""
     task = asyncio.create_task(work)
     try:
         while not (await asyncio.wait({task}, timeout=NOTICED_AFTER))[0]:
-            if not await queries.is_current_run(app[DATABASE], mirror.id, mirror.run):
+            if not await queries.is_current_run(services.database, mirror.id, mirror.run):
                 return None
         return task.result()
     finally:
@@ -291,24 +292,24 @@ AT_ONCE = 5
 NO_ROOM_SECONDS = 15
 
 
-def setup(app: web.Application) -> None:
+def setup(services: Services) -> None:
     """Registers the run of a mirror, and what sets it off."""
     room = asyncio.Semaphore(AT_ONCE)
 
     async def run_mirror(mirror_id: int) -> None:
         if room.locked():
-            await postpone(app, mirror_id, NO_ROOM_SECONDS)
+            await postpone(services, mirror_id, NO_ROOM_SECONDS)
             return
         async with room:
-            await run_mirror_once(app, mirror_id)
+            await run_mirror_once(services, mirror_id)
 
     async def attend_mirrors() -> None:
-        await attend_runs(app)
+        await attend_runs(services)
 
-    app[QUEUE].add(TASK, run_mirror)
-    app[QUEUE].add_periodic("attend_remote_mirrors", "* * * * *", attend_mirrors)
-    app[REF_LISTENERS].append(schedule_mirrors)
-    app.cleanup_ctx.append(_attend_at_start)
+    services.queue.add(TASK, run_mirror)
+    services.queue.add_periodic("attend_remote_mirrors", "* * * * *", attend_mirrors)
+    services[REF_LISTENERS].append(schedule_mirrors)
+    services.while_running(_attend_at_start)
 
 
 async def schedule_mirrors(
@@ -319,7 +320,7 @@ async def schedule_mirrors(
         await run_all_soon(transaction, project.id)
 
 
-async def _attend_at_start(app: web.Application) -> AsyncIterator[None]:
+async def _attend_at_start(services: Services) -> AsyncIterator[None]:
     """At the start: what a killed process has left."""
-    await attend_runs(app)
+    await attend_runs(services)
     yield

@@ -8,6 +8,7 @@ from aiohttp import web
 from api_server.namespaces import namespace_queries, project_queries
 from api_server.namespaces.resources import Feature, Group, Project
 from api_server.outbound.destinations import written_url
+from api_server.services import Key
 from api_server.state.database import MAX_BIGINT, Executor, LookupCache
 from api_server.web import context
 from api_server.web.errors import ApiError, bad_parameters, forbidden, not_found
@@ -57,7 +58,7 @@ def _open_to_caller(
     return found
 
 
-GROUPS: web.AppKey[LookupCache[Group]] = web.AppKey("groups", LookupCache)
+GROUPS = Key[LookupCache[Group]]("groups")
 
 
 @attrs.frozen
@@ -114,7 +115,7 @@ async def visible_group(
             admin=admin,
         )
 
-    found = await request.config_dict[GROUPS].get(
+    found = await context.services(request)[GROUPS].get(
         (reference, user_id, admin), lambda: read(context.database(request))
     )
     if found is not None:
@@ -123,7 +124,7 @@ async def visible_group(
     return found
 
 
-PROJECTS: web.AppKey[LookupCache[Project]] = web.AppKey("projects", LookupCache)
+PROJECTS = Key[LookupCache[Project]]("projects")
 
 
 @attrs.frozen
@@ -201,7 +202,7 @@ async def visible_project(
             job_project_id=job_project_id,
         )
 
-    found = await request.config_dict[PROJECTS].get(
+    found = await context.services(request)[PROJECTS].get(
         (reference, user_id, admin, job_project_id), lambda: read(context.database(request))
     )
     if found is not None:

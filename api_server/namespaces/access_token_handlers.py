@@ -117,7 +117,7 @@ async def create_access_token(
     )
     async with context.database(request).transaction() as transaction:
         made = await access_tokens.create(
-            request.config_dict, transaction, source_of(found), new, author(request)
+            context.services(request).shared, transaction, source_of(found), new, author(request)
         )
     return json_text(made, status=201)
 
@@ -135,7 +135,9 @@ async def revoke_access_token(
     grounds.end(request, f"user:{token.user_id}")
     async with context.database(request).transaction() as transaction:
         token = await _found(transaction, source, wanted.token_id)
-        await access_tokens.revoke(request.config_dict, transaction, source, token, author(request))
+        await access_tokens.revoke(
+            context.services(request).shared, transaction, source, token, author(request)
+        )
     return no_content()
 
 

@@ -6,7 +6,6 @@ import secrets
 from urllib.parse import urlsplit
 
 import attrs
-from aiohttp import web
 
 from api_server.accounts import tokens, user_queries, users
 from api_server.accounts.token_queries import revoke_token
@@ -15,13 +14,12 @@ from api_server.accounts.users import NewUser
 from api_server.namespaces import access_token_queries, members
 from api_server.namespaces.access_token_queries import Token
 from api_server.namespaces.members import Source
+from api_server.services import Services
 from api_server.settings import Settings
 from api_server.state import audit_trail
 from api_server.state.audit_trail import SYSTEM, Author
 from api_server.state.database import Transaction
 from api_server.state.errors import NotFound
-from api_server.state.queue import QUEUE
-from api_server.web.context import DATABASE, SETTINGS, App
 from api_server.web.errors import bad_request
 from api_server.web.routes import Role
 
@@ -40,13 +38,15 @@ class Wanted:
     expires_at: datetime.date | None
 
 
-async def create(app: App, transaction: Transaction, source: Source, wanted: Wanted, author: Author) -> str:
+async def create(
+    services: Services, transaction: Transaction, source: Source, wanted: Wanted, author: Author
+) -> str:
     """The entity with the token's text. Raises 400 as GitLab words it: the bot has no greater role than its maker."""
     if await user_queries.is_bot(transaction, author.id):
         raise bad_request(f"User does not have permission to create {source.kind} access token")
     if wanted.level > source.role:
         raise bad_request("Access level of the token contains permissions not held by the creating user")
-    bot_id = await _make_bot(app, transaction, source, wanted, author)
+    bot_id = await _make_bot(services, transaction, source, wanted, author)
     issued = await tokens.issue(
         transaction,
         NewToken(
@@ -57,21 +57,23 @@ async def create(app: App, transaction: Transaction, source: Source, wanted: Wan
             expires_at=wanted.expires_at or transaction.now.date() + LIFETIME,
         ),
     )
-    if await access_token_queries.are_more_than(transaction, source.place, app[SETTINGS].access_tokens_limit):
+    if await access_token_queries.are_more_than(
+        transaction, source.place, services.settings.access_tokens_limit
+    ):
         raise bad_request("Access token limit reached")
     await _record_created(transaction, source, author, bot_id, wanted, issued)
     return await access_token_queries.show_new_token(transaction, issued.id, issued.text)
 
 
 async def _make_bot(
-    app: App, transaction: Transaction, source: Source, wanted: Wanted, author: Author
+    services: Services, transaction: Transaction, source: Source, wanted: Wanted, author: Author
 ) -> int:
     """Create a user who is a member of the place and can do nothing elsewhere. Returns her id."""
     username = f"{source.kind}_{source.id}_bot_{secrets.token_hex(16)}"
     bot = NewUser(
         username=username,
         name=wanted.name,
-        email=f"{username}@noreply.{_host(app[SETTINGS])}",
+        email=f"{username}@noreply.{_host(services.settings)}",
         confirmed=True,
         external=await access_token_queries.is_external(transaction, author.id),
         can_create_group=False,
@@ -80,7 +82,7 @@ async def _make_bot(
         bot_project_id=source.place["project_id"],
         bot_namespace_id=source.place["namespace_id"],
     )
-    bot_id = await users.create(app, transaction, bot, author)
+    bot_id = await users.create(services, transaction, bot, author)
     user = await user_queries.find_user(transaction, bot_id)
     if user is None:
         raise NotFound
@@ -93,11 +95,13 @@ def _host(settings: Settings) -> str:
     return re.sub(r"[^A-Za-z0-9.-]+", "-", urlsplit(settings.base_url).hostname or "localhost")
 
 
-async def revoke(app: App, transaction: Transaction, source: Source, token: Token, author: Author) -> None:
+async def revoke(
+    services: Services, transaction: Transaction, source: Source, token: Token, author: Author
+) -> None:
     """Revoke the token and remove its bot."""
     if await revoke_token(transaction, token.id):
         await _record_deleted(transaction, source, author, token)
-    await users.delete(app, transaction, token.user_id, author)
+    await users.delete(services, transaction, token.user_id, author)
 
 
 async def rotate(
@@ -150,10 +154,10 @@ async def _record_deleted(transaction: Transaction, source: Source, author: Auth
 KEPT_DAYS = 30
 
 
-def setup(app: web.Application) -> None:
+def setup(services: Services) -> None:
     async def remove_bots_without_tokens() -> None:
-        for bot in await user_queries.bots_without_tokens(app[DATABASE], KEPT_DAYS):
-            async with app[DATABASE].transaction() as transaction:
-                await users.delete(app, transaction, bot.id, SYSTEM)
+        for bot in await user_queries.bots_without_tokens(services.database, KEPT_DAYS):
+            async with services.database.transaction() as transaction:
+                await users.delete(services, transaction, bot.id, SYSTEM)
 
-    app[QUEUE].add_periodic("remove_bots_without_tokens", "17 3 * * *", remove_bots_without_tokens)
+    services.queue.add_periodic("remove_bots_without_tokens", "17 3 * * *", remove_bots_without_tokens)

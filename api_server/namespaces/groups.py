@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import attrs
-from aiohttp import web
 
 from api_server.accounts.users import USER_LISTENERS, UserEvent
 from api_server.namespaces import member_queries, namespace_queries, path_queries, paths, removal, resources
 from api_server.namespaces.namespace_queries import Held
 from api_server.namespaces.resources import Group
+from api_server.services import Services
 from api_server.state import audit_trail
 from api_server.state.audit_trail import Author, Entity
 from api_server.state.database import Transaction
@@ -126,8 +126,8 @@ def _not_saved(field: str, problem: str) -> ApiError:
     return invalid(f'Failed to save group {{:{field}=>["{problem}"]}}')
 
 
-def setup(app: web.Application) -> None:
-    app[USER_LISTENERS].append(follow_user)
+def setup(services: Services) -> None:
+    services[USER_LISTENERS].append(follow_user)
 
 
 async def follow_user(transaction: Transaction, event: UserEvent) -> None:

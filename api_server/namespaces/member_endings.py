@@ -2,16 +2,13 @@
 
 from collections.abc import Iterable
 
-from aiohttp import web
-
 from api_server.accounts.users import USER_LISTENERS, UserEvent
 from api_server.namespaces import member_queries, removal
 from api_server.namespaces.member_queries import Ended, Member, Withdrawn
+from api_server.services import Services
 from api_server.state import audit_trail
 from api_server.state.audit_trail import SYSTEM, Author, Entity
 from api_server.state.database import Transaction
-from api_server.state.queue import QUEUE
-from api_server.web.context import DATABASE
 from api_server.web.errors import conflict
 from api_server.web.routes import Role
 
@@ -127,13 +124,13 @@ def _place_of(gone: Ended | Withdrawn) -> Entity:
     return Entity(type="Group", id=gone.namespace_id or 0, path=gone.full_path)
 
 
-def setup(app: web.Application) -> None:
+def setup(services: Services) -> None:
     async def remove_expired_members() -> None:
-        async with app[DATABASE].transaction() as transaction:
+        async with services.database.transaction() as transaction:
             await remove_expired(transaction)
 
-    app[QUEUE].add_periodic("remove_expired_members", "5 * * * *", remove_expired_members)
-    app[USER_LISTENERS].append(follow_user)
+    services.queue.add_periodic("remove_expired_members", "5 * * * *", remove_expired_members)
+    services[USER_LISTENERS].append(follow_user)
 
 
 async def follow_user(transaction: Transaction, event: UserEvent) -> None:

@@ -5,7 +5,7 @@ from typing import Any, Literal
 import attrs
 from aiohttp import web
 
-from api_server.git.repositories import repositories
+from api_server.git.repositories import REPOSITORIES
 from api_server.namespaces import (
     access,
     namespace_queries,
@@ -213,7 +213,9 @@ async def create_project(request: web.Request, wanted: CreateProject) -> web.Res
     }
     who = caller(request)
     database = context.database(request)
-    made = await projects.create(request.config_dict, database, NewProject(**values), who, author(request))
+    made = await projects.create(
+        context.services(request).shared, database, NewProject(**values), who, author(request)
+    )
     shown = await project_queries.show_project(database, made, who.user_id)
     return json_text(shown, status=201)
 
@@ -256,9 +258,11 @@ async def _updated(
     request: web.Request, found: Project, wishes: dict[str, Any], status: int = 200
 ) -> web.Response:
     async with context.database(request).transaction() as transaction:
-        changed = await projects.update(transaction, repositories(request), found, wishes, author(request))
+        changed = await projects.update(
+            transaction, context.services(request)[REPOSITORIES], found, wishes, author(request)
+        )
     if "default_branch" in changed:
-        await projects.apply_default_branch(request.config_dict, found.id)
+        await projects.apply_default_branch(context.services(request).shared, found.id)
     return await _shown(request, found, status)
 
 

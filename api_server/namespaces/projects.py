@@ -6,7 +6,6 @@ from contextlib import suppress
 from typing import Any
 
 import attrs
-from aiohttp import web
 
 from api_server.git import ref_moves, references
 from api_server.git.errors import NotFoundError, RepositoryMissingError
@@ -24,13 +23,13 @@ from api_server.namespaces import (
 from api_server.namespaces.project_queries import LockedProject, Namespace, Settings
 from api_server.namespaces.resources import Project
 from api_server.outbound import edges
+from api_server.services import Key, Services
 from api_server.state import audit_trail
 from api_server.state.audit_trail import Author, Entity
 from api_server.state.database import Database, Executor, Transaction
 from api_server.state.errors import NotFound
-from api_server.state.queue import QUEUE, enqueue
+from api_server.state.queue import enqueue
 from api_server.web.auth import Caller
-from api_server.web.context import DATABASE, App
 from api_server.web.errors import ApiError, check_present, forbidden, invalid, not_found
 from api_server.web.routes import Role
 
@@ -48,12 +47,12 @@ class ProjectCreated:
 
 
 #: `listener(transaction, created)`. What it puts on disk is removed again where the project is not made after all.
-CREATION_LISTENERS: web.AppKey[list[Callable[[Transaction, ProjectCreated], Awaitable[None]]]] = web.AppKey(
+CREATION_LISTENERS = Key[list[Callable[[Transaction, ProjectCreated], Awaitable[None]]]](
     "creation_listeners", list
 )
 
 #: `listener(transaction, project_id)`, when git's HEAD is what the project's default branch has become.
-DEFAULT_BRANCH_LISTENERS: web.AppKey[list[Callable[[Transaction, int], Awaitable[None]]]] = web.AppKey(
+DEFAULT_BRANCH_LISTENERS = Key[list[Callable[[Transaction, int], Awaitable[None]]]](
     "default_branch_listeners", list
 )
 
@@ -126,12 +125,12 @@ async def add_first_member(
 FOLLOW_DEFAULT_BRANCH = "follow_default_branch"
 
 
-def setup(app: web.Application) -> None:
+def setup(services: Services) -> None:
     async def follow_default_branch(project_id: int) -> None:
         with suppress(NotFound):
-            await apply_default_branch(app, project_id)
+            await apply_default_branch(services, project_id)
 
-    app[QUEUE].add(FOLLOW_DEFAULT_BRANCH, follow_default_branch, attempts=15)
+    services.queue.add(FOLLOW_DEFAULT_BRANCH, follow_default_branch, attempts=15)
 
 
 async def change_default_branch(
@@ -146,17 +145,19 @@ async def change_default_branch(
     await enqueue(transaction, FOLLOW_DEFAULT_BRANCH, project_id=project_id)
 
 
-async def apply_default_branch(app: App, project_id: int) -> None:
+async def apply_default_branch(services: Services, project_id: int) -> None:
     """Move git's HEAD to the default branch of the row, then tell edges and listeners. Raises NotFound.
 
     This happens before the change is answered, or by the queue if that process has died.
     """
-    async with app[DATABASE].transaction() as transaction:
+    async with services.database.transaction() as transaction:
         project = await project_queries.lock_project(transaction, project_id)
         with suppress(NotFoundError, RepositoryMissingError):  # the branch has been deleted since
-            await ref_moves.set_default_branch(app[REPOSITORIES].open(project_id), project.default_branch)
+            await ref_moves.set_default_branch(
+                services[REPOSITORIES].open(project_id), project.default_branch
+            )
         await edges.changed(transaction, edges.project_key(project_id))
-        for listener in app[DEFAULT_BRANCH_LISTENERS]:
+        for listener in services[DEFAULT_BRANCH_LISTENERS]:
             await listener(transaction, project_id)
 
 
@@ -359,7 +360,9 @@ class NewProject:
     initialize_with_readme: bool
 
 
-async def create(app: App, database: Database, wanted: NewProject, who: Caller, author: Author) -> int:
+async def create(
+    services: Services, database: Database, wanted: NewProject, who: Caller, author: Author
+) -> int:
     """Create a project. Returns its id. Raises 400, 403 and 404 in GitLab's words.
 
     If it fails in the end, nothing is left of it, not even on disk.
@@ -374,11 +377,11 @@ async def create(app: App, database: Database, wanted: NewProject, who: Caller, 
             namespace = await _home_of(transaction, wanted, who)
             project_id = await _insert(transaction, wanted, namespace, who, author)
             created = _creation_event(project_id, wanted, author)
-            for listener in app[CREATION_LISTENERS]:
+            for listener in services[CREATION_LISTENERS]:
                 await listener(transaction, created)
     except BaseException:
         if project_id is not None:
-            await asyncio.shield(_clear_away(app, project_id))
+            await asyncio.shield(_clear_away(services, project_id))
         raise
     return project_id
 
@@ -431,7 +434,9 @@ def _creation_event(project_id: int, wanted: NewProject, author: Author) -> Proj
     )
 
 
-async def _clear_away(app: App, project_id: int) -> None:
+async def _clear_away(services: Services, project_id: int) -> None:
     """Removes the repository of a project that was not made. A commit whose outcome is unknown may have made it."""
-    if app[REPOSITORIES].exists(project_id) and not await project_queries.is_there(app[DATABASE], project_id):
-        await app[REPOSITORIES].delete(project_id)
+    if services[REPOSITORIES].exists(project_id) and not await project_queries.is_there(
+        services.database, project_id
+    ):
+        await services[REPOSITORIES].delete(project_id)

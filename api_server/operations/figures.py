@@ -13,7 +13,6 @@ from typing import Any
 
 import attrs
 import structlog
-from aiohttp import web
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -22,11 +21,10 @@ from api_server.git import spawning
 from api_server.operations import figure_queries
 from api_server.operations.failing import KINDS, RUNNER_SILENCE, failing
 from api_server.outbound.edges import EDGES
+from api_server.services import Key, Services
 from api_server.state import driver, objects
 from api_server.state.database import Database, Executor
 from api_server.state.errors import Unavailable
-from api_server.state.queue import QUEUE
-from api_server.web.context import DATABASE, SETTINGS, App
 from common.logs import ThrottledLog
 
 #: Seconds for which figures are as good as new ones.
@@ -72,8 +70,8 @@ async def read_figures(database: Database, tasks: list[str], worker_timeout: flo
 class FreshFigures:
     """The figures of an application. All who ask at a time wait for one reading."""
 
-    def __init__(self, app: App) -> None:
-        self._app = app
+    def __init__(self, services: Services) -> None:
+        self._services = services
         self._read_at = -FRESH_SECONDS
         self._known: Figures | None = None
         self._reading = asyncio.Lock()
@@ -88,13 +86,15 @@ class FreshFigures:
         async with asyncio.timeout(PATIENCE_SECONDS), self._reading:
             if self._known is None or loop.time() - self._read_at >= FRESH_SECONDS:
                 self._known = await read_figures(
-                    self._app[DATABASE], self._app[QUEUE].names, self._app[SETTINGS].worker_timeout
+                    self._services.database,
+                    self._services.queue.names,
+                    self._services.settings.worker_timeout,
                 )
                 self._read_at = loop.time()
             return self._known
 
 
-FIGURES = web.AppKey("figures", FreshFigures)
+FIGURES = Key[FreshFigures]("figures")
 
 
 #: What is kept, by name, with what it is in words.
@@ -222,20 +222,22 @@ def _growth(before: Sequence[tuple[datetime.datetime, float]], now: float) -> fl
     return now - last if now >= last else now
 
 
-def setup_samples(app: web.Application) -> None:
+def setup_samples(services: Services) -> None:
     """Samples each minute."""
-    app[FIGURES] = FreshFigures(app)
+    services[FIGURES] = FreshFigures(services)
 
     async def sample_figures() -> None:
-        database = app[DATABASE]
-        said = (await app[EDGES].statuses()).values()
-        await take_sample(database, await app[FIGURES].get(), [one for one in said if isinstance(one, dict)])
-        hours = datetime.timedelta(hours=app[SETTINGS].samples_hours)
+        database = services.database
+        said = (await services[EDGES].statuses()).values()
+        await take_sample(
+            database, await services[FIGURES].get(), [one for one in said if isinstance(one, dict)]
+        )
+        hours = datetime.timedelta(hours=services.settings.samples_hours)
         async with database.transaction() as transaction:
             await figure_queries.forget_samples(transaction, database.now - hours)
             transaction.has_written = False  # nobody remembers samples
 
-    app[QUEUE].add_periodic("sample_figures", "* * * * *", sample_figures)
+    services.queue.add_periodic("sample_figures", "* * * * *", sample_figures)
 
 
 #: Gauges that are added up where there are several workers; all others tell the same in each.
@@ -260,14 +262,14 @@ class _Values(Collector):
         return self._values()
 
 
-def setup_metrics(app: web.Application, registry: CollectorRegistry) -> Callable[[], Awaitable[None]]:
+def setup_metrics(services: Services, registry: CollectorRegistry) -> Callable[[], Awaitable[None]]:
     """Registers everything but the requests; gives what has to be awaited before metrics are shown."""
     known: list[Figures] = []
 
     async def read() -> None:
         known.clear()
         try:
-            known.append(await app[FIGURES].get())
+            known.append(await services[FIGURES].get())
         except (Unavailable, TimeoutError) as problem:
             log.warning("metrics of the database are left out", about=type(problem).__name__)
 
@@ -282,7 +284,7 @@ def setup_metrics(app: web.Application, registry: CollectorRegistry) -> Callable
     for collector in (
         driver.STATEMENTS,
         objects.STORE_ERRORS,
-        _Values(lambda: _of_process(app)),
+        _Values(lambda: _of_process(services)),
         _Values(of_database),
     ):
         registry.register(collector)
@@ -302,12 +304,12 @@ def _labelled(
     return family
 
 
-def _of_process(app: web.Application) -> Iterable[Metric]:
+def _of_process(services: Services) -> Iterable[Metric]:
     version = GaugeMetricFamily("forgelet_build_info", "1, with the version.", labels=["version"])
     version.add_metric([metadata.version("forgelet")], 1)
     yield version
     yield gauge("git_processes", "git processes of this process that run now.", len(spawning.RUNNING))
-    database = app.get(DATABASE)
+    database = services.database
     if database is None:
         return
     pool = database.pool

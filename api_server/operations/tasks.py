@@ -3,15 +3,13 @@
 import datetime
 
 import structlog
-from aiohttp import web
 
 from api_server.operations import queries
 from api_server.operations.queries import QueuedTask, Status
+from api_server.services import Services
 from api_server.state import failures
 from api_server.state.database import Database, Executor, Transaction
 from api_server.state.failures import TASK_FAILURES
-from api_server.state.queue import QUEUE
-from api_server.web.context import DATABASE, SETTINGS
 
 log = structlog.get_logger(__name__)
 
@@ -69,11 +67,11 @@ async def _held(transaction: Transaction, task_id: int) -> queries.LockedTask:
     return held
 
 
-def setup(app: web.Application) -> None:
+def setup(services: Services) -> None:
     """Forgets failed tasks once a day."""
 
     async def forget_failed_tasks() -> None:
-        database, days = app[DATABASE], app[SETTINGS].failed_tasks_days
+        database, days = services.database, services.settings.failed_tasks_days
         before = database.now - datetime.timedelta(days=days)
         removed = _AT_A_TIME
         while removed == _AT_A_TIME:
@@ -83,4 +81,4 @@ def setup(app: web.Application) -> None:
             await queries.forget_reasons(transaction)
             await failures.forget(transaction, before)
 
-    app[QUEUE].add_periodic("forget_failed_tasks", "41 3 * * *", forget_failed_tasks)
+    services.queue.add_periodic("forget_failed_tasks", "41 3 * * *", forget_failed_tasks)

@@ -14,19 +14,17 @@ from typing import Any
 
 import attrs
 import structlog
-from aiohttp import web
 
 from api_server.ci.runners.pending_jobs import LISTENER
 from api_server.operations import figure_queries, figures
 from api_server.operations.failing import HEARD_OF
 from api_server.outbound.edges import EDGES
+from api_server.services import Key, Services
 from api_server.state import disk, failures
 from api_server.state.errors import LockNotAvailable, Unavailable
-from api_server.state.objects import OBJECTS
 from api_server.state.secrets import UnusableKey, open_vault
-from api_server.web.context import DATABASE, SETTINGS, VAULT
 from api_server.web.request_log import REQUESTS, SLOW_SECONDS
-from common.lifecycle import BACKGROUND, Check, Degraded
+from common.lifecycle import Check, Degraded
 
 log = structlog.get_logger(__name__)
 
@@ -42,7 +40,7 @@ What = tuple[str, str]
 class Watch:
     """What this process has found to fail."""
 
-    _app: web.Application
+    _services: Services
     source: str
     #: Failures that are written down, with the reason and the moment of it, in seconds of the loop's clock.
     _written: dict[What, tuple[str, float]] = attrs.field(init=False, factory=dict)
@@ -68,7 +66,7 @@ class Watch:
     async def _look(self) -> None:
         found = await self._disks()
         found |= await self._store(found)
-        found |= {("background", name): reason for name, reason in self._app[BACKGROUND].down.items()}
+        found |= {("background", name): reason for name, reason in self._services.background.down.items()}
         try:
             found |= await self._edges()
             await self._write(found)
@@ -78,15 +76,15 @@ class Watch:
 
     async def _count_requests(self) -> None:
         """Adds to the present minute what has been answered since the last look, if anything was."""
-        requests = self._app[REQUESTS]
+        requests = self._services[REQUESTS]
         now = {"requests": requests.count(), "slow_requests": requests.count(over=SLOW_SECONDS)}
         grown = {name: float(count - self._counted.get(name, 0)) for name, count in now.items()}
         if any(grown.values()):
-            await figures.keep_sample(self._app[DATABASE], grown, sums=True)
+            await figures.keep_sample(self._services.database, grown, sums=True)
         self._counted = now
 
     async def _write(self, found: dict[What, str]) -> None:
-        database, now = self._app[DATABASE], asyncio.get_running_loop().time()
+        database, now = self._services.database, asyncio.get_running_loop().time()
         for (part, subject), reason in found.items():
             before, at = self._written.get((part, subject), (None, 0.0))
             if reason == before and now - at < HEARD_OF.total_seconds() / 2:
@@ -105,9 +103,9 @@ class Watch:
     async def _disks(self) -> dict[What, str]:
         """Of the data and of a store of local files; that the latter's folder is gone is for `_store` to say."""
         data, store, reserve = (
-            self._app[SETTINGS].data_dir,
-            self._app[OBJECTS].folder,
-            self._app[SETTINGS].disk_reserve,
+            self._services.settings.data_dir,
+            self._services.objects.folder,
+            self._services.settings.disk_reserve,
         )
         found = {data: await asyncio.to_thread(problem_of_disk, data, reserve)}
         if store is not None and store.exists():
@@ -115,7 +113,7 @@ class Watch:
         return {("disk", str(folder)): problem for folder, problem in found.items() if problem is not None}
 
     async def _store(self, disks: dict[What, str]) -> dict[What, str]:
-        objects = self._app[OBJECTS]
+        objects = self._services.objects
         if ("disk", objects.place) in disks:
             return {}
         try:
@@ -126,22 +124,22 @@ class Watch:
 
     async def _edges(self) -> dict[What, str]:
         """Of all servers. That this one lists its own is said on the way."""
-        await self._app[EDGES].list_own()
-        said = await self._app[EDGES].statuses()
+        await self._services[EDGES].list_own()
+        said = await self._services[EDGES].statuses()
         problems = {url: _problem_of(status) for url, status in said.items()}
         return {("edge", url): problem for url, problem in problems.items() if problem is not None}
 
 
-WATCH = web.AppKey("watch", Watch)
+WATCH = Key[Watch]("watch")
 
 
-async def watching(app: web.Application) -> AsyncIterator[None]:
+async def watching(services: Services) -> AsyncIterator[None]:
     """Looks while the application runs."""
-    source = f"{socket.gethostname()}:{app[SETTINGS].port}"
-    app[WATCH] = Watch(app, source)
-    app[BACKGROUND].start(NAME, app[WATCH].run, longest_pause=EVERY_SECONDS)
+    source = f"{socket.gethostname()}:{services.settings.port}"
+    services[WATCH] = Watch(services, source)
+    services.background.start(NAME, services[WATCH].run, longest_pause=EVERY_SECONDS)
     yield
-    await app[BACKGROUND].finish(NAME, 0)
+    await services.background.finish(NAME, 0)
 
 
 def problem_of_disk(folder: Path, reserve: int) -> str | None:
@@ -169,7 +167,7 @@ def _problem_of(status: dict[str, Any] | str) -> str | None:
     return None
 
 
-def readiness_checks(app: web.Application) -> dict[str, Check]:
+def readiness_checks(services: Services) -> dict[str, Check]:
     """By the names under which they are shown."""
     own = {
         "database": _database_check,
@@ -180,47 +178,47 @@ def readiness_checks(app: web.Application) -> dict[str, Check]:
         "edges": _edges_check,
     }
     return {
-        **{name: functools.partial(check, app) for name, check in own.items()},
-        "background": app[BACKGROUND].check,
-        "object_store": app[OBJECTS].check,
+        **{name: functools.partial(check, services) for name, check in own.items()},
+        "background": services.background.check,
+        "object_store": services.objects.check,
     }
 
 
-async def _database_check(app: web.Application) -> None:
-    await app[DATABASE].ping()
+async def _database_check(services: Services) -> None:
+    await services.database.ping()
 
 
-async def _disk_check(app: web.Application) -> None:
-    settings = app[SETTINGS]
+async def _disk_check(services: Services) -> None:
+    settings = services.settings
     problem = await asyncio.to_thread(problem_of_disk, settings.data_dir, settings.disk_reserve)
     if problem is not None:
         raise Degraded(f"{settings.data_dir}: {problem}")
 
 
-async def _key_check(app: web.Application) -> None:
+async def _key_check(services: Services) -> None:
     """The process has it in memory; the next start would need the file."""
     try:
-        kept = await asyncio.to_thread(open_vault, app[SETTINGS].data_dir)
+        kept = await asyncio.to_thread(open_vault, services.settings.data_dir)
     except UnusableKey as problem:
         raise Degraded(str(problem)) from None
-    if kept.check_value() != app[VAULT].check_value():
+    if kept.check_value() != services.vault.check_value():
         raise Degraded("The secret key is not the one that this process has begun with")
 
 
-async def _queue_check(app: web.Application) -> None:
-    now, patience = app[DATABASE].now, datetime.timedelta(seconds=app[SETTINGS].worker_timeout)
+async def _queue_check(services: Services) -> None:
+    now, patience = services.database.now, datetime.timedelta(seconds=services.settings.worker_timeout)
     try:
-        alive = await figure_queries.alive_workers(app[DATABASE], now - patience)
+        alive = await figure_queries.alive_workers(services.database, now - patience)
     except Unavailable:
         return  # which is told of under its own name
     if not alive:
         raise Degraded("No process does background work")
 
 
-async def _listener_check(app: web.Application) -> None:
-    if LISTENER in app[BACKGROUND].down:
+async def _listener_check(services: Services) -> None:
+    if LISTENER in services.background.down:
         raise Degraded("Runners that wait are not woken by new jobs: they ask every few seconds")
 
 
-async def _edges_check(app: web.Application) -> None:
-    await app[EDGES].check()
+async def _edges_check(services: Services) -> None:
+    await services[EDGES].check()

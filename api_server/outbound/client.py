@@ -5,7 +5,6 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import aiohttp
-from aiohttp import web
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from api_server.outbound.destinations import (
@@ -16,6 +15,7 @@ from api_server.outbound.destinations import (
     parse_destination,
 )
 from api_server.outbound.policy import UNRESOLVABLE, Policy
+from api_server.services import Key, Services
 
 #: Asked for every new connection, because an administrator may change the settings at any time.
 PolicySource = Callable[[], Awaitable[Policy]]
@@ -97,23 +97,23 @@ def _own_or_other(policy: Policy, host: str, port: int) -> Destination:
 
 
 #: Tests set it; without it names are resolved as this machine does.
-RESOLVER = web.AppKey("resolver", AbstractResolver)
-OUTGOING_SESSION = web.AppKey("outgoing_session", aiohttp.ClientSession)
+RESOLVER = Key[AbstractResolver]("resolver")
+OUTGOING_SESSION = Key[aiohttp.ClientSession]("outgoing_session")
 #: What is allowed at this moment; `check_url` and every new connection ask for it.
-OUTGOING_POLICY: web.AppKey[PolicySource] = web.AppKey("outgoing_policy")
+OUTGOING_POLICY = Key[PolicySource]("outgoing_policy")
 
 #: Deliveries are small: who has not taken one in this time (seconds) is slow.
 TIMEOUT = aiohttp.ClientTimeout(total=30, connect=10)
 USER_AGENT = "forgelet"
 
 
-async def outgoing_session(app: web.Application) -> AsyncIterator[None]:
+async def outgoing_session(services: Services) -> AsyncIterator[None]:
     """Opens the session under the application's OUTGOING_POLICY, and closes it with the application."""
-    resolver = app.get(RESOLVER) or aiohttp.ThreadedResolver()
-    app[RESOLVER] = resolver
+    resolver = services.get(RESOLVER) or aiohttp.ThreadedResolver()
+    services[RESOLVER] = resolver
 
     async with create_session(
-        app[OUTGOING_POLICY], resolver, timeout=TIMEOUT, user_agent=USER_AGENT
+        services[OUTGOING_POLICY], resolver, timeout=TIMEOUT, user_agent=USER_AGENT
     ) as session:
-        app[OUTGOING_SESSION] = session
+        services[OUTGOING_SESSION] = session
         yield

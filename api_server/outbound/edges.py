@@ -26,10 +26,12 @@ from aiohttp.typedefs import Handler
 from api_server.outbound import edge_queries as queries
 from api_server.outbound.destinations import written_url
 from api_server.outbound.edge_queries import Debt, Edge, Owed
+from api_server.services import Key, Services
 from api_server.settings import Settings
 from api_server.state.database import Database, Transaction
 from api_server.state.errors import LockNotAvailable, Unavailable
-from api_server.state.queue import QUEUE, enqueue
+from api_server.state.queue import enqueue
+from api_server.web import context
 from common.lifecycle import Degraded
 from common.logs import ThrottledLog
 
@@ -294,21 +296,24 @@ def refusal(status: int) -> str:
     return f"It answers {status}"
 
 
-EDGES = web.AppKey("edges", Edges)
+EDGES = Key[Edges]("edges")
 
 
-def setup(app: web.Application, settings: Settings) -> None:
+def setup(services: Services) -> None:
     """Registers the work that tells edges what they have missed."""
 
     async def purge_edges(**_of_earlier_versions: Any) -> None:
-        await app[EDGES].catch_up()
+        await services[EDGES].catch_up()
 
     async def catch_up() -> None:
-        await app[EDGES].catch_up(UNDER_WAY)
+        await services[EDGES].catch_up(UNDER_WAY)
 
-    app[QUEUE].add(TASK, purge_edges)
-    app[QUEUE].add_periodic(
-        "catch_up_edges", f"* * * * * */{EVERY_SECONDS}", catch_up, begun_here=bool(settings.edge_urls)
+    services.queue.add(TASK, purge_edges)
+    services.queue.add_periodic(
+        "catch_up_edges",
+        f"* * * * * */{EVERY_SECONDS}",
+        catch_up,
+        begun_here=bool(services.settings.edge_urls),
     )
 
 
@@ -334,6 +339,6 @@ async def tell_now(request: web.Request) -> None:
     noted.keys.clear()
     noted.owed.clear()
     try:
-        await request.config_dict[EDGES].tell(keys, owed)
+        await context.services(request)[EDGES].tell(keys, owed)
     except (Unavailable, LockNotAvailable):  # of the database: edges are told once more, that is all
         log.warning("what edges were told could not be written down")

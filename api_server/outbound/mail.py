@@ -23,14 +23,13 @@ from urllib.parse import unquote, urlsplit
 import aiosmtplib
 import attrs
 import structlog
-from aiohttp import web
 
 from api_server.outbound import mail_queries
+from api_server.services import Key, Services
 from api_server.settings import Settings
 from api_server.state.database import Transaction
-from api_server.state.failures import FAILURES, reason_of
-from api_server.state.queue import QUEUE, enqueue
-from api_server.web.context import CLOCK, DATABASE, SETTINGS
+from api_server.state.failures import reason_of
+from api_server.state.queue import enqueue
 from common.lifecycle import Passing
 
 #: The longest address that mail can be sent to (RFC 5321, 4.5.3.1.3).
@@ -207,17 +206,17 @@ def open_outbox(settings: Settings) -> Outbox:
     )
 
 
-OUTBOX: web.AppKey[Outbox] = web.AppKey("outbox", Outbox)
+OUTBOX = Key[Outbox]("outbox")
 
 
-def setup_delivery(app: web.Application) -> None:
+def setup_delivery(services: Services) -> None:
     """Opens the outbox, and registers the task behind `queue_letter`."""
-    app[OUTBOX] = open_outbox(app[SETTINGS])
+    services[OUTBOX] = open_outbox(services.settings)
 
     async def send_mail(**letter: Any) -> None:
-        await send(app, Letter(**letter))
+        await send(services, Letter(**letter))
 
-    app[QUEUE].add(SEND_TASK, send_mail, attempts=ATTEMPTS)
+    services.queue.add(SEND_TASK, send_mail, attempts=ATTEMPTS)
 
 
 async def queue_letter(transaction: Transaction, letter: Letter) -> None:
@@ -225,18 +224,18 @@ async def queue_letter(transaction: Transaction, letter: Letter) -> None:
     await enqueue(transaction, SEND_TASK, **attrs.asdict(letter))
 
 
-async def send(app: web.Application, letter: Letter) -> None:
+async def send(services: Services, letter: Letter) -> None:
     """Sends the letter now. An address that is none is logged, not tried again. Raises `MailNotTaken`, which operators
     see until a letter has been taken."""
-    settings = app[SETTINGS]
+    settings = services.settings
     try:
         message = compose_message(
-            letter, sender=settings.mail_from, base_url=settings.base_url, sent_at=app[CLOCK]()
+            letter, sender=settings.mail_from, base_url=settings.base_url, sent_at=services.clock()
         )
     except ValueError as problem:
         log.warning("mail cannot be sent", letter=letter.id, problem=str(problem))
         return
-    outbox, failures = app[OUTBOX], app[FAILURES]
+    outbox, failures = services[OUTBOX], services.failures
     try:
         await outbox.send(message)
     except (OSError, aiosmtplib.SMTPException) as problem:
@@ -286,9 +285,9 @@ async def _seconds_to_wait(transaction: Transaction, counted: str, letters: int,
     return max(1, round((hour.began_at + RATE_WINDOW - transaction.now).total_seconds()))
 
 
-def setup_rates(app: web.Application) -> None:
+def setup_rates(services: Services) -> None:
     async def forget_letter_counts() -> None:
-        async with app[DATABASE].transaction() as transaction:
+        async with services.database.transaction() as transaction:
             await mail_queries.forget_letters(transaction, RATE_WINDOW)
 
-    app[QUEUE].add_periodic("forget_letter_counts", "41 * * * *", forget_letter_counts)
+    services.queue.add_periodic("forget_letter_counts", "41 * * * *", forget_letter_counts)

@@ -20,6 +20,7 @@ from api_server.pages.page import pager
 from api_server.pages.queries import Account
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Form, Visitor
+from api_server.services import Key, Services
 from api_server.state.listing import Page
 from api_server.state.secrets import digest
 from api_server.web import context, grounds
@@ -92,11 +93,11 @@ PASSWORD = f"{PROFILE}/password"
 #: Attempts a minute of one account. Not counted with those to sign in, which anybody can make in her name.
 ATTEMPTS = 5
 
-BY_USER = web.AppKey("password_changes_by_user", RateLimiter)
+BY_USER = Key[RateLimiter]("password_changes_by_user")
 
 
-def setup(app: web.Application) -> None:
-    app[BY_USER] = RateLimiter("password changes", lambda: ATTEMPTS)
+def setup(services: Services) -> None:
+    services[BY_USER] = RateLimiter("password changes", lambda: ATTEMPTS)
 
 
 @pages.get(PASSWORD, access=SIGNED_IN)
@@ -108,7 +109,7 @@ async def show_password_form(request: web.Request, who: Visitor) -> web.Response
 async def change_password(request: web.Request, who: Visitor, form: Form) -> web.Response:
     """Ends all other sessions."""
     user = user_of(who)
-    if wait := request.config_dict[BY_USER].retry_after(user.id):
+    if wait := context.services(request)[BY_USER].retry_after(user.id):
         return _password_refused(
             request, who, f"There were too many attempts. Try again in {wait} seconds.", 429
         )
@@ -204,7 +205,7 @@ async def revoke_token(request: web.Request, who: Visitor, wanted: TokenId) -> w
         raise not_found("Token")
     grounds.end(request, f"token:{token.id}")
     async with context.database(request).transaction() as transaction:
-        await tokens.revoke(request.config_dict, transaction, token, who.author())
+        await tokens.revoke(context.services(request).shared, transaction, token, who.author())
     return page.see_other(request, who, TOKENS, f"The token {token.name} is revoked.")
 
 

@@ -15,6 +15,7 @@ from api_server.pages import page
 from api_server.pages.page import FOR_GOOD
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Visitor
+from api_server.web import context
 
 pages = Pages()
 _FILES = ("swagger-ui.css", "swagger-ui-bundle.js")
@@ -22,7 +23,7 @@ _FILES = ("swagger-ui.css", "swagger-ui-bundle.js")
 
 @pages.get("/api/docs")
 async def show_api_docs(request: web.Request, who: Visitor) -> web.Response:
-    description = await request.config_dict[DESCRIPTION].written()
+    description = await context.services(request)[DESCRIPTION].written()
     return page.answer(request, who, "api_docs.html", resources=description.outline, files=_addresses())
 
 

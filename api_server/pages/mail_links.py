@@ -18,8 +18,10 @@ from api_server.invitations import changes as invitation_changes
 from api_server.invitations import queries as invitation_queries
 from api_server.pages import page, sessions
 from api_server.pages.sessions import Form, Visitor
+from api_server.services import Key
 from api_server.state.secrets import digest
 from api_server.web import context, grounds
+from api_server.web.context import SERVICES
 from api_server.web.grounds import Ground, rely_on
 from api_server.web.rate_limits import RateLimiter
 
@@ -128,7 +130,7 @@ def _unknown_invitation(request: web.Request, who: Visitor) -> web.Response:
 #: Forms a minute from one address.
 FORMS_BY_ADDRESS = 10
 
-BY_ADDRESS = web.AppKey("passwords_by_address", RateLimiter)
+BY_ADDRESS = Key[RateLimiter]("passwords_by_address")
 
 
 async def show_password_question(request: web.Request) -> web.Response:
@@ -193,7 +195,7 @@ def setup(app: web.Application) -> None:
     app.router.add_get("/-/invites/{token}", show_invitation)
     app.router.add_post("/-/invites/{token}/accept", page.form(accept_invitation))
     app.router.add_post("/-/invites/{token}/decline", page.form(decline_invitation))
-    app[BY_ADDRESS] = RateLimiter("passwords by address", lambda: FORMS_BY_ADDRESS)
+    app[SERVICES][BY_ADDRESS] = RateLimiter("passwords by address", lambda: FORMS_BY_ADDRESS)
     app.router.add_get("/-/password/new", show_password_question)
     app.router.add_post("/-/password", page.form(send_password_link, BY_ADDRESS))
     app.router.add_get("/-/password/{token}", show_password_form)

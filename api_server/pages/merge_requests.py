@@ -6,7 +6,7 @@ import attrs
 import orjson
 from aiohttp import web
 
-from api_server.git.repositories import repositories
+from api_server.git.repositories import REPOSITORIES
 from api_server.merge_requests import handlers, list_queries, note_handlers
 from api_server.merge_requests import queries as merge_requests
 from api_server.merge_requests.handlers import CHANGE
@@ -95,7 +95,7 @@ async def show_merge_request(
     shown = await _read(request, handlers.show_merge_request, **one)
     row = await merge_requests.find(context.database(request), found.id, wanted.iid)
     looks_after = found.role >= Role.MAINTAINER
-    repository = repositories(request).open(found.id)
+    repository = context.services(request)[REPOSITORIES].open(found.id)
     files, differing = await commits.read_differences(
         request, repository, row.base_sha, row.head_sha, Page(MOST)
     )

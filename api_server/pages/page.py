@@ -27,8 +27,10 @@ from jinja2.bccache import Bucket
 
 from api_server.pages import sessions
 from api_server.pages.sessions import Form, Visitor, is_secure
+from api_server.services import Key
 from api_server.state.listing import MOST_COUNTED, Listed, Page
 from api_server.web import context, grounds
+from api_server.web.context import SERVICES
 from api_server.web.errors import ApiError
 from api_server.web.rate_limits import RateLimiter
 from api_server.web.request_data import read_form
@@ -212,7 +214,7 @@ class Templates:
             await asyncio.to_thread(self._environment.get_template, name)
 
 
-TEMPLATES = web.AppKey("templates", Templates)
+TEMPLATES = Key[Templates]("templates")
 
 
 def setup(app: web.Application) -> None:
@@ -228,7 +230,7 @@ def setup(app: web.Application) -> None:
         filters=FILTERS,
     )
     environment.globals["asset"] = asset_path
-    app[TEMPLATES] = Templates(environment)
+    app[SERVICES][TEMPLATES] = Templates(environment)
     setup_assets(app)
 
 
@@ -290,7 +292,7 @@ def _refused(request: web.Request, who: Visitor, sent: Form) -> web.Response:
 
 
 def form(
-    handler: FormHandler, by_address: web.AppKey[RateLimiter] | None = None
+    handler: FormHandler, by_address: Key[RateLimiter] | None = None
 ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     """Wraps what answers a form: one that this browser was not given by us is refused. With `by_address`, forms of one
     address are counted before anything is read of them, and those beyond the limit are 429."""
@@ -309,7 +311,7 @@ def form(
         return judged
 
     async def limited(request: web.Request) -> web.StreamResponse:
-        if wait := request.config_dict[by_address].retry_after(request.remote):
+        if wait := context.services(request)[by_address].retry_after(request.remote):
             text = f"Try again in {wait} seconds."
             return say(request, sessions.stranger(request), "There were too many attempts", text, status=429)
         return await judged(request)

@@ -9,6 +9,7 @@ from aiohttp.typedefs import Handler
 
 from api_server.pages import page, sessions
 from api_server.state.errors import LockNotAvailable, NotFound, TooLong, Unavailable
+from api_server.web import context
 from api_server.web.errors import (
     ApiError,
     BodyRefused,
@@ -53,7 +54,7 @@ def as_pages(handler: Handler) -> Handler:
     """Answers what `handler` raises with pages."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
-        await request.config_dict[page.TEMPLATES].compiled()
+        await context.services(request)[page.TEMPLATES].compiled()
         try:
             return await handler(request)
         except (asyncio.CancelledError, ConnectionResetError):

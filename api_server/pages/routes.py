@@ -27,6 +27,8 @@ from api_server.pages import page, problems, sessions
 from api_server.pages.page import url_path
 from api_server.pages.problems import SignInFirst
 from api_server.pages.sessions import Form, Visitor
+from api_server.services import Key
+from api_server.web.context import SERVICES
 from api_server.web.errors import ApiError, forbidden, not_found
 from api_server.web.params import structure
 from api_server.web.request_data import in_url
@@ -66,11 +68,11 @@ class BelowProjects:
         raise web.HTTPNotFound
 
 
-BELOW_PROJECTS = web.AppKey("below_projects", BelowProjects)
+BELOW_PROJECTS = Key[BelowProjects]("below_projects")
 
 
 def setup(app: web.Application) -> None:
-    table = app[BELOW_PROJECTS] = BelowProjects()
+    table = app[SERVICES][BELOW_PROJECTS] = BelowProjects()
     answer = problems.as_pages(table.answer)
     below = app.router.add_resource(f"/{{project:{FULL_PATH}}}/-/{{below:(?!raw/|archive/)(?s:.*)}}")
     for method in ("GET", "HEAD", "POST"):
@@ -178,7 +180,7 @@ class Pages:
         for route in self.routes:
             answer = endpoint(route)
             if route.path.startswith(PREFIX):
-                app[BELOW_PROJECTS].add(route.method, route.path.removeprefix(PREFIX), answer)
+                app[SERVICES][BELOW_PROJECTS].add(route.method, route.path.removeprefix(PREFIX), answer)
             elif route.method == "GET":
                 app.router.add_get(route.path, answer)
             else:

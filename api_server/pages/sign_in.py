@@ -10,9 +10,11 @@ from api_server.pages import page, queries, sessions
 from api_server.pages.problems import as_pages
 from api_server.pages.queries import Account
 from api_server.pages.sessions import Form, Visitor
+from api_server.services import Key
 from api_server.state import audit_trail
 from api_server.state.audit_trail import INSTANCE, Author
 from api_server.web import context, grounds
+from api_server.web.context import SERVICES
 from api_server.web.grounds import Ground
 from api_server.web.rate_limits import RateLimiter
 
@@ -22,9 +24,9 @@ ATTEMPTS_BY_LOGIN = 5
 #: Failures a minute with unknown logins that the audit trail tells of, so that nobody fills it from many addresses.
 RECORDED_UNKNOWN = 60
 
-BY_ADDRESS = web.AppKey("sign_in_by_address", RateLimiter)
-BY_LOGIN = web.AppKey("sign_in_by_login", RateLimiter)
-UNKNOWN = web.AppKey("sign_in_unknown", RateLimiter)
+BY_ADDRESS = Key[RateLimiter]("sign_in_by_address")
+BY_LOGIN = Key[RateLimiter]("sign_in_by_login")
+UNKNOWN = Key[RateLimiter]("sign_in_unknown")
 
 _LONGEST = 1024
 #: Where signing in may lead: our own pages only, so nothing that a browser takes for the name of a host.
@@ -32,9 +34,10 @@ _RETURN_TO = re.compile(r"/(?!/)[!-\[\]-~]{0,2000}", re.ASCII)
 
 
 def setup(app: web.Application) -> None:
-    app[BY_ADDRESS] = RateLimiter("sign in by address", lambda: ATTEMPTS_BY_ADDRESS)
-    app[BY_LOGIN] = RateLimiter("sign in by login", lambda: ATTEMPTS_BY_LOGIN)
-    app[UNKNOWN] = RateLimiter("unknown sign in", lambda: RECORDED_UNKNOWN)
+    services = app[SERVICES]
+    services[BY_ADDRESS] = RateLimiter("sign in by address", lambda: ATTEMPTS_BY_ADDRESS)
+    services[BY_LOGIN] = RateLimiter("sign in by login", lambda: ATTEMPTS_BY_LOGIN)
+    services[UNKNOWN] = RateLimiter("unknown sign in", lambda: RECORDED_UNKNOWN)
     app.router.add_get("/-/sign_in", as_pages(show_form))
     app.router.add_post("/-/sign_in", as_pages(page.form(sign_in, BY_ADDRESS)))
     app.router.add_post("/-/sign_out", as_pages(page.form(sign_out)))
@@ -46,7 +49,7 @@ async def show_form(request: web.Request) -> web.Response:
 
 async def sign_in(request: web.Request, who: Visitor, form: Form) -> web.StreamResponse:
     login, password = _text(form, "login").strip(), _text(form, "password")
-    if wait := request.config_dict[BY_LOGIN].retry_after(login.lower()):
+    if wait := context.services(request)[BY_LOGIN].retry_after(login.lower()):
         problem = f"There were too many attempts. Try again in {wait} seconds."
         return _form(request, who, form.get("return_to"), login, problem, status=429)
     account = await queries.find_account(context.database(request), login)
@@ -117,7 +120,7 @@ async def _begin(request: web.Request, account: Account) -> Visitor:
 
 async def _record_failure(request: web.Request, account: Account | None, login: str) -> None:
     """Of a known account in its own trail, of an unknown one in the instance's."""
-    if account is None and request.config_dict[UNKNOWN].retry_after("all"):
+    if account is None and context.services(request)[UNKNOWN].retry_after("all"):
         return
     async with context.database(request).transaction() as transaction:
         await audit_trail.record(

@@ -19,9 +19,8 @@ from api_server.pages import (
 )
 from api_server.pages.admin import audit_events, instance_lists, operating, overview, settings
 from api_server.pages.ci import jobs, pipelines
-from api_server.state.queue import QUEUE
 from api_server.static_objects.access import SIGNED_IN_USER
-from api_server.web.context import DATABASE
+from api_server.web.context import SERVICES
 
 #: In the order in which their paths are tried.
 PAGES = [
@@ -43,21 +42,22 @@ PAGES = [
 
 
 def setup(app: web.Application) -> None:
-    app[SIGNED_IN_USER] = sessions.signed_in_user
+    services = app[SERVICES]
+    services[SIGNED_IN_USER] = sessions.signed_in_user
     page.setup(app)
     api_docs.setup(app)
     routes.setup(app)
     sign_in.setup(app)
     mail_links.setup(app)
-    account.setup(app)
+    account.setup(services)
     for pages in PAGES:
         pages.register(app)
 
     async def delete_expired_sessions() -> None:
-        async with app[DATABASE].transaction() as transaction:
+        async with services.database.transaction() as transaction:
             await queries.delete_expired_sessions(transaction)
 
-    app[QUEUE].add_periodic("delete_expired_sessions", "41 4 * * *", delete_expired_sessions)
+    services.queue.add_periodic("delete_expired_sessions", "41 4 * * *", delete_expired_sessions)
 
 
 def setup_named(app: web.Application) -> None:

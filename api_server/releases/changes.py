@@ -26,6 +26,7 @@ from api_server.git.repositories import Repository
 from api_server.namespaces.resources import Project
 from api_server.releases import queries
 from api_server.releases.queries import OfTag, Release
+from api_server.services import Services
 from api_server.state import audit_trail
 from api_server.state.audit_trail import SYSTEM, Author, Entity
 from api_server.state.database import Transaction
@@ -264,8 +265,8 @@ async def remove_link(request: web.Request, project: Project, tag: str, link_id:
     return row
 
 
-def setup(app: web.Application) -> None:
-    app[REF_LISTENERS].append(_react)
+def setup(services: Services) -> None:
+    services[REF_LISTENERS].append(_react)
 
 
 async def _react(

@@ -6,7 +6,6 @@ import datetime
 
 import attrs
 import structlog
-from aiohttp import web
 
 from api_server.state.database import Database, Executor, Transaction
 from api_server.state.errors import LockNotAvailable, Unavailable
@@ -111,6 +110,3 @@ class Failures:
         with contextlib.suppress(Unavailable, LockNotAvailable):
             async with self._database.transaction() as transaction:
                 await settle(transaction, part, subject, source)
-
-
-FAILURES = web.AppKey("failures", Failures)

@@ -14,7 +14,6 @@ from typing import IO, Any, Protocol
 
 import attrs
 import structlog
-from aiohttp import web
 
 from api_server.state.errors import Unavailable
 from common.lifecycle import Degraded
@@ -147,9 +146,6 @@ class Objects(abc.ABC):
             look.result()
         except Unavailable as problem:
             raise Degraded(f"{problem}: {problem.cause}") from None
-
-
-OBJECTS = web.AppKey("objects", Objects)
 
 
 class Reader(Protocol):

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 import structlog
-from aiohttp import web
 
 from api_server.state.database import Clock, Transaction, system_clock
 from api_server.state.failures import Failures
@@ -304,6 +303,3 @@ class Queue:
         }
         before, self._forgotten = self._forgotten, set(found)
         return [job for id_, job in found.items() if id_ in before]
-
-
-QUEUE = web.AppKey("queue", Queue)

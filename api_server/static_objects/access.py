@@ -8,6 +8,7 @@ from aiohttp import web
 
 from api_server.namespaces.access import visible_project
 from api_server.namespaces.resources import Project
+from api_server.services import Key
 from api_server.settings import Settings
 from api_server.state import secrets
 from api_server.static_objects import queries
@@ -25,10 +26,7 @@ from common.static_paths import (
 )
 
 #: Finds the id of whoever is signed in with the browser that asks; joined by what knows browsers.
-SIGNED_IN_USER: web.AppKey[Callable[[web.Request], Awaitable[int | None]]] = web.AppKey(
-    "signed_in_user",
-    Callable[[web.Request], Awaitable[int | None]],  # type: ignore[arg-type]
-)
+SIGNED_IN_USER = Key[Callable[[web.Request], Awaitable[int | None]]]("signed_in_user")
 
 
 @attrs.frozen
@@ -74,7 +72,7 @@ async def find_reader(request: web.Request, path: StaticPath) -> Reader:
             raise web.HTTPForbidden(text="Your account has been blocked.\n")
         return Reader(user.id, user.admin, user.static_object_seed)
     caller = await _caller(request)
-    user_id = caller.user_id if caller else await request.config_dict[SIGNED_IN_USER](request)
+    user_id = caller.user_id if caller else await context.services(request)[SIGNED_IN_USER](request)
     if user_id is None:
         return Reader()
     user = await queries.user(database, user_id)
@@ -139,4 +137,4 @@ class Limits:
         return self._archives.retry_after(user_id)
 
 
-LIMITS = web.AppKey("static_object_limits", Limits)
+LIMITS = Key[Limits]("static_object_limits")

@@ -16,15 +16,13 @@ from typing import BinaryIO
 
 import attrs
 import structlog
-from aiohttp import web
 
 from api_server.git import trees
 from api_server.git.errors import GitTimeoutError, NotFoundError
 from api_server.git.trees import Archive
+from api_server.services import Key, Services
 from api_server.state.disk import leaves_free
 from api_server.state.errors import Unavailable
-from api_server.state.queue import QUEUE
-from api_server.web.context import SETTINGS
 from common.concurrency import ConcurrencyLimiter, TooBusy, ended
 
 log = structlog.get_logger(__name__)
@@ -343,11 +341,11 @@ class ArchiveStore:
         self._too_large.pop(file, None)
 
 
-ARCHIVES = web.AppKey("archives", ArchiveStore)
+ARCHIVES = Key[ArchiveStore]("archives")
 
 
-def setup(app: web.Application) -> None:
-    settings = app[SETTINGS]
+def setup(services: Services) -> None:
+    settings = services.settings
     bounds = Bounds(
         one=min(settings.archive_limit, settings.archive_cache_bytes),
         all=settings.archive_cache_bytes,
@@ -357,20 +355,18 @@ def setup(app: web.Application) -> None:
     places = ConcurrencyLimiter(
         settings.archive_builds, settings.archive_builds_each, patience=settings.archive_wait
     )
-    app[ARCHIVES] = ArchiveStore(files, places, settings.archive_timeout)
+    services[ARCHIVES] = ArchiveStore(files, places, settings.archive_timeout)
 
     async def shrink() -> None:
         await asyncio.to_thread(files.shrink)
 
-    async def leftovers(_: web.Application) -> None:
-        await shrink()
+    async def building(_: Services) -> AsyncIterator[None]:
+        await shrink()  # what another process has left
+        yield
+        await services[ARCHIVES].close()
 
-    async def end_builds(_: web.Application) -> None:
-        await app[ARCHIVES].close()
-
-    app.on_startup.append(leftovers)
-    app.on_cleanup.append(end_builds)
-    app[QUEUE].add_periodic("shrink_archives", "*/10 * * * *", shrink)
+    services.while_running(building)
+    services.queue.add_periodic("shrink_archives", "*/10 * * * *", shrink)
 
 
 async def _unless_left(build: "asyncio.Task[None]", asker: Asker) -> None:

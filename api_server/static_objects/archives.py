@@ -15,11 +15,12 @@ from api_server.code.reading import counted_for
 from api_server.git import references
 from api_server.git.errors import NotFoundError
 from api_server.git.references import Resolved
-from api_server.git.repositories import repositories
+from api_server.git.repositories import REPOSITORIES
 from api_server.git.trees import Archive
 from api_server.namespaces.resources import Project
 from api_server.static_objects.archive_builds import ARCHIVES, Asker, TooLargeError
 from api_server.static_objects.raw import SAFETY, freshness
+from api_server.web import context
 from api_server.web.answers import (
     attachment,
     cut_to,
@@ -88,12 +89,14 @@ async def _sent(
     headers = SAFETY | freshness(project, wanted.ref) | {hdrs.ETAG: tag}
     if matches_etag(request, tag):
         return not_modified(headers)
-    store = request.config_dict[ARCHIVES]
+    store = context.services(request)[ARCHIVES]
     name = hashlib.sha256(repr((_PACKING, archive)).encode()).hexdigest()
     file = store.files.path(project.id, f"{name}.{archive.format}")
     keys = [("project", project.id), *askers]
     waiting = Asker(keys=keys, has_left=functools.partial(has_left, request))
-    async with store.opened(repositories(request).path(project.id), archive, file, waiting) as opened:
+    async with store.opened(
+        context.services(request)[REPOSITORIES].path(project.id), archive, file, waiting
+    ) as opened:
         headers |= {
             hdrs.CONTENT_TYPE: "application/zip" if archive.format == "zip" else "application/octet-stream",
             hdrs.CONTENT_DISPOSITION: attachment(wanted.file_name, briefly=True),
@@ -124,8 +127,10 @@ def _first_there(
 
 def _resolved(request: web.Request, project: Project, ref: str) -> Resolved:
     """Raises `NotFoundError`, also where there is no repository yet."""
-    exists = repositories(request).exists(project.id)
-    found = references.resolve(repositories(request).open(project.id), ref) if exists else None
+    exists = context.services(request)[REPOSITORIES].exists(project.id)
+    found = (
+        references.resolve(context.services(request)[REPOSITORIES].open(project.id), ref) if exists else None
+    )
     if found is None:
         raise NotFoundError(ref)
     return found

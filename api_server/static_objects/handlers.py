@@ -33,14 +33,14 @@ def setup(app: web.Application) -> None:
 async def static_object(request: web.Request) -> web.StreamResponse:
     """Serves the external storage, and users where none is configured; else sends users to it."""
     path = access.path_of(request)
-    instance = await current(request.config_dict)
+    instance = await current(context.services(request).shared)
     from_storage = access.is_external_storage(
         request, instance.static_objects_external_storage_auth_token or ""
     )
     reader = await access.find_reader(request, path)
     project = await access.readable_project(request, path, reader)
     if not from_storage:
-        request.config_dict[LIMITS].check(path, project, reader)
+        context.services(request)[LIMITS].check(path, project, reader)
         if instance.static_objects_external_storage_url:
             raise _to_external_storage(request, instance, path, project, reader)
     if path.kind is Kind.RAW:
@@ -87,7 +87,7 @@ class GetArchive:
 async def show_archive(request: web.Request, wanted: GetArchive, found: Project) -> web.StreamResponse:
     """Of the branch, tag or commit `sha` (by default the default branch), or of the folder `path` of it."""
     user_id = caller(request).user_id
-    if wait := request.config_dict[LIMITS].archive(user_id):
+    if wait := context.services(request)[LIMITS].archive(user_id):
         raise too_many_requests(wait)
     return await serve_to_client(
         request,

@@ -12,11 +12,12 @@ from api_server.code.reading import streaming
 from api_server.code.refs import ref_key
 from api_server.git import references, trees
 from api_server.git.references import Resolved
-from api_server.git.repositories import Repository, repositories
+from api_server.git.repositories import REPOSITORIES, Repository
 from api_server.git.trees import Entry
 from api_server.namespaces.resources import Project
 from api_server.outbound import edges
 from api_server.static_objects.access import Reader
+from api_server.web import context
 from api_server.web.answers import attachment
 from common.static_paths import StaticPath
 
@@ -160,9 +161,9 @@ async def serve(
 
 
 def _find(request: web.Request, path: StaticPath, project: Project) -> tuple[Repository, Resolved, Entry]:
-    if not repositories(request).exists(project.id):
+    if not context.services(request)[REPOSITORIES].exists(project.id):
         raise web.HTTPNotFound(text="404 Not Found\n")
-    repository = repositories(request).open(project.id)
+    repository = context.services(request)[REPOSITORIES].open(project.id)
     split = references.split_ref_and_path(repository, path.rest)
     entry = trees.find_entry(repository, split[0].commit, split[1]) if split else None
     if split is None or entry is None or not entry.is_blob:

@@ -15,23 +15,21 @@ from urllib.parse import urlsplit
 import aiohttp
 import attrs
 import structlog
-from aiohttp import web
 
 from api_server.code.protected_refs import END_OF_PROTECTION_LISTENERS
 from api_server.merge_requests.changes import MERGE_REQUEST_LISTENERS
 from api_server.outbound.client import OUTGOING_SESSION
+from api_server.services import Key, Services
 from api_server.state import audit_trail
 from api_server.state.audit_trail import SYSTEM, Entity
 from api_server.state.database import Database, Transaction
 from api_server.state.errors import Unavailable
-from api_server.state.queue import QUEUE
 from api_server.state.secrets import Vault
-from api_server.status_checks import delivery_queries, queries, services
+from api_server.status_checks import checks, delivery_queries, queries
 from api_server.status_checks.attempts import TIMEOUT, Message, Outcome, retry_after, send, wait_after
 from api_server.status_checks.delivery_queries import DeliveryResult, Due
-from api_server.web.context import DATABASE, SETTINGS, VAULT
 from common.concurrency import Gate, end
-from common.lifecycle import BACKGROUND, SHUTDOWN, BackgroundTasks, Shutdown
+from common.lifecycle import BackgroundTasks, Shutdown
 
 log = structlog.get_logger(__name__)
 
@@ -211,7 +209,7 @@ class Dispatcher:
         for check in await delivery_queries.record(transaction, landed):
             outcome = outcomes[check.id]
             if outcome.succeeded and check.paused_at is not None:
-                await services.resume(transaction, check.check_id, None)
+                await checks.resume(transaction, check.check_id, None)
             elif outcome.gone:
                 await self._pause(transaction, check.check_id, "The receiver answered 410 Gone")
             elif (
@@ -263,43 +261,43 @@ def _log_failure(row: Due, reason: str | None, exc_info: Exception | None = None
     )
 
 
-DISPATCHER = web.AppKey("dispatcher", Dispatcher)
+DISPATCHER = Key[Dispatcher]("dispatcher")
 #: Numbers from [0, 1) for the jitter of retries; tests choose them.
-RANDOM: web.AppKey[Callable[[], float]] = web.AppKey("random", Callable[[], float])  # type: ignore[arg-type]
+RANDOM = Key[Callable[[], float]]("random")
 
 #: Deliveries and their attempts are kept this long.
 KEPT_FOR = datetime.timedelta(days=90)
 
 
-def setup(app: web.Application) -> None:
-    app[RANDOM] = random.random
-    app[MERGE_REQUEST_LISTENERS].append(delivery_queries.queue_event)
-    app[END_OF_PROTECTION_LISTENERS].append(services.follow_end_of_protection)
+def setup(services: Services) -> None:
+    services[RANDOM] = random.random
+    services[MERGE_REQUEST_LISTENERS].append(delivery_queries.queue_event)
+    services[END_OF_PROTECTION_LISTENERS].append(checks.follow_end_of_protection)
 
     async def forget_deliveries() -> None:
-        async with app[DATABASE].transaction() as transaction:
+        async with services.database.transaction() as transaction:
             await delivery_queries.forget(transaction, transaction.now - KEPT_FOR)
 
     async def time_out_status_checks() -> None:
-        if seconds := app[SETTINGS].status_check_timeout:
-            async with app[DATABASE].transaction() as transaction:
-                await services.time_out_responses(transaction, seconds)
+        if seconds := services.settings.status_check_timeout:
+            async with services.database.transaction() as transaction:
+                await checks.time_out_responses(transaction, seconds)
 
-    app[QUEUE].add_periodic("forget_deliveries", "23 3 * * *", forget_deliveries)
-    app[QUEUE].add_periodic(
+    services.queue.add_periodic("forget_deliveries", "23 3 * * *", forget_deliveries)
+    services.queue.add_periodic(
         "time_out_status_checks",
         "* * * * *",
         time_out_status_checks,
-        begun_here=app[SETTINGS].status_check_timeout > 0,
+        begun_here=services.settings.status_check_timeout > 0,
     )
 
 
-async def deliveries(app: web.Application) -> AsyncIterator[None]:
+async def deliveries(services: Services) -> AsyncIterator[None]:
     """Sends what is queued while the application runs, in processes that do background work."""
-    dispatcher = Dispatcher(app[DATABASE], app[OUTGOING_SESSION], app[VAULT], app[RANDOM])
-    app[DISPATCHER] = dispatcher
-    if not app[SETTINGS].work:
+    dispatcher = Dispatcher(services.database, services[OUTGOING_SESSION], services.vault, services[RANDOM])
+    services[DISPATCHER] = dispatcher
+    if not services.settings.work:
         yield
         return
-    async with dispatcher.working(app[BACKGROUND], app[SHUTDOWN]):
+    async with dispatcher.working(services.background, services.shutdown):
         yield

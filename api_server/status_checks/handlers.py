@@ -8,9 +8,9 @@ from aiohttp import web
 from api_server.merge_requests import queries as merge_requests
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
-from api_server.status_checks import delivery_queries, queries, services
+from api_server.status_checks import checks, delivery_queries, queries
+from api_server.status_checks.checks import Configuration, ServiceAudit
 from api_server.status_checks.queries import Service
-from api_server.status_checks.services import Configuration, ServiceAudit
 from api_server.web import context
 from api_server.web.answers import json_text, json_value, no_content
 from api_server.web.errors import forbidden
@@ -72,10 +72,10 @@ async def create_service(request: web.Request, wanted: CreateService, found: Pro
         external_url=url,
         secret=_secret(wanted.shared_secret),
         branch_ids=tuple(wanted.protected_branch_ids or ()),
-        blocked=await services.why_blocked(request, url),
+        blocked=await checks.why_blocked(request, url),
     )
     async with context.database(request).transaction() as transaction:
-        made = await services.create(request, transaction, found, new)
+        made = await checks.create(request, transaction, found, new)
         shown = await queries.show(transaction, found.id, made)
     return json_text(shown, status=201)
 
@@ -90,11 +90,11 @@ async def show_service(request: web.Request, wanted: ServiceId, found: Project) 
 async def update_service(request: web.Request, wanted: UpdateService, found: Project) -> web.Response:
     """Endpoint 14. What is not sent stays as it is."""
     url = "" if wanted.external_url is UNSET else (wanted.external_url or "").strip()
-    blocked = await services.why_blocked(request, url)
+    blocked = await checks.why_blocked(request, url)
     async with context.database(request).transaction() as transaction:
         before = await queries.lock(transaction, found.id, wanted.check_id)
         after = _changed(request, before, wanted, blocked)
-        await services.update(request, transaction, found, before, after, resumes=wanted.paused is False)
+        await checks.update(request, transaction, found, before, after, resumes=wanted.paused is False)
         shown = await queries.show(transaction, found.id, before.id)
     return json_text(shown)
 
@@ -104,7 +104,7 @@ async def delete_service(request: web.Request, wanted: ServiceId, found: Project
     """Endpoint 15. Its results and deliveries go with it."""
     async with context.database(request).transaction() as transaction:
         before = await queries.lock(transaction, found.id, wanted.check_id)
-        await services.delete(request, transaction, found, before)
+        await checks.delete(request, transaction, found, before)
     return no_content()
 
 
@@ -115,7 +115,7 @@ def _changed(
     return Configuration(
         name=before.name if wanted.name is UNSET else wanted.name or "",
         external_url=url,
-        secret=services.secret_of(request, before)
+        secret=checks.secret_of(request, before)
         if wanted.shared_secret is UNSET
         else _secret(wanted.shared_secret),
         branch_ids=None if wanted.protected_branch_ids is UNSET else tuple(wanted.protected_branch_ids or ()),
@@ -184,7 +184,7 @@ async def list_checks(request: web.Request, wanted: ListChecks, found: Project) 
 )
 async def respond(request: web.Request, wanted: Respond, found: Project) -> web.Response:
     """Endpoint 17. A service says how the head does; `pending` where it does not say."""
-    response = services.Response(
+    response = checks.Response(
         sha=wanted.sha,
         status=wanted.status,
         description=wanted.description,
@@ -193,7 +193,7 @@ async def respond(request: web.Request, wanted: Respond, found: Project) -> web.
     async with context.database(request).transaction() as transaction:
         merge_request = await merge_requests.find(transaction, found.id, wanted.merge_request_iid)
         check = await queries.hold(transaction, found.id, wanted.external_status_check_id)
-        made = await services.record_response(request, transaction, check, merge_request, response)
+        made = await checks.record_response(request, transaction, check, merge_request, response)
         shown = await merge_requests.show(transaction, merge_request.id, found)
         service = await queries.show(transaction, found.id, check.id)
     body = f'{{"id":{made},"merge_request":{shown},"external_status_check":{service}}}'
@@ -210,7 +210,7 @@ async def retry(request: web.Request, wanted: CheckOfMergeRequest, found: Projec
     async with context.database(request).transaction() as transaction:
         merge_request = await merge_requests.find(transaction, found.id, wanted.merge_request_iid)
         check = await queries.hold(transaction, found.id, wanted.external_status_check_id)
-        await services.retry_check(request, transaction, check, merge_request)
+        await checks.retry_check(request, transaction, check, merge_request)
     return json_value({"message": "202 Accepted"}, status=202)
 
 

@@ -1,10 +1,11 @@
 """The application's clock where it can be moved: forward only, and back with the state."""
 
 import datetime
+import typing
 
 import attrs
-from aiohttp import web
 
+from api_server.services import Services
 from api_server.state.database import Clock
 
 
@@ -24,4 +25,6 @@ def written(moment: datetime.datetime) -> str:
     return moment.astimezone(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-MOVABLE_CLOCK = web.AppKey("movable_clock", MovableClock)
+def movable(services: Services) -> MovableClock:
+    """The clock of a server for tests."""
+    return typing.cast("MovableClock", services.clock)

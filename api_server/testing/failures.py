@@ -18,10 +18,11 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.typedefs import Handler
 
 from api_server.code.git_access import git_caller
+from api_server.services import Key
 from api_server.state.errors import Unavailable
 from api_server.testing.journal import ENTRY
 from api_server.testing.steering import check_pattern, fits, is_about_us, refused, sent_path
-from api_server.web import auth
+from api_server.web import auth, context
 from api_server.web.auth import Anonymous, Caller
 from api_server.web.errors import REASONS, ApiError, BodyRefused
 from api_server.web.request_data import pieces
@@ -204,7 +205,7 @@ class Failures:
         self._ordered.clear()
 
 
-FAILURES_TO_COME = web.AppKey("failures_to_come", Failures)
+FAILURES_TO_COME = Key[Failures]("failures_to_come")
 
 
 #: `SO_LINGER`: to close is to reset.
@@ -282,7 +283,7 @@ async def failing(request: web.Request, handler: Handler) -> web.StreamResponse:
         return await _whose(request)
 
     path = sent_path(request.raw_path)
-    failure = await request.app[FAILURES_TO_COME].take(request.method, path, whose)
+    failure = await context.services(request)[FAILURES_TO_COME].take(request.method, path, whose)
     if failure is None:
         return await handler(request)
     request[_MET] = failure

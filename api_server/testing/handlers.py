@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from aiohttp import web
 
+from api_server.services import Key
 from api_server.testing import CONTROLS, snapshots
 from api_server.testing.clock import written
 from api_server.testing.failures import FAILURES_TO_COME, ordered
@@ -56,44 +57,44 @@ def _check_names(sent: Mapping[str, str], known: tuple[str, ...]) -> None:
 
 async def list_requests(request: web.Request) -> web.Response:
     """The oldest first; `X-Dropped` says how many older ones have had to make room."""
-    journal = request.app[JOURNAL]
+    journal = context.services(request)[JOURNAL]
     listed = [entry.shown() for entry in journal.matching(wanted_entries(request))]
     return json_value(listed, headers={"X-Dropped": str(journal.dropped)})
 
 
 async def forget_requests(request: web.Request) -> web.Response:
-    request.app[JOURNAL].forget(wanted_entries(request))
+    context.services(request)[JOURNAL].forget(wanted_entries(request))
     return no_content()
 
 
 async def order_failure(request: web.Request) -> web.Response:
-    failure = request.app[FAILURES_TO_COME].order(ordered(await sent_object(request)))
+    failure = context.services(request)[FAILURES_TO_COME].order(ordered(await sent_object(request)))
     return json_value(failure.shown(), status=201)
 
 
 async def list_failures(request: web.Request) -> web.Response:
     """The oldest first, also those that no request will meet any more: their `left` is 0."""
-    return json_value([failure.shown() for failure in request.app[FAILURES_TO_COME].all()])
+    return json_value([failure.shown() for failure in context.services(request)[FAILURES_TO_COME].all()])
 
 
 async def cancel_failures(request: web.Request) -> web.Response:
     no_filter(request)
-    request.app[FAILURES_TO_COME].clear()
+    context.services(request)[FAILURES_TO_COME].clear()
     return no_content()
 
 
 async def cancel_failure(request: web.Request) -> web.Response:
-    request.app[FAILURES_TO_COME].cancel(number_in_path(request, "failure_id"))
+    context.services(request)[FAILURES_TO_COME].cancel(number_in_path(request, "failure_id"))
     return no_content()
 
 
 #: What other controls forget with a reset (not with a restore): called without arguments.
-ON_RESET: web.AppKey[Iterable[Callable[[], object]]] = web.AppKey("on_reset")
+ON_RESET = Key[Iterable[Callable[[], object]]]("on_reset")
 
 
 async def reset(request: web.Request) -> web.Response:
     """204 when everything is as at the start, the clock as well."""
-    await request.app[SNAPSHOTS].bring_back(START, also=request.app[ON_RESET])
+    await context.services(request)[SNAPSHOTS].bring_back(START, also=context.services(request)[ON_RESET])
     return no_content()
 
 
@@ -102,18 +103,18 @@ async def take_snapshot(request: web.Request) -> web.Response:
     name = (await sent_object(request)).get("as") if request.body_exists else None
     if name not in (None, START):
         raise refused('"as" can be "start" only.')
-    taken = await request.app[SNAPSHOTS].take(as_start=name == START)
+    taken = await context.services(request)[SNAPSHOTS].take(as_start=name == START)
     return json_value(_shown(taken), status=201)
 
 
 async def list_snapshots(request: web.Request) -> web.Response:
     """200 with `{"id", "time"}` of each, the oldest first."""
-    return json_value([_shown(one) for one in request.app[SNAPSHOTS].kept])
+    return json_value([_shown(one) for one in context.services(request)[SNAPSHOTS].kept])
 
 
 async def delete_snapshot(request: web.Request) -> web.Response:
     """204, or 404."""
-    await request.app[SNAPSHOTS].delete(request.match_info["id"])
+    await context.services(request)[SNAPSHOTS].delete(request.match_info["id"])
     return no_content()
 
 
@@ -122,7 +123,7 @@ async def restore(request: web.Request) -> web.Response:
     wanted = (await sent_object(request)).get("id")
     if not isinstance(wanted, str):
         raise refused('Say which snapshot: {"id": "..."}.')
-    await request.app[SNAPSHOTS].bring_back(wanted)
+    await context.services(request)[SNAPSHOTS].bring_back(wanted)
     return no_content()
 
 
@@ -135,13 +136,13 @@ async def move_clock(request: web.Request) -> web.Response:
     """`{"advance": seconds}` or `{"now": moment}`: 200 `{"now", "left"}` when what became due is done, but for what
     `left` names."""
     by = _move(await sent_object(request), context.now(request))
-    left = await snapshots.move_clock(request.app, by)
+    left = await snapshots.move_clock(context.services(request).shared, by)
     return json_value({"now": written(context.now(request)), "left": left})
 
 
 async def settle(request: web.Request) -> web.Response:
     """200 `{"left"}` when no work is due or under way, but for what it names."""
-    return json_value({"left": await request.app[SNAPSHOTS].settle()})
+    return json_value({"left": await context.services(request)[SNAPSHOTS].settle()})
 
 
 def _move(wanted: dict[str, object], now: datetime.datetime) -> datetime.timedelta:

@@ -5,15 +5,16 @@ from collections.abc import AsyncIterator
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
+from api_server.services import Services
 from api_server.settings import Settings
 from api_server.state.database import Clock
 from api_server.testing import failures, handlers, journal, queries, quiet, steering
-from api_server.testing.clock import MOVABLE_CLOCK, MovableClock
+from api_server.testing.clock import MovableClock
 from api_server.testing.failures import FAILURES_TO_COME, Failures
 from api_server.testing.journal import JOURNAL, Filter, Journal
 from api_server.testing.quiet import REQUEST_GATE, RequestGate
 from api_server.testing.snapshots import SNAPSHOTS, Snapshots
-from api_server.web.context import SETTINGS
+from api_server.web.context import SERVICES
 
 
 def middlewares(settings: Settings) -> list[Middleware]:
@@ -23,12 +24,9 @@ def middlewares(settings: Settings) -> list[Middleware]:
     return [steering.steering, quiet.one_state_at_a_time, journal.recorded, failures.failing]
 
 
-def clock_of(app: web.Application, clock: Clock) -> Clock:
-    """The clock that the application goes by."""
-    if not app[SETTINGS].testing:
-        return clock
-    movable = app[MOVABLE_CLOCK] = MovableClock(clock)
-    return movable
+def clock_of(settings: Settings, clock: Clock) -> Clock:
+    """The clock that the application goes by: one that can be moved, where it is a server for tests."""
+    return MovableClock(clock) if settings.testing else clock
 
 
 def search_path(settings: Settings) -> str:
@@ -38,22 +36,23 @@ def search_path(settings: Settings) -> str:
 
 def setup(app: web.Application, settings: Settings) -> None:
     """Adds the routes below /-/testing, which do not exist elsewhere."""
+    services = app[SERVICES]
     if not settings.testing:
         return
-    requests = app[JOURNAL] = Journal()
-    ordered = app[FAILURES_TO_COME] = Failures()
-    app[REQUEST_GATE] = RequestGate()
-    app[SNAPSHOTS] = Snapshots(app)
-    app[handlers.ON_RESET] = [lambda: requests.forget(Filter()), ordered.clear]
+    requests = services[JOURNAL] = Journal()
+    ordered = services[FAILURES_TO_COME] = Failures()
+    services[REQUEST_GATE] = RequestGate()
+    services[SNAPSHOTS] = Snapshots(services)
+    services[handlers.ON_RESET] = [lambda: requests.forget(Filter()), ordered.clear]
     app.on_response_prepare.append(failures.add_headers)
     app.on_response_prepare.append(journal.note_begun_answer)
     app.add_routes(handlers.ROUTES)
 
 
-async def snapshots(app: web.Application) -> AsyncIterator[None]:
+async def snapshots(services: Services) -> AsyncIterator[None]:
     """Keeps the state of the start before anything can change it; and what snapshots need while the server runs."""
-    if not app[SETTINGS].testing:
+    if not services.settings.testing:
         yield
         return
-    async with app[SNAPSHOTS].working():
+    async with services[SNAPSHOTS].working():
         yield

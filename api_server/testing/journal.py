@@ -15,6 +15,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.typedefs import Handler
 from multidict import CIMultiDictProxy
 
+from api_server.services import Key
 from api_server.testing.clock import written
 from api_server.testing.steering import fits, is_about_us, sent_path
 from api_server.web import context
@@ -249,7 +250,7 @@ class Journal:
         self._bytes -= entry.weight
 
 
-JOURNAL = web.AppKey("journal", Journal)
+JOURNAL = Key[Journal]("journal")
 
 
 ENTRY = web.RequestKey("entry", Entry)
@@ -260,7 +261,7 @@ async def recorded(request: web.Request, handler: Handler) -> web.StreamResponse
     """Everything but what steers or watches the server."""
     if is_about_us(request):
         return await handler(request)
-    journal = request.app[JOURNAL]
+    journal = context.services(request)[JOURNAL]
     entry = _entry_of(request)
     request[ENTRY] = entry
     journal.begin(entry)

@@ -10,14 +10,14 @@ from aiohttp.typedefs import Handler
 
 from api_server.ci.runners.job_handlers import PENDING_JOBS
 from api_server.operations import watch
-from api_server.state.queue import QUEUE, StillAtWork
+from api_server.services import Key, Services
+from api_server.state.queue import StillAtWork
 from api_server.status_checks.dispatcher import DELIVERIES, DISPATCHER
 from api_server.testing import CONTROLS, queries
 from api_server.testing.steering import refused
+from api_server.web import context
 from api_server.web.answers import json_value
-from api_server.web.context import DATABASE, SETTINGS
 from common import operations
-from common.lifecycle import BACKGROUND
 
 #: What a request is answered that was ended because the state was reset under it.
 CUT_OFF = {"message": "The state was reset while this request was under way."}
@@ -99,10 +99,10 @@ async def one_state_at_a_time(request: web.Request, handler: Handler) -> web.Str
     none."""
     if request.path.startswith(CONTROLS) or request.path in operations.ROUTES:
         return await handler(request)
-    return await request.app[REQUEST_GATE].admitted(request, handler)
+    return await context.services(request)[REQUEST_GATE].admitted(request, handler)
 
 
-REQUEST_GATE = web.AppKey("request_gate", RequestGate)
+REQUEST_GATE = Key[RequestGate]("request_gate")
 
 
 #: Seconds that is waited for what is due.
@@ -110,22 +110,22 @@ PATIENCE = 10.0
 _PAUSE = 0.02
 
 
-async def settled(app: web.Application, seconds: float = PATIENCE) -> list[str]:
+async def settled(services: Services, seconds: float = PATIENCE) -> list[str]:
     """Waits until no work is due or under way, and gives the names of what still is after a while. For who has the turn
     of `Snapshots`."""
-    if not app[SETTINGS].work:
-        return await queries.due(app[DATABASE])
+    if not services.settings.work:
+        return await queries.due(services.database)
     left: list[str] = []
-    dispatcher = app[DISPATCHER]
+    dispatcher = services[DISPATCHER]
     async with dispatcher.paused():
         try:
             async with asyncio.timeout(seconds):
                 while True:
-                    before = await queries.due(app[DATABASE])
+                    before = await queries.due(services.database)
                     left = [*before, DELIVERIES]
                     await dispatcher.deliver_due()
-                    app[QUEUE].look_now()
-                    left = await queries.due(app[DATABASE])
+                    services.queue.look_now()
+                    left = await queries.due(services.database)
                     if not (before or left):  # nor can either of them have made work for the other
                         return []
                     await asyncio.sleep(_PAUSE)
@@ -140,23 +140,23 @@ BEFORE_REFUSAL = 10.0
 
 
 @contextlib.asynccontextmanager
-async def quiet(app: web.Application, *, cut: bool) -> AsyncIterator[None]:
+async def quiet(services: Services, *, cut: bool) -> AsyncIterator[None]:
     """Nothing goes on for the length of the block. With `cut`, what takes long is ended, and nothing comes of it any
     more; without, raises 409 where something takes longer than that. Runners that wait for a job are sent home.
     """
     seconds = BEFORE_CUT if cut else BEFORE_REFUSAL
-    gate, dispatcher = app[REQUEST_GATE], app[DISPATCHER]
+    gate, dispatcher = services[REQUEST_GATE], services[DISPATCHER]
     if not cut:
         # with an open door: mirrors, and receivers of deliveries, may have to ask us before they are done
-        await settled(app, seconds)
-    async with gate.closed(), dispatcher.paused(), app[BACKGROUND].paused(watch.NAME):
-        with app[PENDING_JOBS].emptied():
+        await settled(services, seconds)
+    async with gate.closed(), dispatcher.paused(), services.background.paused(watch.NAME):
+        with services[PENDING_JOBS].emptied():
             if not await gate.empty(seconds):
                 if not cut:
                     raise _busy(*gate.inside)
                 await gate.cut()
         try:
-            async with app[QUEUE].paused(TASKS_BEFORE_CUT if cut else seconds, cut=cut):
+            async with services.queue.paused(TASKS_BEFORE_CUT if cut else seconds, cut=cut):
                 if cut:
                     await dispatcher.drop()
                 elif not await dispatcher.ended(seconds):

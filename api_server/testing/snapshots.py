@@ -26,19 +26,17 @@ from api_server.operations.watch import WATCH
 from api_server.outbound.edges import EDGES
 from api_server.outbound.mail import OUTBOX, Folder
 from api_server.pages import account, mail_links, sign_in
+from api_server.services import Key, Services
 from api_server.state.errors import Unavailable
-from api_server.state.objects import OBJECTS
-from api_server.state.queue import QUEUE
 from api_server.static_objects import access
 from api_server.static_objects.archive_builds import ARCHIVES
 from api_server.status_checks.dispatcher import DISPATCHER
 from api_server.testing import queries, tables, trees
-from api_server.testing.clock import MOVABLE_CLOCK
+from api_server.testing.clock import movable
 from api_server.testing.quiet import quiet, settled
 from api_server.testing.steering import refused
 from api_server.testing.tables import Tables
 from api_server.testing.trees import Tree
-from api_server.web.context import CLOCK, DATABASE, SETTINGS
 from api_server.web.rate_limits import THROTTLE, WINDOW
 from common.concurrency import end, ended
 from common.mistakes import Mistake
@@ -46,7 +44,7 @@ from common.mistakes import Mistake
 Forget = Callable[[Any], Awaitable[None] | None]
 
 #: Who has asked how often.
-LIMITERS: Mapping[web.AppKey[Any], Forget] = {
+LIMITERS: Mapping[Key[Any], Forget] = {
     key: lambda limiter: limiter.forget()
     for key in (
         JOBS_LIMIT,
@@ -62,9 +60,8 @@ LIMITERS: Mapping[web.AppKey[Any], Forget] = {
 }
 #: All that outlives a request, by where it stands in the application. What looks things up in the database again when
 #: `note_change` says so (`LookupCache`) is none of it, nor what only counts what is under way.
-REMEMBERED: Mapping[web.AppKey[Any], Forget] = {
+REMEMBERED: Mapping[Key[Any], Forget] = {
     **LIMITERS,
-    DATABASE: lambda database: database.note_change(),
     QUOTAS: lambda quotas: quotas.forget(),
     UNSETTLED: lambda unsettled: unsettled.clear(),
     UNPACKED: lambda unpacked: unpacked.clear(),
@@ -76,18 +73,19 @@ REMEMBERED: Mapping[web.AppKey[Any], Forget] = {
 }
 
 
-async def forget_memory(app: web.Application) -> None:
-    """The process knows nothing of what was."""
+async def forget_memory(services: Services) -> None:
+    """Forget what the process remembers of the state that was."""
+    services.database.note_change()
     for key, forget_it in REMEMBERED.items():
-        done = forget_it(app[key])
+        done = forget_it(services[key])
         if inspect.isawaitable(done):
             await done
 
 
-def forget_who_asked(app: web.Application) -> None:
+def forget_who_asked(services: Services) -> None:
     """Nobody has asked too often."""
     for key, forget_it in LIMITERS.items():
-        forget_it(app[key])
+        forget_it(services[key])
 
 
 log = structlog.get_logger(__name__)
@@ -111,10 +109,10 @@ class Snapshot:
 class Snapshots:
     """The snapshots of an application, and the way back to them. Calls that come together take turns."""
 
-    def __init__(self, app: web.Application) -> None:
-        self._app = app
-        self.tables = Tables(app[SETTINGS].database_url)
-        self._folder = app[SETTINGS].data_dir / "testing"
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self.tables = Tables(services.settings.database_url)
+        self._folder = services.settings.data_dir / "testing"
         self._discarded = self._folder / "discarded"
         self._trees: list[Tree] = []
         self._numbers = itertools.count(1)
@@ -140,7 +138,7 @@ class Snapshots:
     @contextlib.asynccontextmanager
     async def alone(self, *, cut: bool) -> AsyncIterator[None]:
         """Nothing else goes on for the length of the block, and nobody else is in one. Raises what `quiet` does."""
-        async with self._turn, quiet(self._app, cut=cut):
+        async with self._turn, quiet(self._services, cut=cut):
             yield
 
     def is_clean(self) -> bool:
@@ -150,7 +148,7 @@ class Snapshots:
     async def settle(self) -> list[str]:
         """Waits until no work is due or under way; the names of what takes longer."""
         async with self._turn:
-            return await settled(self._app)
+            return await settled(self._services)
 
     @property
     def kept(self) -> list[Snapshot]:
@@ -182,12 +180,12 @@ class Snapshots:
         async with self.alone(cut=True):
             snapshot = self._found(id_)
             problems, _, _ = await asyncio.gather(
-                self._app[EDGES].set_back(snapshot.ahead.total_seconds()),
+                self._services[EDGES].set_back(snapshot.ahead.total_seconds()),
                 self._bring_back_tables(snapshot),
                 ended(asyncio.ensure_future(asyncio.to_thread(self._bring_back_trees, snapshot))),
             )
-            self._app[MOVABLE_CLOCK].ahead = snapshot.ahead
-            await forget_memory(self._app)
+            movable(self._services).ahead = snapshot.ahead
+            await forget_memory(self._services)
             for call in also:
                 call()
         if self.is_clean():
@@ -216,11 +214,11 @@ class Snapshots:
     async def _taken(self, id_: str) -> Snapshot:
         held = await self.tables.take()
         contents = await asyncio.to_thread(lambda: [tree.take() for tree in self._trees])
-        return Snapshot(id_, self._app[CLOCK](), self._app[MOVABLE_CLOCK].ahead, held, contents)
+        return Snapshot(id_, self._services.clock(), movable(self._services).ahead, held, contents)
 
     async def _bring_back_tables(self, snapshot: Snapshot) -> None:
         await self.tables.bring_back(snapshot.tables)
-        if snapshot.ahead != self._app[MOVABLE_CLOCK].ahead:
+        if snapshot.ahead != movable(self._services).ahead:
             await self.tables.run(queries.MOVE_CLOCK, ahead=snapshot.ahead)
 
     def _bring_back_trees(self, snapshot: Snapshot) -> None:
@@ -252,7 +250,7 @@ class Snapshots:
     def _make_folders(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)  # of an earlier process
         self._discarded.mkdir(parents=True)
-        for root in roots(self._app):
+        for root in roots(self._services):
             store = self._folder / f"kept-{root.name}"
             store.mkdir()
             self._trees.append(Tree(root, store, self._discarded))
@@ -261,13 +259,13 @@ class Snapshots:
         return sum(file.stat().st_size for file in self._folder.glob("kept-*/*"))
 
 
-def roots(app: web.Application) -> list[Path]:
+def roots(services: Services) -> list[Path]:
     """The folders in which the application keeps anything that requests change. Raises `Mistake`."""
-    objects, outbox = app[OBJECTS].folder, app[OUTBOX]
+    objects, outbox = services.objects.folder, services[OUTBOX]
     if objects is None:
         raise Mistake("A server for tests keeps its objects in files: leave object_store_url away")
     mail = [outbox.path] if isinstance(outbox, Folder) else []
-    return [app[REPOSITORIES].root, objects, app[ARCHIVES].files.root, *mail]
+    return [services[REPOSITORIES].root, objects, services[ARCHIVES].files.root, *mail]
 
 
 def _empty(folder: Path) -> None:
@@ -275,34 +273,34 @@ def _empty(folder: Path) -> None:
         shutil.rmtree(found, ignore_errors=True)
 
 
-SNAPSHOTS = web.AppKey("snapshots", Snapshots)
+SNAPSHOTS = Key[Snapshots]("snapshots")
 
 
 #: How far the clock may be ahead of the machine's.
 FURTHEST_AHEAD = datetime.timedelta(days=365 * 100)
 
 
-async def move_clock(app: web.Application, by: datetime.timedelta) -> list[str]:
+async def move_clock(services: Services, by: datetime.timedelta) -> list[str]:
     """Moves the clock forward; what is due by then is done, but for what these names say, which takes longer. Raises
     400, 409 and 503."""
     if by < datetime.timedelta():
         raise refused("The clock moves forward only; POST /-/testing/reset sets it back.")
-    clock = app[MOVABLE_CLOCK]
+    clock = movable(services)
     if clock.ahead + by > FURTHEST_AHEAD:
         raise refused(f"The clock may be ahead by {FURTHEST_AHEAD.days} days at most.")
-    async with app[SNAPSHOTS].alone(cut=False):
-        since = app[CLOCK]()
+    async with services[SNAPSHOTS].alone(cut=False):
+        since = services.clock()
         ahead = clock.ahead + by
-        if problems := await app[EDGES].set_clock(ahead.total_seconds()):
+        if problems := await services[EDGES].set_clock(ahead.total_seconds()):
             raise refused(
                 f"The clock of an edge cannot be moved: {'; '.join(problems)}", web.HTTPServiceUnavailable
             )
         clock.ahead = ahead
-        await app[SNAPSHOTS].tables.run(queries.MOVE_CLOCK, ahead=ahead)
+        await services[SNAPSHOTS].tables.run(queries.MOVE_CLOCK, ahead=ahead)
         if by.total_seconds() >= WINDOW:  # by a clock that cannot be moved
-            forget_who_asked(app)
-        app[DATABASE].note_change()
-        app[FIGURES].forget()
-    if app[SETTINGS].work:
-        await app[QUEUE].defer_periodic(since, app[CLOCK]())
-    return await app[SNAPSHOTS].settle()
+            forget_who_asked(services)
+        services.database.note_change()
+        services[FIGURES].forget()
+    if services.settings.work:
+        await services.queue.defer_periodic(since, services.clock())
+    return await services[SNAPSHOTS].settle()

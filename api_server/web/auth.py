@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 import attrs
 from aiohttp import web
 
+from api_server.services import Key
 from api_server.state.database import MAX_BIGINT, Executor, LookupCache
 from api_server.state.secrets import JOB_TOKEN, digest
 from api_server.web import auth_queries, context
@@ -89,7 +90,7 @@ class Anonymous:
 ANONYMOUS = Anonymous()
 
 
-TOKENS: web.AppKey[LookupCache[TokenRow]] = web.AppKey("tokens", LookupCache)
+TOKENS = Key[LookupCache[TokenRow]]("tokens")
 #: Of a request whose token is valid: whose it is, whatever the token is asked for.
 TOKEN_OWNER = web.RequestKey("token_owner", Caller)
 
@@ -116,7 +117,7 @@ async def authenticate(
 async def caller_of_personal_access_token(request: web.Request, token: str) -> Caller:
     """Raises 401 for an unknown, expired or revoked token."""
     key = digest(token)
-    row = await request.config_dict[TOKENS].get(
+    row = await context.services(request)[TOKENS].get(
         key, lambda: auth_queries.find_personal_access_token(context.database(request), key)
     )
     if row is None:

@@ -6,55 +6,48 @@ listens (a broken connection, a listener that is to be started again) what is re
 """
 
 import datetime
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 from aiohttp import web
-from aiohttp.helpers import ChainMapProxy
 
+from api_server.services import Services
 from api_server.settings import Settings
-from api_server.state.database import Clock, Database
+from api_server.state.database import Database
 from api_server.state.driver import listening_connection
 from api_server.state.secrets import Vault
 from api_server.web.grounds import held_by
-from common.lifecycle import BACKGROUND
 
 _READS = frozenset({"GET", "HEAD"})
-#: The application, or what a request within it sees of it (`request.config_dict`).
-App = web.Application | ChainMapProxy
+SERVICES = web.AppKey("services", Services)
 
-SETTINGS = web.AppKey("settings", Settings)
-DATABASE = web.AppKey("database", Database)
-VAULT = web.AppKey("vault", Vault)
-CLOCK: web.AppKey[Clock] = web.AppKey("clock", Callable[[], datetime.datetime])  # type: ignore[arg-type]
+
+def services(request: web.Request) -> Services:
+    """The server's services, whose database is the request's: transactions begin by checking what the request has been
+    judged on (`web/grounds.py`), and what requests that only read show may come from a replica."""
+    shared = request.match_info.apps[0][SERVICES]  # `request.config_dict` looks through all applications
+    database = held_by(request, shared.database)
+    return shared.for_request(database.showing() if request.method in _READS else database)
 
 
 def settings(request: web.Request) -> Settings:
-    return _outermost(request)[SETTINGS]
+    return services(request).settings
 
 
 def database(request: web.Request) -> Database:
-    """Its transactions begin with making sure of what the request has been judged on (`web/grounds.py`). What requests
-    show that only read may come from a replica."""
-    database = held_by(request, _outermost(request)[DATABASE])
-    return database.showing() if request.method in _READS else database
+    return services(request).database
 
 
 def forget(request: web.Request) -> None:
     """What was remembered of the database may be old, since another process has changed it."""
-    _outermost(request)[DATABASE].note_change()
+    services(request).database.note_change()
 
 
 def vault(request: web.Request) -> Vault:
-    return _outermost(request)[VAULT]
+    return services(request).vault
 
 
 def now(request: web.Request) -> datetime.datetime:
-    return _outermost(request)[CLOCK]()
-
-
-def _outermost(request: web.Request) -> web.Application:
-    """Where everything stands; `request.config_dict` finds it too, by looking through all applications each time."""
-    return request.match_info.apps[0]
+    return services(request).now
 
 
 RIGHTS_CHANNEL = "rights_changed"
@@ -63,9 +56,9 @@ RIGHTS_LISTENER = "listening for changed rights"
 RECONNECT_AFTER = 1.0
 
 
-async def hear_of_changed_rights(app: web.Application) -> AsyncIterator[None]:
-    """While the application runs."""
-    database, url = app[DATABASE], app[SETTINGS].unpooled_url
+async def hear_of_changed_rights(services: Services) -> AsyncIterator[None]:
+    """While the server runs."""
+    database, url = services.database, services.settings.unpooled_url
 
     async def listen() -> None:
         """Raises `Unavailable` when the connection is lost."""
@@ -75,6 +68,6 @@ async def hear_of_changed_rights(app: web.Application) -> AsyncIterator[None]:
                 await connection.notification()
                 database.note_change()
 
-    app[BACKGROUND].start(RIGHTS_LISTENER, listen, longest_pause=RECONNECT_AFTER)
+    services.background.start(RIGHTS_LISTENER, listen, longest_pause=RECONNECT_AFTER)
     yield
-    await app[BACKGROUND].finish(RIGHTS_LISTENER, 0)
+    await services.background.finish(RIGHTS_LISTENER, 0)

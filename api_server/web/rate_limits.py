@@ -7,9 +7,9 @@ from email.utils import format_datetime
 from math import ceil
 
 import attrs
-from aiohttp import web
 from cachetools import TLRUCache
 
+from api_server.services import Key
 from common.workers import shared_windows
 
 #: Seconds for which `RateLimiter` counts.
@@ -113,7 +113,7 @@ class Throttle:
             raise TooOften(_throttle_headers(rate, observed, (period + 1) * rate.seconds, now))
 
 
-THROTTLE = web.AppKey("throttle", Throttle)
+THROTTLE = Key[Throttle]("throttle")
 
 
 def _throttle_headers(rate: Rate, observed: int, reset: int, now: datetime.datetime) -> dict[str, str]:

@@ -19,7 +19,9 @@ from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler
 from yarl import URL
 
+from api_server.services import Key
 from api_server.web import context
+from api_server.web.context import SERVICES
 from api_server.web.errors import ApiError, BodyRefused, bad_parameters
 from common.client_address import one_client
 from common.connections import ask_for_body
@@ -72,7 +74,7 @@ class _Share:
             self._held.give_back(self._client, self._size)
 
 
-HELD = web.AppKey("held_bodies", HeldBodies)
+HELD = Key[HeldBodies]("held_bodies")
 #: Of a request whose body somebody else hears too, piece by piece, as it is read.
 HEARD: web.RequestKey[Callable[[bytes], None]] = web.RequestKey("heard", Callable[[bytes], None])  # type: ignore[arg-type]
 _SHARE = web.RequestKey("share", _Share)
@@ -84,7 +86,9 @@ async def bounded_bodies(request: web.Request, handler: Handler) -> web.StreamRe
     """Lets go of a request's body in memory when it is answered."""
     if not request.body_exists:
         return await handler(request)
-    share = request[_SHARE] = _Share(request.match_info.apps[0][HELD], one_client(request.remote or ""))
+    share = request[_SHARE] = _Share(
+        request.match_info.apps[0][SERVICES][HELD], one_client(request.remote or "")
+    )
     try:
         return await handler(request)
     finally:

@@ -8,6 +8,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 from prometheus_client import CollectorRegistry
 
+from api_server.services import Key
 from api_server.web.routes import CALLER
 from common import logs, operations
 from common.logs import AccessLines, FieldValue
@@ -18,7 +19,7 @@ _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 _CLASSES = {status: f"{status // 100}xx" for status in range(100, 600)}
 #: Whoever took longer was slow.
 SLOW_SECONDS = 1.0
-REQUESTS = web.AppKey("requests", Durations)
+REQUESTS = Key[Durations]("requests")
 
 write = AccessLines("access")
 

@@ -337,7 +337,7 @@ async def _caller(request: web.Request, route: Route) -> Caller | None:
         raise unauthorized()
     request[CALLER] = found  # also of what is refused the log tells who asked
     if found.rate is not None and not (route.never_throttled and found.admin):
-        request.config_dict[THROTTLE].count(found.user_id, found.rate, context.now(request))
+        context.services(request)[THROTTLE].count(found.user_id, found.rate, context.now(request))
     if of_job and found.job_id is None:
         raise ApiError(404, {"message": "404 Job Not Found"})
     if found.job_id is None and not found.scopes.intersection(route.scopes):

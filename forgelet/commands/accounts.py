@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import attrs
 import click
-from aiohttp import web
 
 from api_server.accounts import token_queries, tokens, user_queries, users
 from api_server.accounts.instance_settings import current
@@ -17,11 +16,11 @@ from api_server.accounts.passwords import problem_with
 from api_server.accounts.user_queries import User
 from api_server.ci.runners import changes as runner_changes
 from api_server.namespaces import namespace_queries, project_queries
+from api_server.services import Services
 from api_server.state.database import Executor
 from api_server.web.auth import ALL_SCOPES
-from api_server.web.context import DATABASE, VAULT
 from common.mistakes import Mistake
-from forgelet.commands.acting import application, author, changing
+from forgelet.commands.acting import author, changing, services_of
 from forgelet.frame import Group, answer
 from forgelet.instance import Instance
 
@@ -68,14 +67,14 @@ def create_user(
     chosen = _acceptable(read_password(password))
 
     async def run() -> int:
-        async with application(instance) as app:
+        async with services_of(instance) as services:
             whole = attrs.evolve(
                 new,
-                password_hash=app[VAULT].hash_password(chosen),
-                projects_limit=(await current(app)).default_projects_limit,
+                password_hash=services.vault.hash_password(chosen),
+                projects_limit=(await current(services)).default_projects_limit,
             )
-            async with changing(app) as transaction:
-                return await users.create(app, transaction, whole, author())
+            async with changing(services) as transaction:
+                return await users.create(services, transaction, whole, author())
 
     user_id = asyncio.run(run())
     answer(
@@ -92,11 +91,11 @@ def set_password(instance: Instance, username: str, password: str | None) -> Non
     """Sets the password of USERNAME; sessions in browsers end, tokens do not."""
     chosen = _acceptable(read_password(password))
 
-    async def change(app: web.Application, found: User) -> None:
+    async def change(services: Services, found: User) -> None:
         values = dict.fromkeys(field.name for field in attrs.fields(users.NewUser))
-        values["password_hash"] = app[VAULT].hash_password(chosen)
-        async with changing(app, ends=f"user:{found.id}") as transaction:
-            await users.update(app, transaction, found.id, author(), **values)
+        values["password_hash"] = services.vault.hash_password(chosen)
+        async with changing(services, ends=f"user:{found.id}") as transaction:
+            await users.update(services, transaction, found.id, author(), **values)
 
     _with_user(instance, username, change)
     answer({"username": username}, f"The password of {username} is set.")
@@ -119,9 +118,9 @@ def unblock(instance: Instance, username: str) -> None:
 
 
 def _set_state(instance: Instance, username: str, state: Literal["active", "blocked"]) -> None:
-    async def change(app: web.Application, found: User) -> bool:
-        async with changing(app, ends=f"user:{found.id}") as transaction:
-            return await users.set_state(app, transaction, found.id, state, author())
+    async def change(services: Services, found: User) -> bool:
+        async with changing(services, ends=f"user:{found.id}") as transaction:
+            return await users.set_state(services, transaction, found.id, state, author())
 
     changed = _with_user(instance, username, change)
     answer(
@@ -139,11 +138,11 @@ async def find_user(database: Executor, username: str) -> User:
 
 
 def _with_user(
-    instance: Instance, username: str, change: Callable[[web.Application, User], Awaitable[bool | None]]
+    instance: Instance, username: str, change: Callable[[Services, User], Awaitable[bool | None]]
 ) -> bool | None:
     async def run() -> bool | None:
-        async with application(instance) as app:
-            return await change(app, await find_user(app[DATABASE], username))
+        async with services_of(instance) as services:
+            return await change(services, await find_user(services.database, username))
 
     return asyncio.run(run())
 
@@ -190,15 +189,15 @@ def create_token(
         raise Mistake(f"--name has to be 1 to {_LONGEST_NAME} characters")
 
     async def run() -> dict[str, Any]:
-        async with application(instance) as app:
-            owner = await find_user(app[DATABASE], username)
+        async with services_of(instance) as services:
+            owner = await find_user(services.database, username)
             new = tokens.NewToken(
                 user_id=owner.id,
                 name=name,
                 scopes=list(dict.fromkeys(scopes)),
                 expires_at=expires_at.date() if expires_at else None,
             )
-            async with changing(app) as transaction:
+            async with changing(services) as transaction:
                 made = await tokens.create(transaction, new, owner.username, owner.name, author())
         shown: dict[str, Any] = json.loads(made)
         return shown
@@ -214,12 +213,12 @@ def revoke_token(instance: Instance, token_id: int) -> None:
     """Makes the token ID open nothing any more."""
 
     async def run() -> str:
-        async with application(instance) as app:
-            found = await token_queries.find_token(app[DATABASE], token_id)
+        async with services_of(instance) as services:
+            found = await token_queries.find_token(services.database, token_id)
             if found is None:
                 raise Mistake(f"There is no personal access token with id {token_id}")
-            async with changing(app, ends=f"token:{token_id}") as transaction:
-                await tokens.revoke(app, transaction, found, author())
+            async with changing(services, ends=f"token:{token_id}") as transaction:
+                await tokens.revoke(services, transaction, found, author())
             return found.username
 
     username = asyncio.run(run())
@@ -259,32 +258,34 @@ def create_runner(
         raise Mistake("--project and --group contradict each other: give one of them")
 
     async def run() -> tuple[int, str]:
-        async with application(instance) as app:
+        async with services_of(instance) as services:
             new = runner_changes.NewRunner(
                 description=description,
                 tag_list=tags,
                 run_untagged=not tagged_only,
-                project_id=await _project(app, project_path) if project_path else None,
-                namespace_id=await _group(app, group_path) if group_path else None,
+                project_id=await _project(services, project_path) if project_path else None,
+                namespace_id=await _group(services, group_path) if group_path else None,
             )
-            async with changing(app) as transaction:
+            async with changing(services) as transaction:
                 return await runner_changes.create(transaction, new, author())
 
     runner_id, token = asyncio.run(run())
     answer({"id": runner_id, "token": token}, token)
 
 
-async def _project(app: web.Application, path: str) -> int:
+async def _project(services: Services, path: str) -> int:
     found = await project_queries.find_project(
-        app[DATABASE], project_id=None, path=path, user_id=None, admin=True, job_project_id=None
+        services.database, project_id=None, path=path, user_id=None, admin=True, job_project_id=None
     )
     if found is None:
         raise Mistake(f"There is no project {path}")
     return found.id
 
 
-async def _group(app: web.Application, path: str) -> int:
-    found = await namespace_queries.find_group(app[DATABASE], group_id=None, path=path, user_id=0, admin=True)
+async def _group(services: Services, path: str) -> int:
+    found = await namespace_queries.find_group(
+        services.database, group_id=None, path=path, user_id=0, admin=True
+    )
     if found is None:
         raise Mistake(f"There is no group {path}")
     return found.id

@@ -7,13 +7,12 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import attrs
-from aiohttp import web
 
+from api_server.services import Services
 from api_server.state import migrate, secrets
 from api_server.state.audit_trail import Author
 from api_server.state.database import Transaction
 from api_server.state.errors import LockNotAvailable, Unavailable
-from api_server.web.context import DATABASE
 from api_server.web.errors import ApiError
 from api_server.web.grounds import end_alone
 from common.mistakes import Mistake
@@ -24,7 +23,7 @@ _POOL = 2
 
 
 @asynccontextmanager
-async def application(instance: Instance) -> AsyncIterator[web.Application]:
+async def services_of(instance: Instance) -> AsyncIterator[Services]:
     """The application with its database, whether the service runs or not. Raises `Mistake` where the database is not of
     this version, or the secret key is not that of the database; and for what the block is refused."""
     from api_server.app import joined  # the whole server: help and mistakes do without
@@ -38,14 +37,14 @@ async def application(instance: Instance) -> AsyncIterator[web.Application]:
     settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     secrets.ensure_key(url, settings.data_dir)
     with _refusals():
-        async with joined(settings) as app:
-            yield app
+        async with joined(settings) as services:
+            yield services
 
 
 @asynccontextmanager
-async def changing(app: web.Application, *, ends: str | None = None) -> AsyncIterator[Transaction]:
+async def changing(services: Services, *, ends: str | None = None) -> AsyncIterator[Transaction]:
     """One transaction; it holds the rights of what is called `ends` ("user:7") alone, which it takes away."""
-    async with app[DATABASE].transaction() as transaction:
+    async with services.database.transaction() as transaction:
         if ends is not None:
             await end_alone(transaction, ends)
         yield transaction

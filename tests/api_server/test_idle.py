@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from api_server.operations.watch import WATCH
-from api_server.state.queue import QUEUE
+from api_server.web.context import SERVICES
 from common import operations
 from tests.api_server.status_checks.receiver import answer, running_receiver
 from tests.support.forge import Forge
@@ -65,11 +65,11 @@ async def test_a_server_that_nobody_calls_says_nothing(
         async with new_forge(work=True, allow_local_requests=True, disk_reserve=0) as forge:
             lines.clear()  # of the start
             caplog.set_level(logging.INFO)
-            periodic = forge.server.app[QUEUE]._app.periodic_registry.periodic_tasks
+            periodic = forge.server.app[SERVICES].queue._app.periodic_registry.periodic_tasks
             for entry in periodic.values():
                 if entry.task.name not in TOLD:
                     await entry.task.func(timestamp=0)
-            await forge.server.app[WATCH].look()
+            await forge.server.app[SERVICES][WATCH].look()
             for path in operations.ROUTES:
                 assert (await forge.anonymous.get(f"{forge.base}{path}")).status == 200
         said = [line["event"] for line in lines if line["log_level"] != "debug"]
@@ -80,7 +80,7 @@ async def test_a_server_that_nobody_calls_says_nothing(
 
 async def test_periodic_tasks_that_find_nothing_to_do_write_nothing(new_forge: Any) -> None:
     async with new_forge(status_check_timeout=60) as forge:
-        periodic = forge.server.app[QUEUE]._app.periodic_registry.periodic_tasks
+        periodic = forge.server.app[SERVICES].queue._app.periodic_registry.periodic_tasks
         tasks = {entry.task.name: entry.task for entry in periodic.values()}
         assert len(tasks) > 10
         for name, task in tasks.items():

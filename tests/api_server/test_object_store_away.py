@@ -19,7 +19,7 @@ from api_server.ci.jobs import artifact_queries
 from api_server.ci.jobs.logs import logs_of, seal
 from api_server.code import lfs_queries
 from api_server.state.errors import Unavailable
-from api_server.state.objects import OBJECTS
+from api_server.web.context import SERVICES
 from tests.support.ci import CiProject, ci_project
 from tests.support.forge import Answer, Forge, running_forge
 from tests.support.runner import RunningJob, a_runner
@@ -75,7 +75,7 @@ async def scene(new_database: Any, tmp_path_factory: Any) -> AsyncIterator[Scene
         assert (await finished.upload(archive.getvalue())).status == 201
         await finished.log(LOG)
         await finished.finish()
-        await seal(logs_of(forge.server.app), finished.id)
+        await seal(logs_of(forge.server.app[SERVICES]), finished.id)
         scene = Scene(forge, project, finished, running, archive.getvalue())
         assert (await scene.lfs("PUT", OID, CONTENT)).status == 200
         yield scene
@@ -119,18 +119,21 @@ async def test_what_runs_by_itself_fails_as_the_store_does_and_is_made_up_for(sc
     job = await runner.job()
     await job.log(LOG)
     await job.finish()
-    kept = await chain.kept_heads(app[OBJECTS])
+    kept = await chain.kept_heads(app[SERVICES].objects)
     with store_away(scene.forge):
-        for work in (seal(logs_of(app), job.id), chain.keep_present_head(scene.forge.database, app[OBJECTS])):
+        for work in (
+            seal(logs_of(app[SERVICES]), job.id),
+            chain.keep_present_head(scene.forge.database, app[SERVICES].objects),
+        ):
             with pytest.raises(Unavailable):
                 await work
         shown = await project.api.get(f"{project.url}/jobs/{job.id}/trace")
         assert (shown.status, shown.body) == (200, LOG.decode())  # it is in the database still
-    await seal(logs_of(app), job.id)
-    await chain.keep_present_head(scene.forge.database, app[OBJECTS])
+    await seal(logs_of(app[SERVICES]), job.id)
+    await chain.keep_present_head(scene.forge.database, app[SERVICES].objects)
     shown = await project.api.get(f"{project.url}/jobs/{job.id}/trace")
     assert (shown.status, shown.body) == (200, LOG.decode())
-    assert len(await chain.kept_heads(app[OBJECTS])) == len(kept) + 1
+    assert len(await chain.kept_heads(app[SERVICES].objects)) == len(kept) + 1
 
 
 async def test_an_upload_whose_commit_went_unanswered_keeps_its_object(
@@ -197,7 +200,7 @@ async def test_a_log_whose_object_is_lost_is_not_there_and_a_line_says_so(scene:
     key = await scene.forge.database.value(
         "SELECT object_key FROM job_logs WHERE job_id = %(id)s", id=scene.finished.id
     )
-    file = app[OBJECTS].folder / key
+    file = app[SERVICES].objects.folder / key
     elsewhere = file.rename(file.with_name("elsewhere"))
     with capture_logs() as lines:
         answer = await scene.project.api.get(f"{scene.project.url}/jobs/{scene.finished.id}/trace")

@@ -14,7 +14,8 @@ from click.testing import CliRunner
 from api_server.ci.jobs.logs import logs_of, seal
 from api_server.state import sweep
 from api_server.state.object_store import open_objects
-from api_server.state.objects import OBJECTS, Objects
+from api_server.state.objects import Objects
+from api_server.web.context import SERVICES
 from forgelet.command_line import forgelet
 from tests.support.ci import CiProject, ci_project
 from tests.support.forge import Forge, running_forge
@@ -52,7 +53,7 @@ async def named(forge: Forge, project: CiProject, objects: Objects) -> set[str]:
     assert (await job.upload(b"no zip archive")).status == 201
     await job.log(b"a line\n")
     await job.finish()
-    await seal(logs_of(forge.server.app), job.id)
+    await seal(logs_of(forge.server.app[SERVICES]), job.id)
     key = f"projects/{project.id}/lfs/{os.urandom(8).hex()}"
     async with forge.database.transaction() as transaction:
         await transaction.run(LFS_OBJECT, project_id=project.id, key=key)
@@ -105,7 +106,7 @@ def make_old(folder: Path) -> None:
 
 
 async def test_of_local_files(here: Forge, project: CiProject, monkeypatch: pytest.MonkeyPatch) -> None:
-    objects = here.server.app[OBJECTS]
+    objects = here.server.app[SERVICES].objects
     folder = here.settings.data_dir / "objects"
     kept = await named(here, project, objects)
     lost = await orphans(project, objects)
@@ -158,7 +159,7 @@ async def test_of_s3(
 
 async def test_the_clock_of_the_store_counts(here: Forge, project: CiProject) -> None:
     """Not the application's, which may have jumped: what is new stays."""
-    objects = here.server.app[OBJECTS]
+    objects = here.server.app[SERVICES].objects
     lost = await orphans(project, objects)
     jumped = copy.copy(here.database)
     jumped._clock = lambda: here.database.now + datetime.timedelta(days=2)
@@ -168,7 +169,7 @@ async def test_the_clock_of_the_store_counts(here: Forge, project: CiProject) ->
 
 
 async def test_the_command_says_what_it_removes_and_what_is_missing(here: Forge, project: CiProject) -> None:
-    objects = here.server.app[OBJECTS]
+    objects = here.server.app[SERVICES].objects
     kept = await named(here, project, objects)
     lost = await orphans(project, objects)
     make_old(here.settings.data_dir / "objects")

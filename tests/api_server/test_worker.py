@@ -7,7 +7,7 @@ import attrs
 
 from api_server.app import create_app, endpoint
 from api_server.settings import Settings
-from api_server.state.queue import QUEUE
+from api_server.web.context import SERVICES
 from common.serving import working
 from tests.support.ci import eventually
 from tests.support.forge import Forge
@@ -42,6 +42,6 @@ def test_a_worker_can_do_what_a_server_with_other_settings_has_queued(tmp_path: 
 
     def tasks(**settings: Any) -> set[str]:
         chosen = Settings(database_url="postgresql:///none", data_dir=tmp_path, **settings)
-        return set(create_app(chosen)[QUEUE].names)
+        return set(create_app(chosen)[SERVICES].queue.names)
 
     assert tasks() == tasks(edge_urls=["http://127.0.0.1:1"], status_check_timeout=60)

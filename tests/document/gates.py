@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 
 from api_server.status_checks.dispatcher import DISPATCHER, RANDOM
+from api_server.web.context import SERVICES
 from api_server.web.routes import Role
 from tests.api_server.status_checks.receiver import Receiver, running_receiver
 from tests.support.forge import Answer, Forge, Person, new_name, running_forge
@@ -53,7 +54,7 @@ class Gate:
 
     async def sent_to(self, check: dict[str, Any]) -> list[dict[str, Any]]:
         """What has arrived for this check, after everything that is due was sent."""
-        await self.forge.server.app[DISPATCHER].deliver_due()
+        await self.forge.server.app[SERVICES][DISPATCHER].deliver_due()
         return [one.payload for one in self.receiver.received if check["external_url"].endswith(one.path)]
 
 
@@ -62,7 +63,7 @@ async def running_gate(database_url: str, folder: Path) -> AsyncIterator[Gate]:
     """Its server sends nothing by itself."""
 
     def change(app: Any) -> None:
-        app[RANDOM] = lambda: 0.0
+        app[SERVICES][RANDOM] = lambda: 0.0
 
     settings = {"work": False, "allow_local_requests": True}
     async with (

@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from api_server.web.context import CLOCK
+from api_server.web.context import SERVICES
 from tests.support.forge import Forge, SharedForges, running_forge
 
 
@@ -31,7 +31,7 @@ class MovedClock:
 
 
 def _install(app: Any) -> None:
-    app[CLOCK] = MovedClock()
+    app[SERVICES].clock = MovedClock()
 
 
 @contextlib.asynccontextmanager
@@ -40,13 +40,13 @@ async def forge_with_clock(
 ) -> AsyncIterator[tuple[Forge, MovedClock]]:
     """A server without background work, and its clock."""
     async with running_forge(database_url, data_dir, _install, work=False, **settings) as forge:
-        yield forge, forge.server.app[CLOCK]
+        yield forge, forge.server.app[SERVICES].clock
 
 
 async def shared_forge_with_clock(shared_forge: SharedForges) -> tuple[Forge, MovedClock]:
     """A shared server without background work, and its clock: it begins the day after the one that it shows."""
     forge = await shared_forge(change_app=_install)
-    clock = forge.server.app[CLOCK]
+    clock = forge.server.app[SERVICES].clock
     clock.now = datetime.datetime.combine(clock.today, datetime.time(), datetime.UTC)
     clock.move(days=1)
     return forge, clock

@@ -21,7 +21,7 @@ from api_server.app import create_app, endpoint, served
 from api_server.settings import Settings
 from api_server.state import secrets
 from api_server.state.database import Database
-from api_server.web.context import DATABASE
+from api_server.web.context import SERVICES
 from api_server.web.routes import Role
 from common.serving import serving
 from tests.support import answered, costs
@@ -108,7 +108,7 @@ class Forge:
     @property
     def database(self) -> Database:
         """The server's own, for what no API shows."""
-        return self.server.app[DATABASE]
+        return self.server.app[SERVICES].database
 
     @contextlib.contextmanager
     def changed_settings(self, **settings: Any) -> Iterator[None]:

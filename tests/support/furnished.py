@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 
 from api_server.git.repositories import REPOSITORIES
+from api_server.web.context import SERVICES
 from api_server.web.routes import Route
 from tests.support.forge import Answer, Client, Forge
 from tests.support.route_table import name_of, path_of, required
@@ -186,7 +187,7 @@ async def _commits(forge: Forge, project_id: int) -> dict[str, str]:
     """The last one, and the same with a signature."""
     main = (await forge.root.get(f"/projects/{project_id}/repository/branches/main")).body
     sha = main["commit"]["id"]
-    repository = forge.server.app[REPOSITORIES].open(project_id)
+    repository = forge.server.app[SERVICES][REPOSITORIES].open(project_id)
     return {"sha": sha, "signed_sha": signed(repository, sha, "PGP")}
 
 

@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 from api_server.state.secrets import INVITATION_TOKEN
-from api_server.web.context import VAULT
+from api_server.web.context import SERVICES
 from tests.support.forge import Answer, Client, Forge, Person, new_name
 
 KINDS = ("groups", "projects")
@@ -46,7 +46,7 @@ async def page_of(forge: Forge, email: str) -> str:
         "SELECT token_seed FROM invitations WHERE lower(email) = lower(%(email)s) ORDER BY id DESC",
         email=email,
     )
-    return f"/-/invites/{forge.server.app[VAULT].derived_token(INVITATION_TOKEN, seed)}"
+    return f"/-/invites/{forge.server.app[SERVICES].vault.derived_token(INVITATION_TOKEN, seed)}"
 
 
 async def invited_to(client: Client, source: str) -> list[str]:

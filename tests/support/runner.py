@@ -8,6 +8,7 @@ import aiohttp
 import attrs
 
 from api_server.ci.runners.job_handlers import PENDING_JOBS
+from api_server.web.context import SERVICES
 from tests.support.forge import Answer, Client, Forge
 from tests.support.waiting import until
 
@@ -107,7 +108,7 @@ async def a_runner(forge: Forge, **values: Any) -> Runner:
 
 async def until_waiting(forge: Forge, *runners: Runner, requests: int | None = None) -> None:
     """Wait until the runners have this many requests that wait for a job: one each if `requests` is not given."""
-    ids, pending = {runner.id for runner in runners}, forge.server.app[PENDING_JOBS]
+    ids, pending = {runner.id for runner in runners}, forge.server.app[SERVICES][PENDING_JOBS]
     expected = len(runners) if requests is None else requests
     await until(lambda: sum(waiting.runner_id in ids for waiting in pending._waiting) == expected, seconds=60)
 

@@ -6,8 +6,6 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from aiohttp import web
-
 from api_server.ci.agents import queries
 from api_server.ci.config.errors import Budget, ConfigError
 from api_server.ci.config.yaml_text import load
@@ -21,12 +19,12 @@ from api_server.git.ref_names import BRANCHES
 from api_server.git.repositories import REPOSITORIES, Repositories
 from api_server.namespaces.projects import DEFAULT_BRANCH_LISTENERS
 from api_server.namespaces.resources import Project
+from api_server.services import Services
 from api_server.state import audit_trail
 from api_server.state.audit_trail import Author
 from api_server.state.database import Shown, Transaction
 from api_server.state.errors import Conflict
-from api_server.state.queue import QUEUE, enqueue
-from api_server.web.context import DATABASE
+from api_server.state.queue import enqueue
 from api_server.web.errors import bad_request
 
 #: What GitLab keeps of a grant.
@@ -78,21 +76,21 @@ def _list(value: Any) -> list[Any]:
 REFRESH_GRANTS = "refresh_agent_grants"
 
 
-def setup(app: web.Application) -> None:
-    app[REF_LISTENERS].append(react_to_push)
-    app[DEFAULT_BRANCH_LISTENERS].append(refresh_grants)
+def setup(services: Services) -> None:
+    services[REF_LISTENERS].append(react_to_push)
+    services[DEFAULT_BRANCH_LISTENERS].append(refresh_grants)
 
     async def replace_grants(project_id: int) -> None:
-        async with app[DATABASE].transaction() as transaction:
+        async with services.database.transaction() as transaction:
             # read under the lock, so that what is written last was read last
             agents = await queries.lock_agents(transaction, project_id)
             branch = await queries.default_branch(transaction, project_id)
             names = [agent.name for agent in agents]
-            grants = await asyncio.to_thread(_grants, app[REPOSITORIES], project_id, branch, names)
+            grants = await asyncio.to_thread(_grants, services[REPOSITORIES], project_id, branch, names)
             for agent in agents:
                 await queries.replace_grants(transaction, agent.id, grants.get(agent.name, []))
 
-    app[QUEUE].add(REFRESH_GRANTS, replace_grants, attempts=5)
+    services.queue.add(REFRESH_GRANTS, replace_grants, attempts=5)
 
 
 async def react_to_push(

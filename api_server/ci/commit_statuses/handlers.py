@@ -99,7 +99,7 @@ async def set_status(request: web.Request, wanted: SetStatus, found: Project) ->
             wanted.reported,
             caller(request).user_id,
             most=context.settings(request).commit_statuses_limit,
-            pipelines=request.config_dict[LIMITS].rate,
+            pipelines=context.services(request)[LIMITS].rate,
             archived_before=archived_before(request),
         )
     return json_text(shown, status=201)

@@ -22,7 +22,6 @@ from api_server.ci.pipelines.transitions import delete_objects
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.state import audit_trail
-from api_server.state.objects import OBJECTS
 from api_server.web import context
 from api_server.web.answers import (
     STORED_HEADERS,
@@ -68,7 +67,7 @@ async def send_artifact(request: web.Request, artifact: Artifact) -> web.StreamR
     digest = artifact.sha256.hex()
     try:
         return await send_stored(
-            request, request.config_dict[OBJECTS], artifact.object_key, artifact.size, digest, headers
+            request, context.services(request).objects, artifact.object_key, artifact.size, digest, headers
         )
     except FileNotFoundError:  # deleted since the row was read
         raise not_found("Artifacts") from None
@@ -89,7 +88,7 @@ async def send_member(request: web.Request, artifact: Artifact, path: str) -> we
     Raises 404 where there is none at `path`, where it is encrypted or packed in an unknown way, and where the archive
     is damaged.
     """
-    files, key = request.config_dict[ZIP_FILES], artifact.object_key
+    files, key = context.services(request)[ZIP_FILES], artifact.object_key
     try:
         member = await files.find(key, path)
         if member is None:

@@ -36,6 +36,7 @@ from api_server.ci.pipelines.access import (
 from api_server.ci.pipelines.job_queries import plan_of
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
+from api_server.services import Key
 from api_server.state.database import Executor
 from api_server.web import context
 from api_server.web.answers import json_text, json_value, matches_etag, not_modified, wanted_part
@@ -89,7 +90,7 @@ async def send_log(request: web.Request, job_id: int) -> web.StreamResponse:
         return not_modified(headers)
     part = wanted_part(request, size, etag)
     left = part.end - part.start if request.method != "HEAD" else 0
-    pieces = logs_of(request.config_dict).read(job_id, part.start, part.end)
+    pieces = logs_of(context.services(request).shared).read(job_id, part.start, part.end)
     first = await anext(pieces, b"") if left else b""
     if left and not first:  # erased meanwhile, or lost
         raise ApiError(404, {"message": "404 Not Found"})
@@ -106,13 +107,13 @@ async def send_log(request: web.Request, job_id: int) -> web.StreamResponse:
 
 
 #: Limits requests to endpoint 1, by user.
-JOBS_LIMIT = web.AppKey("jobs_limit", RateLimiter)
+JOBS_LIMIT = Key[RateLimiter]("jobs_limit")
 
 
 @routes.get("/projects/{id}/jobs", access=project(opens="builds"))
 async def list_project_jobs(request: web.Request, wanted: ListProjectJobs, found: Project) -> web.Response:
     """Endpoint 1. Newest first."""
-    if wait := request.config_dict[JOBS_LIMIT].retry_after(caller(request).user_id):
+    if wait := context.services(request)[JOBS_LIMIT].retry_after(caller(request).user_id):
         raise too_many_requests(wait)
     page = wanted_jobs(wanted, queries.JOBS_OF_PROJECT)
     listed = await queries.list_project_jobs(

@@ -27,10 +27,10 @@ from ahocorasick_rs import BytesAhoCorasick, Implementation, MatchKind
 from api_server.ci.jobs import log_queries
 from api_server.ci.pipelines.job_queries import plan_of
 from api_server.expressions import Allowance, Expression, TooCostly, allowed, compile_expression
+from api_server.services import Services
 from api_server.state.database import Database
-from api_server.state.objects import OBJECTS, Objects
+from api_server.state.objects import Objects
 from api_server.state.secrets import Vault
-from api_server.web.context import DATABASE, VAULT, App
 from common.concurrency import aside
 
 #: Bytes of all secrets of one job together.
@@ -192,8 +192,8 @@ class Logs:
         return b"" if held is None else self.vault.decrypt(held).encode("latin-1")
 
 
-def logs_of(app: App) -> Logs:
-    return Logs(app[DATABASE], app[OBJECTS], app[VAULT])
+def logs_of(services: Services) -> Logs:
+    return Logs(services.database, services.objects, services.vault)
 
 
 #: Bytes of a log that are looked at for the coverage, from its end, so many at a time; and of one line, from its end.

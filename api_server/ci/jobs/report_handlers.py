@@ -21,7 +21,7 @@ from api_server.ci.pipelines.access import find_pipeline
 from api_server.code.reading import counted_for
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
-from api_server.state.objects import OBJECTS
+from api_server.services import Key, Services
 from api_server.web import context
 from api_server.web.answers import json_text
 from api_server.web.context import database
@@ -49,11 +49,11 @@ class Readers:
     kept: "LRUCache[object, str]" = attrs.field(factory=lambda: LRUCache(_KEPT, sys.getsizeof))
 
 
-READERS = web.AppKey("report_readers", Readers)
+READERS = Key[Readers]("report_readers")
 
 
-def setup(app: web.Application) -> None:
-    app[READERS] = Readers()
+def setup(services: Services) -> None:
+    services[READERS] = Readers()
 
 
 @attrs.define
@@ -81,7 +81,7 @@ async def read_reports(
     shown: Callable[[Sequence[JobSuite]], dict[str, Any]],
 ) -> str:
     """Return what `shown` makes of the reports of a pipeline, as JSON. Raises `TooBusy`."""
-    readers, settings = request.config_dict[READERS], context.settings(request)
+    readers, settings = context.services(request)[READERS], context.settings(request)
     key = (shown, settings.test_cases_limit, settings.test_report_limit, *reports)
     if (text := readers.kept.get(key)) is not None:
         return text
@@ -115,7 +115,7 @@ async def _suites(request: web.Request, reports: Sequence[StoredReport]) -> Sequ
 async def _bytes_of(request: web.Request, stored: StoredReport, room: _Room) -> bytes:
     """Return the report as it was uploaded. It counts unpacked, and has to fit packed, too."""
     attrs.evolve(room).take(stored.size)
-    objects = request.config_dict[OBJECTS]
+    objects = context.services(request).objects
     return b"".join([piece async for piece in objects.read(stored.object_key, 0, stored.size)])
 
 

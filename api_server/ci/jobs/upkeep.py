@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator
 
 import attrs
 import structlog
-from aiohttp import web
 
 from api_server.ci.jobs import artifact_queries, log_queries, upkeep_queries
 from api_server.ci.jobs.artifact_queries import Candidate
@@ -20,12 +19,11 @@ from api_server.ci.pipelines.transitions import DELETE_OBJECTS, delete_job_data,
 from api_server.git import references
 from api_server.git.errors import RepositoryMissingError
 from api_server.git.repositories import REPOSITORIES, Repositories, Repository
+from api_server.services import Services
 from api_server.state import audit_trail, backups
 from api_server.state.audit_trail import INSTANCE, SYSTEM
 from api_server.state.database import Database, Transaction
-from api_server.state.objects import OBJECTS
-from api_server.state.queue import QUEUE, enqueue
-from api_server.web.context import DATABASE, SETTINGS
+from api_server.state.queue import enqueue
 from api_server.zip_files import with_indices
 
 log = structlog.get_logger(__name__)
@@ -177,29 +175,29 @@ def _ref_exists(repository: Repository, candidate: Candidate) -> bool:
 _EXPIRED_AT_A_TIME = 200
 
 
-def setup(app: web.Application) -> None:
-    queue = app[QUEUE]
+def setup(services: Services) -> None:
+    queue = services.queue
 
     async def seal_log(job_id: int) -> None:
-        await seal(logs_of(app), job_id)
+        await seal(logs_of(services), job_id)
 
     async def seal_forgotten_logs() -> None:
-        for job_id in await log_queries.unsealed(app[DATABASE]):
-            await seal(logs_of(app), job_id)
+        for job_id in await log_queries.unsealed(services.database):
+            await seal(logs_of(services), job_id)
 
     async def delete_bytes(keys: list[str]) -> None:
-        backups.not_during(app[REPOSITORIES].root)
-        await app[OBJECTS].delete(with_indices(keys))
+        backups.not_during(services[REPOSITORIES].root)
+        await services.objects.delete(with_indices(keys))
 
     async def expire() -> None:
-        await expire_artifacts(app[DATABASE])
+        await expire_artifacts(services.database)
 
     async def look_after_runners() -> None:
-        settings = app[SETTINGS]
-        await look_for_lost_jobs(app[DATABASE], settings.runner_timeout, settings.hand_out_timeout)
+        settings = services.settings
+        await look_for_lost_jobs(services.database, settings.runner_timeout, settings.hand_out_timeout)
 
     async def delete_artifacts(project_id: int) -> None:
-        await delete_all_but_the_newest(app[DATABASE], app[REPOSITORIES], project_id)
+        await delete_all_but_the_newest(services.database, services[REPOSITORIES], project_id)
 
     queue.add(DELETE_PROJECT_ARTIFACTS, delete_artifacts, attempts=8)
     queue.add(transitions.SEAL_LOG, seal_log, attempts=8)

@@ -13,7 +13,7 @@ from api_server.ci.pipelines.queries import Pipeline
 from api_server.ci.variables.variables import Values, problems
 from api_server.code.protection import protection_for, protection_of, tag_protection_for, tag_protection_of
 from api_server.git.errors import AmbiguousNameError
-from api_server.git.repositories import repositories
+from api_server.git.repositories import REPOSITORIES
 from api_server.namespaces.resources import Project
 from api_server.state.database import Executor
 from api_server.web import context
@@ -76,7 +76,7 @@ def short_ref(request: web.Request, project: Project, name: str) -> tuple[str, b
     a tag.
     """
     try:
-        found = repository.resolve_ref(repositories(request), project.id, name)
+        found = repository.resolve_ref(context.services(request)[REPOSITORIES], project.id, name)
     except AmbiguousNameError as problem:
         raise bad_request(f"Ref is ambiguous. {problem}") from None
     return (name, False) if found is None else (found.name, found.kind == "tag")

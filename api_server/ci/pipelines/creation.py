@@ -32,11 +32,11 @@ from api_server.git.references import Resolved
 from api_server.git.repositories import REPOSITORIES, Repositories
 from api_server.namespaces import project_queries
 from api_server.namespaces.resources import Project
+from api_server.services import Services
 from api_server.settings import Settings
 from api_server.state.database import Database, Executor, Transaction
 from api_server.state.errors import Conflict, NotFound
 from api_server.state.secrets import Vault
-from api_server.web.context import DATABASE, SETTINGS, VAULT, App
 from api_server.web.errors import ApiError
 from api_server.web.grounds import share
 from api_server.web.routes import Role
@@ -401,10 +401,16 @@ def _planned(text: str, context: Context) -> tuple[Plan, str]:
     return plan, creation_queries.columns_of(plan.jobs)
 
 
-def maker(app: App, database: Database | None = None) -> Maker:
+def maker(services: Services, database: Database | None = None) -> Maker:
     """One that writes through `database`, where that is a request's."""
-    joined = (app[REPOSITORIES], app[VAULT], app[SETTINGS], app[LIMITS], app[REMOTE_FILES])
-    return Maker(database or app[DATABASE], *joined)
+    joined = (
+        services[REPOSITORIES],
+        services.vault,
+        services.settings,
+        services[LIMITS],
+        services[REMOTE_FILES],
+    )
+    return Maker(database or services.database, *joined)
 
 
 INSUFFICIENT = "Insufficient permissions to create a new pipeline"

@@ -129,7 +129,7 @@ class LintFile:
 )
 async def create_pipeline(request: web.Request, wanted: CreatePipeline, found: Project) -> web.Response:
     """Runs a pipeline on a branch or tag."""
-    making = maker(request.config_dict, context.database(request))
+    making = maker(context.services(request).shared, context.database(request))
     resolved = making.resolve(found.id, wanted.ref)
     tag = resolved.kind == "tag"
     if not await may_change(request, found, resolved.name, tag=tag):
@@ -246,7 +246,7 @@ async def lint_text(request: web.Request, wanted: LintText, found: Project) -> w
         plans=wanted.dry_run,
         shows_jobs=wanted.include_jobs,
     )
-    return json_value(await lint(maker(request.config_dict), lint_request))
+    return json_value(await lint(maker(context.services(request).shared), lint_request))
 
 
 @routes.get("/projects/{id}/ci/lint", access=project(Role.REPORTER, opens="builds"))
@@ -263,11 +263,11 @@ async def lint_file(request: web.Request, wanted: LintFile, found: Project) -> w
         plans_on=wanted.dry_run_ref or found.default_branch,
         shows_jobs=wanted.include_jobs,
     )
-    return json_value(await lint(maker(request.config_dict), lint_request))
+    return json_value(await lint(maker(context.services(request).shared), lint_request))
 
 
 def _count_lint(request: web.Request) -> None:
-    if wait := request.config_dict[LIMITS].lint.retry_after(caller(request).user_id):
+    if wait := context.services(request)[LIMITS].lint.retry_after(caller(request).user_id):
         raise too_many_requests(wait)
 
 

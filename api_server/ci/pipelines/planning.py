@@ -7,7 +7,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 import aiohttp
 import attrs
-from aiohttp import hdrs, web
+from aiohttp import hdrs
 from cachetools import TTLCache
 
 from api_server.ci.config import context
@@ -25,10 +25,10 @@ from api_server.namespaces import project_queries
 from api_server.outbound.client import OUTGOING_POLICY, OUTGOING_SESSION, RESOLVER
 from api_server.outbound.destinations import HTTP_SCHEMES, BlockedError, written_url
 from api_server.outbound.policy import check_url
+from api_server.services import Key, Services
 from api_server.settings import Settings
 from api_server.state.database import Database
 from api_server.state.errors import Unavailable
-from api_server.web.context import App
 from api_server.web.rate_limits import WINDOW, RateLimiter
 from common.concurrency import ConcurrencyLimiter, TooBusy
 from common.loop_watch import large_work
@@ -68,7 +68,7 @@ class Limits:
         self._expressions.clear()
 
 
-LIMITS = web.AppKey("pipeline_limits", Limits)
+LIMITS = Key[Limits]("pipeline_limits")
 
 
 #: Seconds that one file may take, and that all files of one configuration may take.
@@ -92,7 +92,7 @@ class _BytesLeft:
 class RemoteFiles:
     """Fetches files of the web for one process."""
 
-    app: App
+    services: Services
     limiter: ConcurrencyLimiter = attrs.field(
         factory=lambda: ConcurrencyLimiter(FETCHED_AT_A_TIME, FETCHED_FOR_ONE, patience=FETCHING_PATIENCE)
     )
@@ -111,8 +111,8 @@ class RemoteFiles:
     async def _file(self, url: str, project_id: int, allowance: _BytesLeft) -> RemoteFile:
         try:
             async with self.limiter.place(project_id), asyncio.timeout(self.file_seconds):
-                policy = await self.app[OUTGOING_POLICY]()
-                await check_url(url, policy, self.app[RESOLVER], schemes=HTTP_SCHEMES)
+                policy = await self.services[OUTGOING_POLICY]()
+                await check_url(url, policy, self.services[RESOLVER], schemes=HTTP_SCHEMES)
                 return await self._answer(url, allowance)
         except BlockedError as problem:
             return RemoteFile(problem=f"could not be fetched because it is blocked: {problem}!")
@@ -122,7 +122,7 @@ class RemoteFiles:
             return RemoteFile(problem="could not be fetched because of HTTP error!")
 
     async def _answer(self, url: str, allowance: _BytesLeft) -> RemoteFile:
-        async with self.app[OUTGOING_SESSION].get(
+        async with self.services[OUTGOING_SESSION].get(
             written_url(url),
             headers={hdrs.ACCEPT_ENCODING: "identity"},
             max_redirects=MAX_REDIRECTS,
@@ -143,7 +143,7 @@ class RemoteFiles:
             return RemoteFile(content=bytes(content))
 
 
-REMOTE_FILES = web.AppKey("remote_files", RemoteFiles)
+REMOTE_FILES = Key[RemoteFiles]("remote_files")
 
 
 P = ParamSpec("P")

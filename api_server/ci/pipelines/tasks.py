@@ -11,7 +11,6 @@ from typing import Any
 import attrs
 import orjson
 import structlog
-from aiohttp import web
 
 from api_server.ci.config.pipeline import child_configuration
 from api_server.ci.config.plan import PlannedJob, Trigger
@@ -27,10 +26,10 @@ from api_server.code.refs import REF_LISTENERS
 from api_server.git import references
 from api_server.git.received_push import RefUpdate
 from api_server.git.ref_names import BRANCHES, NO_COMMIT, TAGS
+from api_server.services import Services
 from api_server.state.database import Database, Transaction
-from api_server.state.queue import QUEUE, enqueue
+from api_server.state.queue import enqueue
 from api_server.state.secrets import Vault
-from api_server.web.context import DATABASE, SETTINGS, VAULT, App
 from api_server.web.routes import Role
 
 _FAILS = {"event": "drop", "failure_reason": "downstream_pipeline_failed"}
@@ -251,10 +250,10 @@ async def react_to_push(
         )
 
 
-async def create_pipeline(app: App, *, variables: str | None = None, **pushed: Any) -> None:
+async def create_pipeline(services: Services, *, variables: str | None = None, **pushed: Any) -> None:
     """Make a pipeline that `react_to_push` has queued, and cancel those that it supersedes."""
-    wanted = Wanted(source="push", variables=_opened(app[VAULT], variables), **pushed)
-    making = maker(app)
+    wanted = Wanted(source="push", variables=_opened(services.vault, variables), **pushed)
+    making = maker(services)
     try:
         pipeline_id = await making.make(wanted)
     except NotMade as refused:
@@ -262,7 +261,9 @@ async def create_pipeline(app: App, *, variables: str | None = None, **pushed: A
         log.info("no pipeline for a push", project_id=wanted.project_id, reason=reason)
     else:
         head = references.branch(making.repositories.open(wanted.project_id), wanted.ref)
-        await transitions.cancel_superseded(app[DATABASE], pipeline_id, None if head is None else head.commit)
+        await transitions.cancel_superseded(
+            services.database, pipeline_id, None if head is None else head.commit
+        )
 
 
 def _sealed(vault: Vault, variables: Mapping[str, str]) -> str | None:
@@ -275,34 +276,34 @@ def _opened(vault: Vault, sealed: str | None) -> tuple[Variable, ...]:
     return tuple(Variable(key, value) for key, value in known.items())
 
 
-def setup(app: web.Application) -> None:
-    app[LIMITS] = Limits(app[SETTINGS])
-    app[REMOTE_FILES] = RemoteFiles(app)
-    most = app[SETTINGS].git_push_pipeline_limit
-    app[REF_LISTENERS].append(functools.partial(react_to_push, app[VAULT], most))
-    queue = app[QUEUE]
+def setup(services: Services) -> None:
+    services[LIMITS] = Limits(services.settings)
+    services[REMOTE_FILES] = RemoteFiles(services)
+    most = services.settings.git_push_pipeline_limit
+    services[REF_LISTENERS].append(functools.partial(react_to_push, services.vault, most))
+    queue = services.queue
 
     async def create_pushed_pipeline(**pushed: Any) -> None:
-        await create_pipeline(app, **pushed)
+        await create_pipeline(services, **pushed)
 
     async def start_downstream(job_id: int) -> None:
-        await start_bridge(maker(app), job_id)
+        await start_bridge(maker(services), job_id)
 
     async def follow_downstream(job_id: int) -> None:
-        await follow_bridge(app[DATABASE], job_id)
+        await follow_bridge(services.database, job_id)
 
     async def cancel_downstream(job_id: int) -> None:
-        await cancel_child(app[DATABASE], job_id)
+        await cancel_child(services.database, job_id)
 
     async def follow_forgotten() -> None:
-        await follow_forgotten_bridges(app[DATABASE])
+        await follow_forgotten_bridges(services.database)
 
     async def start_delayed(job_id: int) -> None:
-        async with app[DATABASE].transaction() as transaction:
+        async with services.database.transaction() as transaction:
             await transitions.start_when_due(transaction, job_id)
 
     async def assign_resource(project_id: int, resource_group: str) -> None:
-        async with app[DATABASE].transaction() as transaction:
+        async with services.database.transaction() as transaction:
             await transitions.assign_resource(transaction, project_id, resource_group)
 
     queue.add(CREATE_PUSHED_PIPELINE, create_pushed_pipeline, attempts=5)

@@ -33,39 +33,38 @@ from api_server.ci.runners.job_response import failure_reason
 from api_server.ci.runners.pending_jobs import PendingJobs
 from api_server.ci.runners.queries import CallingRunner
 from api_server.ci.runners.uploads import room_of, store_artifact, too_large
+from api_server.services import Key, Services
 from api_server.state.secrets import digest
 from api_server.web import context, request_data
 from api_server.web.answers import has_left, json_value
 from api_server.web.auth import acknowledge_job
-from api_server.web.context import DATABASE, SETTINGS
 from api_server.web.errors import ApiError, forbidden
 from api_server.web.params import Name
 from api_server.web.routes import ANYONE, Routes
-from common.lifecycle import BACKGROUND, SHUTDOWN
 
 routes = Routes()
 
-PENDING_JOBS = web.AppKey("pending_jobs", PendingJobs)
+PENDING_JOBS = Key[PendingJobs]("pending_jobs")
 #: Hand-outs at a time in this process: when many runners ask at once, other requests still get connections.
-TURNS = web.AppKey("hand_out_turns", asyncio.Semaphore)
+TURNS = Key[asyncio.Semaphore]("hand_out_turns")
 TURNS_AT_A_TIME = 3
 
 
-def setup(app: web.Application) -> None:
-    """Prepare the application for runners that wait; they are sent away when the server shuts down."""
-    app[PENDING_JOBS] = PendingJobs()
-    app[TURNS] = asyncio.Semaphore(TURNS_AT_A_TIME)
-    app.cleanup_ctx.append(_listening)
-    app[SHUTDOWN].at_begin(app[PENDING_JOBS].close)
+def setup(services: Services) -> None:
+    """Prepare for runners that wait; they are sent away when the server shuts down."""
+    services[PENDING_JOBS] = PendingJobs()
+    services[TURNS] = asyncio.Semaphore(TURNS_AT_A_TIME)
+    services.while_running(_listening)
+    services.shutdown.at_begin(services[PENDING_JOBS].close)
 
 
-async def _listening(app: web.Application) -> AsyncIterator[None]:
-    database, star_is_any = app[DATABASE], app[SETTINGS].testing
+async def _listening(services: Services) -> AsyncIterator[None]:
+    database, star_is_any = services.database, services.settings.testing
 
     async def able(runner_ids: Sequence[int], projects: frozenset[int | None], most: int) -> list[int]:
         return await job_queries.able_runners(database, runner_ids, projects, most, star_is_any=star_is_any)
 
-    async with app[PENDING_JOBS].listening(app[SETTINGS].unpooled_url, app[BACKGROUND], able):
+    async with services[PENDING_JOBS].listening(services.settings.unpooled_url, services.background, able):
         yield
 
 
@@ -95,14 +94,14 @@ async def request_job(request: web.Request, wanted: RequestJob) -> web.Response:
 async def _next_job(
     request: web.Request, runner: CallingRunner, contact: Contact, seconds: float
 ) -> dict[str, Any] | None:
-    pending, database = request.config_dict[PENDING_JOBS], context.database(request)
+    pending, database = context.services(request)[PENDING_JOBS], context.database(request)
     settings = context.settings(request)
     server = Server(url=settings.base_url, version=settings.dialect)
     hand_out = HandOut(database, context.vault(request), server, star_is_any=settings.testing)
     deadline = asyncio.get_running_loop().time() + seconds
 
     async def asked() -> dict[str, Any] | None:
-        async with request.config_dict[TURNS]:
+        async with context.services(request)[TURNS]:
             if has_left(request) or not await job_queries.any_pending(database):
                 return None  # who has left would lose the job
             return await hand_out.next_job(runner, contact)
@@ -124,7 +123,7 @@ async def _next_job(
 
 
 def _last_update(request: web.Request) -> dict[str, str]:
-    value = str(request.config_dict[PENDING_JOBS].generation)
+    value = str(context.services(request)[PENDING_JOBS].generation)
     return {"X-GitLab-Last-Update": value, "X-Service-Last-Update": value}
 
 
@@ -149,7 +148,7 @@ async def _append_body(request: web.Request, job: HeldJob, token: str) -> int:
 
     Raises 416 where somebody else has added to it meanwhile, and 403 where it has become too long.
     """
-    logs = logs_of(request.config_dict)
+    logs = logs_of(context.services(request).shared)
     end = End(job.size, job.checksum, logs.opened(job.held))
     secrets = (token.encode(), *logs.masked_values(job.masked_values))
     async for piece in _pieces(request):

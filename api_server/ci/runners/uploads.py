@@ -17,11 +17,11 @@ from api_server.ci.config import checks
 from api_server.ci.config.execution import REPORTS
 from api_server.ci.jobs import artifact_queries
 from api_server.ci.runners.job_queries import HeldJob
+from api_server.services import Key, Services
 from api_server.state.database import Transaction
 from api_server.state.errors import Conflict, Unavailable
-from api_server.state.objects import OBJECTS, Objects
+from api_server.state.objects import Objects
 from api_server.web import context, request_data
-from api_server.web.context import SETTINGS
 from api_server.web.errors import ApiError, bad_parameters, bad_request, forbidden
 from api_server.web.params import structure
 from api_server.zip_files import ZIP_FILES, Limits, TooMuchError, ZipFiles, with_indices
@@ -228,7 +228,7 @@ def _unquoted(value: str) -> str:
     return value
 
 
-ARRIVING = web.AppKey("arriving_artifacts", Counter[int])
+ARRIVING = Key[Counter[int]]("arriving_artifacts", Counter)
 
 
 @attrs.define
@@ -280,18 +280,18 @@ async def room_of(request: web.Request, project_id: int) -> Room:
     """Return how much room the project has left."""
     limit = context.settings(request).project_artifacts_limit
     kept = await artifact_queries.kept_bytes(context.database(request), project_id) if limit else 0
-    return Room(project_id, limit, kept, request.config_dict[ARRIVING])
+    return Room(project_id, limit, kept, context.services(request)[ARRIVING])
 
 
 Format = Literal["zip", "gzip", "raw"]
 FILE_TYPES = frozenset({"archive", "metadata", *REPORTS})
 
 
-def setup(app: web.Application) -> None:
-    settings = app[SETTINGS]
+def setup(services: Services) -> None:
+    settings = services.settings
     limits = Limits(settings.artifact_members_limit, settings.artifact_unpacked_limit)
-    app[ZIP_FILES] = ZipFiles(app[OBJECTS], limits)
-    app[ARRIVING] = Counter()
+    services[ZIP_FILES] = ZipFiles(services.objects, limits)
+    services[ARRIVING] = Counter()
 
 
 @attrs.frozen(kw_only=True)
@@ -308,7 +308,7 @@ async def store_artifact(request: web.Request, job: HeldJob) -> None:
 
     Raises 400, 403 and 413, and keeps nothing then.
     """
-    objects = request.config_dict[OBJECTS]
+    objects = context.services(request).objects
     folder = f"projects/{job.project_id}/jobs/{job.id}"
     limit = context.settings(request).artifact_limit
     with await room_of(request, job.project_id) as room:
@@ -368,13 +368,13 @@ async def _add(request: web.Request, job: HeldJob, received: Received, room: Roo
 
 async def _index(request: web.Request, received: Received) -> None:
     try:
-        await request.config_dict[ZIP_FILES].make_index(received.key)
+        await context.services(request)[ZIP_FILES].make_index(received.key)
     except TooMuchError as problem:
         raise too_large(f"The archive has more than {problem}") from None
 
 
 async def _report(request: web.Request, received: Received) -> dict[str, str]:
-    objects = request.config_dict[OBJECTS]
+    objects = context.services(request).objects
     if received.size > MAX_DOTENV_BYTES * 2:
         raise bad_request(f"Dotenv Artifact Too Big. Maximum Allowable Size: {MAX_DOTENV_BYTES}")
     content = b"".join([piece async for piece in objects.read(received.key, 0, received.size)])

@@ -14,7 +14,7 @@ from api_server.ci.schedules import queries, schedules
 from api_server.ci.schedules.queries import Schedule, StoredVariable
 from api_server.git.errors import AmbiguousNameError
 from api_server.git.ref_names import BRANCHES, TAGS, short_name
-from api_server.git.repositories import repositories
+from api_server.git.repositories import REPOSITORIES
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.web import context
@@ -66,7 +66,7 @@ def full_ref(request: web.Request, project: Project, ref: str) -> str:
     """Return the full name of a branch or tag, which need not exist yet. Raises 400 for the name of a branch and a
     tag."""
     try:
-        found = repository.resolve_ref(repositories(request), project.id, ref)
+        found = repository.resolve_ref(context.services(request)[REPOSITORIES], project.id, ref)
     except AmbiguousNameError:
         raise invalid({"ref": ["is ambiguous"]}) from None
     if found is not None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import attrs
 import structlog
-from aiohttp import web
 
 from api_server.ci.config.variables import Variable
 from api_server.ci.pipelines import creation
@@ -17,12 +16,12 @@ from api_server.ci.pipelines.access import check_keys
 from api_server.ci.pipelines.creation import Maker, NotAllowed, NotMade, Wanted, maker
 from api_server.ci.schedules import cron, queries
 from api_server.ci.schedules.queries import Schedule, StoredVariable
+from api_server.services import Services
 from api_server.state import audit_trail
 from api_server.state.audit_trail import Author, Entity
 from api_server.state.database import Database, Transaction
 from api_server.state.errors import Conflict
-from api_server.state.queue import QUEUE, enqueue
-from api_server.web.context import DATABASE, App
+from api_server.state.queue import enqueue
 from api_server.web.errors import invalid
 
 #: Fields whose changes the audit trail records.
@@ -119,17 +118,17 @@ RUN = "run_pipeline_schedule"
 BATCH = 100
 
 
-def setup(app: web.Application) -> None:
+def setup(services: Services) -> None:
     """Make this application run its schedules."""
 
     async def queue_due() -> None:
-        await queue_due_schedules(app[DATABASE])
+        await queue_due_schedules(services.database)
 
     async def run(schedule_id: int, origin: str, user_id: int | None = None) -> None:
-        await run_schedule(app, schedule_id, origin, user_id)
+        await run_schedule(services, schedule_id, origin, user_id)
 
-    app[QUEUE].add_periodic("queue_due_schedules", "* * * * *", queue_due)
-    app[QUEUE].add(RUN, run, attempts=5)
+    services.queue.add_periodic("queue_due_schedules", "* * * * *", queue_due)
+    services.queue.add(RUN, run, attempts=5)
 
 
 async def queue_due_schedules(database: Database) -> None:
@@ -159,12 +158,12 @@ async def queue_now(transaction: Transaction, schedule_id: int, user_id: int) ->
     await enqueue(transaction, RUN, schedule_id=schedule_id, user_id=user_id, origin=uuid.uuid4().hex)
 
 
-async def run_schedule(app: App, schedule_id: int, origin: str, user_id: int | None = None) -> None:
+async def run_schedule(services: Services, schedule_id: int, origin: str, user_id: int | None = None) -> None:
     """Make the pipeline, with the rights that the user has by now: who asked for it, or else the owner.
 
     If the owner has lost the right, the schedule is deactivated until somebody takes it over.
     """
-    making = maker(app)
+    making = maker(services)
     schedule = await queries.find_by_id(making.database, schedule_id)
     if schedule is None or (user_id is None and not schedule.active):
         return

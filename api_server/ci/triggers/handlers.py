@@ -125,7 +125,7 @@ async def fire_trigger(request: web.Request, wanted: FireTrigger) -> web.Respons
     """A pipeline for whoever has the token of a trigger, or of a running job."""
     fired = await firing.fired_by(request, wanted)
     variables = await firing.given_variables(request, fired.project, wanted.variables)
-    making = maker(request.config_dict, context.database(request))
+    making = maker(context.services(request).shared, context.database(request))
     on = making.resolve(fired.project.id, wanted.ref)
     if not await may_change(request, fired.project, on.name, tag=on.kind == "tag"):
         raise not_allowed_on(on.name)

@@ -20,9 +20,7 @@ from api_server.pages.sessions import Form, Visitor
 from api_server.state.audit_event_types import EntityType
 from api_server.state.database import Database
 from api_server.state.listing import Page
-from api_server.state.objects import OBJECTS
 from api_server.web import context, routes
-from api_server.web.context import DATABASE
 from api_server.web.routes import ADMINISTRATOR
 
 pages = Pages()
@@ -142,10 +140,10 @@ async def verify(request: web.Request, who: Visitor, form: Form) -> web.Response
 
 
 async def _verified(request: web.Request) -> str:
-    kept = await chain.kept_heads(request.config_dict[OBJECTS])
+    kept = await chain.kept_heads(context.services(request).objects)
     try:
         async with asyncio.timeout(_PATIENCE):
-            verdict = await chain.verify(request.config_dict[DATABASE], kept)
+            verdict = await chain.verify(context.services(request).shared.database, kept)
     except TimeoutError:
         raise Refused(
             "The trail is too long to be verified while a page waits: run `forgelet audit verify`."

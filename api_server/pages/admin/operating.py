@@ -19,7 +19,6 @@ from api_server.pages.admin.lists import EMPTY_IS_ALL, Pager, Refused, attempted
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Form, Visitor
 from api_server.state.database import Database
-from api_server.state.queue import QUEUE
 from api_server.web import context
 from api_server.web.routes import ADMINISTRATOR
 
@@ -44,7 +43,7 @@ class OneTask:
 @pages.get("/admin/background_tasks", access=ADMINISTRATOR)
 async def list_tasks(request: web.Request, who: Visitor, wanted: ListTasks) -> web.Response:
     """Failed ones the newest first, others the oldest."""
-    database, queue = context.database(request), request.config_dict[QUEUE]
+    database, queue = context.database(request), context.services(request).queue
     found = await tasks.list_tasks(
         database, wanted.status, name=wanted.name, beyond=wanted.beyond, limit=_SHOWN_TASKS + 1
     )
@@ -122,7 +121,7 @@ class Asked:
 
 @pages.get("/admin/edges", access=ADMINISTRATOR)
 async def list_edges(request: web.Request, who: Visitor, wanted: ListEdges) -> web.Response:
-    apis = await request.config_dict[EDGES].apis()
+    apis = await context.services(request)[EDGES].apis()
     asked = await asyncio.gather(*(_asked(api) for api in apis))
     stored, following, problem = None, None, None
     if wanted.edge is not None and 0 <= wanted.edge < len(apis):
@@ -152,7 +151,7 @@ async def purge(
 ) -> tuple[int, list[str]]:
     """Has one edge, or all, forget what the document names: how many responses that were together, and why some have
     not, each in a sentence."""
-    known = await request.config_dict[EDGES].apis()
+    known = await context.services(request)[EDGES].apis()
     apis = [api for number, api in enumerate(known) if edge in (None, number)]
     if not apis:
         return 0, ["There is no such edge: the setting edge_urls names them."]

@@ -260,7 +260,7 @@ async def show(request: web.Request, who: Visitor, wanted: Overview) -> web.Resp
 
 async def _figures(request: web.Request) -> list[Figure]:
     try:
-        found = await request.config_dict[FIGURES].get()
+        found = await context.services(request)[FIGURES].get()
     except TimeoutError:  # the database takes long: what fails is worth more than how much there is
         return []
     mirrors = {one.status: one.count for one in found.mirrors}

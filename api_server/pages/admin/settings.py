@@ -49,7 +49,7 @@ class ProcessSetting:
 
 @pages.get(SETTINGS_PATH, access=ADMINISTRATOR)
 async def show_settings(request: web.Request, who: Visitor) -> web.Response:
-    return _page(request, who, _entered(await instance_settings.current(request.config_dict)))
+    return _page(request, who, _entered(await instance_settings.current(context.services(request).shared)))
 
 
 @pages.post(SETTINGS_PATH, access=ADMINISTRATOR)
@@ -165,7 +165,7 @@ async def save_repository_settings(request: web.Request, who: Visitor, form: For
 async def check_storage(request: web.Request, who: Visitor, form: Form) -> web.Response:
     """Asks through the storage for a real object, twice, purges it, and tells what was seen."""
     named = _repository_text(form, "object")
-    settings = await instance_settings.current(request.config_dict)
+    settings = await instance_settings.current(context.services(request).shared)
     url, token = (
         settings.static_objects_external_storage_url,
         settings.static_objects_external_storage_auth_token,
@@ -188,7 +188,7 @@ def _session(request: web.Request) -> aiohttp.ClientSession:
     """Of its own, so that each check makes its own connections, under the policy for what the service sends out: the
     storage is an administrator's choice, and so is that policy. The edges that the operator has named may be called
     wherever they are."""
-    policy, named = request.config_dict[OUTGOING_POLICY], _places(context.settings(request).edge_urls)
+    policy, named = context.services(request)[OUTGOING_POLICY], _places(context.settings(request).edge_urls)
 
     async def allowed() -> Policy:
         now = await policy()
@@ -198,7 +198,9 @@ def _session(request: web.Request) -> aiohttp.ClientSession:
         )
         return attrs.evolve(now, allow_list=listed)
 
-    return create_session(allowed, request.config_dict[RESOLVER], timeout=TIMEOUT, user_agent=USER_AGENT)
+    return create_session(
+        allowed, context.services(request)[RESOLVER], timeout=TIMEOUT, user_agent=USER_AGENT
+    )
 
 
 def _places(urls: list[str]) -> AllowList:
@@ -236,7 +238,7 @@ async def _repository_page(
     status: int = 200,
 ) -> web.Response:
     """`url` is what was entered, where that is not what is set; `asked` the path whose check has the `findings`."""
-    settings = await instance_settings.current(request.config_dict)
+    settings = await instance_settings.current(context.services(request).shared)
     return page.answer(
         request,
         who,

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from api_server.git import references, trees
 from api_server.git.commits import tree_of
-from api_server.git.repositories import Repositories, repositories
+from api_server.git.repositories import REPOSITORIES, Repositories
 from api_server.namespaces.access import visible_project
 from api_server.outbound.destinations import BlockedError, written_url
 from api_server.outbound.edges import project_key
@@ -377,7 +377,9 @@ async def find_object(request: web.Request) -> StaticObject:
     database = context.database(request)
     for visibility in ("public", "internal", "private"):
         for holder in await queries.holders(database, visibility, _PROJECTS):
-            name = await asyncio.to_thread(_a_file, repositories(request), holder.id, holder.default_branch)
+            name = await asyncio.to_thread(
+                _a_file, context.services(request)[REPOSITORIES], holder.id, holder.default_branch
+            )
             if name is not None:
                 path = static_paths.parse(quote(f"/{holder.full_path}/-/raw/{holder.default_branch}/{name}"))
                 token = None if visibility == "public" else await _token(request)

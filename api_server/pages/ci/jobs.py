@@ -303,7 +303,7 @@ async def browse(request: web.Request, who: Visitor, wanted: ArtifactPath, found
     archive = await archive_of(request, job.id)
     check_may_read(found, archive)
     path = wanted.path.strip("/")
-    folder = await request.config_dict[ZIP_FILES].folder(
+    folder = await context.services(request)[ZIP_FILES].folder(
         archive.object_key, f"{path}/" if path else "", MOST_ENTRIES, *counted_for(request)
     )
     if path and not folder.folders and not folder.files:

@@ -18,6 +18,7 @@ from api_server.ci.jobs.handlers import watched_log
 from api_server.ci.jobs.logs import Logs, logs_of
 from api_server.pages.ci import terminal
 from api_server.pages.ci.terminal import PLAIN, Begin, End, Part, Pieces, Style
+from api_server.web import context
 
 #: Bytes of one line; what is longer goes on in a line without a number.
 LONGEST_LINE = 64 * 1024
@@ -243,7 +244,7 @@ class LogPart:
 async def last_part(request: web.Request, job_id: int) -> LogPart:
     """The end of the log, from a line's beginning on, as much as is shown at once; of size 0 without a log."""
     size = await _size(request, job_id)
-    logs = logs_of(request.config_dict)
+    logs = logs_of(context.services(request).shared)
     start = max(0, size - WINDOW)
     text = await _read(logs, job_id, start, size)
     skipped = text.find(b"\n") + 1 if start else 0
@@ -260,7 +261,7 @@ async def part_from(request: web.Request, job_id: int, start: int, state: State)
     size = await _size(request, job_id)
     if start > size:
         return None
-    text = await _read(logs_of(request.config_dict), job_id, start, min(size, start + WINDOW))
+    text = await _read(logs_of(context.services(request).shared), job_id, start, min(size, start + WINDOW))
     lines = text.split(b"\n", MOST_LINES)
     if len(lines) > MOST_LINES:
         text = text[: len(text) - len(lines[-1])]

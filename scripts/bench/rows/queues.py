@@ -13,7 +13,7 @@ import attrs
 import psycopg2
 
 from api_server.status_checks.dispatcher import CONNECTIONS_OF_ONE, DISPATCHER
-from common.lifecycle import BACKGROUND, SHUTDOWN
+from api_server.web.context import SERVICES
 from scripts.bench.measuring import small_server, statements
 from scripts.bench.runs import OURS, Bench, Measure, Row, Sample, Sides
 from scripts.bench.service import (
@@ -188,7 +188,7 @@ async def _checks(forge: Forge, url: str) -> tuple[int, int]:
     project = await new_project(forge, alice)
     fast = await _check(alice, project, f"{url}/fast", shared_secret="secret")
     await open_merge_request(alice, project)
-    await forge.server.app[DISPATCHER].deliver_due()
+    await forge.server.app[SERVICES][DISPATCHER].deliver_due()
     return fast, await _check(alice, project, f"{url}/hang")
 
 
@@ -221,7 +221,7 @@ async def _delivered(forge: Forge, found: Receivers, count: int, *, hanging: boo
             await transaction.run(QUEUE, check_id=check_id, count=count)
     wanted = await forge.database.value(DELIVERED, check_id=found.fast) + count
     started, app = time.perf_counter(), forge.server.app
-    async with app[DISPATCHER].working(app[BACKGROUND], app[SHUTDOWN]):
+    async with app[SERVICES][DISPATCHER].working(app[SERVICES].background, app[SERVICES].shutdown):
         while await forge.database.value(DELIVERED, check_id=found.fast) < wanted:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
         return Sample(count / (time.perf_counter() - started))

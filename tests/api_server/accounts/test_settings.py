@@ -11,6 +11,7 @@ import pytest
 from api_server.accounts import instance_settings
 from api_server.outbound.client import OUTGOING_POLICY
 from api_server.outbound.destinations import BlockedError, Destination
+from api_server.web.context import SERVICES
 from tests.support.forge import Forge, SharedForges
 
 PATH = "/application/settings"
@@ -40,7 +41,7 @@ async def test_settings_have_defaults_and_the_operators_choice(shared_forge: Sha
         }
         await forge.root.put(PATH, {"allow_local_requests_from_web_hooks_and_services": False})
         await forge.root.put(PATH, {"outbound_local_requests_whitelist": "example.org, 192.0.2.0/24"})
-        current = await instance_settings.current(forge.server.app)
+        current = await instance_settings.current(forge.server.app[SERVICES])
         assert current.allow_local_requests_from_web_hooks_and_services is False
         assert current.outbound_local_requests_whitelist == ["example.org", "192.0.2.0/24"]
 
@@ -59,7 +60,7 @@ async def test_the_external_storage_needs_its_url_and_its_token_together(forge: 
         assert (refused.status, refused.body) == (400, {"message": {TOKEN: ["can't be blank"]}})
         sent_back = await forge.root.put(PATH, both.body)
         assert sent_back.body == both.body | {"updated_at": sent_back.body["updated_at"]}
-        current = await instance_settings.current(forge.server.app)
+        current = await instance_settings.current(forge.server.app[SERVICES])
         assert current.static_objects_external_storage_auth_token == "hush-hush"
         off = await forge.root.put(PATH, {URL: "", TOKEN: None})
         assert (off.status, off.body[URL], off.body[TOKEN]) == (200, None, None)
@@ -145,7 +146,7 @@ async def test_where_all_is_denied_only_the_list_is_called(forge: Forge) -> None
     async with forge.instance_settings(
         outbound_local_requests_whitelist=listed, deny_all_requests_except_allowed=True
     ):
-        policy = await forge.server.app[OUTGOING_POLICY]()
+        policy = await forge.server.app[SERVICES][OUTGOING_POLICY]()
         called, denied = (
             (Destination("http", host, 80), [ipaddress.ip_address(host)])
             for host in ("203.0.113.7", "203.0.113.8")

@@ -13,7 +13,7 @@ from api_server.accounts import passwords as resets
 from api_server.invitations.changes import KEPT_UNANSWERED, clear_away
 from api_server.state.secrets import digest
 from api_server.status_checks.dispatcher import DISPATCHER
-from api_server.web.context import VAULT
+from api_server.web.context import SERVICES
 from forgelet.command_line import forgelet
 from tests.api_server.audit.things import Things
 from tests.api_server.audit.trail import MAKE_OLD_MONTH
@@ -116,7 +116,7 @@ async def an_invitation_declined(things: Things) -> AsyncIterator[None]:
 async def an_address(things: Things) -> AsyncIterator[None]:
     person, email = await things.get("person"), await things.get("email")
     row = await things.forge.database.row("SELECT id, email FROM user_emails WHERE id = %(id)s", id=email)
-    token = emails.confirmation_token(things.forge.server.app[VAULT], row)
+    token = emails.confirmation_token(things.forge.server.app[SERVICES].vault, row)
     async with browsing(things.forge) as browser:
         await browser.enter(things.forge, person)
         await browser.get(f"/-/emails/{email}/{token}")
@@ -245,7 +245,7 @@ async def a_receiver_that_is_gone(things: Things) -> AsyncIterator[None]:
         )
         await things.get("merge_request")
         yield
-        await things.forge.server.app[DISPATCHER].deliver_due()
+        await things.forge.server.app[SERVICES][DISPATCHER].deliver_due()
 
 
 @deed("DELETE /projects/{id}/repository/tags/{name}", "release_deleted_audit_event")

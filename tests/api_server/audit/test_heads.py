@@ -11,7 +11,7 @@ from api_server.audit.chain import Head
 from api_server.state.database import Database
 from api_server.state.object_store import open_objects
 from api_server.state.objects import Objects
-from api_server.state.queue import QUEUE
+from api_server.web.context import SERVICES
 from tests.api_server.audit.trail import MAKE_OLD_MONTH, record_events, run_command, without_triggers
 from tests.support.clock import MovedClock, forge_with_clock
 from tests.support.logs import lines_of_this_test
@@ -130,7 +130,7 @@ async def test_a_running_service_keeps_heads_as_often_as_the_setting_says(
 ) -> None:
     async with forge_with_clock(new_database(), tmp_path, audit_head_minutes=60) as (forge, clock):
         objects, kept = open_objects("", tmp_path), []
-        task = forge.server.app[QUEUE]._app.tasks["keep_audit_head"]
+        task = forge.server.app[SERVICES].queue._app.tasks["keep_audit_head"]
         for minutes in (0, 59, 1):
             clock.move(minutes=minutes)
             await forge.group()

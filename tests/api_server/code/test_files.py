@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from api_server.code.reading import STREAMS
+from api_server.web.context import SERVICES
 from tests.support.forge import Forge, Person
 from tests.support.git_client import push_files
 
@@ -133,6 +134,6 @@ async def test_a_caller_has_only_so_many_large_files_under_way(new_forge: Any, t
             assert (stranger.status, stranger.headers["Content-Length"]) == (200, "20000000")
             assert len(await slow.read()) == 20_000_000
         async with asyncio.timeout(20):
-            while forge.server.app[STREAMS].held:
+            while forge.server.app[SERVICES][STREAMS].held:
                 await asyncio.sleep(0.01)
         assert (await alice.api.get(f"{page}/large")).status == 200

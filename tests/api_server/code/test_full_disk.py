@@ -14,6 +14,7 @@ import pytest
 from api_server.git.errors import StorageUnavailableError, storing
 from api_server.git.processes import run
 from api_server.git.repositories import REPOSITORIES, open_repository
+from api_server.web.context import SERVICES
 from tests.support.folders import files_below
 from tests.support.forge import Forge, Person, running_forge
 from tests.support.git_client import Git, git_url
@@ -83,7 +84,7 @@ async def full(on_small_disk: Forge) -> AsyncIterator[Full]:
     forge = on_small_disk
     owner = await forge.user("owner")
     project = await forge.project(owner, initialize_with_readme=True)
-    repository = forge.server.app[REPOSITORIES].path(project["id"])
+    repository = forge.server.app[SERVICES][REPOSITORIES].path(project["id"])
     full = Full(forge, owner, project, repository, forge.settings.data_dir.parent)
     yield full
     full.make_room()

@@ -14,6 +14,7 @@ from yarl import URL
 
 from api_server.code.git_http_handlers import PLACES
 from api_server.git.repositories import REPOSITORIES
+from api_server.web.context import SERVICES
 from tests.api_server.code.raw_push import (
     commands,
     credentials,
@@ -46,7 +47,7 @@ class Served:
 
     @property
     def repository(self) -> Path:
-        return self.forge.server.app[REPOSITORIES].path(self.project["id"])
+        return self.forge.server.app[SERVICES][REPOSITORIES].path(self.project["id"])
 
     def wanted(self) -> bytes:
         """The request of a whole clone."""
@@ -132,7 +133,7 @@ async def test_who_has_as_many_gits_as_there_are_for_one_is_told_to_come_again(
 ) -> None:
     """A stranger's do not take those of users."""
     served = await serve(git_processes_each=2, git_queue_timeout=0)
-    wanted, strangers = served.wanted(), served.forge.server.app[PLACES]._strangers
+    wanted, strangers = served.wanted(), served.forge.server.app[SERVICES][PLACES]._strangers
     for _ in range(2):
         await served.begin("git-upload-pack", len(wanted), wanted)
     await until(lambda: strangers.held == 2)
@@ -156,7 +157,7 @@ async def test_who_waits_for_a_place_gets_it_when_it_is_free(
     serve: Callable[..., Any], tmp_path: Path
 ) -> None:
     served = await serve(git_processes_each=1, git_queue_timeout=60)
-    wanted, strangers = served.wanted(), served.forge.server.app[PLACES]._strangers
+    wanted, strangers = served.wanted(), served.forge.server.app[SERVICES][PLACES]._strangers
     await served.begin("git-upload-pack", len(wanted), wanted)
     await until(lambda: strangers.held == 1)
     cloning = asyncio.create_task(

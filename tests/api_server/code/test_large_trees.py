@@ -12,6 +12,7 @@ import pytest
 
 from api_server.code.reading import READS
 from api_server.git import spawning
+from api_server.web.context import SERVICES
 from tests.support.forge import Forge, Person
 from tests.support.git_client import git_url
 from tests.support.large_trees import Plumbing, bomb, plumbing
@@ -135,7 +136,7 @@ async def test_one_caller_reads_only_so_much_at_once(new_forge: Any, tmp_path: P
         await forge.member("projects", int(where.split("/")[2]), bob, 30)  # type: ignore[arg-type]
         slow = asyncio.create_task(alice.api.get(f"{where}/commits/main"))
         async with asyncio.timeout(20):
-            while not forge.server.app[READS].held:
+            while not forge.server.app[SERVICES][READS].held:
                 await asyncio.sleep(0.01)
         refused = await alice.api.get(f"{where}/tree")
         assert (refused.status, refused.headers["Retry-After"], refused.body) == (

@@ -18,6 +18,7 @@ from api_server.git.processes import run
 from api_server.git.received_push import Push, RefUpdate
 from api_server.git.ref_names import KEEP_AROUND
 from api_server.git.repositories import REPOSITORIES
+from api_server.web.context import SERVICES
 from tests.api_server.code.test_moved_refs import WRITES, moved_project
 from tests.support.ci import eventually
 from tests.support.forge import Forge, Person
@@ -27,7 +28,7 @@ BUSY = (503, {"message": "503 Service Unavailable"}, "5")
 
 
 def _repository(forge: Forge, project_id: int) -> Path:
-    return forge.server.app[REPOSITORIES].path(project_id)
+    return forge.server.app[SERVICES][REPOSITORIES].path(project_id)
 
 
 @contextlib.asynccontextmanager
@@ -163,9 +164,9 @@ async def test_what_was_left_is_gone_when_a_server_has_started(new_forge: Any, n
         mine, other = _repository(forge, project["id"]), repository
         with _locked(mine, "refs/heads/main") as held, _locked(other, "refs/heads/main") as seen_by_nobody:
             async with at_work(mine, "moving"):
-                await housekeeping.look_after(forge.server.app)
+                await housekeeping.look_after(forge.server.app[SERVICES])
                 assert (held.exists(), written_mark(mine).exists()) == (True, True)
-            await housekeeping.look_after(forge.server.app)
+            await housekeeping.look_after(forge.server.app[SERVICES])
             assert (held.exists(), written_mark(mine).exists()) == (False, False)
             assert seen_by_nobody.exists()  # nobody has written there since: no task walks all repositories
 
@@ -175,19 +176,19 @@ async def test_a_missing_repository_stops_no_other_push_from_being_settled(
 ) -> None:
     app, head = forge.server.app, "1" * 40
     broken = await forge.project(owner, initialize_with_readme=True)
-    await app[REPOSITORIES].delete(broken["id"])
+    await app[SERVICES][REPOSITORIES].delete(broken["id"])
     lost = Push((RefUpdate(head, "0" * 40, "refs/heads/main"),))
     fine = Push((RefUpdate(head, "0" * 40, "refs/heads/never-was"),))
-    await refs.propose(app, broken["id"], owner.id, lost)
-    await refs.propose(app, made["id"], owner.id, fine)
+    await refs.propose(app[SERVICES], broken["id"], owner.id, lost)
+    await refs.propose(app[SERVICES], made["id"], owner.id, fine)
     now = datetime.datetime.now(datetime.UTC)
     with structlog.testing.capture_logs() as lines:
         for _ in range(2):
-            await refs.settle_leftovers(app, now)
+            await refs.settle_leftovers(app[SERVICES], now)
     told = [line for line in lines if line["event"] == "a push cannot be settled"]
     assert [line["project_id"] for line in told] == [broken["id"]]
     assert await _unsettled(forge, lost, fine) == {lost.id}
-    await refs.settle_leftovers(app, now + datetime.timedelta(hours=8))
+    await refs.settle_leftovers(app[SERVICES], now + datetime.timedelta(hours=8))
     assert await _unsettled(forge, lost, fine) == set()
 
 
@@ -208,8 +209,8 @@ async def test_orphans_go_after_an_hour(new_forge: Any) -> None:
         ]  # as of transactions that never ended
         later = young + 1000  # of a database that was newer than this one, before it was restored
         for project_id in (orphan, young, later):
-            await app[REPOSITORIES].create(project_id)
-        unfinished = app[REPOSITORIES].root / "unfinished"
+            await app[SERVICES][REPOSITORIES].create(project_id)
+        unfinished = app[SERVICES][REPOSITORIES].root / "unfinished"
         for name in ("old", "new"):
             (unfinished / name).mkdir()
         for folder in (
@@ -219,8 +220,11 @@ async def test_orphans_go_after_an_hour(new_forge: Any) -> None:
         ):
             _age(folder)
         _age(unfinished / "old")
-        await housekeeping.remove_orphans(app)
-        there = {number: app[REPOSITORIES].exists(number) for number in (project["id"], orphan, young, later)}
+        await housekeeping.remove_orphans(app[SERVICES])
+        there = {
+            number: app[SERVICES][REPOSITORIES].exists(number)
+            for number in (project["id"], orphan, young, later)
+        }
         assert there == {project["id"]: True, orphan: False, young: True, later: True}
         assert {folder.name for folder in unfinished.iterdir()} == {"new"}
 

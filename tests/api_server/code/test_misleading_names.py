@@ -8,6 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from api_server.git.repositories import REPOSITORIES, Repository
+from api_server.web.context import SERVICES
 from api_server.web.routes import Role
 from tests.support.forge import Forge, Person
 
@@ -18,7 +19,7 @@ INVALID = {"message": "Branch name is invalid"}
 
 @pytest.fixture
 def repository(forge: Forge, project: dict[str, Any]) -> Repository:
-    return forge.server.app[REPOSITORIES].open(project["id"])
+    return forge.server.app[SERVICES][REPOSITORIES].open(project["id"])
 
 
 async def test_no_way_in_leads_to_a_misleading_name(

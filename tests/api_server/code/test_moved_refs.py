@@ -14,7 +14,8 @@ from api_server.code import refs
 from api_server.git import ref_moves
 from api_server.git.received_push import Push, RefUpdate
 from api_server.git.repositories import REPOSITORIES
-from api_server.web.context import App
+from api_server.services import Services
+from api_server.web.context import SERVICES
 from tests.support.forge import Answer, Client, Forge, Person
 from tests.support.merge_requests import commit, head_of, new_project, open_merge_request
 from tests.support.server_process import server_process
@@ -82,9 +83,9 @@ def moved(forge: Forge) -> Any:
     async def listen(_transaction: Any, project: Any, _user_id: Any, updates: Sequence[RefUpdate]) -> None:
         told.setdefault(project.id, []).extend(updates)
 
-    forge.server.app[refs.REF_LISTENERS].append(listen)
+    forge.server.app[SERVICES][refs.REF_LISTENERS].append(listen)
     yield told
-    forge.server.app[refs.REF_LISTENERS].remove(listen)
+    forge.server.app[SERVICES][refs.REF_LISTENERS].remove(listen)
 
 
 @pytest.mark.parametrize("what", WRITES)
@@ -107,7 +108,7 @@ async def test_what_git_has_done_before_a_failure_is_settled_later_and_once(
         await _settle(forge)
     updates = moved[project["id"]]
     assert [(update.kind, update.ref) for update in updates] == expected
-    repository = forge.server.app[REPOSITORIES].open(project["id"])
+    repository = forge.server.app[SERVICES][REPOSITORIES].open(project["id"])
     stands = {u.ref: str(repository.lookup_reference(u.ref).target) for u in updates if u.new != ZEROS}
     assert stands == {u.ref: u.new for u in updates if u.new != ZEROS}
 
@@ -122,8 +123,8 @@ async def test_what_git_refuses_leaves_nothing_behind(
     moved.clear()
     propose = refs.propose
 
-    async def propose_too_late(app: App, project_id: int, user_id: int | None, push: Any) -> None:
-        await propose(app, project_id, user_id, push)
+    async def propose_too_late(services: Services, project_id: int, user_id: int | None, push: Any) -> None:
+        await propose(services, project_id, user_id, push)
         await _let_others_move(forge, project, push.updates)
 
     monkeypatch.setattr(refs, "propose", propose_too_late)
@@ -149,14 +150,14 @@ async def moved_project(forge: Forge, owner: Person) -> Json:
 
 async def _let_others_move(forge: Forge, project: Json, updates: Sequence[RefUpdate]) -> None:
     """The first ref stands elsewhere by now, which nobody is told of."""
-    repository = forge.server.app[REPOSITORIES].open(project["id"])
+    repository = forge.server.app[SERVICES][REPOSITORIES].open(project["id"])
     parent = repository[repository.head.target]
     other = repository.create_commit(None, parent.author, parent.author, "other", parent.tree_id, [parent.id])
     repository.references.create(updates[0].ref, other, force=True)
 
 
 async def _settle(forge: Forge) -> None:
-    await refs.settle_leftovers(forge.server.app, datetime.datetime.now(datetime.UTC))
+    await refs.settle_leftovers(forge.server.app[SERVICES], datetime.datetime.now(datetime.UTC))
 
 
 async def test_half_a_push_is_settled_as_far_as_it_has_come(
@@ -170,13 +171,13 @@ async def test_half_a_push_is_settled_as_far_as_it_has_come(
     first, second = (RefUpdate(ZEROS, head, f"refs/heads/{name}") for name in ("a", "b"))
     push = Push((first, second))
     app = forge.server.app
-    await refs.propose(app, project["id"], owner.id, push)
-    repository = app[REPOSITORIES].path(project["id"])
+    await refs.propose(app[SERVICES], project["id"], owner.id, push)
+    repository = app[SERVICES][REPOSITORIES].path(project["id"])
     for update, so_far in ((first, [first]), (second, [first, second])):
         await ref_moves.apply_push(repository, Push((update,), id=push.id))
         await _settle(forge)
         assert moved[project["id"]] == so_far
-    await refs.settle_push(app, project["id"], push)
+    await refs.settle_push(app[SERVICES], project["id"], push)
     assert moved[project["id"]] == [first, second]
 
 
@@ -237,10 +238,10 @@ async def test_a_push_that_moves_nothing_for_seven_hours_is_given_up(
     app = forge.server.app
     head = await head_of(forge.root, project, "main")
     push = Push((RefUpdate(ZEROS, head, "refs/heads/never"),))
-    await refs.propose(app, project["id"], None, push)
+    await refs.propose(app[SERVICES], project["id"], None, push)
     now = datetime.datetime.now(datetime.UTC)
     for hours, waiting in ((6.9, 1), (7.1, 0)):
-        await refs.settle_leftovers(app, now + datetime.timedelta(hours=hours))
+        await refs.settle_leftovers(app[SERVICES], now + datetime.timedelta(hours=hours))
         count = "SELECT count(*) FROM pushes WHERE id = %(id)s"
         assert await forge.database.value(count, id=push.id) == waiting
     assert project["id"] not in moved

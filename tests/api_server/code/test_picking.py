@@ -9,6 +9,7 @@ import gitlab
 import pytest
 
 from api_server.git.repositories import REPOSITORIES
+from api_server.web.context import SERVICES
 from api_server.web.routes import Role
 from tests.support.forge import Answer, Forge, Person, new_name
 from tests.support.git_client import Git, git_url
@@ -228,7 +229,7 @@ async def test_merge_bases(scene: Scene, query: str, status: int, message: str |
 
 
 async def test_histories_without_anything_in_common_have_no_merge_base(scene: Scene) -> None:
-    repository = scene.forge.server.app[REPOSITORIES].path(scene.project["id"])
+    repository = scene.forge.server.app[SERVICES][REPOSITORIES].path(scene.project["id"])
     git = Git(repository)
     tree = await git("rev-parse", "main^{tree}")
     orphan = await git("commit-tree", "-m", "alone", tree)
@@ -239,7 +240,7 @@ async def test_histories_without_anything_in_common_have_no_merge_base(scene: Sc
 
 @pytest.mark.parametrize("kind", ["PGP", "SSH"])
 async def test_a_commit_says_with_what_it_is_signed(scene: Scene, kind: str) -> None:
-    sha = signed(scene.forge.server.app[REPOSITORIES].open(scene.project["id"]), scene.first, kind)
+    sha = signed(scene.forge.server.app[SERVICES][REPOSITORIES].open(scene.project["id"]), scene.first, kind)
     found = await scene.developer.api.get(f"{scene.url}/commits/{sha}/signature")
     assert (found.status, found.body["signature_type"]) == (200, kind)
     assert found.body["verification_status"] == "unknown_key"

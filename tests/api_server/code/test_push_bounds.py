@@ -15,6 +15,7 @@ from api_server.code import refs
 from api_server.code.quotas import MEASURED_FOR_SECONDS, QUOTAS, human_size
 from api_server.git.received_push import Push, RefUpdate
 from api_server.git.repositories import REPOSITORIES
+from api_server.web.context import SERVICES
 from tests.api_server.code.lfs.client import LfsClient, named, oid_of
 from tests.api_server.code.raw_push import NO_COMMIT, commands, growing_pack, send_push
 from tests.support.forge import Forge, SharedForges
@@ -39,7 +40,7 @@ async def test_a_small_pack_that_means_gigabytes_costs_git_its_limit_at_most(
     assert "ng refs/heads/x unpacker error" in told.text
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # which a child that begins by vfork(2) has, too
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 < max(700 * MIB, own * 1024 + MIB)
-    repository: Path = forge.server.app[REPOSITORIES].path(project["id"])
+    repository: Path = forge.server.app[SERVICES][REPOSITORIES].path(project["id"])
     assert list((repository / "objects").glob("tmp_objdir*")) == []
 
 
@@ -107,7 +108,7 @@ async def test_what_a_repository_takes_up_is_measured_again_however_often_it_is_
     forge = await shared_forge(repository_size_limit=MIB)
     now = 0.0
     measured = TTLCache(maxsize=10, ttl=MEASURED_FOR_SECONDS, timer=lambda: now)
-    monkeypatch.setattr(forge.server.app[QUOTAS], "_measured", measured)
+    monkeypatch.setattr(forge.server.app[SERVICES][QUOTAS], "_measured", measured)
     alice = await forge.user("alice")
     files = f"/projects/{(await forge.project(alice))['id']}/repository/files"
     change = {"branch": "main", "commit_message": "Add", "content": "x" * (MIB // 10 * 4)}
@@ -134,7 +135,7 @@ async def test_lfs_objects_that_arrive_at_once_do_not_find_the_same_room(
         client.request("PUT", f"/objects/{oid_of(content)}/{len(content)}", data=slowly())
     )
     await begun.wait()
-    quotas = forge.server.app[QUOTAS]
+    quotas = forge.server.app[SERVICES][QUOTAS]
     await until(lambda: sum(quotas._arriving.values()) == len(content))
     other = b"y" * (2 * MIB)
     assert (await client.batch("upload", named(other))).status == 507
@@ -158,9 +159,9 @@ async def test_what_settling_a_push_costs_grows_no_faster_than_its_refs(forge: F
         taken = []
         for _ in range(3):
             push = Push(tuple(RefUpdate("1" * 40, NO_COMMIT, f"refs/heads/{n}") for n in range(count)))
-            await refs.propose(app, project["id"], alice.id, push)
+            await refs.propose(app[SERVICES], project["id"], alice.id, push)
             begun = time.thread_time()
-            await refs.settle_push(app, project["id"], push)
+            await refs.settle_push(app[SERVICES], project["id"], push)
             taken.append(time.thread_time() - begun)
         return min(taken)
 

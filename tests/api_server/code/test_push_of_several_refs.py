@@ -15,6 +15,7 @@ from api_server.git.ref_moves import set_internal_ref
 from api_server.git.ref_names import NO_COMMIT
 from api_server.git.repositories import REPOSITORIES
 from api_server.state.database import Transaction
+from api_server.web.context import SERVICES
 from api_server.web.routes import Role
 from tests.api_server.code.raw_push import commands, pack_of, send_push
 from tests.support.deviations import Deviations
@@ -107,7 +108,7 @@ async def test_an_atomic_push_moves_all_or_nothing(scene: Scene) -> None:
 
 async def test_a_mirror_of_a_clone_with_refs_of_the_server_moves_all_others(scene: Scene) -> None:
     """As tools for moving repositories make them: `git clone --mirror`, and later `git push --mirror`."""
-    repository = scene.forge.server.app[REPOSITORIES].open(scene.project["id"])
+    repository = scene.forge.server.app[SERVICES][REPOSITORIES].open(scene.project["id"])
     head = (await scene.refs())["refs/heads/main"]
     await set_internal_ref(repository, "refs/merge-requests/1/head", head)
     target = await scene.forge.project(scene.bob)
@@ -147,7 +148,7 @@ async def test_what_is_refused_has_not_been_pushed_wherever_it_stands(scene: Sce
         if project.id == scene.project["id"]:
             followed.extend(update.ref for update in updates)
 
-    listeners = scene.forge.server.app[REF_LISTENERS]
+    listeners = scene.forge.server.app[SERVICES][REF_LISTENERS]
     listeners.append(listen)
     tag = (await scene.refs())["refs/tags/v1"]
     head = await scene.git("rev-parse", "HEAD")

@@ -15,6 +15,7 @@ from api_server.git.received_push import Push, RefUpdate
 from api_server.git.repositories import REPOSITORIES
 from api_server.state.database import Transaction
 from api_server.web import auth_queries, grounds
+from api_server.web.context import SERVICES
 from api_server.web.routes import Role
 from tests.api_server.code.raw_push import NO_COMMIT, commands, pack_of, processes, send_push, until_git_runs
 from tests.support.forge import Forge, Person
@@ -53,7 +54,7 @@ class Pushing:
 
     @property
     def repository(self) -> Path:
-        return self.forge.server.app[REPOSITORIES].path(self.project["id"])
+        return self.forge.server.app[SERVICES][REPOSITORIES].path(self.project["id"])
 
     async def topic(self) -> str | None:
         """Where the branch stands."""
@@ -243,10 +244,10 @@ async def test_pushes_and_api_writes_of_one_project_do_not_wait_for_each_others_
 async def test_what_git_is_busy_with_is_not_settled_as_a_leftover(pushing: Pushing) -> None:
     """The minute's task would make whoever moves the refs wait, and is for pushes that nobody else settles."""
     app, push = pushing.forge.server.app, Push((RefUpdate(NO_COMMIT, pushing.old, "refs/heads/x"),))
-    await refs.propose(app, pushing.project["id"], pushing.bob.id, push)
+    await refs.propose(app[SERVICES], pushing.project["id"], pushing.bob.id, push)
     database = pushing.forge.database
     async with database.transaction() as busy:
         await ref_queries.hold_push(busy, push.id)
         assert push.id not in [left.id for left in await ref_queries.leftovers(database)]
     assert push.id in [left.id for left in await ref_queries.leftovers(database)]
-    await refs.settle_push(app, pushing.project["id"], push)
+    await refs.settle_push(app[SERVICES], pushing.project["id"], push)

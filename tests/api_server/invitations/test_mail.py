@@ -17,6 +17,7 @@ from api_server.invitations.mails import mail_invitation
 from api_server.outbound import mail
 from api_server.outbound.mail import Letter, compose_message, is_address
 from api_server.settings import Settings
+from api_server.web.context import SERVICES
 from tests.support.forge import Forge, new_name, running_forge
 from tests.support.invitations import invite_by_mail, new_address
 from tests.support.mailbox import Mailbox, parts_of
@@ -78,10 +79,10 @@ async def test_a_refused_recipient_is_not_tried_again(
 ) -> None:
     monkeypatch.setattr(mailbox, "refuse", "550 No such user")
     letter = Letter(id=new_name("letter"), to=new_address(), subject="x", paragraphs=["x"])
-    await mail.send(postal_forge.server.app, letter)
+    await mail.send(postal_forge.server.app[SERVICES], letter)
     monkeypatch.setattr(mailbox, "refuse", "451 Try again later")
     with pytest.raises(Exception, match="Try again later"):
-        await mail.send(postal_forge.server.app, letter)
+        await mail.send(postal_forge.server.app[SERVICES], letter)
 
 
 async def test_a_wrong_password_is_tried_again(postal_forge: Forge, mailbox: Mailbox) -> None:
@@ -187,5 +188,5 @@ def test_texts_that_are_no_address(text: str) -> None:
 
 
 async def test_an_invitation_taken_back_is_not_mailed(postal_forge: Forge, mailbox: Mailbox) -> None:
-    await mail_invitation(postal_forge.server.app, 987654321, 0)
+    await mail_invitation(postal_forge.server.app[SERVICES], 987654321, 0)
     assert not [message for message in mailbox.messages if "987654321" in message["Message-ID"]]

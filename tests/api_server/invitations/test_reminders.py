@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from api_server.invitations import changes
 from api_server.invitations.changes import KEPT_UNANSWERED, clear_away, queue_reminders
+from api_server.web.context import SERVICES
 from tests.support.forge import Forge
 from tests.support.invitations import invite_by_mail, new_address
 from tests.support.mailbox import Mailbox, parts_of
@@ -63,8 +64,8 @@ async def test_reminders_arrive_once_each(postal_forge: Forge, mailbox: Mailbox)
         before = len(mailbox.to(address))
         await _grow_older(postal_forge, address, age)
         await _grow_older(postal_forge, known.email, age)
-        await queue_reminders(postal_forge.server.app)
-        await queue_reminders(postal_forge.server.app)
+        await queue_reminders(postal_forge.server.app[SERVICES])
+        await queue_reminders(postal_forge.server.app[SERVICES])
         if subject:
             reminder = (await mailbox.arrival(address, before + 1))[-1]
             assert reminder["Subject"] == subject

@@ -11,6 +11,7 @@ from api_server.git.errors import BranchMovedError
 from api_server.merge_requests import merging as auto_merge
 from api_server.merge_requests import merging as merge
 from api_server.merge_requests import merging_queries
+from api_server.web.context import SERVICES
 from api_server.web.routes import Role
 from tests.api_server.merge_requests.conftest import Proposed
 from tests.api_server.merge_requests.later import look, maintainer, merged, succeed, under_way
@@ -110,7 +111,7 @@ async def test_it_waits_for_its_pipeline_where_git_is_still_to_be_asked_about_a_
     job = await under_way(proposed)
     made = (await forge.root.put(f"{proposed.url}/merge", LATER)).body
     await commit(forge.root, {"id": proposed.project.id}, "main", commit_message="[skip ci]")
-    await auto_merge.merge_when_ready(forge.server.app, made["id"])
+    await auto_merge.merge_when_ready(forge.server.app[SERVICES], made["id"])
     shown = await proposed.shown()
     assert (shown["state"], shown["merge_when_pipeline_succeeds"]) == ("opened", True)
     await succeed(forge, job)
@@ -155,12 +156,12 @@ async def test_it_waits_for_a_pipeline_that_is_still_to_be_made(shared_forge: Sh
     path = f"/projects/{project['id']}/merge_requests/{made['iid']}"
     asked = await alice.api.put(f"{path}/merge", LATER)
     assert (asked.body["state"], asked.body["merge_when_pipeline_succeeds"]) == ("opened", True)
-    await auto_merge.merge_when_ready(forge.server.app, made["id"])
+    await auto_merge.merge_when_ready(forge.server.app[SERVICES], made["id"])
     assert (await alice.api.get(path)).body["state"] == "opened"
     assert await forge.database.value(LOOKED_AT_LATER, id=made["id"]) == 1
     async with forge.database.transaction() as transaction:
         await transaction.run(f"UPDATE procrastinate_jobs SET status = 'failed' WHERE {QUEUED}")
-    await auto_merge.merge_when_ready(forge.server.app, made["id"])
+    await auto_merge.merge_when_ready(forge.server.app[SERVICES], made["id"])
     assert (await alice.api.get(path)).body["state"] == "merged"
 
 
@@ -177,7 +178,7 @@ async def test_it_is_judged_again_where_something_changes_while_it_is_merged(
         await merging_queries.set_auto_merge(transaction, made["id"], person.id, how, squash=None)
     before = (await forge.root.get(f"{project.url}/repository/branches/main")).body["commit"]["id"]
     with stopped_before_acting(forge, monkeypatch) as stop:
-        merging = asyncio.create_task(auto_merge.merge_when_ready(forge.server.app, made["id"]))
+        merging = asyncio.create_task(auto_merge.merge_when_ready(forge.server.app[SERVICES], made["id"]))
         await stop.until(1)
         async with forge.database.transaction() as transaction:
             await transaction.run(

@@ -9,13 +9,14 @@ import pytest
 from api_server.git.commits import commits_between
 from api_server.git.repositories import REPOSITORIES, Repository
 from api_server.merge_requests import pushes
+from api_server.web.context import SERVICES
 from tests.support.forge import Forge, Person
 from tests.support.git_client import Git, git_url
 from tests.support.merge_requests import commit, head_of, open_merge_request
 
 
 def refs_of(forge: Forge, project: dict[str, Any]) -> dict[str, str]:
-    repository = forge.server.app[REPOSITORIES].open(project["id"])
+    repository = forge.server.app[SERVICES][REPOSITORIES].open(project["id"])
     return {name: str(repository.references[name].target) for name in repository.references}
 
 
@@ -110,7 +111,7 @@ async def test_merging_makes_a_merge_commit_of_the_head_and_the_target(
     assert (merged.body["state"], merged.body["merge_commit_sha"]) == ("merged", head)
     assert merged.body["merge_user"]["id"] == merged.body["merged_by"]["id"] == alice.id
     assert merged.body["merged_at"] is not None
-    found = forge.server.app[REPOSITORIES].open(project["id"])[head]
+    found = forge.server.app[SERVICES][REPOSITORIES].open(project["id"])[head]
     assert [str(parent) for parent in found.parent_ids] == [target, made["sha"]]
     path = project["path_with_namespace"]
     assert found.message == (
@@ -208,7 +209,7 @@ async def test_two_merges_at_once_make_one_merge_commit(
     url = f"/projects/{project['id']}/merge_requests/{made['iid']}/merge"
     answers = await asyncio.gather(*(alice.api.put(url) for _ in range(4)))
     assert [answer.status for answer in answers].count(200) == 1, answers
-    repository = forge.server.app[REPOSITORIES].open(project["id"])
+    repository = forge.server.app[SERVICES][REPOSITORIES].open(project["id"])
     head = repository[await head_of(alice.api, project, "main")]
     assert [str(parent) for parent in head.parent_ids][1] == made["sha"]
     assert made["diff_refs"]["start_sha"] == str(head.parent_ids[0])
@@ -218,7 +219,7 @@ async def test_only_what_is_a_target_is_asked_for_what_has_arrived(
     forge: Forge, alice: Person, project: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each question is a git, and a push may move thousands of branches."""
-    asked, path = [], str(forge.server.app[REPOSITORIES].path(project["id"]))
+    asked, path = [], str(forge.server.app[SERVICES][REPOSITORIES].path(project["id"]))
 
     async def noted(repository: Repository, old: str, new: str, most: int) -> list[str]:
         if repository.path.rstrip("/") == path:
@@ -242,7 +243,7 @@ async def test_what_merging_would_make_is_shown_and_kept_as_long_as_it_is_true(
     await commit(alice.api, project, "main")
     target = await head_of(alice.api, project, "main")
     other = (await alice.api.get(path)).body["commit_id"]
-    found = forge.server.app[REPOSITORIES].open(project["id"])[other]
+    found = forge.server.app[SERVICES][REPOSITORIES].open(project["id"])[other]
     assert [str(parent) for parent in found.parent_ids] == [target, made["sha"]]
     await commit(alice.api, project, "feature", "same.txt", content="ours")
     await commit(alice.api, project, "main", "same.txt", content="theirs")

@@ -8,6 +8,7 @@ import gitlab
 import pytest
 
 from api_server.merge_requests.pushes import make_pipeline
+from api_server.web.context import SERVICES
 from api_server.web.routes import Role
 from tests.support.ci import ONE_JOB, CiProject, bring, ci_project, eventually
 from tests.support.forge import Client, Forge, new_name
@@ -244,11 +245,11 @@ async def test_who_proposed_must_have_the_right_when_it_is_made(forge: Forge) ->
     assert len(await sources(project, "source=merge_request_event")) == 1
     app, gone = forge.server.app, await forge.user()
     queued = {"merge_request_id": merge_request["id"], "head_sha": merge_request["sha"]}
-    await make_pipeline(app, user_id=gone.id, origin=new_name("gone"), **queued)
+    await make_pipeline(app[SERVICES], user_id=gone.id, origin=new_name("gone"), **queued)
     assert len(await sources(project, "source=merge_request_event")) == 1
     again = new_name("again")
     for _ in range(2):  # done twice it is made once
-        await make_pipeline(app, user_id=project.developer.id, origin=again, **queued)
+        await make_pipeline(app[SERVICES], user_id=project.developer.id, origin=again, **queued)
     assert len(await sources(project, "source=merge_request_event")) == 2
 
 

@@ -10,6 +10,7 @@ from pygit2 import GIT_OBJECT_COMMIT
 from api_server.git import commits, new_commits
 from api_server.git.repositories import REPOSITORIES, Repository
 from api_server.merge_requests import merging, merging_queries
+from api_server.web.context import SERVICES
 from api_server.web.routes import Role
 from tests.support.ci import eventually
 from tests.support.forge import Forge, Person
@@ -17,7 +18,7 @@ from tests.support.merge_requests import commit, head_of, open_merge_request
 
 
 def repository_of(forge: Forge, project: dict[str, Any]) -> Repository:
-    return forge.server.app[REPOSITORIES].open(project["id"])
+    return forge.server.app[SERVICES][REPOSITORIES].open(project["id"])
 
 
 async def diverged(alice: Person, project: dict[str, Any], **values: Any) -> dict[str, Any]:
@@ -76,7 +77,7 @@ async def test_conflicts_and_lost_rights_are_told_and_nothing_moves(
     bob = await forge.user("bob")
     await forge.member("projects", project["id"], bob, Role.DEVELOPER)
     await forge.root.delete(f"/projects/{project['id']}/members/{bob.id}")
-    await merging.rebase(forge.server.app, made["id"], bob.id, skip_ci=False)
+    await merging.rebase(forge.server.app[SERVICES], made["id"], bob.id, skip_ci=False)
     shown = (await alice.api.get(made["path"])).body
     assert (shown["merge_error"], shown["sha"]) == ("Rebase failed: Cannot push to source branch", head)
 

@@ -10,12 +10,13 @@ from api_server.git.errors import BranchMovedError
 from api_server.git.repositories import REPOSITORIES, Repository
 from api_server.merge_requests import merging, merging_queries
 from api_server.state.database import Database
+from api_server.web.context import SERVICES
 from tests.support.forge import Forge, Person
 from tests.support.merge_requests import commit, head_of, open_merge_request
 
 
 def repository_of(forge: Forge, project: dict[str, Any]) -> Repository:
-    return forge.server.app[REPOSITORIES].open(project["id"])
+    return forge.server.app[SERVICES][REPOSITORIES].open(project["id"])
 
 
 def commit_of(forge: Forge, project: dict[str, Any], sha: str) -> tuple[str, list[str], str]:

@@ -16,7 +16,7 @@ from api_server.git.repositories import REPOSITORIES
 from api_server.mirrors import queries
 from api_server.mirrors.queries import Mirror
 from api_server.state.database import Database
-from api_server.web.context import DATABASE
+from api_server.web.context import SERVICES
 from tests.api_server.mirrors.repositories import BareRepository
 from tests.api_server.mirrors.targets import PASSWORD, USER
 from tests.support.forge import Forge, Person
@@ -34,7 +34,7 @@ def with_credentials(url: str, password: str = PASSWORD) -> str:
 
 
 def database(forge: Forge) -> Database:
-    return forge.server.app[DATABASE]
+    return forge.server.app[SERVICES].database
 
 
 async def queued(forge: Forge, mirror_id: int) -> list[Any]:
@@ -66,7 +66,7 @@ class Mirrored:
     async def create(cls, forge: Forge, url: str, **values: Any) -> "Mirrored":
         owner = await forge.user("alice")
         project = await forge.project(owner)
-        repositories = forge.server.app[REPOSITORIES]
+        repositories = forge.server.app[SERVICES][REPOSITORIES]
         await repositories.create(project["id"])
         mirror = await new_mirror(forge, owner, project["id"], url, **{"enabled": True} | values)
         return cls(forge, owner, project, mirror, BareRepository(Path(repositories.path(project["id"]))))
@@ -88,7 +88,7 @@ class Mirrored:
         updates = [RefUpdate(old.get(ref, zeros), sha or zeros, ref) for ref, sha in new.items()]
         app = self.forge.server.app
         async with database(self.forge).transaction() as transaction:
-            await refs.follow(app, transaction, self.project["id"], self.owner.id, updates)
+            await refs.follow(app[SERVICES], transaction, self.project["id"], self.owner.id, updates)
 
     async def sync(self) -> None:
         answer = await self.owner.api.post(f"{self.path}/sync")

@@ -7,6 +7,7 @@ import pytest
 
 from api_server.git.repositories import REPOSITORIES
 from api_server.mirrors import running
+from api_server.web.context import SERVICES
 from tests.api_server.mirrors.repositories import MAIN, BareRepository
 from tests.api_server.mirrors.service import Mirrored, database, with_credentials
 from tests.api_server.mirrors.targets import Http, command_lines_with, hold_answers
@@ -85,7 +86,7 @@ async def test_what_is_deleted_or_aimed_elsewhere_during_a_run_ends_it_and_leave
         assert (await mirrored.show())["update_status"] == "finished"
     if what == "project":
         async with asyncio.timeout(20):
-            while working.server.app[REPOSITORIES].exists(mirrored.project["id"]):
+            while working.server.app[SERVICES][REPOSITORIES].exists(mirrored.project["id"]):
                 await asyncio.sleep(0.05)
 
 

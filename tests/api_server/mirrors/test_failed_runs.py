@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from api_server.mirrors import running
+from api_server.web.context import SERVICES
 from api_server.web.routes import Role
 from tests.api_server.mirrors.repositories import MAIN, BareRepository
 from tests.api_server.mirrors.service import Mirrored, failures, mails, text_of, with_credentials
@@ -97,8 +98,8 @@ async def test_an_address_that_is_no_longer_allowed_is_not_called(
     async def closed() -> Policy:
         return Policy()
 
-    app[OUTGOING_POLICY] = closed
-    await running.run_mirror_once(app, mirrored.mirror["id"])  # type: ignore[arg-type]
+    app[SERVICES][OUTGOING_POLICY] = closed
+    await running.run_mirror_once(app[SERVICES], mirrored.mirror["id"])  # type: ignore[arg-type]
     shown = await mirrored.show()
     text = "The remote mirror URL is invalid: Requests to loopback addresses are not allowed"
     assert (shown["update_status"], shown["last_error"]) == ("to_retry", text)
@@ -114,7 +115,7 @@ async def test_a_failure_of_the_service_itself_fails_the_mirror_at_once(
         raise RuntimeError("secret thing")
 
     monkeypatch.setattr(running, "update_target", broken)
-    await running.run_mirror_once(working.server.app, mirrored.mirror["id"])
+    await running.run_mirror_once(working.server.app[SERVICES], mirrored.mirror["id"])
     shown = await mirrored.show()
     assert (shown["update_status"], shown["last_error"]) == ("failed", running.UNEXPECTED)
 

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from api_server.git.remote.access import secret_folder
 from api_server.mirrors import queries, running
-from api_server.web.context import CLOCK
+from api_server.web.context import SERVICES
 from tests.api_server.mirrors.repositories import MAIN, BareRepository
 from tests.api_server.mirrors.service import Mirrored, database, mails, with_credentials
 from tests.api_server.mirrors.targets import Http, command_lines_with, hold_answers
@@ -30,7 +30,7 @@ async def test_a_run_that_was_cut_off_is_made_again(
     mirrored.source.set_refs({MAIN: commit})
     async with database(working).transaction() as transaction:
         await queries.begin_run(transaction, mirrored.mirror["id"])
-    await running.attend_runs(working.server.app)
+    await running.attend_runs(working.server.app[SERVICES])
     assert (await mirrored.reaches("finished", "to_retry", run=2))["last_error"] is None
     assert target.refs() == {MAIN: commit}
 
@@ -84,7 +84,7 @@ async def test_a_run_whose_time_is_over_has_failed(working: Forge, earlier: bool
         stuck = {mirror.id: running.is_stuck(mirror, database(working).now) for mirror in unattended}
         assert stuck[mirrored.mirror["id"]] is (status == "failed")
         if status == "failed":
-            await running.attend_runs(working.server.app)
+            await running.attend_runs(working.server.app[SERVICES])
             shown = await mirrored.show()
             assert (shown["update_status"], shown["last_error"]) == (status, running.STUCK)
             assert len(await mails(working, mirrored.mirror["id"])) == 1
@@ -95,7 +95,7 @@ async def test_secrets_that_a_killed_process_has_left_are_removed_without_a_star
     with secret_folder() as used:
         for folder in (left, used):
             os.utime(folder, (0, 0))
-        await running.attend_runs(working.server.app)
+        await running.attend_runs(working.server.app[SERVICES])
         assert (left.exists(), used.exists()) == (False, True)
 
 
@@ -103,9 +103,9 @@ async def test_a_clock_that_is_ahead_takes_no_secrets_from_a_run_that_is_under_w
     """Folders are dated by the file system, and not by the application's clock."""
 
     def years_ahead(app: web.Application) -> None:
-        app[CLOCK] = MovedClock()
+        app[SERVICES].clock = MovedClock()
 
     with secret_folder() as used:
         async with new_forge(work=True, change_app=years_ahead) as forge:
-            await running.attend_runs(forge.server.app)
+            await running.attend_runs(forge.server.app[SERVICES])
         assert used.exists()

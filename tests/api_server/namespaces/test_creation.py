@@ -10,6 +10,7 @@ import pytest
 from pygit2.references import References
 
 from api_server.namespaces.projects import CREATION_LISTENERS
+from api_server.web.context import SERVICES
 from tests.support.forge import Client, Forge, new_name
 from tests.support.purges import Told
 
@@ -70,7 +71,7 @@ async def test_where_another_listener_fails_the_first_commit_goes_too(
         raise RuntimeError
 
     async with new_forge() as forge:
-        forge.server.app[CREATION_LISTENERS].append(fail)
+        forge.server.app[SERVICES][CREATION_LISTENERS].append(fail)
         answer = await forge.root.post("/projects", WITH_README)
         assert answer.status == 500
         assert await forge.database.value("SELECT count(*) FROM projects") == 0

@@ -10,7 +10,7 @@ from api_server.ci.agents.agents import path_of
 from api_server.git import references
 from api_server.git.repositories import REPOSITORIES
 from api_server.namespaces import projects
-from api_server.state.queue import QUEUE
+from api_server.web.context import SERVICES
 from api_server.web.routes import Role
 from tests.support.background import watched
 from tests.support.ci import ci_project, eventually, run
@@ -155,9 +155,9 @@ async def test_a_change_whose_process_has_died_is_followed_by_the_next(
             dying.setattr(projects, "apply_default_branch", die)
             answer = await alice.api.put(f"/projects/{project['id']}", {"default_branch": "next"})
             assert answer.status == 500
-        repositories = forge.server.app[REPOSITORIES]
+        repositories = forge.server.app[SERVICES][REPOSITORIES]
         assert references.default_branch(repositories.open(project["id"])) == "main"
-        async with watched() as life, forge.server.app[QUEUE].working(*life):
+        async with watched() as life, forge.server.app[SERVICES].queue.working(*life):
 
             async def is_so() -> bool:
                 return references.default_branch(repositories.open(project["id"])) == "next"
@@ -171,5 +171,5 @@ async def test_a_branch_that_goes_while_it_becomes_the_default_one_harms_nothing
     sql = "UPDATE projects SET default_branch = 'gone' WHERE id = %(id)s"
     async with forge.database.transaction() as transaction:
         await transaction.run(sql, id=project["id"])
-    await projects.apply_default_branch(app, project["id"])
+    await projects.apply_default_branch(app[SERVICES], project["id"])
     await _change(alice, project)

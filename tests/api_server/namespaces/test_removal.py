@@ -7,13 +7,14 @@ from typing import Any, cast
 
 import asyncpg
 import pytest
-from scripts.bench.filling import fill_jobs as fill
 
 from api_server.git.repositories import REPOSITORIES
 from api_server.namespaces import removal
 from api_server.state.audit_trail import Author
 from api_server.state.database import Database, Transaction
+from api_server.web.context import SERVICES
 from api_server.web.routes import Role
+from scripts.bench.filling import fill_jobs as fill
 from tests.support.ci import ci_project, eventually
 from tests.support.forge import Answer, Forge
 from tests.support.purges import Told
@@ -54,7 +55,7 @@ async def _events(forge: Forge, kind: str) -> dict[str, tuple[str, str]]:
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_project_leaves_an_event_and_nothing_on_disk(forge: Forge, way: str) -> None:
     project, url = await _project(forge, way)
-    repositories = forge.server.app[REPOSITORIES]
+    repositories = forge.server.app[SERVICES][REPOSITORIES]
     assert repositories.exists(project["id"])
     await _removed(forge, url)
     assert (await forge.root.get(f"/projects/{project['id']}")).status == 404

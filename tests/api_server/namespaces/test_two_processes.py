@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from api_server.git.repositories import REPOSITORIES
+from api_server.web.context import SERVICES
 from tests.support.forge import Answer, Client, Forge
 
 WAYS: dict[str, Callable[[Client, str], Awaitable[Answer]]] = {
@@ -38,7 +39,7 @@ async def test_what_another_process_has_deleted_is_404_while_it_is_remembered(
     url = f"/projects/{project['id']}"
     assert (await other.root.get(url)).status == 200
     assert (await one.root.delete(url)).status == 202
-    repositories = one.server.app[REPOSITORIES]
+    repositories = one.server.app[SERVICES][REPOSITORIES]
     await repositories.delete(project["id"])
     answer = await WAYS[way](other.root, url)
     assert answer.status == 404, answer

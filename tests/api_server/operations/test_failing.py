@@ -11,7 +11,7 @@ from api_server.operations.failing import KINDS, failing
 from api_server.operations.watch import WATCH
 from api_server.state import failures
 from api_server.state.database import connect
-from common.lifecycle import BACKGROUND
+from api_server.web.context import SERVICES
 from tests.api_server.operations.scene import PURGE_TOKEN, SECRET, Scene, failing_scene
 from tests.api_server.operations.test_metrics import metrics_of
 from tests.support.ci import ci_project
@@ -108,7 +108,7 @@ async def test_what_works_again_is_not_listed_any_more(scene: Scene) -> None:
     elsewhere = scene.store.with_name("elsewhere")
 
     async def fails() -> bool:
-        await scene.forge.server.app[WATCH].look()
+        await scene.forge.server.app[SERVICES][WATCH].look()
         return bool(await scene.failing("store"))
 
     async def works() -> bool:
@@ -128,7 +128,7 @@ async def test_work_that_keeps_ending_is_listed(scene: Scene) -> None:
         ended.set()
         raise OSError("the tape is torn")
 
-    background = scene.forge.server.app[BACKGROUND]
+    background = scene.forge.server.app[SERVICES].background
     background.start("tape", ends)
     await ended.wait()
     await eventually(lambda: _is_down(scene, "tape"))
@@ -136,7 +136,7 @@ async def test_work_that_keeps_ending_is_listed(scene: Scene) -> None:
 
 
 async def _is_down(scene: Scene, name: str) -> bool:
-    await scene.forge.server.app[WATCH].look()
+    await scene.forge.server.app[SERVICES][WATCH].look()
     found = [one for one in await scene.failing("background") if one.name.startswith(name)]
     return bool(found) and found[0].reason == "OSError: the tape is torn."
 

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from api_server.ci.runners.pending_jobs import LISTENER
 from api_server.operations.failing import KINDS
 from api_server.state.queue import enqueue
-from common.lifecycle import BACKGROUND
+from api_server.web.context import SERVICES
 from tests.support.forge import Forge
 
 OF_DATABASE = {"forgelet_jobs", "forgelet_queue_tasks", "forgelet_failing", "forgelet_mirrors"}
@@ -77,7 +77,9 @@ async def test_readiness_says_what_does_not_work(
 ) -> None:
     async with new_forge(data_dir=tmp_path / "data", disk_reserve=2**62) as forge:
         (tmp_path / "data/secret_key").rename(tmp_path / "secret_key")
-        monkeypatch.setitem(forge.server.app[BACKGROUND]._down, LISTENER, "ConnectionLost: it is gone")
+        monkeypatch.setitem(
+            forge.server.app[SERVICES].background._down, LISTENER, "ConnectionLost: it is gone"
+        )
         ready = await forge.anonymous.get(f"{forge.base}/-/readiness")
         assert (ready.status, ready.body["status"]) == (200, "degraded")
         said = {name: part.get("message", "") for name, part in ready.body.items() if name != "status"}

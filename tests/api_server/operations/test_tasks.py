@@ -11,7 +11,8 @@ from api_server.operations.failing import failing
 from api_server.operations.tasks import TaskRefused
 from api_server.state import failures
 from api_server.state.database import Database, connect
-from api_server.state.queue import QUEUE, enqueue
+from api_server.state.queue import enqueue
+from api_server.web.context import SERVICES
 from tests.support.clock import MovedClock, forge_with_clock
 
 FAIL = "UPDATE procrastinate_jobs SET status = 'doing'; UPDATE procrastinate_jobs SET status = 'failed'"
@@ -93,7 +94,7 @@ async def test_failed_tasks_are_forgotten_in_time(new_database: Any, tmp_path: A
         clock.move(days=2)
         new = await failed_task(database)
         clock.move(days=2)
-        await forge.server.app[QUEUE]._app.tasks["forget_failed_tasks"].func(timestamp=0)
+        await forge.server.app[SERVICES].queue._app.tasks["forget_failed_tasks"].func(timestamp=0)
         assert [one.id for one in await tasks.list_tasks(database, "failed")] == [new]
         assert await database.value("SELECT array_agg(subject) FROM operations_failures") == [str(new)]
         assert old != new

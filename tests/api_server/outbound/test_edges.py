@@ -17,6 +17,7 @@ from api_server.outbound.edges import EDGES, EdgeApi
 from api_server.settings import Settings
 from api_server.state.database import connect
 from api_server.state.migrate import migrate
+from api_server.web.context import SERVICES
 from tests.support.clock import MovedClock, forge_with_clock
 from tests.support.forge import Forge, running_forge
 from tests.support.ports import free_port
@@ -72,7 +73,7 @@ class Scene:
     async def catch_up(self) -> None:
         """As the queue does every few seconds; what requests have under way is let be."""
         self.clock.move(seconds=edges.EVERY_SECONDS + 1)
-        await self.forge.server.app[EDGES].catch_up(edges.UNDER_WAY)
+        await self.forge.server.app[SERVICES][EDGES].catch_up(edges.UNDER_WAY)
 
     async def change(self, count: int = 1) -> list[str]:
         """Makes projects private that were public; the surrogate keys of that."""
@@ -200,7 +201,7 @@ async def test_what_is_under_way_is_told_by_its_request(scene: Scene) -> None:
     scene.second.status = 500
     await scene.change()
     scene.second.status = 200
-    await scene.forge.server.app[EDGES].catch_up(edges.UNDER_WAY)
+    await scene.forge.server.app[SERVICES][EDGES].catch_up(edges.UNDER_WAY)
     assert (scene.second.told, await scene.owed()) == ([], 1)
 
 
@@ -210,7 +211,7 @@ async def test_background_work_tells_too(new_database: Any, tmp_path: Path) -> N
     async with serving(edge):
         options = {"edge_urls": [edge.url], "edge_purge_token": TOKEN}
         async with running_forge(new_database(), tmp_path, **options) as forge:
-            await forge.server.app[EDGES].catch_up()
+            await forge.server.app[SERVICES][EDGES].catch_up()
             async with forge.database.transaction() as transaction:
                 await edges.changed(transaction, "project-1")
             async with asyncio.timeout(20):
@@ -246,7 +247,7 @@ async def test_servers_with_different_lists_tell_all_edges(scene: Scene) -> None
         told = [{"keys": [key]}, {"keys": [f"project-{project['id']}"]}]
         assert scene.first.told == scene.second.told == third.told == told
         assert await scene.owed() == 0
-        both = set(await scene.forge.server.app[EDGES].statuses())
+        both = set(await scene.forge.server.app[SERVICES][EDGES].statuses())
         assert both <= {scene.first.url, scene.second.url, third.url}
         assert await listed(scene) == {scene.first.url, scene.second.url, third.url}
 
@@ -277,7 +278,7 @@ async def test_an_edge_that_no_server_lists_any_more_goes_in_time(scene: Scene) 
     await scene.change()
     settings = attrs.evolve(scene.forge.settings, edge_urls=[scene.first.url])
     app = scene.forge.server.app
-    fewer = edges.Edges(settings, app[EDGES]._session, scene.forge.database)
+    fewer = edges.Edges(settings, app[SERVICES][EDGES]._session, scene.forge.database)
 
     async def pass_by(seconds: float) -> None:
         """Long for whoever does not say again what he lists."""
@@ -289,7 +290,7 @@ async def test_an_edge_that_no_server_lists_any_more_goes_in_time(scene: Scene) 
     await fewer.list_own()
     assert await listed(scene) == both
     await pass_by(40)
-    await app[EDGES].list_own()  # in time
+    await app[SERVICES][EDGES].list_own()  # in time
     await pass_by(50)
     assert (await listed(scene), await scene.owed()) == (both, 1)
     await pass_by(20)
@@ -301,7 +302,7 @@ async def test_a_server_that_starts_leaves_the_others_time_to_come_back(scene: S
     scene.clock.move(hours=1)
     settings = attrs.evolve(scene.forge.settings, edge_urls=[scene.first.url])
     app = scene.forge.server.app
-    await edges.Edges(settings, app[EDGES]._session, scene.forge.database).list_own()
+    await edges.Edges(settings, app[SERVICES][EDGES]._session, scene.forge.database).list_own()
     assert await listed(scene) == {scene.first.url, scene.second.url}
 
 

@@ -14,6 +14,7 @@ from api_server.state.database import Database, connect
 from api_server.state.errors import Unavailable, UnsuitableDatabase
 from api_server.state.migrate import check_notices
 from api_server.state.statements import Statement
+from api_server.web.context import SERVICES
 from tests.support import pgbouncer
 from tests.support.forge import Forge, new_name, running_forge
 
@@ -80,7 +81,7 @@ async def test_a_service_works_and_hears_by_the_direct_way(
     direct, pooled = direct_and_pooled
     async with running_forge(pooled, tmp_path, database_direct_url=direct) as forge:
         await _works(forge)
-        pending = forge.server.app[PENDING_JOBS]
+        pending = forge.server.app[SERVICES][PENDING_JOBS]
         before = pending.generation
         with contextlib.closing(psycopg2.connect(direct)) as other, other, other.cursor() as cursor:
             cursor.execute(f"NOTIFY {CHANNEL}")

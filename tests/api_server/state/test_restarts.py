@@ -13,6 +13,7 @@ import pytest
 from api_server.ci.runners.job_handlers import PENDING_JOBS
 from api_server.state import database
 from api_server.state.migrate import migrate
+from api_server.web.context import SERVICES
 from forgelet.local.embedded_postgres import Cluster, temporary_cluster
 from scripts.harness.processes import descendants
 from tests.support.ci import CiProject, ci_project, eventually
@@ -89,7 +90,7 @@ async def test_everything_works_again_by_itself(
     forge = project.forge
     runner = await a_runner(forge, project_id=project.id)
     waiting = asyncio.create_task(runner.poll(last_update="1"))
-    await until(lambda: forge.server.app[PENDING_JOBS]._waiting)
+    await until(lambda: forge.server.app[SERVICES][PENDING_JOBS]._waiting)
     await restart(cluster, how, tmp_path)
     await eventually(lambda: answers(forge, project))
     # A commit's pipeline is made by the queue, and the runner is woken by a notification.

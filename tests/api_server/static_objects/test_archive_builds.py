@@ -13,6 +13,7 @@ import pytest
 
 from api_server.git.repositories import REPOSITORIES
 from api_server.static_objects.archive_builds import ARCHIVES
+from api_server.web.context import SERVICES
 from tests.api_server.static_objects.places import Place, new_place
 from tests.support.ci import eventually
 from tests.support.folders import files_below
@@ -79,7 +80,7 @@ async def stick(tmp_path: Path) -> AsyncIterator[Callable[[Forge], Any]]:
 
     async def make(forge: Forge) -> Stuck:
         place = await new_place(forge, tmp_path / f"work-{len(made)}", "public")
-        folder = forge.server.app[REPOSITORIES].path(place.project["id"])
+        folder = forge.server.app[SERVICES][REPOSITORIES].path(place.project["id"])
         repository = pygit2.Repository(str(folder))
         commit = repository.get(place.sha)
         blob = repository.create_blob(os.urandom(100))
@@ -119,7 +120,7 @@ async def left(task: "asyncio.Task[Answer]") -> None:
 
 async def waiting(forge: Forge, count: int) -> None:
     async def wait() -> bool:
-        return forge.server.app[ARCHIVES].waiting == count
+        return forge.server.app[SERVICES][ARCHIVES].waiting == count
 
     await eventually(wait)
 
@@ -134,12 +135,12 @@ async def test_a_build_ends_with_the_last_of_those_who_wait_for_it(forge: Forge,
     assert stuck.gits() == 1
     await left(second)
     await stuck.idle()
-    assert forge.server.app[ARCHIVES].waiting == 0
+    assert forge.server.app[SERVICES][ARCHIVES].waiting == 0
 
 
 async def test_who_stays_gets_what_others_have_begun(forge: Forge, tmp_path: Path) -> None:
     place = await new_place(forge, tmp_path / "work", "public")
-    store = forge.server.app[ARCHIVES]
+    store = forge.server.app[SERVICES][ARCHIVES]
     with store.files.locked():  # no file is begun meanwhile
         url = f"/-/archive/{place.sha}/x.zip"
         first, second = asyncio.create_task(place.get(url)), asyncio.create_task(place.bytes(url))
@@ -213,7 +214,7 @@ async def test_without_room_for_it_an_archive_has_to_wait(
     shared_forge: SharedForges, tmp_path, settings
 ) -> None:
     forge = await shared_forge(**settings)
-    files = forge.server.app[ARCHIVES].files
+    files = forge.server.app[SERVICES][ARCHIVES].files
     project = (await forge.project(initialize_with_readme="true"))["id"]
     sent = files.path(project, "sent")
     sent.parent.mkdir(parents=True)

@@ -7,6 +7,7 @@ import psycopg2
 import pytest
 
 from api_server.static_objects.access import LIMITS
+from api_server.web.context import SERVICES
 from tests.api_server.static_objects.places import Place, new_place
 from tests.support.forge import Forge
 
@@ -68,7 +69,7 @@ async def test_a_public_project_with_a_members_only_repository_hides_its_files(p
 async def test_files_are_rate_limited_by_path(forge: Forge, tmp_path: Path) -> None:
     with forge.changed_settings(raw_rate_limit=2, anonymous_archive_rate_limit=1):
         place = await new_place(forge, tmp_path / "work", "public")
-        forge.server.app[LIMITS].forget()
+        forge.server.app[SERVICES][LIMITS].forget()
         statuses = [
             (await place.get(f"/-/raw/{ref}/README.md")).status for ref in ("main", place.sha, "main")
         ]

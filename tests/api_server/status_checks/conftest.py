@@ -12,7 +12,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from api_server.outbound.client import RESOLVER
 from api_server.status_checks.dispatcher import DISPATCHER, RANDOM, Dispatcher
-from api_server.web.context import CLOCK
+from api_server.web.context import SERVICES
 from tests.api_server.status_checks.receiver import Receiver, running_receiver
 from tests.support.clock import MovedClock
 from tests.support.forge import Answer, Forge, Person, SharedForges
@@ -59,7 +59,7 @@ class Lab:
 
     @property
     def dispatcher(self) -> Dispatcher:
-        return self.forge.server.app[DISPATCHER]
+        return self.forge.server.app[SERVICES][DISPATCHER]
 
     async def check(self, url: str, name: str = "QA", **values: Any) -> dict[str, Any]:
         made = await self.alice.api.post(self.checks, {"name": name, "external_url": url} | values)
@@ -98,14 +98,14 @@ class Lab:
 
 def install_doubles(app: Any) -> None:
     """Gives the application a clock that tests move, hosts that they name, and retries without jitter."""
-    app[CLOCK] = MovedClock()
-    app[RANDOM] = lambda: 0.0
-    app[RESOLVER] = NamedHosts()
+    app[SERVICES].clock = MovedClock()
+    app[SERVICES][RANDOM] = lambda: 0.0
+    app[SERVICES][RESOLVER] = NamedHosts()
 
 
 async def lab_on(forge: Forge) -> Lab:
     """A lab on a server that runs with these doubles. It is now, and no host has a name."""
-    clock, names = forge.server.app[CLOCK], forge.server.app[RESOLVER]
+    clock, names = forge.server.app[SERVICES].clock, forge.server.app[SERVICES][RESOLVER]
     clock.now, names.addresses = datetime.datetime.now(datetime.UTC), {}
     alice = await forge.user("alice")
     return Lab(forge, clock, names, alice, await new_project(forge, alice))

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from api_server.state.queue import QUEUE
-from api_server.status_checks import services
+from api_server.status_checks import checks
+from api_server.web.context import SERVICES
 from tests.api_server.status_checks.conftest import ELSEWHERE, Lab, statuses
 
 
@@ -19,7 +19,7 @@ async def test_pending_answers_time_out_only_once_they_are_old_and_the_newest(la
 
     async def time_out() -> list[tuple[str, str]]:
         async with lab.forge.database.transaction() as transaction:
-            await services.time_out_responses(transaction, 120)
+            await checks.time_out_responses(transaction, 120)
         return await statuses(lab.alice, lab.one(made))
 
     lab.clock.move(seconds=60)
@@ -42,6 +42,8 @@ async def test_pending_answers_time_out_only_once_they_are_old_and_the_newest(la
 @pytest.mark.parametrize("seconds", [0, 120])
 async def test_the_time_out_runs_by_itself_only_where_it_is_set(new_lab: Any, seconds: int) -> None:
     async with new_lab(status_check_timeout=seconds) as lab:
-        begun = {task for task, _ in lab.forge.server.app[QUEUE]._app.periodic_registry.periodic_tasks}
+        begun = {
+            task for task, _ in lab.forge.server.app[SERVICES].queue._app.periodic_registry.periodic_tasks
+        }
         assert ("time_out_status_checks" in begun) == bool(seconds)
         assert "forget_deliveries" in begun

@@ -7,11 +7,11 @@ from typing import Any
 import attrs
 import pytest
 
-from api_server.state.queue import QUEUE, enqueue
+from api_server.state.queue import enqueue
 from api_server.status_checks.dispatcher import DISPATCHER
 from api_server.testing.quiet import REQUEST_GATE
 from api_server.testing.snapshots import SNAPSHOTS
-from api_server.web.context import DATABASE
+from api_server.web.context import SERVICES
 from tests.api_server.status_checks.receiver import hang, running_receiver
 from tests.api_server.testing.states import control, put_back, reset
 from tests.support.forge import Forge, running_forge
@@ -45,11 +45,11 @@ async def busy(
         async def hang_about() -> None:
             stuck.begun.set()
             await stuck.may_end.wait()
-            async with app[DATABASE].transaction() as transaction:
+            async with app[SERVICES].database.transaction() as transaction:
                 await transaction.run("UPDATE users SET name = 'Somebody else'")
             stuck.ended = True
 
-        app[QUEUE].add("tests_hang_about", hang_about, attempts=5)
+        app[SERVICES].queue.add("tests_hang_about", hang_about, attempts=5)
 
     folder, url = tmp_path_factory.mktemp("busy"), new_database()
     settings = {"testing": True, "allow_local_requests": True, "runner_poll_timeout": 300}
@@ -108,7 +108,7 @@ async def test_a_request_that_hangs_is_ended_and_leaves_nothing(busy: tuple[Forg
         headers = {"Content-Type": "application/json"}
         asked = asyncio.create_task(forge.root.request("POST", "/projects", data=body(), headers=headers))
         await asyncio.wait_for(sending.wait(), 20)
-        await until(lambda: "POST /api/v4/projects" in forge.server.app[REQUEST_GATE].inside)
+        await until(lambda: "POST /api/v4/projects" in forge.server.app[SERVICES][REQUEST_GATE].inside)
         await reset(forge)
         may_go_on.set()
         answered = await asked
@@ -121,7 +121,7 @@ async def test_a_runner_that_waits_for_a_job_is_sent_home(busy: tuple[Forge, Stu
     async with put_back(forge):
         runner = await a_runner(forge)
         polling = asyncio.create_task(runner.poll(last_update="x"))
-        await until(lambda: "POST /api/v4/jobs/request" in forge.server.app[REQUEST_GATE].inside)
+        await until(lambda: "POST /api/v4/jobs/request" in forge.server.app[SERVICES][REQUEST_GATE].inside)
         await reset(forge)
         assert (await asyncio.wait_for(polling, 20)).status in (204, 403)
 
@@ -138,7 +138,7 @@ async def test_a_delivery_under_way_is_of_no_state(busy: tuple[Forge, Stuck]) ->
         await open_merge_request(alice, project)
         await until(lambda: receiver.received)
         await reset(forge)
-        assert not forge.server.app[DISPATCHER]._flying
+        assert not forge.server.app[SERVICES][DISPATCHER]._flying
         deliveries = "SELECT count(*) FROM status_check_deliveries"
         assert await forge.database.value(deliveries) == 0
 
@@ -179,6 +179,6 @@ async def test_tables_that_were_reset_often_stay_small(busy: tuple[Forge, Stuck]
             async with forge.database.transaction() as transaction:
                 await transaction.run(FILL)
             await reset(forge)
-            await until(forge.server.app[SNAPSHOTS].is_clean)
+            await until(forge.server.app[SERVICES][SNAPSHOTS].is_clean)
             sizes.append(await forge.database.value("SELECT pg_relation_size('letter_counts')"))
     assert max(sizes) < 1_000_000, sizes

@@ -14,7 +14,7 @@ from aiohttp import web
 from api_server.api import ROUTES
 from api_server.testing import snapshots
 from api_server.testing.snapshots import roots
-from api_server.web.context import CLOCK
+from api_server.web.context import SERVICES
 from api_server.web.routes import Route
 from common.mistakes import Mistake
 from tests.api_server.testing.states import State, control, differences, reset, start_here, state_of
@@ -177,7 +177,8 @@ async def test_no_folder_is_forgotten(scene: Scene) -> None:
     for route in WRITES:
         await do(scene, route)
     known = {
-        root.relative_to(scene.forge.settings.data_dir).parts[0] for root in roots(scene.forge.server.app)
+        root.relative_to(scene.forge.settings.data_dir).parts[0]
+        for root in roots(scene.forge.server.app[SERVICES])
     }
     there = {path.name for path in Path(scene.forge.settings.data_dir).iterdir()}
     await reset(scene.forge)
@@ -206,4 +207,4 @@ async def test_who_has_asked_too_often_may_ask_again(new_forge: Any) -> None:
         moved = await control(forge, "POST", "clock", {"advance": 61})
         assert moved.status == 200, moved
         assert (await forge.root.get(jobs)).status == 200
-        assert forge.server.app[CLOCK]() is not None
+        assert forge.server.app[SERVICES].clock() is not None

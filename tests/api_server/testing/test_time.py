@@ -8,8 +8,8 @@ import attrs
 import pytest
 
 from api_server.state.database import Clock
-from api_server.state.queue import QUEUE, enqueue
-from api_server.web.context import CLOCK
+from api_server.state.queue import enqueue
+from api_server.web.context import SERVICES
 from tests.api_server.status_checks.receiver import answer, running_receiver
 from tests.api_server.testing.states import control, put_back
 from tests.support.ci import ci_project
@@ -38,7 +38,7 @@ async def clocked(
     made: list[Work] = []
 
     def add_tasks(app: Any) -> None:
-        work = Work(app[CLOCK])
+        work = Work(app[SERVICES].clock)
         made.append(work)
 
         async def nightly() -> None:
@@ -51,9 +51,9 @@ async def clocked(
         async def later() -> None:
             work.note("later")
 
-        app[QUEUE].add_periodic("tests_nightly", "0 3 * * *", nightly)
-        app[QUEUE].add("tests_failing", failing, attempts=5)
-        app[QUEUE].add("tests_later", later)
+        app[SERVICES].queue.add_periodic("tests_nightly", "0 3 * * *", nightly)
+        app[SERVICES].queue.add("tests_failing", failing, attempts=5)
+        app[SERVICES].queue.add("tests_later", later)
 
     folder = tmp_path_factory.mktemp("clocked")
     url = new_database()

@@ -10,7 +10,7 @@ import pytest
 
 from api_server.state import database
 from api_server.state.driver import listening_connection
-from api_server.web.context import RIGHTS_CHANNEL, SETTINGS
+from api_server.web.context import RIGHTS_CHANNEL, SERVICES
 from tests.support.forge import Forge, running_forge
 
 CUT = """
@@ -82,7 +82,7 @@ async def test_what_happened_while_nobody_listened_counts(quiet: Forge) -> None:
 async def test_who_writes_does_not_matter_but_what(quiet: Forge, change: str, *, tells: bool) -> None:
     alice = await quiet.user("alice")
     assert (await alice.api.post("/projects", {"name": "app"})).status == 201
-    url = quiet.server.app[SETTINGS].unpooled_url
+    url = quiet.server.app[SERVICES].settings.unpooled_url
     async with listening_connection(url, RIGHTS_CHANNEL) as connection:
         for statement in (change, END):
             async with quiet.database.transaction() as transaction:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from api_server.web.context import SERVICES
 from api_server.web.request_data import HELD
 from api_server.web.routes import Role
 from tests.support.forge import ROOT_TOKEN, Forge, running_forge
@@ -186,7 +187,7 @@ async def frugal(
 @pytest.mark.parametrize(("address", "status"), [("192.0.2.1", 429), ("192.0.2.2", 503)])
 async def test_bodies_in_memory_are_bounded_together(frugal: Forge, address: str, status: int) -> None:
     """Two clients send half a megabyte each, and not their last byte: there is no place for more of either."""
-    held = frugal.server.app[HELD]
+    held = frugal.server.app[SERVICES][HELD]
     body = b" " * 500_000
     head = request("POST", GROUPS, JSON, ROOT, f"Content-Length: {len(body)}")
 

@@ -15,7 +15,7 @@ from api_server.audit import chain
 from api_server.state import secrets
 from api_server.state.backups import UNFINISHED_RESTORE
 from api_server.state.object_store import open_objects
-from api_server.state.objects import OBJECTS
+from api_server.web.context import SERVICES
 from forgelet.backup.contents import _SMALL, Places
 from forgelet.commands import backup
 from tests.forgelet.commands.running import answer, mistake, of_server
@@ -90,14 +90,14 @@ async def scene(
         ):
             project = (await forge.root.post("/projects", {"name": "kept"})).body
             for number, (key, content) in enumerate(_STORED.items()):
-                await forge.server.app[OBJECTS].put(key, _once(content))
+                await forge.server.app[SERVICES].objects.put(key, _once(content))
                 with as_role(forge.settings.database_url) as cursor:
                     cursor.execute(
                         "INSERT INTO lfs_objects (project_id, size, oid, object_key, created_at)"
                         " VALUES (%s, %s, %s, %s, now())",
                         (project["id"], len(content), f"{number:064}", key),
                     )
-            await chain.keep_present_head(forge.database, forge.server.app[OBJECTS])
+            await chain.keep_present_head(forge.database, forge.server.app[SERVICES].objects)
             yield Scene(forge, bucket, folder / "passphrase")
 
 

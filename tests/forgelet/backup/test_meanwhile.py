@@ -14,6 +14,7 @@ from api_server.git.repositories import REPOSITORIES
 from api_server.git.upkeep import Style, pack
 from api_server.state.backups import backing_up, not_during
 from api_server.state.errors import Unavailable
+from api_server.web.context import SERVICES
 from common.mistakes import Mistake
 from forgelet.backup import backing_up as backing_up_module
 from forgelet.backup.contents import Places, Refs
@@ -64,10 +65,10 @@ async def test_what_happens_meanwhile_is_not_in_it_and_takes_nothing_from_it(
         """Removes a project with its repository, a branch, and moves another one."""
         assert (await here.root.delete(f"/projects/{doomed.id}")).status == 202
         with pytest.raises(Unavailable):  # what the queue does next
-            not_during(here.server.app[REPOSITORIES].root)
+            not_during(here.server.app[SERVICES][REPOSITORIES].root)
         assert (await changed.api.delete(f"{changed.url}/repository/branches/feature")).status == 204
         await commit(changed, here.root, "main", "two.txt")
-        assert not await pack(here.server.app[REPOSITORIES].path(changed.id), Style(), 0.0)
+        assert not await pack(here.server.app[SERVICES][REPOSITORIES].path(changed.id), Style(), 0.0)
 
     text, made = await backed_up(here, just_after_the_moment(work))
     assert made.missing == []
@@ -118,7 +119,7 @@ async def test_pushes_wait_only_while_what_has_moved_is_read_again(
         for project, name in ((once, "one.txt"), (twice, "1.txt"), (twice, "2.txt")):
             url = f"{project.url}/repository/files/{name.replace('.', '%2E')}?ref=main"
             assert (await again.root.get(url)).status == 200
-        repository = again.server.app[REPOSITORIES].open(quiet.id)
+        repository = again.server.app[SERVICES][REPOSITORIES].open(quiet.id)
         assert f"refs/keep-around/{kept}" in repository.references
 
 
@@ -128,10 +129,10 @@ async def test_a_push_that_was_not_settled_is_settled_after_the_restore(here: Fo
     new = await commit(project, here.root, "other", ".gitlab-ci.yml", start_branch="main")
     push = Push((RefUpdate(old, new, "refs/heads/main"),))
     app = here.server.app
-    await refs.propose(app, project.id, (await here.root.get("/user")).body["id"], push)
-    await ref_moves.apply_push(app[REPOSITORIES].path(project.id), push)  # and the server is killed
+    await refs.propose(app[SERVICES], project.id, (await here.root.get("/user")).body["id"], push)
+    await ref_moves.apply_push(app[SERVICES][REPOSITORIES].path(project.id), push)  # and the server is killed
     text, _ = await backed_up(here)
-    await refs.settle_push(app, project.id, push)
+    await refs.settle_push(app[SERVICES], project.id, push)
     await asyncio.to_thread(restored, empty, text)
     async with running_forge(empty.database_url, empty.data_dir) as again:
         async with asyncio.timeout(30):  # the queue has it
@@ -144,7 +145,7 @@ async def test_a_push_that_was_not_settled_is_settled_after_the_restore(here: Fo
 
 async def test_a_missing_repository_and_object_are_named(here: Forge) -> None:
     project = await ci_project(here)
-    repository = here.server.app[REPOSITORIES].path(project.id)
+    repository = here.server.app[SERVICES][REPOSITORIES].path(project.id)
     aside = repository.with_name("aside")
     repository.rename(aside)
     try:

@@ -14,7 +14,7 @@ import pytest
 from api_server.audit import chain
 from api_server.audit.chain import verify as verify_chain
 from api_server.state import migrate, secrets, sweep
-from api_server.state.objects import OBJECTS
+from api_server.web.context import SERVICES
 from forgelet.backup.backing_up import BackedUp, back_up
 from forgelet.backup.contents import Places
 from tests.support.database_roles import as_role
@@ -65,7 +65,7 @@ async def kept(new_database: Callable[[], str], tmp_path_factory: pytest.TempPat
     async with running_forge(new_database(), folder, external_url=URL) as forge:
         here = attrs.evolve(forge, settings=attrs.evolve(forge.settings, external_url=""))
         furnished = await furnish(here)
-        await chain.keep_present_head(forge.database, forge.server.app[OBJECTS])
+        await chain.keep_present_head(forge.database, forge.server.app[SERVICES].objects)
         answers = await answers_of(furnished)
         text, made = await backed_up(forge)
     return Kept(text, made, furnished, answers, (folder / secrets.KEY_FILE).read_text())
@@ -87,10 +87,12 @@ async def test_every_answer_is_the_same(kept: Kept, empty: Places) -> None:
         answers = await answers_of(attrs.evolve(kept.furnished, root=client))
         assert {status for status, _ in answers.values()} == {200, 302}
         assert {name: answers[name] for name in answers if answers[name] != kept.answers[name]} == {}
-        known = await chain.kept_heads(forge.server.app[OBJECTS])
+        known = await chain.kept_heads(forge.server.app[SERVICES].objects)
         assert known
         assert (await verify_chain(forge.database, known)).problem is None
-        assert [gone async for gone in sweep.missing(forge.database, forge.server.app[OBJECTS])] == []
+        assert [
+            gone async for gone in sweep.missing(forge.database, forge.server.app[SERVICES].objects)
+        ] == []
 
 
 def test_no_secret_is_in_clear(kept: Kept) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from api_server.web.context import VAULT
+from api_server.web.context import SERVICES
 from tests.support.forge import Client, Forge, new_name, running_forge
 
 from .running import answer, mistake, run
@@ -48,7 +48,7 @@ async def opens(forge: Forge, username: str, password: str) -> bool:
     account = await forge.database.one(
         "SELECT password_hash FROM users WHERE username = %(name)s", name=username
     )
-    return forge.server.app[VAULT].password_matches(password, account.password_hash)
+    return forge.server.app[SERVICES].vault.password_matches(password, account.password_hash)
 
 
 async def test_a_new_user_can_do_what_everybody_can(here: Forge) -> None:

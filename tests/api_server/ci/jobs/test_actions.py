@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from api_server.ci.pipelines import transitions
-from api_server.web.context import VAULT
+from api_server.web.context import SERVICES
 from tests.support.ci import ci_project, give_log, happen, run
 from tests.support.forge import Client, Forge
 from tests.support.waiting import until_somebody_waits
@@ -155,7 +155,7 @@ async def test_variables_given_to_play_are_kept_encrypted_and_for_this_job_only(
     rows = await project.forge.database.rows(
         "SELECT key, value FROM job_variables WHERE job_id = %(id)s", id=job["id"]
     )
-    vault = project.forge.server.app[VAULT]
+    vault = project.forge.server.app[SERVICES].vault
     assert {row.key: vault.decrypt(row.value) for row in rows} == {"TARGET": "staging", "TOKEN": "s3cret"}
     assert all(b"s3cret" not in row.value for row in rows)
 

@@ -7,6 +7,7 @@ import gitlab
 
 from api_server.ci.jobs import upkeep
 from api_server.git.repositories import REPOSITORIES
+from api_server.web.context import SERVICES
 from tests.support.ci import ONE_JOB, CiProject, ci_project, eventually
 from tests.support.folders import files_below
 from tests.support.forge import Forge
@@ -63,7 +64,7 @@ async def test_what_is_not_the_newest_of_its_ref_goes(forge: Forge) -> None:
     assert await scene.kept() == everything
     assert (await forge.root.delete(f"{project.url}/repository/branches/gone")).status == 204
     await upkeep.delete_all_but_the_newest(
-        forge.database, forge.server.app[REPOSITORIES], project.id, batch=3
+        forge.database, forge.server.app[SERVICES][REPOSITORIES], project.id, batch=3
     )
     assert await scene.kept() == {last_success, failed[1], never_succeeded[1], of_tag}
     shown = (await project.api.get(f"{project.url}/jobs/{old}")).body
@@ -100,4 +101,6 @@ async def test_the_answer_and_who_may(forge: Forge) -> None:
     assert (answer.status, answer.body) == (202, {"message": "202 Accepted"})
     assert (await forge.root.post(f"{project.url}/archive")).status == 201
     assert (await forge.root.delete(url)).status == 403
-    await upkeep.delete_all_but_the_newest(forge.database, forge.server.app[REPOSITORIES], 999_999_999)
+    await upkeep.delete_all_but_the_newest(
+        forge.database, forge.server.app[SERVICES][REPOSITORIES], 999_999_999
+    )

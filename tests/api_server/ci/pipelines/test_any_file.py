@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from api_server.ci.config.pipeline import FILTERED, NO_JOBS
 from api_server.ci.pipelines import queries
 from api_server.ci.pipelines.creation import NotMade, Wanted, maker
+from api_server.web.context import SERVICES
 from tests.support.ci import CiProject, ci_project, eventually
 from tests.support.forge import Forge
 
@@ -159,7 +160,7 @@ async def test_any_file_gives_a_pipeline_or_says_why_not(
     text = json.dumps(content, ensure_ascii=False)
     answer = await project.api.post(f"{project.url}/ci/lint", {"content": text, "dry_run": True})
     assert answer.status == 200, answer
-    making = maker(forge.server.app)
+    making = maker(forge.server.app[SERVICES])
     sha = making.resolve(project.id, "topic").commit
     wanted = Wanted(
         project_id=project.id,

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from api_server.ci.pipelines import tasks
+from api_server.web.context import SERVICES
 from tests.support.ci import CiProject, bring, ci_project, happen, run
 from tests.support.forge import Forge, new_name
 
@@ -56,7 +57,9 @@ async def test_the_newest_commit_keeps_its_pipeline_when_an_older_ones_is_made_l
     older = await pushed(project, TWO, "One")
     newer = await pushed(project, f"{TWO}#\n", "Two")
     late = {"ref": "topic", "sha": older["sha"], "before_sha": "0" * 40, "user_id": project.developer.id}
-    await tasks.create_pipeline(forge.server.app, project_id=project.id, origin=new_name("late"), **late)
+    await tasks.create_pipeline(
+        forge.server.app[SERVICES], project_id=project.id, origin=new_name("late"), **late
+    )
     (made, second, first) = (await project.api.get(f"{project.url}/pipelines?source=push")).body
     assert (made["sha"], second["id"], first["id"]) == (older["sha"], newer["id"], older["id"])
     assert await project.status(newer) == "pending"

@@ -6,6 +6,7 @@ import attrs
 
 from api_server.ci.pipelines import tasks
 from api_server.ci.pipelines.creation import Maker, Wanted, maker
+from api_server.web.context import SERVICES
 from api_server.web.routes import Role
 from tests.support.ci import MANUAL_JOB, CiProject, bring, ci_project, eventually, happen, run
 from tests.support.forge import Forge
@@ -187,7 +188,7 @@ class CanceledMeanwhile(Maker):
 async def test_a_bridge_that_is_canceled_while_its_pipeline_is_made_leaves_nothing_running(forge):
     project, pipeline, bridge_id = await _with_child(forge)
     await bring(forge, bridge_id, "pending")
-    real = maker(forge.server.app)
+    real = maker(forge.server.app[SERVICES])
     parts = (getattr(real, field.name) for field in attrs.fields(Maker))
     await tasks.start_bridge(CanceledMeanwhile(*parts, forge=forge), bridge_id)
     child = (await project.bridges(pipeline))["child"]["downstream_pipeline"]
@@ -218,7 +219,7 @@ async def test_a_bridge_of_who_was_blocked_meanwhile_starts_nothing_elsewhere(fo
     bridge_id = (await here.bridges(pipeline))["there"]["id"]
     await bring(forge, bridge_id, "pending")
     assert (await forge.root.post(f"/users/{here.developer.id}/block")).status == 201
-    await tasks.start_bridge(maker(forge.server.app), bridge_id)
+    await tasks.start_bridge(maker(forge.server.app[SERVICES]), bridge_id)
     assert (await forge.root.get(f"{there.url}/pipelines?source=pipeline")).body == []
     reason = await forge.database.value("SELECT failure_reason FROM jobs WHERE id = %(id)s", id=bridge_id)
     assert reason == "insufficient_bridge_permissions"

@@ -15,6 +15,7 @@ from aiohttp.test_utils import TestServer
 from api_server.ci.config.context import RemoteFile
 from api_server.ci.config.yaml_text import MAX_BYTES
 from api_server.ci.pipelines.planning import RemoteFiles
+from api_server.web.context import SERVICES
 from api_server.web.routes import Role
 from common.concurrency import ConcurrencyLimiter
 from tests.support.ci import CiProject, ci_project
@@ -179,7 +180,7 @@ async def test_a_file_of_the_web_that_does_not_come_is_named_without_its_secrets
 async def test_a_server_that_does_not_answer_is_waited_for_so_long(calling: CiProject, site: Site) -> None:
     site.pages = {"/ci.yml": silent}
     url = f"{site.url}/ci.yml"
-    fetched = await RemoteFiles(calling.forge.server.app, file_seconds=0.05).fetch([url], 1)
+    fetched = await RemoteFiles(calling.forge.server.app[SERVICES], file_seconds=0.05).fetch([url], 1)
     assert fetched == {url: RemoteFile(problem="could not be fetched because of a timeout error!")}
 
 
@@ -187,7 +188,7 @@ async def test_a_project_whose_files_do_not_come_leaves_others_their_turn(
     calling: CiProject, site: Site
 ) -> None:
     site.pages = {"/0.yml": silent, "/1.yml": silent, "/b.yml": lambda _: b"b: {script: x}"}
-    files = RemoteFiles(calling.forge.server.app, limiter=ConcurrencyLimiter(2, 1, patience=5))
+    files = RemoteFiles(calling.forge.server.app[SERVICES], limiter=ConcurrencyLimiter(2, 1, patience=5))
     stuck = asyncio.create_task(files.fetch([f"{site.url}/{n}.yml" for n in range(2)], 1))
     await until(lambda: site.asked)
     url = f"{site.url}/b.yml"

@@ -9,6 +9,7 @@ import pytest
 
 from api_server.ci.pipelines import queries, repository
 from api_server.ci.pipelines.handlers import routes
+from api_server.web.context import SERVICES
 from tests.support.ci import MANUAL_JOB, ONE_JOB, ci_project, eventually, give_log
 from tests.support.waiting import until_somebody_waits
 
@@ -136,7 +137,7 @@ async def test_a_pushed_pipeline_is_made_once_however_often_the_work_is_done(pro
     wanted = Wanted(
         project_id=project.id, ref="topic", sha=pipeline["sha"], source="api", user_id=None, origin="once"
     )
-    made = [await maker(project.forge.server.app).make(wanted) for _ in range(2)]
+    made = [await maker(project.forge.server.app[SERVICES]).make(wanted) for _ in range(2)]
     assert made[0] == made[1]
 
 
@@ -210,7 +211,7 @@ async def test_the_commit_of_a_pipeline_outlives_its_branch_and_that_of_a_lint_n
     from api_server.git.repositories import REPOSITORIES
 
     project = await ci_project(forge)
-    repository = forge.server.app[REPOSITORIES].open(project.id)
+    repository = forge.server.app[SERVICES][REPOSITORIES].open(project.id)
     await project.commit(ONE_JOB)
     assert (await project.api.get(f"{project.url}/ci/lint?content_ref=main")).status == 200
     pipeline = await project.pipeline(ONE_JOB + "#\n")

@@ -13,6 +13,7 @@ from api_server.code import refs
 from api_server.git.received_push import Push, RefUpdate
 from api_server.git.ref_names import NO_COMMIT
 from api_server.git.repositories import REPOSITORIES
+from api_server.web.context import SERVICES
 from tests.support.ci import CiProject, ci_project, eventually
 from tests.support.forge import Forge
 from tests.support.git_client import Git, git_url
@@ -93,16 +94,16 @@ async def test_a_push_that_was_left_unsettled_keeps_its_options(forge: Forge) ->
     await project.commit(TEXT, message="Run")
     sha = await head_of(project.api, {"id": project.id}, "topic")
     app = forge.server.app
-    app[REPOSITORIES].open(project.id).references.create("refs/tags/v1", sha)
+    app[SERVICES][REPOSITORIES].open(project.id).references.create("refs/tags/v1", sha)
     pushed = Push(
         id=f"push-{sha}",
         updates=(RefUpdate(NO_COMMIT, sha, "refs/tags/v1"),),
         options=("ci.variable=FLAVOR=sweet",),
     )
-    await refs.propose(app, project.id, project.developer.id, pushed)
+    await refs.propose(app[SERVICES], project.id, project.developer.id, pushed)
     stored = await forge.database.value("SELECT options FROM pushes WHERE id = %(id)s", id=pushed.id)
     assert b"sweet" not in bytes(stored)
-    await refs.settle_leftovers(app, datetime.datetime.now(datetime.UTC))
+    await refs.settle_leftovers(app[SERVICES], datetime.datetime.now(datetime.UTC))
 
     async def made() -> Any:
         return (await project.api.get(f"{project.url}/pipelines?ref=v1")).body

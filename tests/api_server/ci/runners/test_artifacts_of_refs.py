@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 from api_server.git.repositories import REPOSITORIES, Repository
+from api_server.web.context import SERVICES
 from tests.support.ci import CiProject
 from tests.support.forge import Forge
 from tests.support.runner import Runner
@@ -21,7 +22,7 @@ AMBIGUOUS = {
 
 @pytest.fixture
 def repository(forge: Forge, project: CiProject) -> Repository:
-    return forge.server.app[REPOSITORIES].open(project.id)
+    return forge.server.app[SERVICES][REPOSITORIES].open(project.id)
 
 
 def _packed(content: bytes) -> bytes:

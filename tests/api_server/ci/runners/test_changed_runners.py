@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from api_server.ci.runners.job_handlers import PENDING_JOBS
+from api_server.web.context import SERVICES
 from tests.support.ci import CiProject
 from tests.support.forge import Answer, Client, Forge
 from tests.support.runner import Runner, a_runner, until_waiting
@@ -50,7 +51,7 @@ async def test_a_runner_that_has_changed_while_it_waited_gets_no_job(
     await until_waiting(forge, last)
     await project.pipeline()
     assert (await unchanged).status == 201
-    with forge.server.app[PENDING_JOBS].emptied():
+    with forge.server.app[SERVICES][PENDING_JOBS].emptied():
         answers = [(answer.status, answer.body) for answer in await asyncio.gather(*polls)]
     assert dict(zip(CHANGES, answers, strict=True)) == {name: told for name, (_, told) in CHANGES.items()}
 

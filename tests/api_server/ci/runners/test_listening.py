@@ -6,6 +6,7 @@ import pytest
 
 from api_server.ci.runners.job_handlers import PENDING_JOBS
 from api_server.ci.runners.pending_jobs import LISTENER
+from api_server.web.context import SERVICES
 from tests.support.ci import ci_project
 from tests.support.forge import Forge
 from tests.support.runner import a_runner, until_waiting
@@ -20,7 +21,7 @@ async def test_it_survives_what_no_driver_raises(new_forge, monkeypatch: pytest.
     async with new_forge(runner_poll_timeout=300) as forge, asyncio.timeout(60):
         project = await ci_project(forge)
         runner = await a_runner(forge, project_id=project.id)
-        pending = forge.server.app[PENDING_JOBS]
+        pending = forge.server.app[SERVICES][PENDING_JOBS]
         listen, problems = pending._listen, [RuntimeError("<UVPoll closed>; the handler is closed")]
 
         async def odd(url: str) -> None:
@@ -48,7 +49,7 @@ async def test_readiness_says_that_it_is_down(new_forge, monkeypatch: pytest.Mon
         async def fails(_url: str) -> None:
             raise RuntimeError
 
-        monkeypatch.setattr(forge.server.app[PENDING_JOBS], "_listen", fails)
+        monkeypatch.setattr(forge.server.app[SERVICES][PENDING_JOBS], "_listen", fails)
         while not await forge.database.value(CUT_LISTENERS):
             await asyncio.sleep(0.01)
         down = {"status": "degraded", "message": f"Waits to be started again: {LISTENER}"}

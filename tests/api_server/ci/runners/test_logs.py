@@ -7,7 +7,7 @@ import pytest
 
 from api_server.ci.jobs import logs
 from api_server.ci.jobs.logs import logs_of
-from api_server.state.objects import OBJECTS
+from api_server.web.context import SERVICES
 from tests.support.ci import CiProject, ci_project, eventually
 from tests.support.folders import files_below
 from tests.support.forge import Forge
@@ -19,7 +19,7 @@ def log_of(project: CiProject, job: RunningJob) -> str:
 
 
 async def seal(forge: Forge, job_id: int) -> None:
-    await logs.seal(logs_of(forge.server.app), job_id)
+    await logs.seal(logs_of(forge.server.app[SERVICES]), job_id)
 
 
 async def test_an_append_is_acknowledged_with_the_size(project: CiProject, job: RunningJob) -> None:
@@ -278,7 +278,7 @@ async def test_python_gitlab_streams_a_log(forge: Forge, project: CiProject, job
 
 async def test_the_store_forgets_nothing_it_should_keep(forge: Forge) -> None:
     """Objects are deleted by key; a prefix is a folder, not the beginning of a name."""
-    objects = forge.server.app[OBJECTS]
+    objects = forge.server.app[SERVICES].objects
 
     async def one():
         yield b"x"

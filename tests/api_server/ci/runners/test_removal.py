@@ -9,6 +9,7 @@ import pytest
 
 from api_server.ci.jobs import logs, upkeep
 from api_server.ci.jobs.logs import logs_of
+from api_server.web.context import SERVICES
 from tests.support.ci import CiProject, ci_project, eventually
 from tests.support.folders import files_below
 from tests.support.forge import Forge
@@ -25,7 +26,7 @@ async def finished_job(forge: Forge, project: CiProject, moment: str) -> Running
     await job.log(b"log")
     assert (await job.upload(b"archive", expire_in="never")).status == 201
     await job.finish()
-    await logs.seal(logs_of(forge.server.app), job.id)
+    await logs.seal(logs_of(forge.server.app[SERVICES]), job.id)
     async with forge.database.transaction() as transaction:
         await transaction.row(AGE, id=job.id, moment=moment)
     return job

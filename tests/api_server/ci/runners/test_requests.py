@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from api_server.ci.pipelines import job_queries
-from common.lifecycle import SHUTDOWN
+from api_server.web.context import SERVICES
 from tests.support.ci import ONE_JOB, CiProject, ci_project, run
 from tests.support.forge import Forge
 from tests.support.runner import Runner, a_runner, until_waiting
@@ -95,7 +95,7 @@ async def test_a_server_that_shuts_down_sends_waiting_runners_home(new_forge) ->
         runner = await a_runner(forge)
         waiting = asyncio.create_task(runner.poll(last_update="x"))
         await until_waiting(forge, runner)
-        forge.server.app[SHUTDOWN].begin(5)
+        forge.server.app[SERVICES].shutdown.begin(5)
         assert (await asyncio.wait_for(waiting, forge.settings.runner_poll_timeout / 2)).status == 204
 
 

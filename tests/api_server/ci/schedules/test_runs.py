@@ -11,6 +11,7 @@ import pytest
 
 from api_server.ci.schedules import queries, schedules
 from api_server.ci.schedules.schedules import queue_due_schedules, run_schedule
+from api_server.web.context import SERVICES
 from api_server.web.routes import Role
 from tests.support.ci import CiProject, ci_project
 from tests.support.clock import MovedClock, forge_with_clock
@@ -48,7 +49,7 @@ class Scene:
     async def run(self) -> None:
         """Does what is queued, everything twice, as a task may."""
         for arguments in [*await self.queued()] * 2:
-            await run_schedule(self.forge.server.app, **arguments)
+            await run_schedule(self.forge.server.app[SERVICES], **arguments)
 
     async def pipelines(self) -> list[dict[str, Any]]:
         return list((await self.forge.root.get(f"{self.url}/pipelines")).body)

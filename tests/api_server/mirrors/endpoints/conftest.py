@@ -7,6 +7,7 @@ from aiohttp import web
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from api_server.outbound.client import RESOLVER
+from api_server.web.context import SERVICES
 from tests.support.forge import Forge, SharedForges
 
 
@@ -28,7 +29,7 @@ class ExampleResolver(AbstractResolver):
 
 
 def resolve_examples(app: web.Application) -> None:
-    app[RESOLVER] = ExampleResolver()
+    app[SERVICES][RESOLVER] = ExampleResolver()
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from api_server.git.errors import GitError
 from api_server.git.remote.access import Remote
 from api_server.mirrors import lfs
 from api_server.mirrors.lfs import LfsTransfer
+from api_server.web.context import SERVICES
 from tests.api_server.code.lfs.client import LfsClient, oid_of
 from tests.api_server.code.lfs.test_git_lfs import clone
 from tests.api_server.mirrors.lfs.servers import ONE, THREE, TWO, LargeFiles, LfsServer
@@ -149,7 +150,7 @@ async def test_what_git_lfs_pushes_here_git_lfs_fetches_from_the_mirror(
 
 
 async def test_a_mirror_over_ssh_carries_no_objects(files: LargeFiles, server: LfsServer) -> None:
-    carry = LfsTransfer(files.mirrored.forge.server.app, await files.mirrored.found(), 10)
+    carry = LfsTransfer(files.mirrored.forge.server.app[SERVICES], await files.mirrored.found(), 10)
     assert await carry(Remote("ssh://git@example.org/x.git"), {"0" * 40}, set()) is None
     assert server.requests == []
 
@@ -176,6 +177,8 @@ async def test_a_search_that_fails_is_made_again_from_the_first_commit(
 async def test_a_run_that_has_been_superseded_records_nothing(files: LargeFiles, server: LfsServer) -> None:
     await files.client.bring(ONE)
     mirror = await files.mirrored.found()
-    carry = LfsTransfer(files.mirrored.forge.server.app, attrs.evolve(mirror, run=mirror.run + 1), 10)
+    carry = LfsTransfer(
+        files.mirrored.forge.server.app[SERVICES], attrs.evolve(mirror, run=mirror.run + 1), 10
+    )
     assert await carry(Remote("http://example.org/x.git"), {files.commit(ONE)}, set()) is None
     assert not (await files.mirrored.row()).lfs_followed

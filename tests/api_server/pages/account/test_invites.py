@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
-from api_server.state.queue import QUEUE
+from api_server.web.context import SERVICES
 from tests.api_server.pages.conftest import details_of
 from tests.support.browser import PASSWORD, Browser, browsing
 from tests.support.forge import Forge, new_name
@@ -64,7 +64,7 @@ async def _until_mailed(forge: Forge, subject: str, text: str) -> None:
             for file in folder.glob("*.eml")
         ):
             await asyncio.sleep(0.02)
-    assert forge.server.app[QUEUE]
+    assert forge.server.app[SERVICES].queue
 
 
 async def test_somebody_elses_invitation_cannot_be_accepted(page_forge: Forge, browser: Browser) -> None:

@@ -12,6 +12,7 @@ import pytest
 from api_server.accounts import password_queries, passwords
 from api_server.pages import mail_links, sign_in
 from api_server.state.secrets import digest
+from api_server.web.context import SERVICES
 from api_server.web.rate_limits import RateLimiter
 from tests.api_server.pages.conftest import details_of
 from tests.support.browser import PASSWORD, Browser, browsing
@@ -34,7 +35,7 @@ async def mailbox(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Mai
 
 def _without_limits(app: Any) -> None:
     """All browsers of these tests have one address."""
-    app[mail_links.BY_ADDRESS] = app[sign_in.BY_ADDRESS] = RateLimiter("any", lambda: 0)
+    app[SERVICES][mail_links.BY_ADDRESS] = app[SERVICES][sign_in.BY_ADDRESS] = RateLimiter("any", lambda: 0)
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ import attrs
 import pytest
 
 from api_server.outbound.edges import EDGES
+from api_server.web.context import SERVICES
 from common.serving import serving
 from storage_edge import app
 from storage_edge.app import served
@@ -54,7 +55,7 @@ async def scene(
         }
         async with running_edge(chosen):
             # A new edge is told to forget everything: not later, in the middle of a test.
-            await forge.server.app[EDGES].catch_up()
+            await forge.server.app[SERVICES][EDGES].catch_up()
             yield Scene(forge, edge, await forge.user("boss", admin=True, password=PASSWORD))
 
 

@@ -108,8 +108,8 @@ class Configuration:
 
 async def why_blocked(request: web.Request, url: str) -> str | None:
     """Why deliveries to `url` would be refused, or None. Not for inside a transaction."""
-    policy = await request.config_dict[OUTGOING_POLICY]()
-    return await checks.why_blocked(url, policy, request.config_dict[RESOLVER], schemes=HTTP_SCHEMES)
+    policy = await context.services(request)[OUTGOING_POLICY]()
+    return await checks.why_blocked(url, policy, context.services(request)[RESOLVER], schemes=HTTP_SCHEMES)
 
 
 async def create(

@@ -1,0 +1,102 @@
+"""What the parts of the server work with: one object that `app.py` makes, so that the domain needs to know no HTTP."""
+
+import copy
+import datetime
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Generic, TypeVar
+
+import attrs
+
+from api_server.settings import Settings
+from api_server.state.database import Clock, Database
+from api_server.state.failures import Failures
+from api_server.state.objects import Objects
+from api_server.state.queue import Queue
+from api_server.state.secrets import Vault
+from common.lifecycle import BackgroundTasks, Shutdown
+
+T = TypeVar("T")
+Run = Callable[["Services"], AsyncIterator[None]]
+
+
+class Key(Generic[T]):
+    """Names what a feature keeps in `Services`: `LIMITS = Key[Limits]("limits")`, `services[LIMITS]`. With a `default`
+    it is made when it is asked for first."""
+
+    def __init__(self, name: str, default: Callable[[], T] | None = None) -> None:
+        self.name = name
+        self.default = default
+
+    def __repr__(self) -> str:
+        return f"Key({self.name!r})"
+
+
+@attrs.define(eq=False, kw_only=True)
+class Services:
+    """The parts of one server, by name those that everybody needs, by key those of a feature."""
+
+    settings: Settings
+    clock: Clock
+    vault: Vault
+    objects: Objects
+    queue: Queue
+    background: BackgroundTasks
+    shutdown: Shutdown
+    #: What runs while the server does: each part's context, begun in this order.
+    runs: list[Run] = attrs.field(factory=list)
+    _parts: dict[Key[Any], Any] = attrs.field(factory=dict)
+    _database: Database | None = None
+    _failures: Failures | None = None
+    _shared: "Services | None" = None
+
+    @property
+    def database(self) -> Database:
+        """Its transactions begin by checking the preconditions of the request that the services are for. Raises
+        RuntimeError before `connected`."""
+        if self._database is None:
+            raise RuntimeError("The database is not connected yet.")
+        return self._database
+
+    @property
+    def failures(self) -> Failures:
+        """What fails just now. Raises RuntimeError before `connected`."""
+        if self._failures is None:
+            raise RuntimeError("The database is not connected yet.")
+        return self._failures
+
+    @property
+    def now(self) -> datetime.datetime:
+        return self.clock()
+
+    @property
+    def shared(self) -> "Services":
+        """The same services apart from any request: transactions check no preconditions, replicas are not asked."""
+        return self._shared or self
+
+    def connected(self, database: Database) -> None:
+        """The database is there, and with it the record of failures."""
+        self._database = database
+        self._failures = self.queue.failures = Failures(database)
+
+    def while_running(self, run: "Run") -> None:
+        """Begin `run` when the server starts, and go on behind its `yield` when the server ends."""
+        self.runs.append(run)
+
+    def for_request(self, database: Database) -> "Services":
+        """The same services, whose `database` is the request's view of it."""
+        own = copy.copy(self)
+        own._database, own._shared = database, self
+        return own
+
+    def __getitem__(self, key: Key[T]) -> T:
+        if key not in self._parts and key.default is not None:
+            self._parts[key] = key.default()
+        part: T = self._parts[key]
+        return part
+
+    def __setitem__(self, key: Key[T], part: T) -> None:
+        self._parts[key] = part
+
+    def get(self, key: Key[T]) -> T | None:
+        """The part, or None where the server has none."""
+        return self._parts.get(key)
