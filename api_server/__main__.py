@@ -104,10 +104,10 @@ def _make_ready(chosen: Settings) -> None:
 
 
 main = settings.command(Settings, section=SECTION, env_prefix=PREFIX, run=serve)
-WORKER = """The API server's background work alone: deliveries, mirrors, mail, purges, clearing up.
+WORKER = """Run only the API server's background work: deliveries, mirrors, mail, purges, clean-up.
 
-It listens on no port but operations_port, which has to be another than the servers'. Beside it, servers may be told
---no-work; several workers share the work."""
+It listens only on operations_port, which must differ from the servers' port. Servers beside it may use --no-work.
+Several workers share the work."""
 worker = settings.command(Settings, section=SECTION, env_prefix=PREFIX, run=work, about=WORKER)
 
 if __name__ == "__main__":

@@ -121,7 +121,7 @@ def _shared() -> list[click.Parameter]:
             show_envvar=True,
             expose_value=False,
             callback=_data_dir,
-            help="Folder of the `forgelet up` that is meant; default is the one that runs.",
+            help="Folder of the `forgelet up` to use; default is the running one.",
         ),
         click.Option(
             ["--json"], is_flag=True, expose_value=False, callback=_json, help="Print JSON, for programs."

@@ -27,8 +27,8 @@ from forgelet.instance import Instance
 PASSWORD_OPTION = click.option(
     "--password",
     metavar="TEXT",
-    help="The password itself; without it, it is asked for at a terminal, else it is the first line of standard input,"
-    " which shows it to nobody who lists processes.",
+    help="The password. By default it is asked for at a terminal, or read from the first line of standard input,"
+    " which keeps it out of process lists.",
 )
 
 
@@ -47,20 +47,20 @@ def read_password(given: str | None) -> str:
 
 @click.group(cls=Group)
 def user() -> None:
-    """Accounts: make one, set its password, block and unblock it."""
+    """Accounts: create, set the password, block and unblock."""
 
 
 @user.command("create")
-@click.option("--username", required=True, help="What she signs in with; her projects are below it.")
-@click.option("--email", required=True, help="Her address; it counts as confirmed.")
-@click.option("--name", required=True, help="Her name, as others see it.")
-@click.option("--admin", is_flag=True, help="She is to administer the instance.")
+@click.option("--username", required=True, help="Name for signing in; the user's projects are below it.")
+@click.option("--email", required=True, help="E-mail address; it counts as confirmed.")
+@click.option("--name", required=True, help="Name that others see.")
+@click.option("--admin", is_flag=True, help="Make the user an administrator.")
 @PASSWORD_OPTION
 @click.pass_obj
 def create_user(
     instance: Instance, username: str, email: str, name: str, password: str | None, *, admin: bool
 ) -> None:
-    """Makes an account, with a namespace for its projects, and prints its id."""
+    """Create an account with a namespace for its projects, and print its id."""
     if not name.strip():
         raise Mistake("--name is empty: give the name that others are to see")
     new = users.NewUser(username=username, email=email, name=name, admin=admin, confirmed=True)
@@ -88,7 +88,7 @@ def create_user(
 @PASSWORD_OPTION
 @click.pass_obj
 def set_password(instance: Instance, username: str, password: str | None) -> None:
-    """Sets the password of USERNAME; sessions in browsers end, tokens do not."""
+    """Set the password of USERNAME. Sessions in browsers end, tokens stay valid."""
     chosen = _acceptable(read_password(password))
 
     async def change(services: Services, found: User) -> None:
@@ -105,7 +105,7 @@ def set_password(instance: Instance, username: str, password: str | None) -> Non
 @click.argument("username")
 @click.pass_obj
 def block(instance: Instance, username: str) -> None:
-    """Lets USERNAME in no longer: no token, session or password of hers works."""
+    """Block USERNAME: none of the user's tokens, sessions and passwords works."""
     _set_state(instance, username, "blocked")
 
 
@@ -113,7 +113,7 @@ def block(instance: Instance, username: str) -> None:
 @click.argument("username")
 @click.pass_obj
 def unblock(instance: Instance, username: str) -> None:
-    """Lets USERNAME in again."""
+    """Unblock USERNAME."""
     _set_state(instance, username, "active")
 
 
@@ -162,8 +162,8 @@ def token() -> None:
 
 
 @token.command("create")
-@click.option("--user", "username", metavar="USERNAME", required=True, help="Whose it is to be.")
-@click.option("--name", required=True, help="What it is for.")
+@click.option("--user", "username", metavar="USERNAME", required=True, help="User who owns the token.")
+@click.option("--name", required=True, help="Name that says what the token is for.")
 @click.option(
     "--scope",
     "scopes",
@@ -171,10 +171,13 @@ def token() -> None:
     metavar="SCOPE",
     multiple=True,
     required=True,
-    help=f"What it opens, may be given several times: {', '.join(ALL_SCOPES)}.",
+    help=f"Scope of the token; may be repeated: {', '.join(ALL_SCOPES)}.",
 )
 @click.option(
-    "--expires-at", type=click.DateTime(["%Y-%m-%d"]), metavar="DAY", help="First day (UTC) without it."
+    "--expires-at",
+    type=click.DateTime(["%Y-%m-%d"]),
+    metavar="DAY",
+    help="First day (UTC) on which it no longer works.",
 )
 @click.pass_obj
 def create_token(
@@ -184,7 +187,7 @@ def create_token(
     scopes: tuple[str, ...],
     expires_at: datetime.datetime | None,
 ) -> None:
-    """Makes a token and prints it: this once, for only its digest is kept."""
+    """Create a token and print it. It is shown only once, because only its digest is stored."""
     if not name.strip() or len(name) > _LONGEST_NAME:
         raise Mistake(f"--name has to be 1 to {_LONGEST_NAME} characters")
 
@@ -210,7 +213,7 @@ def create_token(
 @click.argument("token_id", metavar="ID", type=int)
 @click.pass_obj
 def revoke_token(instance: Instance, token_id: int) -> None:
-    """Makes the token ID open nothing any more."""
+    """Revoke the token with this ID."""
 
     async def run() -> str:
         async with services_of(instance) as services:
@@ -233,13 +236,11 @@ def runner() -> None:
 
 
 @runner.command("create")
-@click.option("--description", default="", help="What people see of it.")
-@click.option(
-    "--tag", "tags", multiple=True, help="Jobs with this tag are its own; may be given several times."
-)
-@click.option("--tagged-only", is_flag=True, help="It takes no jobs without tags.")
-@click.option("--project", "project_path", metavar="PATH", help="It serves this project only.")
-@click.option("--group", "group_path", metavar="PATH", help="It serves the projects of this group only.")
+@click.option("--description", default="", help="Description that people see.")
+@click.option("--tag", "tags", multiple=True, help="Tag of jobs that it takes; may be repeated.")
+@click.option("--tagged-only", is_flag=True, help="Take no jobs without tags.")
+@click.option("--project", "project_path", metavar="PATH", help="Serve only this project.")
+@click.option("--group", "group_path", metavar="PATH", help="Serve only the projects of this group.")
 @click.pass_obj
 def create_runner(
     instance: Instance,
@@ -250,9 +251,9 @@ def create_runner(
     *,
     tagged_only: bool,
 ) -> None:
-    """Makes a runner, of the whole instance unless something else is said, and prints its token: this once.
+    """Create a runner, by default for the whole instance, and print its token. The token is shown only once.
 
-    The token is what a runner program is given: gitlab-runner register --url URL --token TOKEN.
+    Pass the token to a runner program: gitlab-runner register --url URL --token TOKEN.
     """
     if project_path and group_path:
         raise Mistake("--project and --group contradict each other: give one of them")

@@ -29,13 +29,16 @@ def audit() -> None:
 
 
 @audit.command()
-@click.option("--expect", metavar="HEAD", help="A head reported earlier, which the chain must still contain.")
+@click.option(
+    "--expect", metavar="HEAD", help="A head from an earlier run, which the chain must still contain."
+)
 @click.pass_obj
 def verify(instance: Instance, expect: str | None) -> None:
-    """Checks every event against the chain of hashes, and the chain against the heads in the object store.
+    """Check every event against the chain of hashes, and the chain against the heads in the object store.
 
-    Prints the head of the chain; keep it where neither the database's owner nor the object store's reaches, and give it
-    as --expect the next time. Ends with status 1 and names the first broken row, or what is missing.
+    The command prints the head of the chain. Store it where neither the owner of the database nor that of the object
+    store can change it, and pass it as --expect the next time. If something is broken or missing, the command names
+    it and exits with status 1.
     """
     try:
         expected = [chain.Head.parse(expect)] if expect else []
@@ -59,8 +62,8 @@ def verify(instance: Instance, expect: str | None) -> None:
 
 
 @audit.command()
-@click.option("--since", type=_DAY, default="1970-01-01", help="First moment (UTC), 2026-01-01 for instance.")
-@click.option("--until", type=_DAY, help="First moment that is not exported; default is now.")
+@click.option("--since", type=_DAY, default="1970-01-01", help="First moment (UTC), for instance 2026-01-01.")
+@click.option("--until", type=_DAY, help="Export events before this moment (UTC); default is now.")
 @click.option(
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -73,7 +76,7 @@ def export(
     until: datetime.datetime | None,
     output: Path | None,
 ) -> None:
-    """Writes events as NDJSON, oldest first: one JSON object a line, whose SHA-256 is its digest in the chain."""
+    """Write events as NDJSON, oldest first. Each line is a JSON object; its SHA-256 is its digest in the chain."""
     start = since.replace(tzinfo=datetime.UTC)
 
     async def run(db: Database) -> exports.Exported:
@@ -89,17 +92,17 @@ def export(
 
 
 @audit.command()
-@click.option("--before", type=_DAY, required=True, help="Whole months before this day (UTC) are removed.")
+@click.option("--before", type=_DAY, required=True, help="Remove whole months before this day (UTC).")
 @click.option(
     "--export-to",
     type=click.Path(file_okay=False, exists=True, path_type=Path),
     required=True,
-    help="Folder that gets a file for each month before it is removed.",
+    help="Folder for the exported files, one for each month.",
 )
 @click.confirmation_option(prompt="Remove these months from the database?")
 @click.pass_obj
 def remove(instance: Instance, before: datetime.datetime, export_to: Path) -> None:
-    """Exports the events of old months, then drops them; the chain over them stays and an event tells of it."""
+    """Export the events of old months, then remove them. Their chain stays, and an event records the removal."""
     moment = before.replace(tzinfo=datetime.UTC)
 
     async def run(db: Database) -> list[dict[str, Any]]:

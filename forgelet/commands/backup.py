@@ -102,24 +102,24 @@ _STDOUT = "-"
 PASSPHRASE_FILE = click.option(
     "--passphrase-file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help=f"File with the passphrase that protects the backup; without it {VARIABLE}, or a prompt.",
+    help=f"File with the passphrase that protects the backup; default is {VARIABLE}, or a prompt.",
 )
 
 
 @click.command("backup", cls=Command)
 @click.argument("file")
 @PASSPHRASE_FILE
-@click.option("--verify", "verifies", is_flag=True, help="Reads the backup once more when it is written.")
+@click.option("--verify", "verifies", is_flag=True, help="Read and check the backup after writing it.")
 @click.pass_obj
 def backup_command(instance: Instance, file: str, passphrase_file: Path | None, *, verifies: bool) -> None:
-    """Writes a backup of the whole instance to FILE, or to standard output where that is `-`.
+    """Write a backup of the whole instance to FILE, or to standard output if FILE is `-`.
 
-    The service may run meanwhile: the backup is of one moment, near its beginning. It has the database, repositories,
-    stored objects, and the secret key, sealed with the passphrase. Without the passphrase nobody restores it: keep that
-    elsewhere. FILE appears, or is replaced, when the backup is whole.
+    The service may run meanwhile: the backup shows one moment, near its beginning. It contains the database,
+    repositories, stored objects, and the secret key, encrypted with the passphrase. Nobody can restore it without the
+    passphrase: store that elsewhere. FILE appears, or is replaced, when the backup is complete.
 
-    Ends with status 1 where a repository or an object is missing that the database names; the backup is good for all
-    else.
+    If a repository or object that the database names is missing, the command exits with status 1; the backup is good
+    for everything else.
     """
     if file == _STDOUT and verifies:
         raise Mistake("--verify needs a file: leave it out, and use `forgelet restore --verify`")
@@ -228,19 +228,17 @@ API = "api"
     metavar="FOLDER",
     envvar="FORGELET_DATA_DIR",
     show_envvar=True,
-    help="Where to restore to; has to be empty, or not there.",
+    help="Folder to restore into; must be empty or not exist.",
 )
 @PASSPHRASE_FILE
 @click.option(
     "--database-url",
     envvar="FORGELET_DATABASE_URL",
     show_envvar=True,
-    help="An empty PostgreSQL database for a server that is run without `forgelet up`; FOLDER is then that server's"
-    " data_dir. The variable keeps the password out of process lists.",
+    help="An empty PostgreSQL database, for a server that does not use `forgelet up`; FOLDER is then that "
+    "server's data_dir. Use the variable to keep the password out of process lists.",
 )
-@click.option(
-    "--verify", "verifies", is_flag=True, help="Only reads FILE and says whether it could be restored."
-)
+@click.option("--verify", "verifies", is_flag=True, help="Only read FILE and say whether it can be restored.")
 def restore_command(
     file: str,
     data_dir: str | None,
@@ -249,10 +247,10 @@ def restore_command(
     *,
     verifies: bool,
 ) -> None:
-    """Restores the backup FILE (`-` is standard input) into an empty folder, so that `forgelet up` goes on from there.
+    """Restore the backup FILE (`-` is standard input) into an empty folder, with which `forgelet up` then continues.
 
-    Nothing that is there already is touched; what cannot be restored leaves nothing behind. A backup of an older
-    version is brought to this one's schema. Edges are told to forget everything as soon as the service runs.
+    The command changes nothing that already exists, and a failed restore leaves nothing behind. A backup of an older
+    version is migrated to this version's schema. Edges are told to forget everything as soon as the service runs.
     """
     if verifies:
         _verify(file, passphrase_file)

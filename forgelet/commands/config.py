@@ -22,12 +22,12 @@ def config() -> None:
 
 
 @config.command()
-@click.option("--changed", is_flag=True, help="Leave out what has its default.")
+@click.option("--changed", is_flag=True, help="Show only settings without their default.")
 @click.pass_obj
 def show(instance: Instance, *, changed: bool) -> None:
-    """Shows all settings of both processes, and where each comes from; secrets are masked.
+    """Show all settings of both processes, and where each comes from. Secrets are masked.
 
-    The flags of a server that was started by itself are not known here.
+    Flags of a separately started server are not known here.
     """
     rows = [
         *_rows("api", instance.api_sources, instance.api_settings, instance.own_variables),

@@ -21,18 +21,14 @@ from forgelet.instance import Instance
 
 
 @click.command(cls=Command)
-@click.option(
-    "--check", is_flag=True, help="Only say what there is to do; exit status 1 if there is something."
-)
-@click.option(
-    "--grant-to", metavar="ROLE", help="Role that is to serve; it gets what that takes, and no more."
-)
+@click.option("--check", is_flag=True, help="Only list pending migrations; exit status 1 if there are any.")
+@click.option("--grant-to", metavar="ROLE", help="Role that will serve; it gets exactly the rights for that.")
 @click.pass_context
 def migrate(context: click.Context, grant_to: str | None, *, check: bool) -> None:
-    """Brings the database to this version's schema, as its owner, so that a role that owns nothing can serve.
+    """Migrate the database to this version's schema, as its owner, so that a role that owns nothing can serve.
 
-    Says what it does. Where nothing is to do it changes nothing; what fails leaves the migrations before it in place,
-    and the next run goes on from there. Servers do the same when they start.
+    The command prints each migration. A failed migration leaves the earlier ones in place, and the next run continues
+    there. Servers migrate in the same way when they start.
     """
     instance = context.find_object(Instance)
     assert instance is not None
@@ -59,16 +55,22 @@ _STATUSES: tuple[Status, ...] = ("failed", "doing", "todo")
 
 @click.group(cls=Group)
 def task() -> None:
-    """Background tasks: what waits, is at work, or has failed for good."""
+    """Background tasks that wait, run, or have failed for good."""
 
 
 @task.command("list")
-@click.option("--failing", is_flag=True, help="Only those that have failed for good.")
-@click.option("--name", help="Only tasks of this name.")
-@click.option("--limit", default=100, show_default=True, type=click.IntRange(1), help="Most of each status.")
+@click.option("--failing", is_flag=True, help="Only tasks that failed for good.")
+@click.option("--name", help="Only tasks with this name.")
+@click.option(
+    "--limit",
+    default=100,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Maximum number of tasks of each status.",
+)
 @click.pass_obj
 def list_command(instance: Instance, name: str | None, limit: int, *, failing: bool) -> None:
-    """Failed ones first, the newest of them first; of the others the oldest."""
+    """List failed tasks, newest first, then the others, oldest first."""
     wanted = _STATUSES[:1] if failing else _STATUSES
 
     async def run() -> list[dict[str, Any]]:
@@ -94,21 +96,21 @@ async def _listed(database: Database, status: Status, name: str | None, limit: i
 
 @task.command("retry")
 @click.argument("ids", nargs=-1, type=click.IntRange(1), metavar="[ID]...")
-@click.option("--failed", is_flag=True, help="All that have failed for good, instead of single ones.")
-@click.option("--name", help="Of these, only tasks of this name.")
+@click.option("--failed", is_flag=True, help="All tasks that failed for good, instead of single ones.")
+@click.option("--name", help="Of these, only tasks with this name.")
 @click.pass_obj
 def retry(instance: Instance, ids: Sequence[int], name: str | None, *, failed: bool) -> None:
-    """Has tasks ID run at once, as if never tried: failed ones, and those that wait for their next try."""
+    """Run the tasks with these IDs at once, as if never tried: failed tasks, and those that wait for their next try."""
     _act(instance, ids, tasks.retry, "is tried again", name=name, failed=failed)
 
 
 @task.command("cancel")
 @click.argument("ids", nargs=-1, type=click.IntRange(1), metavar="[ID]...")
-@click.option("--failed", is_flag=True, help="All that have failed for good, instead of single ones.")
-@click.option("--name", help="Of these, only tasks of this name.")
+@click.option("--failed", is_flag=True, help="All tasks that failed for good, instead of single ones.")
+@click.option("--name", help="Of these, only tasks with this name.")
 @click.pass_obj
 def cancel(instance: Instance, ids: Sequence[int], name: str | None, *, failed: bool) -> None:
-    """Removes tasks ID that wait or have failed: what they were to do is not done."""
+    """Remove waiting or failed tasks with these IDs; their work is not done."""
     _act(instance, ids, tasks.cancel, "removed", name=name, failed=failed)
 
 

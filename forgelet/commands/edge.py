@@ -7,17 +7,17 @@ import click
 from forgelet.frame import Group, Lazy
 from storage_edge.__main__ import main as process
 
-_MODULE = "forgelet.commands.outgoing"
+_MODULE = "forgelet.commands.edges"
 #: Imported when they are used: they need much of the API server, which the process does not.
 _COMMANDS = {
     "status": Lazy(
         f"{_MODULE}:status_command",
-        "How each edge is: what it has served and stored, and whether it reaches its origin with the right token.",
+        "Show what each edge has served and stored, and whether it reaches its origin with the right token.",
     ),
     "list": Lazy(
-        f"{_MODULE}:list_command", "What each edge has stored, how old it is, and how often it was used."
+        f"{_MODULE}:list_command", "List what each edge has stored, how old it is, and how often it was used."
     ),
-    "purge": Lazy(f"{_MODULE}:purge_command", "Has all edges forget what they have stored, at once."),
+    "purge": Lazy(f"{_MODULE}:purge_command", "Make all edges forget their stored objects at once."),
 }
 
 
@@ -34,4 +34,4 @@ class _Edge(Group):
 
 @click.group(cls=_Edge, lazy=_COMMANDS)
 def edge() -> None:
-    """Runs a storage edge; or asks those that run: `edge status`, `edge list`, `edge purge`."""
+    """Run a storage edge, or ask the running ones: `edge status`, `edge list`, `edge purge`."""

@@ -25,7 +25,7 @@ _PAGE = 500
 @click.command("status", cls=Command)
 @click.pass_obj
 def status_command(instance: Instance) -> None:
-    """How each edge is: what it has served and stored, and whether it reaches its origin with the right token.
+    """Show what each edge has served and stored, and whether it reaches its origin with the right token.
 
     Ends with status 1 where one does not answer."""
     rows = _of_each(instance, _status)
@@ -39,7 +39,7 @@ def status_command(instance: Instance) -> None:
 @click.option("--limit", default=100, show_default=True, type=click.IntRange(1), help="Most of each edge.")
 @click.pass_obj
 def list_command(instance: Instance, prefix: str, limit: int) -> None:
-    """What each edge has stored, how old it is, and how often it was used.
+    """List what each edge has stored, how old it is, and how often it was used.
 
     Ends with status 1 where an edge does not answer."""
 
@@ -72,7 +72,7 @@ def list_command(instance: Instance, prefix: str, limit: int) -> None:
 def purge_command(
     instance: Instance, projects: Sequence[str], prefixes: Sequence[str], *, everything: bool
 ) -> None:
-    """Has all edges forget what they have stored, at once. What changes in the service they are told without this.
+    """Make all edges forget their stored objects at once. What changes in the service they are told without this.
 
     Ends with status 1 where an edge could not be told."""
     if everything == bool(projects or prefixes):

@@ -34,15 +34,15 @@ _NOTHING = "nothing was pushed to it yet"
 
 @click.group("repository", cls=Group)
 def repository() -> None:
-    """Repositories: whether they are whole, and packing them."""
+    """Repositories: check and pack them."""
 
 
 @repository.command("check")
 @click.argument("projects", nargs=-1)
 @click.pass_obj
 def check_repositories(instance: Instance, projects: Sequence[str]) -> None:
-    """Reads the repositories of PROJECTS (ids or full paths), or all, as git-fsck(1) does, and looks for each commit
-    that the database names. Ends with status 1 where something is wrong."""
+    """Check the repositories of PROJECTS (ids or full paths), or all, with git-fsck(1), and look for each commit that
+    the database names. Exit with status 1 if something is wrong."""
     found = asyncio.run(_check(instance, projects))
     frame.table(["project", "path", "problem"], found, empty="All that was looked at is whole.")
     if found:
@@ -53,8 +53,8 @@ def check_repositories(instance: Instance, projects: Sequence[str]) -> None:
 @click.argument("projects", nargs=-1)
 @click.pass_obj
 def pack_command(instance: Instance, projects: Sequence[str]) -> None:
-    """Packs the repositories of PROJECTS (ids or full paths), or all, now, as the server does by itself. Ends with
-    status 1 where one could not be packed."""
+    """Pack the repositories of PROJECTS (ids or full paths), or all, now, as the server does automatically. Exit with
+    status 1 if one could not be packed."""
     if is_under_way(_repositories(instance).root):
         raise Mistake("A backup is under way: pack when it has ended")
     found = asyncio.run(_pack(instance, projects))
@@ -150,13 +150,13 @@ def store() -> None:
 
 
 @store.command("sweep")
-@click.option("--dry-run", is_flag=True, help="Only says what would be removed.")
+@click.option("--dry-run", is_flag=True, help="Only print what would be removed.")
 @click.pass_obj
 def sweep_command(instance: Instance, *, dry_run: bool) -> None:
-    """Removes stored objects that no row names, and files of uploads that were cut off.
+    """Remove stored objects without a row, and files of interrupted uploads.
 
-    Nothing younger than the setting orphan_age, or than an hour, is touched, so the server may run meanwhile. May be
-    stopped at any moment and started again.
+    Objects younger than the setting orphan_age, or than an hour, are kept, so the server may run meanwhile. You may
+    stop the command at any moment and start it again.
     """
     with _store_that_answers():
         removed = asyncio.run(_sweep(instance, dry_run=dry_run))
@@ -176,7 +176,7 @@ def sweep_command(instance: Instance, *, dry_run: bool) -> None:
 @store.command("check")
 @click.pass_obj
 def check_objects(instance: Instance) -> None:
-    """Looks for the object of every row, one request each. Ends with status 1 where one is missing, and names it."""
+    """Look for the object of every row, with one request each. If one is missing, name it and exit with status 1."""
     with _store_that_answers():
         lost = asyncio.run(_missing(instance))
     frame.table(["kind", "key"], lost, empty="All objects that rows name are there.")
@@ -225,17 +225,15 @@ def jobs() -> None:
 
 
 @jobs.command("remove-data")
-@click.option(
-    "--before", type=_DAY, required=True, help="Jobs that finished before this day (UTC) are meant."
-)
-@click.option("--dry-run", is_flag=True, help="Only says what would be removed.")
+@click.option("--before", type=_DAY, required=True, help="Jobs that finished before this day (UTC).")
+@click.option("--dry-run", is_flag=True, help="Only print what would be removed.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.pass_obj
 def remove_data(instance: Instance, before: datetime.datetime, *, dry_run: bool, yes: bool) -> None:
-    """Removes the logs and artifacts of jobs that finished before a day; the jobs stay.
+    """Remove the logs and artifacts of jobs that finished before a day; the jobs stay.
 
-    The API forgets them at once; their bytes are deleted by the server's background work. May be stopped at any
-    moment and started again: it goes on where it was.
+    The API forgets them at once; the server's background work deletes their bytes. You may stop the command at any
+    moment and start it again: it continues.
     """
     if not dry_run and not yes:
         click.confirm(

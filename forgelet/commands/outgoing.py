@@ -25,7 +25,7 @@ from forgelet.instance import Instance
 _PAGE = 500
 Read = Callable[[Database, Page], Awaitable[Listed]]
 _limit = click.option(
-    "--limit", default=100, show_default=True, type=click.IntRange(1), help="Most that are listed."
+    "--limit", default=100, show_default=True, type=click.IntRange(1), help="Maximum number of lines."
 )
 
 
@@ -35,11 +35,11 @@ def mirror() -> None:
 
 
 @mirror.command("list")
-@click.option("--failing", is_flag=True, help="Only those whose last run has failed.")
+@click.option("--failing", is_flag=True, help="Only mirrors whose last run failed.")
 @_limit
 @click.pass_obj
 def list_mirrors(instance: Instance, limit: int, *, failing: bool) -> None:
-    """Where each mirror stands, and why its last run has failed; the newest mirrors first."""
+    """List mirrors with their state and the reason of the last failure, newest first."""
 
     async def read(database: Database, page: Page) -> Listed:
         return await list_queries.list_mirrors(database, page, "failing" if failing else None)
@@ -53,7 +53,8 @@ def list_mirrors(instance: Instance, limit: int, *, failing: bool) -> None:
 @click.argument("ids", nargs=-1, required=True, type=click.IntRange(1), metavar="ID...")
 @click.pass_obj
 def sync(instance: Instance, ids: Sequence[int]) -> None:
-    """Has mirrors ID run at once, whenever they ran last; a server with background work has to be there for that."""
+    """Run the mirrors with these IDs at once, regardless of their last run. A server with background work must be
+    running."""
     rows = _act(instance, ids, _run_mirror, "runs soon")
     frame.table(["id", "result", "problem"], rows)
     _end(rows)
@@ -66,12 +67,12 @@ def delivery() -> None:
 
 @delivery.command("list")
 @click.option(
-    "--failing", is_flag=True, help="Only those that were given up, or whose last attempt has failed."
+    "--failing", is_flag=True, help="Only deliveries that were given up, or whose last attempt failed."
 )
 @_limit
 @click.pass_obj
 def list_deliveries(instance: Instance, limit: int, *, failing: bool) -> None:
-    """What is sent to which check, and why the last attempt has failed; the newest first."""
+    """List deliveries with their check and the reason of the last failure, newest first."""
     states: list[list_queries.DeliveryState | None] = ["failed", "queued"] if failing else [None]
     rows: list[dict[str, Any]] = []
     for state in states:
@@ -93,7 +94,7 @@ def list_deliveries(instance: Instance, limit: int, *, failing: bool) -> None:
 @click.argument("ids", nargs=-1, required=True, type=click.IntRange(1), metavar="ID...")
 @click.pass_obj
 def retry(instance: Instance, ids: Sequence[int]) -> None:
-    """Sends deliveries ID once more, as the same messages, also to a check that is paused."""
+    """Send the deliveries with these IDs again, as the same messages, also to a paused check."""
     rows = _act(instance, ids, _redeliver, "is sent again")
     frame.table(["id", "result", "problem"], rows)
     _end(rows)

@@ -140,7 +140,7 @@ runner_option = click.option(
     flag_value=PLAYS_ALL,
     metavar="[RULES]",
     show_envvar=True,
-    help="Play the jobs of pipelines without executing them, as the file RULES says: by default all succeed.",
+    help="Play the jobs of pipelines without executing them, as the file RULES says; by default all succeed.",
 )
 _TOKEN = "built-in-runner-token"
 #: What a server for tests takes for all tags; others have jobs without tags played.
@@ -193,14 +193,14 @@ _port = click.IntRange(0, 65535)
     "--api-port",
     type=_port,
     show_envvar=True,
-    help="Port of the API server; 0 is a free one.",
+    help="Port of the API server; 0 is a free port.",
     show_default=f"{API_PORT}; with --testing 0",
 )
 @click.option(
     "--edge-port",
     type=_port,
     show_envvar=True,
-    help="Port of the storage edge; 0 is a free one.",
+    help="Port of the storage edge; 0 is a free port.",
     show_default=f"{EDGE_PORT}; with --testing 0",
 )
 @click.option(
@@ -209,7 +209,7 @@ _port = click.IntRange(0, 65535)
     default=HOST,
     metavar="ADDRESS",
     show_envvar=True,
-    help="IPv4 address on which both listen; 0.0.0.0, all of this machine's, lets other machines in.",
+    help="IPv4 address on which both listen; 0.0.0.0 means all addresses and lets other machines in.",
 )
 @click.option(
     "--external-host",
@@ -223,42 +223,42 @@ _port = click.IntRange(0, 65535)
     "--root-token-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     show_envvar=True,
-    help="File with the personal access token of the administrator `root`, from now on; without it one is drawn"
-    " on the first run and kept.",
+    help="File with the personal access token of the administrator `root`; by default the first run creates one "
+    "and keeps it.",
 )
 @click.option(
     "--root-token",
     show_envvar=True,
-    help="That token itself: by the variable, since an option shows in process lists.",
+    help="The token itself; use the variable, because options are visible in process lists.",
 )
 @click.option(
     "--database-url",
     show_envvar=True,
-    help="A PostgreSQL from version 15 on to use instead of our own: postgresql://user:password@host/database."
-    " The variable keeps the password out of process lists.",
+    help="A PostgreSQL 15 or newer to use instead of our own: postgresql://user:password@host/database. Use the "
+    "variable to keep the password out of process lists.",
 )
-@click.option("--no-demo", is_flag=True, show_envvar=True, help="Make no demo users, groups and projects.")
+@click.option("--no-demo", is_flag=True, show_envvar=True, help="Create no demo users, groups and projects.")
 @click.option("--no-edge", is_flag=True, show_envvar=True, help="Run without the storage edge.")
 @click.option(
     "--gitlab-version",
     type=checked_gitlab_version,
     metavar="VERSION",
     show_envvar=True,
-    help="The GitLab that /version, /metadata and CI_SERVER_VERSION name, such as 17.11.",
+    help="Version of GitLab in /version, /metadata and CI_SERVER_VERSION, such as 17.11.",
 )
 @click.option(
     "--testing",
     is_flag=True,
     show_envvar=True,
-    help="A server for tests: free ports, no demo data, everything in memory and gone at the end, and it can be reset,"
-    " moved in time and made to fail by whoever reaches it.",
+    help="Run a server for tests: free ports, no demo data, everything in memory and removed at the end. "
+    "Everybody who reaches it can reset it, move its clock and order failures.",
 )
 @runner_option
 @click.option(
     "--ready-file",
     type=click.Path(dir_okay=False, path_type=Path),
     show_envvar=True,
-    help="File that is there, with addresses and token as JSON, while everything can be used.",
+    help="File with addresses and token as JSON; it exists while the service can be used.",
 )
 @click.option(
     "--start-timeout",
@@ -266,13 +266,13 @@ _port = click.IntRange(0, 65535)
     default=START_TIMEOUT,
     metavar="SECONDS",
     show_envvar=True,
-    help="Give up where not everything is ready by then. A line each ten seconds says what is waited for.",
+    help="Give up if not everything is ready after this time. A line every ten seconds says what it waits for.",
 )
 @click.option(
     "--until-eof",
     is_flag=True,
     show_envvar=True,
-    help="End when standard input ends too: with the program that holds the other end of the pipe.",
+    help="Also end when standard input ends, with the program that holds the other end of the pipe.",
 )
 @click.pass_obj
 def up(
@@ -294,17 +294,18 @@ def up(
     start_timeout: float,
     until_eof: bool,
 ) -> None:
-    """Runs forgelet on this machine until Ctrl-C: PostgreSQL, API server and storage edge, with demo data.
+    """Run forgelet on this machine until Ctrl-C: PostgreSQL, API server and storage edge, with demo data.
 
-    Everything is kept below --data-dir: database, repositories, secrets, logs. Its default is .forgelet in a checkout,
-    and where it is installed ~/.local/share/forgelet (XDG_DATA_HOME counts), so that the next run finds it from any
-    folder. To start again from nothing, stop it and delete that folder. Without --host no other machine reaches it.
+    Everything is stored below --data-dir: database, repositories, secrets, logs. The default is .forgelet in a
+    checkout, and ~/.local/share/forgelet (XDG_DATA_HOME counts) for an installed forgelet, so the next run finds it
+    from any folder. To start again from nothing, stop it and delete that folder. Without --host, other machines
+    cannot reach it.
 
-    With --testing it is a server for tests, of which several may run beside each other: --ready-file says where it is,
-    and a --data-dir, which has to be empty, keeps what it leaves.
+    With --testing it is a server for tests; several may run at once. --ready-file tells programs where it is. A
+    --data-dir, which must be empty, keeps its data.
 
-    FORGELET_POSTGRES_VERSION is the PostgreSQL to begin with (such as 18) instead of the machine's newest; of
-    scripts/up, FORGELET_PYTHON is the Python to run with (a command or path) instead of the first on PATH.
+    FORGELET_POSTGRES_VERSION chooses the PostgreSQL for new data (such as 18) instead of the machine's newest. For
+    scripts/up, FORGELET_PYTHON chooses the Python (a command or path) instead of the first on PATH.
     """
     token = checked_root_token(root_token, root_token_file)
     if shutil.which("git") is None:

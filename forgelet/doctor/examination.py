@@ -120,16 +120,17 @@ _COLOURS: Mapping[State, str] = {"ok": "green", "warning": "yellow", "failed": "
 
 
 @click.command(cls=Command)
-@click.option("--quiet", "-q", is_flag=True, help="Only what is not well.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only problems.")
 @click.pass_obj
 def doctor(instance: Instance, *, quiet: bool) -> int:
-    """Looks at everything that the service needs, and says in a line each what is wrong and what to do.
+    """Check everything that the service needs, and print one line for each check: what is wrong and what to do.
 
-    Settings, programs, clock, disks, files with secrets, the database and its role, the secret key, both processes, the
-    edges and their tokens, mail, object stores, and all that fails by the service's own notes. Changes nothing (a store
-    gets an object that is removed again), needs nothing to run, and takes 15 seconds at most.
+    It checks settings, programs, clock, disks, files with secrets, the database and its role, the secret key, both
+    processes, the edges and their tokens, mail, object stores, and failures that the service has recorded. It changes
+    nothing (a store gets an object that is removed again), works without a running service, and takes at most 15
+    seconds.
 
-    Exit status 1 is that something has failed; warnings alone are 0.
+    Exit status 1 means that something has failed; with warnings alone it is 0.
     """
     logs.set_level("CRITICAL")  # what is wrong is said here, once
     examined = _examined(instance)
