@@ -9,7 +9,7 @@ from api_server.code.repository.comparing import all_differences, listed_commits
 from api_server.code.repository.pages import listed
 from api_server.git.commits import commits_between
 from api_server.git.repositories import Repository, repositories
-from api_server.merge_requests import queries, unsupported
+from api_server.merge_requests import queries
 from api_server.merge_requests.handlers import ONE, MergeRequestId
 from api_server.merge_requests.queries import MergeRequest
 from api_server.namespaces.access import project
@@ -40,7 +40,7 @@ async def list_commits(request: web.Request, wanted: ListContents, found: Projec
     return await listed_commits(request, wanted, found, repository, shas)
 
 
-@routes.get(f"{ONE}/diffs", access=project(opens="repository"), ignores=unsupported.OfMergeRequestDiffs)
+@routes.get(f"{ONE}/diffs", access=project(opens="repository"))
 async def list_diffs(request: web.Request, wanted: ListContents, found: Project) -> web.Response:
     """What the source has changed since it parted from the target."""
     merge_request = await queries.find(context.database(request), found.id, wanted.merge_request_iid)
@@ -60,7 +60,7 @@ async def list_closed_issues(request: web.Request, wanted: ListContents, found: 
     return await listed(request, wanted, [], 0)
 
 
-@routes.get(f"{ONE}/changes", access=project(opens="repository"), ignores=unsupported.OfChanges)
+@routes.get(f"{ONE}/changes", access=project(opens="repository"))
 async def show_changes(request: web.Request, wanted: MergeRequestId, found: Project) -> web.Response:
     """The merge request with all of its diffs; `overflow` where there are more than are shown."""
     database = context.database(request)

@@ -7,7 +7,7 @@ import orjson
 from aiohttp import web
 
 from api_server.git.repositories import repositories
-from api_server.merge_requests import changes, queries, unsupported
+from api_server.merge_requests import changes, queries
 from api_server.merge_requests.acting import acting
 from api_server.merge_requests.mergeability import check_shown, diverged_commits
 from api_server.merge_requests.people.queries import Part
@@ -71,7 +71,7 @@ class UpdateMergeRequest(MergeRequestId):
     state_event: Literal["close", "reopen"] | None = None
 
 
-@routes.post(PATH, access=CHANGE, ignores=unsupported.OfNewMergeRequests)
+@routes.post(PATH, access=CHANGE)
 async def create_merge_request(
     request: web.Request, wanted: CreateMergeRequest, found: Project
 ) -> web.Response:
@@ -88,7 +88,6 @@ async def create_merge_request(
     ONE,
     access=project(opens="repository"),
     takes_job_token=True,
-    ignores=unsupported.OfOneMergeRequest,
 )
 async def show_merge_request(request: web.Request, wanted: ShowMergeRequest, found: Project) -> web.Response:
     """Asks git whether it can be merged, if a branch has moved since that was last known."""
@@ -106,7 +105,7 @@ async def show_merge_request(request: web.Request, wanted: ShowMergeRequest, fou
     return json_value(shown)
 
 
-@routes.put(ONE, access=CHANGE, ignores=unsupported.OfChangedMergeRequests)
+@routes.put(ONE, access=CHANGE)
 async def update_merge_request(
     request: web.Request, wanted: UpdateMergeRequest, found: Project
 ) -> web.Response:

@@ -1,6 +1,5 @@
 """`/merge_requests/:iid/pipelines`."""
 
-import attrs
 from aiohttp import web
 
 from api_server.ci.pipelines import queries as pipelines
@@ -24,11 +23,6 @@ from api_server.web.routes import Role, Routes, caller
 routes = Routes()
 
 
-@attrs.frozen(kw_only=True)
-class OfNewPipelines:
-    async_: bool | None = attrs.field(default=None, metadata={"name": "async"})
-
-
 @routes.get(f"{ONE}/pipelines", access=project(opens="builds"))
 async def list_pipelines(request: web.Request, wanted: ListContents, found: Project) -> web.Response:
     """Its own, and those of the source branch for any of its commits, newest first; for readers of both."""
@@ -47,9 +41,7 @@ async def list_pipelines(request: web.Request, wanted: ListContents, found: Proj
     return await paginated(request, page, listed)
 
 
-@routes.post(
-    f"{ONE}/pipelines", access=project(Role.DEVELOPER, opens="builds", changes=True), ignores=OfNewPipelines
-)
+@routes.post(f"{ONE}/pipelines", access=project(Role.DEVELOPER, opens="builds", changes=True))
 async def create_pipeline(request: web.Request, wanted: MergeRequestId, found: Project) -> web.Response:
     """One for its head, beside those that are there; 405 where it has no commits."""
     _require_repository(found)

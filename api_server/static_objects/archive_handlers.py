@@ -5,7 +5,6 @@ from aiohttp import web
 
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
-from api_server.static_objects import unsupported
 from api_server.static_objects.archives import serve_to_client
 from api_server.static_objects.limits import LIMITS
 from api_server.web.errors import too_many_requests
@@ -22,13 +21,10 @@ class GetArchive:
     path: str = ""
 
 
-@routes.get(
-    "/projects/{id}/repository/archive", access=project(opens="repository"), ignores=unsupported.OfArchives
-)
+@routes.get("/projects/{id}/repository/archive", access=project(opens="repository"))
 @routes.get(
     "/projects/{id}/repository/archive.{format:[a-z0-9.]+}",
     access=project(opens="repository"),
-    ignores=unsupported.OfArchives,
 )
 async def show_archive(request: web.Request, wanted: GetArchive, found: Project) -> web.StreamResponse:
     """Of the branch, tag or commit `sha` (by default the default branch), or of the folder `path` of it."""

@@ -5,7 +5,7 @@ from typing import Any
 import attrs
 from aiohttp import web
 
-from api_server.code.branches import changes, queries, unsupported
+from api_server.code.branches import changes, queries
 from api_server.code.branches.levels import AllowedTo, Level, check_allowed, level_of
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
@@ -73,7 +73,6 @@ async def show_protected(request: web.Request, wanted: OneProtected, found: Proj
     "/projects/{id}/protected_branches",
     access=project(Role.MAINTAINER),
     ends="project:{id}",
-    ignores=unsupported.OfProtection,
 )
 async def protect_branch(request: web.Request, wanted: WriteProtected, found: Project) -> web.Response:
     """Protects the branches that match `name`, in which `*` stands for any text; they need not exist yet."""
@@ -88,7 +87,6 @@ async def protect_branch(request: web.Request, wanted: WriteProtected, found: Pr
     "/projects/{id}/protected_branches/{name}",
     access=project(Role.MAINTAINER),
     ends="project:{id}",
-    ignores=unsupported.OfChangedProtection,
 )
 async def update_protected(request: web.Request, wanted: WriteProtected, found: Project) -> web.Response:
     async with context.database(request).transaction() as transaction:

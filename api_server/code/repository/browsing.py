@@ -10,7 +10,7 @@ import orjson
 from aiohttp import web
 
 from api_server.code.reading import reading
-from api_server.code.repository import committing, entities, unsupported
+from api_server.code.repository import committing, entities
 from api_server.code.repository.access import opened, url_of
 from api_server.code.repository.committing import Change, Encoding
 from api_server.code.repository.finding import commit_named, folder_named
@@ -115,7 +115,6 @@ class CreateCommit:
 @routes.post(
     "/projects/{id}/repository/commits",
     access=project(Role.DEVELOPER, opens="repository"),
-    ignores=unsupported.OfCommits,
 )
 async def create_commit(request: web.Request, wanted: CreateCommit, found: Project) -> web.Response:
     """All actions as one commit, or none of them."""
@@ -129,9 +128,7 @@ async def create_commit(request: web.Request, wanted: CreateCommit, found: Proje
     return json_value(await _detailed(request, found, repository, sha, stats), status=201)
 
 
-@routes.get(
-    "/projects/{id}/repository/commits", access=project(opens="repository"), ignores=unsupported.OfCommitLists
-)
+@routes.get("/projects/{id}/repository/commits", access=project(opens="repository"))
 async def list_commits(request: web.Request, wanted: ListCommits, found: Project) -> web.Response:
     """Of a branch, tag, commit or range (by default of the default branch), newest first; not counted, as GitLab's are
     not."""

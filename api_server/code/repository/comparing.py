@@ -7,7 +7,7 @@ import attrs
 from aiohttp import web
 
 from api_server.code.reading import reading
-from api_server.code.repository import entities, unsupported
+from api_server.code.repository import entities
 from api_server.code.repository.access import opened, url_of
 from api_server.code.repository.finding import commit_named
 from api_server.code.repository.pages import listed, on_page
@@ -45,7 +45,6 @@ class Compare:
 @routes.get(
     "/projects/{id}/repository/commits/{sha}/diff",
     access=project(opens="repository"),
-    ignores=unsupported.OfDiffs,
 )
 async def show_diff(request: web.Request, wanted: ShowDiff, found: Project) -> web.Response:
     """Of a commit against its first parent."""
@@ -55,9 +54,7 @@ async def show_diff(request: web.Request, wanted: ShowDiff, found: Project) -> w
     return await listed_differences(request, wanted, repository, parents[0] if parents else None, sha)
 
 
-@routes.get(
-    "/projects/{id}/repository/compare", access=project(opens="repository"), ignores=unsupported.OfComparisons
-)
+@routes.get("/projects/{id}/repository/compare", access=project(opens="repository"))
 async def compare(request: web.Request, wanted: Compare, found: Project) -> web.Response:
     """What `to` has that `from` has not: since they parted, or (`straight`) between the two as they are."""
     repository = await opened(request, found)

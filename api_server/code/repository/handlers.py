@@ -9,7 +9,7 @@ from aiohttp import web
 
 from api_server.code.branches.protection import protection_of, protections_of
 from api_server.code.reading import streaming
-from api_server.code.repository import blobs, committing, entities, orders, queries, unsupported
+from api_server.code.repository import blobs, committing, entities, orders, queries
 from api_server.code.repository.access import opened, url_of
 from api_server.code.repository.committing import Encoding, FileChange, OneAction
 from api_server.code.repository.finding import branch_named, file_at, tag_named
@@ -98,7 +98,6 @@ class WriteFile(ChangeFile):
     "/projects/{id}/repository/branches",
     access=project(opens="repository"),
     takes_job_token=True,
-    ignores=unsupported.OfBranchLists,
 )
 async def list_branches(request: web.Request, wanted: ListBranches, found: Project) -> web.Response:
     """By name, unless `sort` says otherwise."""
@@ -178,7 +177,6 @@ async def show_file(request: web.Request, wanted: OneFile, found: Project) -> we
     "/projects/{id}/repository/files/{path}/raw",
     access=project(opens="repository"),
     takes_job_token=True,
-    ignores=unsupported.OfRawFiles,
 )
 async def show_raw_file(request: web.Request, wanted: OneFile, found: Project) -> web.StreamResponse:
     repository = await opened(request, found)
@@ -189,7 +187,6 @@ async def show_raw_file(request: web.Request, wanted: OneFile, found: Project) -
 @routes.post(
     "/projects/{id}/repository/files/{path}",
     access=project(Role.DEVELOPER, opens="repository"),
-    ignores=unsupported.OfChangedFiles,
 )
 async def create_file(request: web.Request, wanted: WriteFile, found: Project) -> web.Response:
     return await _changed(request, found, wanted, "create", status=201)
@@ -198,7 +195,6 @@ async def create_file(request: web.Request, wanted: WriteFile, found: Project) -
 @routes.put(
     "/projects/{id}/repository/files/{path}",
     access=project(Role.DEVELOPER, opens="repository"),
-    ignores=unsupported.OfChangedFiles,
 )
 async def update_file(request: web.Request, wanted: WriteFile, found: Project) -> web.Response:
     return await _changed(request, found, wanted, "update")
@@ -207,7 +203,6 @@ async def update_file(request: web.Request, wanted: WriteFile, found: Project) -
 @routes.delete(
     "/projects/{id}/repository/files/{path}",
     access=project(Role.DEVELOPER, opens="repository"),
-    ignores=unsupported.OfChangedFiles,
 )
 async def delete_file(request: web.Request, wanted: ChangeFile, found: Project) -> web.Response:
     await _changed(request, found, wanted, "delete")

@@ -5,7 +5,6 @@ import attrs
 from aiohttp import web
 
 from api_server.merge_requests import queries as merge_requests
-from api_server.merge_requests import unsupported
 from api_server.merge_requests.approvals import approving, queries
 from api_server.merge_requests.handlers import CHANGE, ONE, MergeRequestId
 from api_server.namespaces.access import project
@@ -35,7 +34,7 @@ async def show_approval_state(request: web.Request, wanted: MergeRequestId, foun
     return json_value({"approval_rules_overwritten": False, "rules": []})
 
 
-@routes.post(f"{ONE}/approve", access=CHANGE, ignores=unsupported.OfApprovals)
+@routes.post(f"{ONE}/approve", access=CHANGE)
 async def approve_merge_request(
     request: web.Request, wanted: ApproveMergeRequest, found: Project
 ) -> web.Response:

@@ -4,7 +4,7 @@ resource)."""
 import attrs
 from aiohttp import web
 
-from api_server.merge_requests import queries, unsupported
+from api_server.merge_requests import queries
 from api_server.merge_requests.acting import acting
 from api_server.merge_requests.handlers import CHANGE, ONE, MergeRequestId
 from api_server.merge_requests.merging import auto_merge, merge_ref, rebase
@@ -36,7 +36,7 @@ class RebaseMergeRequest(MergeRequestId):
     skip_ci: bool = False
 
 
-@routes.put(f"{ONE}/merge", access=CHANGE, ignores=unsupported.OfMerging)
+@routes.put(f"{ONE}/merge", access=CHANGE)
 async def merge_merge_request(
     request: web.Request, wanted: MergeMergeRequest, found: Project
 ) -> web.Response:

@@ -13,7 +13,6 @@ from api_server.merge_requests.notes.parameters import (
     CreateDiscussionNote,
     ListDiscussionNotes,
     ListDiscussions,
-    OfNewDiscussions,
     OneDiscussion,
     OneDiscussionNote,
     ResolveDiscussion,
@@ -53,7 +52,7 @@ async def show_discussion(request: web.Request, wanted: OneDiscussion, found: Pr
     return json_text(await _shown(database, found, about.id, wanted.discussion_id))
 
 
-@routes.post(DISCUSSIONS, access=WRITE, ignores=OfNewDiscussions)
+@routes.post(DISCUSSIONS, access=WRITE)
 async def create_discussion(request: web.Request, wanted: CreateDiscussion, found: Project) -> web.Response:
     """A thread; with a `position` about a line of what the merge request changes."""
     rules.check_body(wanted.body)

@@ -11,8 +11,6 @@ from api_server.merge_requests.notes.conversation import Said, conversation
 from api_server.merge_requests.notes.parameters import (
     CreateNote,
     ListNotes,
-    OfChangedNotes,
-    OfNewNotes,
     OneNote,
     UpdateNote,
 )
@@ -51,7 +49,7 @@ async def show_note(request: web.Request, wanted: OneNote, found: Project) -> we
     return await shown_note(request, found, wanted.merge_request_iid, wanted.note_id)
 
 
-@routes.post(NOTES, access=WRITE, ignores=OfNewNotes)
+@routes.post(NOTES, access=WRITE)
 async def create_note(request: web.Request, wanted: CreateNote, found: Project) -> web.Response:
     said = Said(
         body=wanted.body,
@@ -64,7 +62,7 @@ async def create_note(request: web.Request, wanted: CreateNote, found: Project) 
     return json_text(shown, status=201)
 
 
-@routes.put(NOTE, access=WRITE, ignores=OfChangedNotes)
+@routes.put(NOTE, access=WRITE)
 async def update_note(request: web.Request, wanted: UpdateNote, found: Project) -> web.Response:
     async with context.database(request).transaction() as transaction:
         talk = await conversation(request, transaction, found, wanted.merge_request_iid)

@@ -102,24 +102,3 @@ class UpdateDiscussionNote(OneDiscussionNote):
             raise ValueError("body, resolved are mutually exclusive")
         if not given:
             raise ValueError("body, resolved are missing, exactly one parameter must be provided")
-
-
-@attrs.frozen(kw_only=True)
-class OfNewNotes:
-    """What a quick action would look at."""
-
-    merge_request_diff_head_sha: str | None = None
-
-
-@attrs.frozen(kw_only=True)
-class OfChangedNotes:
-    """Nothing makes a note internal that was not."""
-
-    confidential: bool | None = None
-
-
-@attrs.frozen(kw_only=True)
-class OfNewDiscussions:
-    """Threads belong to the merge request as a whole."""
-
-    commit_id: str | None = None
