@@ -26,17 +26,10 @@ from api_server.code.repository.pick_handlers import routes as picking
 from api_server.code.tags.handlers import routes as protected_tags
 from api_server.description.handlers import routes as description
 from api_server.invitations.handlers import routes as invitations
-from api_server.merge_requests.approvals.handlers import routes as merge_request_approvals
-from api_server.merge_requests.contents import routes as merge_request_contents
 from api_server.merge_requests.handlers import routes as merge_requests
-from api_server.merge_requests.lists.handlers import routes as merge_request_lists
-from api_server.merge_requests.merging.handlers import routes as merging
-from api_server.merge_requests.notes.discussion_handlers import routes as discussions
-from api_server.merge_requests.notes.handlers import routes as notes
-from api_server.merge_requests.of_commits import routes as merge_requests_of_commits
-from api_server.merge_requests.people.handlers import routes as merge_request_people
-from api_server.merge_requests.pipelines import routes as merge_request_pipelines
-from api_server.merge_requests.versions.handlers import routes as merge_request_versions
+from api_server.merge_requests.list_handlers import routes as merge_request_lists
+from api_server.merge_requests.note_handlers import routes as notes
+from api_server.merge_requests.version_handlers import routes as merge_request_versions
 from api_server.mirrors.handlers import routes as remote_mirrors
 from api_server.namespaces.access_token_handlers import routes as access_tokens
 from api_server.namespaces.group_handlers import routes as groups
@@ -45,11 +38,8 @@ from api_server.namespaces.member_handlers import overview_routes as member_over
 from api_server.namespaces.member_handlers import routes as members
 from api_server.namespaces.project_handlers import routes as projects
 from api_server.releases.handlers import routes as releases
-from api_server.releases.link_handlers import routes as release_links
-from api_server.static_objects.archive_handlers import routes as archives
-from api_server.status_checks.delivery_handlers import routes as status_check_deliveries
-from api_server.status_checks.result_handlers import routes as merge_request_checks
-from api_server.status_checks.service_handlers import routes as status_checks
+from api_server.static_objects.handlers import routes as archives
+from api_server.status_checks.handlers import routes as status_checks
 
 ROUTES = [
     users,
@@ -74,18 +64,9 @@ ROUTES = [
     audit,
     merge_request_lists,
     merge_requests,
-    merge_request_contents,
-    merge_request_pipelines,
-    merge_request_people,
-    merge_request_approvals,
-    merging,
     notes,
-    discussions,
     merge_request_versions,
-    merge_requests_of_commits,
     status_checks,
-    merge_request_checks,
-    status_check_deliveries,
     pipelines,
     triggers,
     commit_statuses,
@@ -99,7 +80,6 @@ ROUTES = [
     runner_jobs,
     remote_mirrors,
     releases,
-    release_links,
     version,
     description,
 ]

@@ -14,7 +14,7 @@ from api_server.accounts import emails, instance_settings, passwords, users
 from api_server.accounts.instance_settings import outbound_policy
 from api_server.accounts.users import USER_LISTENERS
 from api_server.api import ROUTES
-from api_server.audit import tasks as audit_tasks
+from api_server.audit import chain as audit_chain
 from api_server.ci.agents import agents
 from api_server.ci.jobs import report_handlers
 from api_server.ci.jobs import upkeep as job_upkeep
@@ -31,23 +31,19 @@ from api_server.code.repository import first_commit, found_file
 from api_server.description import handlers as description
 from api_server.git.repositories import REPOSITORIES, Repositories
 from api_server.git.spawning import ChildLimits, set_limits
-from api_server.invitations import tasks as invitation_tasks
-from api_server.merge_requests import pipeline_making, push_options, pushes
-from api_server.merge_requests.events import MERGE_REQUEST_LISTENERS
-from api_server.merge_requests.merging import auto_merge, rebase
-from api_server.merge_requests.notes import system_notes
-from api_server.merge_requests.versions import recording as versions
-from api_server.merge_requests.versions import sizes as version_sizes
-from api_server.mirrors import tasks as mirror_tasks
+from api_server.invitations import changes as invitations
+from api_server.merge_requests import merging, push_options, pushes, system_notes, version_handlers
+from api_server.merge_requests.changes import MERGE_REQUEST_LISTENERS
+from api_server.mirrors import running as mirrors
 from api_server.namespaces import access_tokens, groups, member_endings, projects, removal
 from api_server.namespaces.access import GROUPS, PROJECTS
 from api_server.namespaces.projects import CREATION_LISTENERS, DEFAULT_BRANCH_LISTENERS
-from api_server.operations import metrics, readiness, samples, watch
+from api_server.operations import figures, watch
 from api_server.operations import tasks as operators_tasks
 from api_server.outbound import edges, mail
 from api_server.outbound.client import OUTGOING_POLICY, outgoing_session
 from api_server.pages import site
-from api_server.releases import removed_tags
+from api_server.releases import changes as releases
 from api_server.settings import Settings
 from api_server.state import backups, database, sweep
 from api_server.state.database import Clock, LookupCache, system_clock
@@ -58,9 +54,9 @@ from api_server.state.queue import QUEUE, Queue
 from api_server.state.secrets import open_vault
 from api_server.static_objects import archive_builds
 from api_server.static_objects import handlers as static_objects
+from api_server.static_objects.access import LIMITS, Limits
 from api_server.static_objects.archive_builds import ARCHIVES
-from api_server.static_objects.limits import LIMITS, Limits
-from api_server.status_checks import tasks as status_check_tasks
+from api_server.status_checks import dispatcher as status_checks
 from api_server.testing import joining as testing
 from api_server.web import context, route_index
 from api_server.web.answers import entity_tags
@@ -110,14 +106,14 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
             _administrator,
             _leftovers,
             testing.snapshots,
-            status_check_tasks.deliveries,
+            status_checks.deliveries,
             watch.watching,
             _worker,
         ]
     )
-    read_metrics = metrics.setup(app, registry)
-    checks = readiness.checks(app)
-    operations.setup(app, settings, registry, checks, read_metrics=read_metrics, summed=metrics.SUMMED)
+    read_metrics = figures.setup_metrics(app, registry)
+    checks = watch.readiness_checks(app)
+    operations.setup(app, settings, registry, checks, read_metrics=read_metrics, summed=figures.SUMMED)
     app.add_subapp(API, _api())
     description.setup(app, ROUTES, urlsplit(settings.base_url).path)
     testing.setup(app, settings)
@@ -228,26 +224,24 @@ def _add_tasks(app: web.Application) -> None:
     agents.setup(app)
     member_endings.setup(app)
     access_tokens.setup(app)
-    audit_tasks.setup(app)
+    audit_chain.setup(app)
     mail.setup_delivery(app)
     mail.setup_rates(app)
     emails.setup(app)
     passwords.setup(app)
-    invitation_tasks.setup(app)
+    invitations.setup(app)
     pushes.setup(app)
     push_options.setup(app)
-    auto_merge.setup(app)
-    rebase.setup(app)
-    versions.setup(app)
-    version_sizes.setup(app)
+    merging.setup(app)
+    version_handlers.setup(app)
     system_notes.setup(app)
-    pipeline_making.setup(app)
-    status_check_tasks.setup(app)
-    mirror_tasks.setup(app)
-    removed_tags.setup(app)
+    pushes.setup_pipelines(app)
+    status_checks.setup(app)
+    mirrors.setup(app)
+    releases.setup(app)
     job_upkeep.setup(app)
     operators_tasks.setup(app)
-    samples.setup(app)
+    figures.setup_samples(app)
 
 
 async def _database(app: web.Application) -> AsyncIterator[None]:

@@ -15,8 +15,8 @@ from api_server.ci.jobs.logs import mask
 from api_server.ci.runners import uploads
 from api_server.git.remote import access
 from api_server.outbound import mail
-from api_server.pages import named
-from api_server.pages.ci import log_text
+from api_server.pages import namespaces
+from api_server.pages.ci import logs as log_pages
 from api_server.web import request_data
 from api_server.web.errors import ApiError
 from common import http_fields, logs, static_paths
@@ -31,7 +31,7 @@ def _parts(text: str) -> object:
 
 def _rendered(text: str) -> object:
     """A line of a log."""
-    return log_text.render(text.encode() + b"\n", log_text.State())
+    return log_pages.render(text.encode() + b"\n", log_pages.State())
 
 
 #: What is read, and a text of about so many characters that is hard to read.
@@ -72,8 +72,8 @@ PARSERS: list[tuple[str, Callable[[str], Any], Callable[[int], str]]] = [
     ("parts of quotes", _parts, lambda n: "--x\r\nContent-Disposition: form-data" + ';name="' * (n // 7)),
     ("parts of blanks", _parts, lambda n: "--x\r\nContent-Disposition: form-data; name=" + " ;" * (n // 2)),
     ("parts of boundaries", _parts, lambda n: "\r\n--" * (n // 4)),
-    ("full paths", named._leads_somewhere, lambda n: "a/" * (n // 2) + "a"),
-    ("full paths of one name", named._leads_somewhere, lambda n: "a." * (n // 2) + "/"),
+    ("full paths", namespaces._leads_somewhere, lambda n: "a/" * (n // 2) + "a"),
+    ("full paths of one name", namespaces._leads_somewhere, lambda n: "a." * (n // 2) + "/"),
     (
         "proxies",
         lambda text: way_of(networks(["127.0.0.1"]), "127.0.0.1", [text]),

@@ -1,20 +1,28 @@
-"""Verifying the audit trail: every event is as it was recorded, and none is missing or was added past the chain.
+"""The chain of the audit trail: verified, its heads kept outside the database, and its background work.
 
 Each link of the chain is SHA-256 over the hash before it, the digest of its event's line, its position, the event's id
-and its created_at in milliseconds (big-endian, 64 bits each). Who can write to the database as its owner can cut or
-forge the whole chain; so its heads are kept elsewhere (`heads.py`), and a verification is handed them.
+and its created_at in milliseconds (big-endian, 64 bits each). Whoever can write to the database as its owner can cut or
+forge the whole chain. So its heads are kept elsewhere, in the log and in the object store, and a verification is handed
+them.
 """
 
 import datetime
 import hashlib
+import re
 import struct
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 
 import attrs
+import structlog
+from aiohttp import web
 
-from api_server.audit import chain_queries
-from api_server.audit.chain_queries import Link
+from api_server.audit import queries
+from api_server.audit.queries import Link
 from api_server.state.database import Database, Transaction
+from api_server.state.errors import LockNotAvailable
+from api_server.state.objects import OBJECTS, Objects
+from api_server.state.queue import QUEUE
+from api_server.web.context import CLOCK, DATABASE, SETTINGS
 
 _BATCH = 5_000
 _NOTHING = bytes(32)
@@ -60,10 +68,10 @@ async def verify(
     for one in expected:
         hashes.setdefault(one.position, set()).add(one.hash)
     async with database.transaction() as transaction:
-        await chain_queries.begin(transaction)
-        removed_before = await chain_queries.removed_before(transaction)
+        await queries.begin_snapshot(transaction)
+        removed_before = await queries.removed_before(transaction)
         head, removed = Head(), 0
-        while links := await chain_queries.links(transaction, after=head.position, size=_BATCH):
+        while links := await queries.chain_links(transaction, after=head.position, size=_BATCH):
             for link in links:
                 if problem := _problem(head, link, removed_before, hashes):
                     return Verdict(head, removed, problem)
@@ -98,7 +106,7 @@ async def _problem_at_the_end(
             f"the chain ends at position {head.position}, before the expected head {last}:"
             f" {last - head.position} or more events at its end are missing"
         )
-    unchained = await chain_queries.first_unchained(transaction)
+    unchained = await queries.first_unchained(transaction)
     return f"event {unchained} was added past the chain" if unchained is not None else None
 
 
@@ -106,3 +114,80 @@ def _hash(previous: bytes, link: Link) -> bytes:
     """As the database's trigger makes it."""
     numbers = struct.pack(">qqq", link.position, link.event_id, link.milliseconds)
     return hashlib.sha256(previous + link.digest + numbers).digest()
+
+
+log = structlog.get_logger(__name__)
+
+#: An object of the store is named like the head itself, so none is ever written over:
+#: `audit/heads/<position>-<hash in hex>`.
+HEADS_FOLDER = "audit/heads"
+_NAME = re.compile(r"[0-9]{19}-[0-9a-f]{64}")
+
+
+def key_of(head: Head) -> str:
+    """In the order of positions."""
+    return f"{HEADS_FOLDER}/{head.position:019}-{head.hash.hex()}"
+
+
+async def kept_heads(objects: Objects) -> list[Head]:
+    """Every head in the object store, the earliest first. Raises `Unavailable`."""
+    names = [key.rpartition("/")[2] async for key in objects.keys(HEADS_FOLDER)]
+    return [Head.parse(name.replace("-", ":")) for name in sorted(names) if _NAME.fullmatch(name)]
+
+
+async def keep_present_head(database: Database, objects: Objects) -> None:
+    """Writes the present head down, where it is not there yet; says in the log what is no longer as it was kept."""
+    known = await kept_heads(objects)
+    for head in known[-1:]:
+        if await queries.hash_at(database, head.position) != head.hash:
+            log.error("the audit trail was cut or written anew: run `audit verify`", kept_head=str(head))
+    link = await queries.last_link(database)
+    if link is None or (head := Head(link.position, link.hash)) in known:
+        return
+    log.info("head of the audit trail", head=str(head))
+    await objects.put(key_of(head), _content(head, database))
+
+
+async def _content(head: Head, database: Database) -> AsyncIterator[bytes]:
+    yield f"{head} {database.now.isoformat()}\n".encode()
+
+
+MONTHS_AHEAD = 3
+
+
+@attrs.define
+class HeadKept:
+    """When this process has last kept a head of the trail."""
+
+    at: datetime.datetime | None = None
+
+    def forget(self) -> None:
+        self.at = None
+
+
+HEAD_KEPT = web.AppKey("head_kept", HeadKept)
+
+
+def setup(app: web.Application) -> None:
+    async def make_partitions() -> None:
+        async with app[DATABASE].transaction() as transaction:
+            if made := await queries.make_partitions(transaction, MONTHS_AHEAD):
+                log.info("partitions of the audit trail made", partitions=made)
+
+    async def make_at_start(_app: web.Application) -> None:
+        try:
+            await make_partitions()
+        except LockNotAvailable:
+            log.warning("partitions of the audit trail are made later, the table is in use")
+
+    every = datetime.timedelta(minutes=app[SETTINGS].audit_head_minutes)
+    kept = app[HEAD_KEPT] = HeadKept()
+
+    async def keep_head() -> None:
+        if every and (kept.at is None or app[CLOCK]() >= kept.at + every):
+            await keep_present_head(app[DATABASE], app[OBJECTS])
+            kept.at = app[CLOCK]()
+
+    app.on_startup.append(make_at_start)
+    app[QUEUE].add_periodic("keep_audit_head", "* * * * *", keep_head)
+    app[QUEUE].add_periodic("make_audit_partitions", "17 3 * * *", make_partitions)

@@ -8,8 +8,8 @@ from typing import BinaryIO
 
 import attrs
 
-from api_server.audit import export_queries
-from api_server.audit.export_queries import Partition
+from api_server.audit import queries
+from api_server.audit.queries import Partition
 from api_server.state import audit_trail, disk
 from api_server.state.audit_trail import INSTANCE, SYSTEM
 from api_server.state.database import Database, Transaction
@@ -41,7 +41,7 @@ async def export(
     Raises BrokenTrail for an event whose line has another digest than its link.
     """
     digest, events = hashlib.sha256(), 0
-    async for batch in export_queries.batches(transaction, since, until):
+    async for batch in queries.event_batches(transaction, since, until):
         for event in batch:
             line = event.line.encode()
             if hashlib.sha256(line).digest() != event.digest:
@@ -85,9 +85,9 @@ async def remove_partition(
     """
     file = folder / f"{partition.name}.ndjson"
     async with database.transaction() as transaction:
-        await export_queries.lock_partition(transaction, partition)
+        await queries.lock_partition(transaction, partition)
         exported = await export_to_file(transaction, partition.since, partition.until, file, progress)
-        await export_queries.drop_partition(transaction, partition)
+        await queries.drop_partition(transaction, partition)
         await audit_trail.record(
             transaction,
             "audit_events_removed",

@@ -1,11 +1,15 @@
-"""Statements that read audit events."""
+"""Statements that read audit events and their chain, write events out as lines, and take partitions away."""
 
-from collections.abc import Mapping
+import datetime
+from collections.abc import AsyncIterator, Mapping
 from functools import cache
 from typing import Any
 
+import attrs
+
 from api_server.state.database import Executor, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.statements import Query
 
 _EVENT = read_sql("api_server.audit")["event"]
 _USER_ID = "(SELECT users.id FROM users WHERE lower(users.username) = lower(%({name})s))"
@@ -70,3 +74,190 @@ MAKE_PARTITIONS = "SELECT make_audit_partitions(%(now)s, %(ahead)s)"
 async def make_partitions(transaction: Transaction, ahead: int) -> int:
     """Makes the partitions of this month and of `ahead` months after it; how many of them were missing."""
     return int(await transaction.value(MAKE_PARTITIONS, ahead=ahead))
+
+
+ONE_SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+
+#: A batch of links looks up its own events; hashing would read all of them again for each batch.
+LOOKING_UP = "SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off"
+
+
+async def begin_snapshot(transaction: Transaction) -> None:
+    """All that follows sees the trail as it is now."""
+    await transaction.run(ONE_SNAPSHOT)
+    await transaction.run(LOOKING_UP)
+
+
+@attrs.frozen
+class Link:
+    """A link of the chain, and the digest of its event as it is now (None: the event is gone)."""
+
+    position: int
+    event_id: int
+    created_at: datetime.datetime
+    milliseconds: int
+    digest: bytes
+    hash: bytes
+    found: bytes | None
+
+
+LINKS = Query(
+    """
+    SELECT chain.position, chain.event_id, chain.created_at,
+        (extract(epoch FROM chain.created_at) * 1000)::bigint AS milliseconds, chain.digest, chain.hash,
+        CASE WHEN audit_events.id IS NOT NULL THEN
+            sha256(convert_to(audit_event_line(audit_events), 'UTF8')) END AS found
+    FROM (
+        SELECT * FROM audit_chain WHERE position > %(after)s::bigint ORDER BY position LIMIT %(size)s::bigint
+    ) chain
+    LEFT JOIN audit_events ON audit_events.id = chain.event_id AND audit_events.created_at = chain.created_at
+    ORDER BY chain.position
+    """,
+    Link,
+)
+
+
+async def chain_links(transaction: Transaction, *, after: int, size: int) -> list[Link]:
+    """Up to `size` of those behind that position."""
+    return await transaction.rows(LINKS, after=after, size=size)
+
+
+@attrs.frozen
+class LastLink:
+    """Where the chain ends."""
+
+    position: int
+    hash: bytes
+
+
+LAST_LINK = Query(
+    "SELECT audit_chain.position, audit_chain.hash FROM audit_chain ORDER BY audit_chain.position DESC LIMIT 1",
+    LastLink,
+)
+
+
+async def last_link(database: Executor) -> LastLink | None:
+    """Nothing where no event has been recorded yet."""
+    return await database.row(LAST_LINK)
+
+
+HASH_AT = """
+    SELECT audit_chain.hash FROM audit_chain WHERE audit_chain.position = %(position)s
+"""
+
+
+async def hash_at(database: Executor, position: int) -> bytes | None:
+    found: bytes | None = await database.value(HASH_AT, position=position)
+    return found
+
+
+REMOVED_BEFORE = """
+    SELECT max((details ->> 'before')::timestamptz) FROM audit_events WHERE event_type = 'audit_events_removed'
+"""
+
+
+async def removed_before(transaction: Transaction) -> datetime.datetime | None:
+    """Events before that moment were taken away by the command that does so."""
+    moment: datetime.datetime | None = await transaction.value(REMOVED_BEFORE)
+    return moment
+
+
+#: For what compares everything with everything once.
+HASHING = "SET LOCAL enable_hashjoin = on; SET LOCAL enable_nestloop = off"
+
+UNCHAINED = """
+    SELECT min(audit_events.id) FROM audit_events
+    WHERE NOT EXISTS (SELECT FROM audit_chain
+        WHERE audit_chain.event_id = audit_events.id AND audit_chain.created_at = audit_events.created_at)
+"""
+
+
+async def first_unchained(transaction: Transaction) -> int | None:
+    """The id of an event that the chain does not know."""
+    await transaction.run(HASHING)
+    event_id: int | None = await transaction.value(UNCHAINED)
+    return event_id
+
+
+_BATCH = 5_000
+
+COUNT_EVENTS = """
+    SELECT count(*) FROM audit_events WHERE created_at >= %(since)s AND created_at < %(until)s
+"""
+
+
+async def count_events(database: Executor, since: datetime.datetime, until: datetime.datetime) -> int:
+    return int(await database.value(COUNT_EVENTS, since=since, until=until))
+
+
+@attrs.frozen
+class Event:
+    """An event as the chain digests it; `digest` is what the chain says of it (None: nothing)."""
+
+    id: int
+    line: str
+    digest: bytes | None
+
+
+OPEN_EVENTS = """
+    DECLARE exported NO SCROLL CURSOR FOR
+    SELECT audit_events.id, audit_event_line(audit_events) AS line, audit_chain.digest
+    FROM audit_events LEFT JOIN audit_chain
+        ON audit_chain.event_id = audit_events.id AND audit_chain.created_at = audit_events.created_at
+    WHERE audit_events.created_at >= %(since)s AND audit_events.created_at < %(until)s
+    ORDER BY audit_events.created_at, audit_events.id
+"""
+FETCH = Query(f"FETCH {_BATCH} FROM exported", Event)
+CLOSE = "CLOSE exported"
+
+
+async def event_batches(
+    transaction: Transaction, since: datetime.datetime, until: datetime.datetime
+) -> AsyncIterator[list[Event]]:
+    """The events of [since, until), oldest first, some thousands at a time."""
+    await transaction.run(OPEN_EVENTS, since=since, until=until)
+    while events := await transaction.rows(FETCH):
+        yield events
+    await transaction.run(CLOSE)
+
+
+@attrs.frozen
+class Partition:
+    """A table with the events of [since, until)."""
+
+    name: str
+    since: datetime.datetime
+    until: datetime.datetime
+
+
+OLD_PARTITIONS = Query(
+    """
+    SELECT name, since, until FROM (
+        SELECT pg_class.relname AS name,
+            substring(bound FROM $$FROM \\('([^']+)'\\)$$)::timestamptz AS since,
+            substring(bound FROM $$TO \\('([^']+)'\\)$$)::timestamptz AS until
+        FROM pg_inherits JOIN pg_class ON pg_class.oid = pg_inherits.inhrelid
+        CROSS JOIN pg_get_expr(pg_class.relpartbound, pg_class.oid) bound
+        WHERE pg_inherits.inhparent = 'audit_events'::regclass
+    ) partitions
+    WHERE since IS NOT NULL AND until <= %(before)s ORDER BY until
+    """,
+    Partition,
+)
+
+
+async def old_partitions(database: Executor, before: datetime.datetime) -> list[Partition]:
+    """Those of months that are over before that moment, oldest first."""
+    return await database.rows(OLD_PARTITIONS, before=before)
+
+
+# The names come from the database's catalogue and have been made by make_audit_partitions.
+
+
+async def lock_partition(transaction: Transaction, partition: Partition) -> None:
+    await transaction.run(f"LOCK TABLE {partition.name} IN ACCESS EXCLUSIVE MODE")
+
+
+async def drop_partition(transaction: Transaction, partition: Partition) -> None:
+    await transaction.run(f"ALTER TABLE audit_events DETACH PARTITION {partition.name}")
+    await transaction.run(f"DROP TABLE {partition.name}")

@@ -1,34 +1,93 @@
-"""Making, changing, taking back and answering invitations, each in the caller's transaction."""
+"""Making, changing, taking back and answering invitations, each in the caller's transaction; and reminding of them."""
 
 import datetime
 import os
+import re
+from collections.abc import Mapping, Sequence
 
 import attrs
+from aiohttp import web
 
 from api_server.accounts import member_roles
 from api_server.invitations import mails, queries
-from api_server.invitations.invitation import Invitation
-from api_server.invitations.queries import KnownUser
-from api_server.invitations.recipients import (
-    NOT_FOUND,
-    TAKEN,
-    TOO_MANY_LETTERS,
-    TOO_MANY_TO_ADDRESS,
-    Recipients,
-    RefusedAsAWhole,
-    text_of,
-)
+from api_server.invitations.queries import Invitation, KnownUser
 from api_server.namespaces import member_endings, members
-from api_server.namespaces.members import Person, Source
+from api_server.namespaces.members import Person, Source, sentence
 from api_server.outbound import mail
+from api_server.outbound.mail import ATTEMPTS, is_address
 from api_server.settings import Settings
 from api_server.state import audit_trail
 from api_server.state.audit_trail import SYSTEM, Author, Entity
 from api_server.state.database import Transaction
+from api_server.state.queue import QUEUE
 from api_server.state.secrets import INVITATION_TOKEN, Vault, digest
-from api_server.web.errors import ApiError, forbidden, invalid
+from api_server.web.context import DATABASE
+from api_server.web.errors import ApiError, bad_parameters, bad_request, forbidden, invalid
 from api_server.web.params import Unset
 from api_server.web.routes import Role
+
+MOST_RECIPIENTS = 100
+_LABEL = r"[^\W_](?:(?:[^\W_]|-){0,61}[^\W_])?"
+#: What GitLab invites: at most 64 characters before the @, at least two names behind it. Accounts may have less.
+_INVITABLE = re.compile(rf"[^@]{{1,64}}@{_LABEL}(?:\.{_LABEL})+")
+
+EMAIL_TAKEN = "Invite email has already been taken"
+TOO_MANY_LETTERS = "Too many invitations sent in the last hour. Try again later."
+TOO_MANY_TO_ADDRESS = "Invite email has been mailed too often in the last hour. Try again later."
+MEMBER_ALREADY = "User already exists in source"
+NOT_FOUND = "User not found"
+
+
+class RefusedAsAWhole(ApiError):
+    """Nobody is invited, and the answer is 201 all the same: `status` error, a message, and a `reason`."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(201, {"status": "error", "message": message, "reason": reason})
+
+
+@attrs.frozen
+class Recipients:
+    """Addresses as they were typed, and ids of users; each once."""
+
+    emails: Sequence[str]
+    user_ids: Sequence[int]
+
+
+def read_recipients(emails: Sequence[str] | None, user_ids: Sequence[str] | None) -> Recipients:
+    """What was sent, which may be padded with blanks. Raises 400, and RefusedAsAWhole."""
+    sent = [*(emails or []), *(user_ids or [])]
+    if not any(text.strip() for text in sent):
+        if len(emails or []) > 1 or len(user_ids or []) > 1:  # commas and nothing else
+            raise RefusedAsAWhole("Invites cannot be blank", "blank_invites_error")
+        raise bad_request("Must provide either email or user_id as a parameter")
+    ids = _distinct(user_ids)
+    if not all(_is_id(text) for text in ids):
+        raise bad_parameters("user_id is invalid")
+    found = Recipients(_distinct(emails), [int(text) for text in ids])
+    if not all(is_address(text) and _INVITABLE.fullmatch(text) for text in found.emails):
+        raise bad_parameters("email contains an invalid email address")
+    if len(found.emails) + len(found.user_ids) > MOST_RECIPIENTS:
+        raise RefusedAsAWhole(
+            f"Too many users specified (limit is {MOST_RECIPIENTS})", "too_many_invites_error"
+        )
+    return found
+
+
+def _distinct(texts: Sequence[str] | None) -> list[str]:
+    return list(dict.fromkeys(text.strip() for text in texts or [] if text.strip()))
+
+
+def _is_id(text: str) -> bool:
+    return len(text) < 20 and text.isascii() and text.isdecimal() and int(text) < 2**63
+
+
+def text_of_refusal(refusal: ApiError) -> str:
+    """The words for a membership that was refused."""
+    message = refusal.body.get("message")
+    if refusal.status == 409:
+        return MEMBER_ALREADY
+    return sentence(message) if isinstance(message, Mapping) else "not authorized to create member"
+
 
 _SEED_BYTES = 20
 
@@ -98,7 +157,7 @@ async def _add(transaction: Transaction, offer: Offer, user: KnownUser, author: 
             member_role_id=offer.member_role_id,
         )
     except ApiError as refusal:
-        return text_of(refusal)
+        return text_of_refusal(refusal)
     return None
 
 
@@ -109,7 +168,7 @@ async def _ask(
     try:
         await member_roles.check(transaction, offer.member_role_id, offer.level)
     except ApiError as refusal:
-        return text_of(refusal)
+        return text_of_refusal(refusal)
     if problems := _problems(transaction, source, offer.level, offer.expires_at):
         return members.sentence(problems)
     seed = os.urandom(_SEED_BYTES)
@@ -125,7 +184,7 @@ async def _ask(
         token_digest=digest(means.vault.derived_token(INVITATION_TOKEN, seed)),
     )
     if invitation_id is None:
-        return TAKEN
+        return EMAIL_TAKEN
     if await mail.wait_for_address(transaction, means.settings, email):
         await queries.delete(transaction, invitation_id)
         return TOO_MANY_TO_ADDRESS
@@ -285,3 +344,56 @@ async def _record(
         invite_email=email,
         **details,
     )
+
+
+_DAYS = (2, 5, 10)
+#: Invitations that last no longer get their reminders sooner, in the same proportion.
+_FULL_LENGTH = 14
+MOST_REMINDERS = len(_DAYS)
+
+
+def reminder_days(lifespan: int | None) -> tuple[int, ...]:
+    """Days after its making on which an invitation of that many days (None: without end) is brought to mind."""
+    if lifespan is None or lifespan >= _FULL_LENGTH:
+        return _DAYS
+    return tuple(-(-day * lifespan // _FULL_LENGTH) for day in _DAYS)
+
+
+def reminder_due(created: datetime.date, expires: datetime.date | None, today: datetime.date) -> int:
+    """How many reminders should have been sent by `today`; from the day of expiry on no further one is sent."""
+    if expires is not None and today >= expires:
+        return 0
+    lifespan = (expires - created).days if expires else None
+    return sum(today >= created + datetime.timedelta(days=day) for day in reminder_days(lifespan))
+
+
+KEPT_UNANSWERED = datetime.timedelta(days=90)
+
+
+def setup(app: web.Application) -> None:
+    queue = app[QUEUE]
+
+    async def mail_invitation(invitation_id: int, reminder: int) -> None:
+        await mails.mail_invitation(app, invitation_id, reminder)
+
+    async def remind() -> None:
+        await queue_reminders(app)
+
+    async def clear_away_invitations() -> None:
+        async with app[DATABASE].transaction() as transaction:
+            await clear_away(transaction, KEPT_UNANSWERED)
+
+    queue.add(mails.TASK, mail_invitation, attempts=ATTEMPTS)
+    queue.add_periodic("clear_away_invitations", "11 * * * *", clear_away_invitations)
+    queue.add_periodic("remind_of_invitations", "23 * * * *", remind)
+
+
+async def queue_reminders(app: web.Application) -> None:
+    """Queues the reminder of each invitation that is due; after a pause of the service only the latest one."""
+    async with app[DATABASE].transaction() as transaction:
+        today = transaction.now.date()
+        for invitation in await queries.lock_unanswered(transaction, MOST_REMINDERS):
+            due = reminder_due(invitation.created_at.date(), invitation.expires_at, today)
+            if due > invitation.reminders_sent:
+                await queries.note_reminder(transaction, invitation.id, due)
+                await mails.queue_invitation(transaction, invitation.id, due)

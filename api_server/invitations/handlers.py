@@ -7,16 +7,17 @@ import attrs
 from aiohttp import web
 
 from api_server.accounts.member_role_handlers import CUSTOM_ROLES
-from api_server.invitations import changes, queries, recipients
+from api_server.invitations import changes, queries
 from api_server.invitations.changes import Means, Offer
 from api_server.namespaces.access import group, project
 from api_server.namespaces.members import source_of
 from api_server.namespaces.resources import Group, Project
 from api_server.web import context
+from api_server.web import routes as tiers
 from api_server.web.answers import json_text, json_value, no_content
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import KEEPS_BLANKS, UNSET, AtMost, CommaList, Name, Unset
-from api_server.web.routes import Role, Routes, author, require_feature
+from api_server.web.routes import Role, Routes, author
 
 routes = Routes()
 
@@ -60,8 +61,8 @@ class UpdateInvitation(InvitationEmail):
 async def invite(request: web.Request, wanted: Invite, found: Project | Group) -> web.Response:
     """Endpoint 31: 201 whatever becomes of each recipient; what went wrong is in the body."""
     if wanted.member_role_id is not None:
-        require_feature(CUSTOM_ROLES, context.settings(request))
-    invited = recipients.read(wanted.email, wanted.user_id)
+        tiers.require_feature(CUSTOM_ROLES, context.settings(request))
+    invited = changes.read_recipients(wanted.email, wanted.user_id)
     offer = Offer(
         source=source_of(found),
         level=wanted.access_level,

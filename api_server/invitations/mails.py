@@ -3,7 +3,7 @@
 from aiohttp import web
 
 from api_server.invitations import queries
-from api_server.invitations.invitation import Invitation
+from api_server.invitations.queries import Invitation
 from api_server.outbound.mail import Letter, queue_letter, send
 from api_server.state.database import Transaction
 from api_server.state.queue import enqueue

@@ -1,30 +1,181 @@
-"""Making, editing, closing, reopening and deleting merge requests, each in the caller's transaction."""
+"""Making, editing, closing, reopening, deleting and approving merge requests, each in the caller's transaction."""
 
-from collections.abc import Mapping, Sequence
+import asyncio
+import functools
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 from aiohttp import web
 
+from api_server.accounts import user_queries
+from api_server.code.branches.protection import Protection, protection_of
+from api_server.code.repository.committing import acting_person
+from api_server.git.commits import Person, commit_data, commits_between
 from api_server.git.errors import RepositoryMissingError
 from api_server.git.ref_moves import remove_internal_ref, set_internal_ref
 from api_server.git.ref_names import MERGE_REQUESTS
-from api_server.git.repositories import repositories
-from api_server.merge_requests import head_queries, queries
-from api_server.merge_requests.acting import Actor
-from api_server.merge_requests.events import MERGE_REQUEST_LISTENERS, Action, MergeRequestEvent
+from api_server.git.repositories import REPOSITORIES, Repository, repositories
+from api_server.merge_requests import merging_queries, queries
 from api_server.merge_requests.heads import Heads, MissingBranchError, read_heads
-from api_server.merge_requests.people.assignment import name_people
-from api_server.merge_requests.people.queries import Part
-from api_server.merge_requests.queries import MergeRequest
-from api_server.namespaces.project_queries import lock_project
+from api_server.merge_requests.queries import MergeRequest, Part
+from api_server.namespaces.project_queries import find_project, lock_project
 from api_server.namespaces.resources import Project
 from api_server.state import audit_trail
-from api_server.state.database import Transaction
-from api_server.web.context import App
-from api_server.web.errors import conflict, invalid
-from api_server.web.routes import author
+from api_server.state.database import Database, Transaction
+from api_server.web.auth import Caller
+from api_server.web.context import DATABASE, App
+from api_server.web.errors import conflict, invalid, record_not_found, unauthorized
+from api_server.web.grounds import GROUNDS, Ground, Grounds
+from api_server.web.routes import Role, author, caller
+
+Action = Literal["open", "update", "close", "reopen", "merge", "approved", "unapproved"]
+
+
+@attrs.frozen(kw_only=True)
+class MergeRequestEvent:
+    """`changes` is what differs, by attribute: `{"title": (previous, current)}`; `old_head` is the SHA that a push to
+    the source branch replaced."""
+
+    merge_request_id: int
+    action: Action
+    user_id: int | None
+    changes: Mapping[str, tuple[Any, Any]] = attrs.field(factory=dict)
+    old_head: str | None = None
+
+
+#: Runs when the merge request's row is up to date; it queues what takes time.
+MergeRequestListener = Callable[[Transaction, MergeRequestEvent], Awaitable[None]]
+
+MERGE_REQUEST_LISTENERS: web.AppKey[list[MergeRequestListener]] = web.AppKey("merge_request_listeners", list)
+
+
+#: As `is_draft` of state/merge_request_functions.sql.
+DRAFT = re.compile(r"(\s*(draft:|\[draft\]|\(draft\))\s*)+", re.IGNORECASE)
+#: Of the commits of a new merge request so many are looked at.
+_MOST_COMMITS = 100
+
+
+def without_draft(title: str) -> str:
+    """Return the title without what makes it a draft."""
+    draft = DRAFT.match(title)
+    return title[draft.end() :] if draft else title
+
+
+def with_draft(title: str, *, draft: bool) -> str:
+    """Return the title of a draft, or of what is none."""
+    ready = without_draft(title)
+    return f"Draft: {ready}" if draft else ready
+
+
+async def title_and_description(
+    repository: Repository, branch: str, head: str, target: str
+) -> tuple[str, str]:
+    """Return what a new merge request from a branch is called, as GitLab proposes it: by its only commit, else by its
+    oldest one whose message has a text, else by the branch."""
+    shas = await commits_between(repository, target, head, _MOST_COMMITS)
+    # In a thread: messages are as large as a push may bring them.
+    return await asyncio.to_thread(_proposed, repository, branch, shas)
+
+
+def _proposed(repository: Repository, branch: str, shas: Sequence[str]) -> tuple[str, str]:
+    commits = [commit_data(repository, sha) for sha in reversed(shas)]
+    texts = [
+        (commit["title"], body)
+        for commit in commits
+        if len(commit["parent_ids"]) < 2 and (body := commit["message"].strip().partition("\n")[2].strip())
+    ]
+    if len(commits) == 1:
+        return commits[0]["title"], texts[0][1] if texts else ""
+    return texts[0] if texts else (branch.replace("-", " ").replace("_", " ").capitalize(), "")
+
+
+@attrs.frozen(kw_only=True)
+class Actor:
+    """A user in a project. What she is judged on holds when the first transaction of `database` begins, or that raises
+    `ChangedMeanwhile`."""
+
+    app: App
+    project: Project
+    user_id: int
+    person: Person
+    grounds: Grounds
+
+    @property
+    def database(self) -> Database:
+        return self.app[DATABASE].opening_with(self.grounds.hold)
+
+    @property
+    def repository(self) -> Repository:
+        return self.app[REPOSITORIES].open(self.project.id)
+
+    async def protection(self, branch: str) -> Protection:
+        """What protects the branch, which she is judged on."""
+        found = await protection_of(self.database, self.project.id, branch)
+        read = functools.partial(protection_of, project_id=self.project.id, name=branch)
+        self.grounds.add(Ground((f"project:{self.project.id}",), found, read))
+        return found
+
+
+def acting(request: web.Request, project: Project) -> Actor:
+    """The caller of a request that writes."""
+    return Actor(
+        app=request.config_dict,
+        project=project,
+        user_id=caller(request).user_id,
+        person=acting_person(request),
+        grounds=request[GROUNDS],
+    )
+
+
+async def acting_later(app: App, project_id: int, user_id: int | None) -> Actor | None:
+    """The user with the rights that she has now; None where she could not ask for it any more, or the project is not
+    there, or archived."""
+    database, grounds = app[DATABASE], Grounds()
+    user = None if user_id is None else await queries.find_active_user(database, user_id)
+    if user is None:
+        return None
+    who = f"user:{user.id}"
+    grounds.add(Ground((who,), user, functools.partial(queries.find_active_user, user_id=user.id)))
+    read = functools.partial(
+        find_project, project_id=project_id, path=None, user_id=user.id, admin=user.admin, job_project_id=None
+    )
+    project = await read(database)
+    if project is None or project.archived or project.role < Role.DEVELOPER or not project.reads_repository:
+        return None
+    groups = (f"group:{namespace_id}" for namespace_id in project.lineage)
+    grounds.add(Ground((who, *groups, f"project:{project_id}"), project, read))
+    person = Person(user.name, user.email, int(database.now.timestamp()))
+    return Actor(app=app, project=project, user_id=user.id, person=person, grounds=grounds)
+
+
+#: Of one merge request, and as many reviewers.
+MOST_PEOPLE = 200
+
+
+async def name_people(
+    transaction: Transaction, project_id: int, merge_request_id: int, wanted: Mapping[Part, Sequence[int]]
+) -> dict[str, tuple[Any, Any]]:
+    """Makes these users the assignees and reviewers, those who cannot see the merge request left out, as GitLab does.
+
+    Gives what has changed, as listeners are told of it. Raises 400 for too many.
+    """
+    changes: dict[str, tuple[Any, Any]] = {}
+    for part, user_ids in wanted.items():
+        if len(set(user_ids)) > MOST_PEOPLE:
+            raise invalid({f"{part}s": [f"total must be less than or equal to {MOST_PEOPLE}"]})
+        readers = await queries.readers_among(transaction, project_id, list(dict.fromkeys(user_ids)))
+        before = await queries.delivered_people(transaction, merge_request_id, part)
+        if {person["id"] for person in before} != set(readers):
+            await queries.replace_people(transaction, merge_request_id, part, readers)
+            changes[f"{part}s"] = (
+                before,
+                await queries.delivered_people(transaction, merge_request_id, part),
+            )
+    return changes
+
 
 MAX_TITLE = 255
 MAX_DESCRIPTION = 1_048_576
@@ -129,7 +280,7 @@ async def reopen(actor: Actor, transaction: Transaction, merge_request_id: int) 
     if before.state == "closed":
         await _refuse_second_open(transaction, before.project_id, before.source_branch, before.target_branch)
         heads = await _heads(actor, before.source_branch, before.target_branch)
-        await head_queries.set_heads(transaction, before.id, heads)
+        await merging_queries.set_heads(transaction, before.id, heads)
         await set_internal_ref(actor.repository, head_ref(before.iid), heads.head_sha)
         await queries.reopen(transaction, before.id, actor.user_id)
         await announce(
@@ -208,7 +359,7 @@ async def _retarget(actor: Actor, transaction: Transaction, before: MergeRequest
         raise invalid([_SAME_BRANCH], status=422)
     await _refuse_second_open(transaction, before.project_id, before.source_branch, target_branch)
     heads = await _heads(actor, before.source_branch, target_branch)
-    await head_queries.set_heads(transaction, before.id, heads)
+    await merging_queries.set_heads(transaction, before.id, heads)
 
 
 async def _heads(actor: Actor, source_branch: str, target_branch: str) -> Heads:
@@ -226,3 +377,38 @@ async def _refuse_second_open(
     other = await queries.iid_of_open_pair(transaction, project_id, source_branch, target_branch)
     if other is not None:
         raise conflict([f"Another open merge request already exists for this source branch: !{other}"])
+
+
+async def approve(
+    request: web.Request, transaction: Transaction, merge_request_id: int, seen_sha: str | None
+) -> None:
+    """Once for each user; a second time changes nothing. Raises 409 where the head is not what the caller has seen."""
+    before = await queries.lock(transaction, merge_request_id)
+    check_head(before, seen_sha)
+    _require_open(before)
+    if await queries.approve(transaction, merge_request_id, caller(request).user_id):
+        await announce(
+            request.config_dict, transaction, caller(request).user_id, merge_request_id, "approved"
+        )
+
+
+async def unapprove(request: web.Request, transaction: Transaction, merge_request_id: int) -> None:
+    """Raises 404 where the caller has not approved."""
+    _require_open(await queries.lock(transaction, merge_request_id))
+    if not await queries.unapprove(transaction, merge_request_id, caller(request).user_id):
+        raise record_not_found()
+    await announce(request.config_dict, transaction, caller(request).user_id, merge_request_id, "unapproved")
+
+
+async def reset_approvals(transaction: Transaction, merge_request_id: int, who: Caller) -> None:
+    """Takes all approvals back, whatever has become of the merge request; nobody hears of it. Raises 401 for who is no
+    bot of a project or group."""
+    if not await user_queries.is_bot(transaction, who.user_id):
+        raise unauthorized()
+    await queries.lock(transaction, merge_request_id)
+    await queries.reset_approvals(transaction, merge_request_id)
+
+
+def _require_open(before: MergeRequest) -> None:
+    if before.state != "opened":
+        raise invalid(["The merge request is not open"], status=422)

@@ -1,4 +1,4 @@
-"""`/projects/:id/merge_requests` (supporting resource): one of them. Lists are in `lists/`."""
+"""`/projects/:id/merge_requests` (supporting resource): one of them, what it brings, who looks after it, merging it."""
 
 from typing import Literal
 
@@ -6,19 +6,31 @@ import attrs
 import orjson
 from aiohttp import web
 
-from api_server.git.repositories import repositories
-from api_server.merge_requests import changes, queries
-from api_server.merge_requests.acting import acting
-from api_server.merge_requests.mergeability import check_shown, diverged_commits
-from api_server.merge_requests.people.queries import Part
+from api_server.ci.pipelines import queries as pipelines
+from api_server.ci.pipelines.access import may_change
+from api_server.ci.pipelines.creation import maker, not_allowed_on
+from api_server.ci.pipelines.creation_queries import find_merge_request
+from api_server.code.reading import reading
+from api_server.code.repository.committing import acting_person
+from api_server.code.repository.comparing import all_differences, listed_commits, listed_differences
+from api_server.code.repository.pages import listed
+from api_server.git.commits import commits_between
+from api_server.git.repositories import Repository, repositories
+from api_server.merge_requests import changes, merging, queries
+from api_server.merge_requests.changes import acting
+from api_server.merge_requests.merging import Merge, check_shown, diverged_commits, merge
+from api_server.merge_requests.pushes import wanted_pipeline
+from api_server.merge_requests.queries import MergeRequest, Part
 from api_server.namespaces.access import project
 from api_server.namespaces.project_queries import lock_project
 from api_server.namespaces.resources import Project
+from api_server.state.errors import NotFound
 from api_server.web import context
 from api_server.web.answers import json_text, json_value
-from api_server.web.errors import invalid
-from api_server.web.params import UNSET, CommaList, Name, Unset
-from api_server.web.routes import Role, Routes
+from api_server.web.errors import ApiError, forbidden, invalid
+from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.params import UNSET, CommaList, Description, Name, Unset
+from api_server.web.routes import Role, Routes, caller
 
 routes = Routes()
 
@@ -182,3 +194,254 @@ def _people(wanted: CreateMergeRequest | UpdateMergeRequest) -> dict[Part, list[
     if wanted.reviewer_ids is not UNSET:
         named["reviewer"] = wanted.reviewer_ids or []
     return named
+
+
+#: Older commits of a merge request are not listed, nor are their pipelines.
+MOST_COMMITS = 1000
+
+
+@attrs.frozen(kw_only=True)
+class ListContents(Paginated):
+    id: str
+    merge_request_iid: int
+
+
+@routes.get(f"{ONE}/commits", access=project(opens="repository"))
+async def list_commits(request: web.Request, wanted: ListContents, found: Project) -> web.Response:
+    """Newest first."""
+    merge_request = await queries.find(context.database(request), found.id, wanted.merge_request_iid)
+    repository = repositories(request).open(found.id)
+    shas = await shas_of(request, repository, merge_request)
+    return await listed_commits(request, wanted, found, repository, shas)
+
+
+@routes.get(f"{ONE}/diffs", access=project(opens="repository"))
+async def list_diffs(request: web.Request, wanted: ListContents, found: Project) -> web.Response:
+    """What the source has changed since it parted from the target."""
+    merge_request = await queries.find(context.database(request), found.id, wanted.merge_request_iid)
+    return await listed_differences(
+        request,
+        wanted,
+        repositories(request).open(found.id),
+        merge_request.base_sha,
+        merge_request.head_sha,
+    )
+
+
+@routes.get(f"{ONE}/closes_issues", access=project(opens="repository"))
+async def list_closed_issues(request: web.Request, wanted: ListContents, found: Project) -> web.Response:
+    """None, as where a project has no issues; release tools ask."""
+    await queries.find(context.database(request), found.id, wanted.merge_request_iid)
+    return await listed(request, wanted, [], 0)
+
+
+@routes.get(f"{ONE}/changes", access=project(opens="repository"))
+async def show_changes(request: web.Request, wanted: MergeRequestId, found: Project) -> web.Response:
+    """The merge request with all of its diffs; `overflow` where there are more than are shown."""
+    database = context.database(request)
+    merge_request = await queries.find(database, found.id, wanted.merge_request_iid)
+    repository = repositories(request).open(found.id)
+    async with reading(request):
+        diffs, overflows = await all_differences(
+            request, repository, merge_request.base_sha, merge_request.head_sha
+        )
+    shown = orjson.loads(await queries.show(database, merge_request.id, found))
+    return json_value(shown | {"changes": diffs, "overflow": overflows})
+
+
+async def shas_of(request: web.Request, repository: Repository, merge_request: MergeRequest) -> list[str]:
+    """Its commits, newest first."""
+    async with reading(request):
+        return await commits_between(repository, merge_request.base_sha, merge_request.head_sha, MOST_COMMITS)
+
+
+@routes.get(f"{ONE}/pipelines", access=project(opens="builds"))
+async def list_pipelines(request: web.Request, wanted: ListContents, found: Project) -> web.Response:
+    """Its own, and those of the source branch for any of its commits, newest first; for readers of both."""
+    _require_repository(found)
+    page = wanted_page(wanted, pipelines.OF_MERGE_REQUEST)
+    merge_request = await queries.find(context.database(request), found.id, wanted.merge_request_iid)
+    shas = await shas_of(request, repositories(request).open(found.id), merge_request)
+    listed = await pipelines.list_pipelines_of_merge_request(
+        context.database(request),
+        page,
+        merge_request.id,
+        project_id=found.id,
+        branch=merge_request.source_branch,
+        shas=shas or [merge_request.head_sha],
+    )
+    return await paginated(request, page, listed)
+
+
+@routes.post(f"{ONE}/pipelines", access=project(Role.DEVELOPER, opens="builds", changes=True))
+async def create_pipeline(request: web.Request, wanted: MergeRequestId, found: Project) -> web.Response:
+    """One for its head, beside those that are there; 405 where it has no commits."""
+    _require_repository(found)
+    database = context.database(request)
+    named = await queries.find(database, found.id, wanted.merge_request_iid)
+    merge_request = await find_merge_request(database, named.id)
+    if merge_request is None:
+        raise NotFound
+    if merge_request.mergeability == "no_commits":
+        raise ApiError(405, {"message": "405 Method Not Allowed"}, {"Allow": "GET, HEAD"})
+    branch = merge_request.source_branch
+    if not await may_change(request, found, branch, tag=False):
+        raise not_allowed_on(branch)
+    pipeline_id = await maker(request.config_dict, database).make(
+        wanted_pipeline(merge_request, caller(request).user_id)
+    )
+    return json_text(await pipelines.show_pipeline(database, found.id, pipeline_id))
+
+
+def _require_repository(found: Project) -> None:
+    if not found.reads_repository:
+        raise forbidden()
+
+
+@attrs.frozen(kw_only=True)
+class ListPeople(Paginated):
+    id: str
+    merge_request_iid: int
+
+
+@routes.get(f"{ONE}/reviewers", access=project(opens="repository"))
+async def list_reviewers(request: web.Request, wanted: ListPeople, found: Project) -> web.Response:
+    """Each with what she has said of it: `approved` or `unreviewed`."""
+    page = wanted_page(wanted, queries.REVIEWERS, default_sort="asc")
+    database = context.database(request)
+    merge_request = await queries.find(database, found.id, wanted.merge_request_iid)
+    return await paginated(request, page, await queries.list_reviewers(database, page, merge_request.id))
+
+
+@routes.get(f"{ONE}/participants", access=project(opens="repository"))
+async def list_participants(request: web.Request, wanted: ListPeople, found: Project) -> web.Response:
+    """The author, assignees, reviewers, and who has written notes."""
+    page = wanted_page(wanted, queries.PARTICIPANTS, default_sort="asc")
+    database = context.database(request)
+    merge_request = await queries.find(database, found.id, wanted.merge_request_iid)
+    return await paginated(request, page, await queries.list_participants(database, page, merge_request.id))
+
+
+@attrs.frozen(kw_only=True)
+class ApproveMergeRequest(MergeRequestId):
+    sha: str | None = None
+
+
+@routes.get(f"{ONE}/approvals", access=project(opens="repository"))
+async def show_approvals(request: web.Request, wanted: MergeRequestId, found: Project) -> web.Response:
+    merge_request = await queries.find(context.database(request), found.id, wanted.merge_request_iid)
+    return await _approvals(request, merge_request.id, found.role)
+
+
+@routes.get(f"{ONE}/approval_state", access=project(opens="repository"))
+async def show_approval_state(request: web.Request, wanted: MergeRequestId, found: Project) -> web.Response:
+    """There are no approval rules, so that none is left to be satisfied."""
+    await queries.find(context.database(request), found.id, wanted.merge_request_iid)
+    return json_value({"approval_rules_overwritten": False, "rules": []})
+
+
+@routes.post(f"{ONE}/approve", access=CHANGE)
+async def approve_merge_request(
+    request: web.Request, wanted: ApproveMergeRequest, found: Project
+) -> web.Response:
+    """`sha` makes sure that what is approved is what the caller has seen."""
+    merge_request = await queries.find(context.database(request), found.id, wanted.merge_request_iid)
+    async with context.database(request).transaction() as transaction:
+        await changes.approve(request, transaction, merge_request.id, wanted.sha)
+    return await _approvals(request, merge_request.id, found.role, status=201)
+
+
+@routes.post(f"{ONE}/unapprove", access=CHANGE)
+async def unapprove_merge_request(
+    request: web.Request, wanted: MergeRequestId, found: Project
+) -> web.Response:
+    merge_request = await queries.find(context.database(request), found.id, wanted.merge_request_iid)
+    async with context.database(request).transaction() as transaction:
+        await changes.unapprove(request, transaction, merge_request.id)
+    return await _approvals(request, merge_request.id, found.role, status=201)
+
+
+@routes.put(f"{ONE}/reset_approvals", access=CHANGE)
+async def reset_approvals(request: web.Request, wanted: MergeRequestId, found: Project) -> web.Response:
+    """Takes everybody's approval back, for bots only: others get 401. The body is the status, as GitLab's is."""
+    merge_request = await queries.find(context.database(request), found.id, wanted.merge_request_iid)
+    async with context.database(request).transaction() as transaction:
+        await changes.reset_approvals(transaction, merge_request.id, caller(request))
+    return json_value(202, status=202)
+
+
+async def _approvals(
+    request: web.Request, merge_request_id: int, role: int, status: int = 200
+) -> web.Response:
+    shown = await queries.show_approvals(
+        context.database(request),
+        merge_request_id,
+        viewer_id=caller(request).user_id,
+        viewer_may_approve=role >= Role.DEVELOPER,
+    )
+    return json_text(shown, status=status)
+
+
+@attrs.frozen(kw_only=True)
+class MergeMergeRequest(MergeRequestId):
+    sha: str | None = None
+    merge_commit_message: Description | None = None
+    squash_commit_message: Description | None = None
+    squash: bool | None = None
+    should_remove_source_branch: bool | None = None
+    auto_merge: bool = False
+    #: What `auto_merge` was called before.
+    merge_when_pipeline_succeeds: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class RebaseMergeRequest(MergeRequestId):
+    skip_ci: bool = False
+
+
+@routes.put(f"{ONE}/merge", access=CHANGE)
+async def merge_merge_request(
+    request: web.Request, wanted: MergeMergeRequest, found: Project
+) -> web.Response:
+    """As the project merges, by whom the target branch's protection lets; on request later, when the head's pipeline
+    has succeeded."""
+    how = Merge(
+        sha=wanted.sha,
+        message=wanted.merge_commit_message,
+        remove_source_branch=wanted.should_remove_source_branch,
+        squash=wanted.squash,
+        squash_message=wanted.squash_commit_message,
+    )
+    later = wanted.auto_merge or wanted.merge_when_pipeline_succeeds
+    act = merging.merge_or_wait if later else merge
+    merge_request = await act(acting(request, found), wanted.merge_request_iid, how)
+    return json_text(await queries.show(context.database(request), merge_request.id, found))
+
+
+@routes.post(f"{ONE}/cancel_merge_when_pipeline_succeeds", access=CHANGE)
+async def cancel_auto_merge(request: web.Request, wanted: MergeRequestId, found: Project) -> web.Response:
+    await merging.cancel_auto_merge(acting(request, found), wanted.merge_request_iid)
+    return json_value({"status": "success"}, status=201)
+
+
+@routes.get(f"{ONE}/merge_ref", access=project(opens="repository"))
+async def show_merge_ref(request: web.Request, wanted: MergeRequestId, found: Project) -> web.Response:
+    """The commit that merging would make now, which can be fetched from `refs/merge-requests/:iid/merge`."""
+    sha = await merging.merge_commit(
+        request.config_dict,
+        context.database(request),
+        found.id,
+        wanted.merge_request_iid,
+        acting_person(request),
+    )
+    return json_value({"commit_id": sha})
+
+
+@routes.put(f"{ONE}/rebase", access=CHANGE)
+async def rebase_merge_request(
+    request: web.Request, wanted: RebaseMergeRequest, found: Project
+) -> web.Response:
+    """Of the source branch onto the target, in the background; `include_rebase_in_progress` shows when it is over, and
+    `merge_error` what has gone wrong."""
+    await merging.begin_rebase(acting(request, found), wanted.merge_request_iid, skip_ci=wanted.skip_ci)
+    return json_value({"rebase_in_progress": True}, status=202)

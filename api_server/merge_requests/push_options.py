@@ -14,14 +14,11 @@ from api_server.code.refs import PUSH_OPTION_LISTENERS
 from api_server.git.received_push import RefUpdate
 from api_server.git.ref_names import BRANCHES
 from api_server.git.references import branch
-from api_server.merge_requests import changes, head_queries, queries
-from api_server.merge_requests.acting import Actor, acting_later
+from api_server.merge_requests import changes, merging_queries, queries
+from api_server.merge_requests.changes import Actor, acting_later, title_and_description, with_draft
 from api_server.merge_requests.handlers import CreateMergeRequest, UpdateMergeRequest, as_edit, as_new
-from api_server.merge_requests.merging.auto_merge import merge_or_wait
-from api_server.merge_requests.merging.merge import Merge
-from api_server.merge_requests.people import queries as people
+from api_server.merge_requests.merging import Merge, merge_or_wait
 from api_server.merge_requests.queries import MergeRequest
-from api_server.merge_requests.titles import title_and_description, with_draft
 from api_server.namespaces.project_queries import lock_project
 from api_server.state.database import Transaction
 from api_server.state.errors import LockNotAvailable, NotFound, Unavailable
@@ -188,7 +185,7 @@ async def _again(
 async def _made_or_changed(actor: Actor, name: str, head: str, options: Options) -> int:
     async with actor.database.transaction() as transaction:
         await lock_project(transaction, actor.project.id)
-        present = await head_queries.lock_open_from(transaction, actor.project.id, [name])
+        present = await merging_queries.lock_open_from(transaction, actor.project.id, [name])
         if present:
             return await _changed(actor, transaction, present[-1], options)
         if not options.is_set("create"):
@@ -227,7 +224,7 @@ async def _changed(actor: Actor, transaction: Transaction, before: MergeRequest,
         added, removed = [
             await _user_ids(actor, options.lists.get(kind, [])) for kind in ("assign", "unassign")
         ]
-        present = [user["id"] for user in await people.delivered(transaction, before.id, "assignee")]
+        present = [user["id"] for user in await queries.delivered_people(transaction, before.id, "assignee")]
         given["assignee_ids"] = [user_id for user_id in [*present, *added] if user_id not in removed]
     wanted = structure(
         {
@@ -247,7 +244,7 @@ async def _user_ids(actor: Actor, named: Sequence[str]) -> list[int]:
     """Ids of users who are named by id or user name. Raises 400 for those whom there are not."""
     names = [name.removeprefix("@") for name in named]
     ids = [int(name) for name in names if name.isascii() and name.isdecimal() and len(name) < 19]
-    known = await people.users_named(actor.app[DATABASE], names, ids) if names else {}
+    known = await queries.users_named(actor.app[DATABASE], names, ids) if names else {}
     if unknown := [name for name in names if name.lower() not in known]:
         raise invalid(f"There is no user {unknown[0]}")
     return [known[name.lower()] for name in names]

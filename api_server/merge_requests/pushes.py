@@ -1,10 +1,16 @@
-"""What moved branches mean for merge requests: new heads, merges by hand, and what git has to be asked again."""
+"""What moved branches mean for merge requests: new heads, merges by hand, new questions to git, and pipelines."""
 
+import uuid
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import pygit2
+import structlog
 from aiohttp import web
 
+from api_server.ci.pipelines import creation, transitions
+from api_server.ci.pipelines.creation import NotMade, Wanted, maker
+from api_server.ci.pipelines.creation_queries import MergeRequest, find_merge_request
 from api_server.code.ref_queries import MovedProject
 from api_server.code.refs import REF_LISTENERS
 from api_server.git.commits import commits_between
@@ -12,11 +18,12 @@ from api_server.git.received_push import RefUpdate
 from api_server.git.ref_moves import set_internal_ref
 from api_server.git.ref_names import BRANCHES
 from api_server.git.repositories import REPOSITORIES, Repository
-from api_server.merge_requests import head_queries
-from api_server.merge_requests.changes import head_ref
-from api_server.merge_requests.events import MERGE_REQUEST_LISTENERS, MergeRequestEvent
+from api_server.merge_requests import merging_queries
+from api_server.merge_requests.changes import MERGE_REQUEST_LISTENERS, MergeRequestEvent, head_ref
 from api_server.merge_requests.heads import MissingBranchError, read_heads
 from api_server.state.database import Transaction
+from api_server.state.queue import QUEUE, enqueue
+from api_server.web.context import DATABASE, App
 
 #: A merge request whose head is further down in what was pushed stays open.
 MOST_ARRIVED = 10_000
@@ -33,7 +40,7 @@ def setup(app: web.Application) -> None:
             repository = app[REPOSITORIES].open(project.id)
             heads = {update.ref.removeprefix(BRANCHES): update.new for update in moved}
             events = await _follow_targets(transaction, repository, project.id, user_id, moved)
-            await head_queries.uncheck_into(transaction, project.id, heads)
+            await merging_queries.uncheck_into(transaction, project.id, heads)
             events += await _follow_sources(transaction, repository, project.id, user_id, list(heads))
             for event in events:
                 for tell in app[MERGE_REQUEST_LISTENERS]:
@@ -52,13 +59,15 @@ async def _follow_targets(
     """Merge requests are merged when their head arrives in their target, whoever brought it there."""
     events = []
     moved = {update.ref.removeprefix(BRANCHES): update for update in updates if update.kind == "update"}
-    targets = await head_queries.targets_among(transaction, project_id, list(moved))
+    targets = await merging_queries.targets_among(transaction, project_id, list(moved))
     for branch, update in moved.items():
         if branch in targets:
             arrived = await commits_between(repository, update.old, update.new, MOST_ARRIVED)
-            for merged in await head_queries.mark_merged(transaction, project_id, branch, arrived, user_id):
+            for merged in await merging_queries.mark_merged(
+                transaction, project_id, branch, arrived, user_id
+            ):
                 sha = _merge_commit(repository, arrived, merged.squash_commit_sha or merged.head_sha)
-                await head_queries.set_merge_commit(transaction, merged.id, sha)
+                await merging_queries.set_merge_commit(transaction, merged.id, sha)
                 changes = {"state": ("opened", "merged")}
                 events.append(
                     MergeRequestEvent(
@@ -77,13 +86,13 @@ async def _follow_sources(
 ) -> list[MergeRequestEvent]:
     """Where a source has moved, its merge requests have a new head; where it is gone they keep the last one."""
     events = []
-    for row in await head_queries.lock_open_from(transaction, project_id, branches):
+    for row in await merging_queries.lock_open_from(transaction, project_id, branches):
         try:
             heads = await read_heads(repository, row.source_branch, row.target_branch)
         except MissingBranchError:
-            await head_queries.set_mergeability(transaction, row, "no_commits", fast_forward=False)
+            await merging_queries.set_mergeability(transaction, row, "no_commits", fast_forward=False)
             continue
-        await head_queries.set_heads(transaction, row.id, heads)
+        await merging_queries.set_heads(transaction, row.id, heads)
         if heads.head_sha != row.head_sha:
             await set_internal_ref(repository, head_ref(row.iid), heads.head_sha)
             events.append(
@@ -102,3 +111,66 @@ def _merge_commit(repository: Repository, arrived: Iterable[str], head_sha: str)
         if isinstance(commit, pygit2.Commit) and head_sha in map(str, commit.parent_ids[1:]):
             return sha
     return None
+
+
+log = structlog.get_logger(__name__)
+
+CREATE_PIPELINE = "create_merge_request_pipeline"
+
+
+def setup_pipelines(app: web.Application) -> None:
+    """Has merge requests of this application get their pipelines."""
+
+    async def create(**queued: Any) -> None:
+        await make_pipeline(app, **queued)
+
+    app[MERGE_REQUEST_LISTENERS].append(_queue_pipeline)
+    app[QUEUE].add(CREATE_PIPELINE, create, attempts=5)
+
+
+async def _queue_pipeline(transaction: Transaction, event: MergeRequestEvent) -> None:
+    """Queues a pipeline where the merge request is new, or has a new head."""
+    if event.user_id is None or (event.action != "open" and event.old_head is None):
+        return
+    found = await find_merge_request(transaction, event.merge_request_id)
+    if found is not None:
+        await enqueue(
+            transaction,
+            CREATE_PIPELINE,
+            merge_request_id=found.id,
+            head_sha=found.head_sha,
+            user_id=event.user_id,
+            origin=uuid.uuid4().hex,
+        )
+
+
+async def make_pipeline(app: App, merge_request_id: int, head_sha: str, user_id: int, origin: str) -> None:
+    """Makes what `_react` has queued, where the file asks for it, unless there is another head by now, which has one of
+    its own; and cancels what it makes superfluous."""
+    found = await find_merge_request(app[DATABASE], merge_request_id)
+    if found is None or found.state != "opened" or found.mergeability == "no_commits":
+        return
+    if found.head_sha != head_sha:
+        return
+    wanted = wanted_pipeline(found, user_id, origin)
+    try:
+        pipeline_id = await creation.make_with_rights(maker(app), wanted)
+    except NotMade as refused:
+        reason = "; ".join(refused.errors)
+        log.info("no pipeline for a merge request", merge_request_id=found.id, reason=reason)
+    else:
+        now = await find_merge_request(app[DATABASE], merge_request_id)
+        await transitions.cancel_superseded(app[DATABASE], pipeline_id, None if now is None else now.head_sha)
+
+
+def wanted_pipeline(found: MergeRequest, user_id: int, origin: str | None = None) -> Wanted:
+    """What is asked for in the name of a merge request; `origin` makes it once."""
+    return Wanted(
+        project_id=found.project_id,
+        ref=head_ref(found.iid),
+        sha=found.head_sha,
+        source="merge_request_event",
+        user_id=user_id,
+        origin=origin,
+        merge_request=found,
+    )

@@ -1,14 +1,16 @@
-"""Statements about merge requests."""
+"""Statements about merge requests, the people named in them, their approvals and their versions."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import attrs
+import orjson
 
 from api_server.ci.pipelines.queries import ENTITIES as PIPELINES
 from api_server.merge_requests.heads import Heads
 from api_server.namespaces.resources import Project
 from api_server.state.database import Executor, Transaction
-from api_server.state.listing import one, read_sql
+from api_server.state.listing import Listed, Listing, Page, one, read_sql
 from api_server.state.statements import Query, Statement
 
 ENTITIES = read_sql("api_server.merge_requests", known=PIPELINES)
@@ -249,3 +251,233 @@ IID_OF = "SELECT merge_requests.iid FROM merge_requests WHERE merge_requests.id 
 
 async def iid_of(database: Executor, merge_request_id: int) -> int:
     return int(await database.value(IID_OF, id=merge_request_id))
+
+
+Part = Literal["assignee", "reviewer"]
+
+REVIEWERS = Listing(
+    ENTITIES["reviewer"],
+    """
+    SELECT people.* FROM merge_request_people people
+    WHERE people.merge_request_id = %(merge_request_id)s AND people.part = 'reviewer'
+    """,
+)
+
+
+async def list_reviewers(database: Executor, page: Page, merge_request_id: int) -> Listed:
+    return await REVIEWERS.read(database, page, merge_request_id=merge_request_id)
+
+
+PARTICIPANTS = Listing(
+    ENTITIES["participant"],
+    """
+    SELECT taking_part.id FROM (
+        SELECT merge_requests.author_id AS id FROM merge_requests WHERE merge_requests.id = %(merge_request_id)s
+        UNION
+        SELECT people.user_id FROM merge_request_people people
+        WHERE people.merge_request_id = %(merge_request_id)s
+        UNION
+        SELECT notes.author_id FROM notes
+        WHERE notes.merge_request_id = %(merge_request_id)s AND NOT notes.system AND NOT notes.internal) taking_part
+    WHERE taking_part.id IS NOT NULL
+    """,
+)
+
+
+async def list_participants(database: Executor, page: Page, merge_request_id: int) -> Listed:
+    """The author, assignees, reviewers, and who has written a note that everybody may read; each once."""
+    return await PARTICIPANTS.read(database, page, merge_request_id=merge_request_id)
+
+
+READERS = """
+    SELECT coalesce(array_agg(users.id ORDER BY wanted.position), '{}')
+    FROM unnest(%(user_ids)s::bigint[]) WITH ORDINALITY wanted (id, position)
+    JOIN users ON users.id = wanted.id AND users.state = 'active'
+    JOIN projects ON projects.id = %(project_id)s
+    JOIN namespaces ON namespaces.id = projects.namespace_id
+    WHERE reads_repository(
+        projects,
+        CASE WHEN users.admin THEN 50 ELSE project_role(projects, namespaces, users.id, %(now)s) END,
+        NOT users.external)
+"""
+
+
+async def readers_among(database: Executor, project_id: int, user_ids: list[int]) -> list[int]:
+    """Which of these users see the project's merge requests, in the order given."""
+    return list(await database.value(READERS, project_id=project_id, user_ids=user_ids))
+
+
+@attrs.frozen
+class People:
+    """JSON arrays, as deliveries show them."""
+
+    assignees: str
+    reviewers: str
+
+
+DELIVERED = Query(
+    """
+    SELECT delivered_people(merge_requests, 'assignee') AS assignees,
+        delivered_people(merge_requests, 'reviewer') AS reviewers
+    FROM merge_requests WHERE merge_requests.id = %(id)s
+    """,
+    People,
+)
+
+
+async def delivered_people(database: Executor, merge_request_id: int, part: Part) -> list[dict[str, Any]]:
+    """The assignees or reviewers as deliveries show them. Raises NotFound."""
+    people = await database.one(DELIVERED, id=merge_request_id)
+    found: list[dict[str, Any]] = orjson.loads(getattr(people, f"{part}s"))
+    return found
+
+
+REPLACE_PEOPLE = """
+    WITH others AS (
+        DELETE FROM merge_request_people
+        WHERE merge_request_id = %(id)s AND part = %(part)s AND user_id <> ALL (%(user_ids)s::bigint[]))
+    INSERT INTO merge_request_people (merge_request_id, part, user_id, created_at)
+    SELECT %(id)s, %(part)s, wanted.id, %(now)s
+    FROM unnest(%(user_ids)s::bigint[]) WITH ORDINALITY wanted (id, position) ORDER BY wanted.position
+    ON CONFLICT (merge_request_id, part, user_id) DO NOTHING
+"""
+
+
+async def replace_people(
+    transaction: Transaction, merge_request_id: int, part: Part, user_ids: list[int]
+) -> None:
+    """These and no others; who was among them already keeps her place."""
+    await transaction.run(REPLACE_PEOPLE, id=merge_request_id, part=part, user_ids=user_ids)
+
+
+@attrs.frozen
+class Named:
+    """A user by what she was called."""
+
+    name: str
+    id: int
+
+
+USERS_NAMED = Query(
+    """
+    SELECT lower(users.username) AS name, users.id FROM users WHERE lower(users.username) = ANY (%(names)s::text[])
+    UNION ALL
+    SELECT users.id::text, users.id FROM users WHERE users.id = ANY (%(ids)s::bigint[])
+    """,
+    Named,
+)
+
+
+async def users_named(database: Executor, names: Sequence[str], ids: Sequence[int]) -> dict[str, int]:
+    """Ids of the users with these user names or ids, by the names in lower case and by the ids as text."""
+    rows = await database.rows(USERS_NAMED, names=[name.lower() for name in names], ids=list(ids))
+    return {row.name: row.id for row in rows}
+
+
+SHOW_APPROVALS = one(
+    ENTITIES["approvals"], "SELECT merge_requests.id FROM merge_requests WHERE merge_requests.id = %(id)s"
+)
+
+
+async def show_approvals(
+    database: Executor, merge_request_id: int, *, viewer_id: int, viewer_may_approve: bool
+) -> str:
+    return await database.entity(
+        SHOW_APPROVALS, id=merge_request_id, viewer_id=viewer_id, viewer_may_approve=viewer_may_approve
+    )
+
+
+APPROVE = """
+    INSERT INTO merge_request_approvals (merge_request_id, user_id, created_at)
+    VALUES (%(id)s, %(user_id)s, %(now)s) ON CONFLICT DO NOTHING
+"""
+
+
+async def approve(transaction: Transaction, merge_request_id: int, user_id: int) -> bool:
+    """Whether this user had not approved yet."""
+    return await transaction.run(APPROVE, id=merge_request_id, user_id=user_id) > 0
+
+
+UNAPPROVE = """
+    DELETE FROM merge_request_approvals WHERE merge_request_id = %(id)s AND user_id = %(user_id)s
+"""
+
+
+async def unapprove(transaction: Transaction, merge_request_id: int, user_id: int) -> bool:
+    """Whether this user had approved."""
+    return await transaction.run(UNAPPROVE, id=merge_request_id, user_id=user_id) > 0
+
+
+RESET_APPROVALS = """
+    DELETE FROM merge_request_approvals WHERE merge_request_id = %(id)s
+"""
+
+
+async def reset_approvals(transaction: Transaction, merge_request_id: int) -> None:
+    """Nobody approves any more."""
+    await transaction.run(RESET_APPROVALS, id=merge_request_id)
+
+
+VERSIONS = Listing(
+    ENTITIES["version"],
+    """
+    SELECT merge_request_versions.* FROM merge_request_versions
+    WHERE merge_request_versions.merge_request_id = %(merge_request_id)s
+    """,
+)
+
+
+async def list_versions(database: Executor, page: Page, merge_request_id: int) -> Listed:
+    return await VERSIONS.read(database, page, merge_request_id=merge_request_id)
+
+
+@attrs.frozen
+class Version:
+    """`base_sha` is None for two histories without a common ancestor."""
+
+    id: int
+    base_sha: str | None
+    head_sha: str
+
+
+FIND_VERSION = Query(
+    """
+    SELECT merge_request_versions.id, merge_request_versions.base_sha, merge_request_versions.head_sha
+    FROM merge_request_versions
+    WHERE merge_request_versions.merge_request_id = %(merge_request_id)s
+        AND merge_request_versions.id = %(version_id)s
+    """,
+    Version,
+)
+
+
+async def find_version(database: Executor, merge_request_id: int, version_id: int) -> Version:
+    """Raises NotFound."""
+    return await database.one(FIND_VERSION, merge_request_id=merge_request_id, version_id=version_id)
+
+
+SHOW_VERSION = one(
+    ENTITIES["version"],
+    "SELECT merge_request_versions.* FROM merge_request_versions WHERE merge_request_versions.id = %(id)s",
+)
+
+
+async def show_version(database: Executor, version_id: int) -> str:
+    return await database.entity(SHOW_VERSION, id=version_id)
+
+
+RECORD_VERSION = """
+    INSERT INTO merge_request_versions (merge_request_id, head_sha, start_sha, base_sha, created_at)
+    SELECT merge_requests.id, merge_requests.head_sha, merge_requests.start_sha, merge_requests.base_sha, %(now)s
+    FROM merge_requests WHERE merge_requests.id = %(id)s AND NOT EXISTS (
+        SELECT FROM (
+            SELECT newest.* FROM merge_request_versions newest WHERE newest.merge_request_id = merge_requests.id
+            ORDER BY newest.id DESC LIMIT 1) newest
+        WHERE (newest.head_sha, newest.start_sha, newest.base_sha)
+            IS NOT DISTINCT FROM (merge_requests.head_sha, merge_requests.start_sha, merge_requests.base_sha))
+"""
+
+
+async def record_version(transaction: Transaction, merge_request_id: int) -> None:
+    """What the merge request is about now, unless the newest version says so."""
+    await transaction.run(RECORD_VERSION, id=merge_request_id)

@@ -7,10 +7,9 @@ from aiohttp import web
 
 from api_server.git.remote.access import MASK
 from api_server.git.remote.ssh_keys import InvalidHostKeysError
-from api_server.mirrors import configuration, queries, run_queries
-from api_server.mirrors.configuration import Configuration, Wishes
+from api_server.mirrors import configuration, queries
+from api_server.mirrors.configuration import Configuration, Wishes, is_same_repository
 from api_server.mirrors.queries import Mirror
-from api_server.mirrors.urls import is_same_repository
 from api_server.namespaces.project_queries import lock_project
 from api_server.namespaces.resources import Project
 from api_server.outbound.client import OUTGOING_POLICY, RESOLVER
@@ -69,7 +68,7 @@ async def update(
     if after.enabled and not before.enabled:
         await _check_limit(transaction, project, after)
     if configuration.is_retargeted(before, after):
-        await run_queries.retarget(transaction, before.id)
+        await queries.retarget(transaction, before.id)
     try:
         shown = await queries.update(transaction, before.id, after)
     except Conflict:

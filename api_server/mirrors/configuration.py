@@ -1,18 +1,98 @@
-"""What a maintainer sets of a mirror, as a value: how wishes change it, and what is wrong with a wish."""
+"""What a maintainer sets of a mirror, as a value: its URL, its branches, how an update changes it, what is wrong."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import attrs
 import orjson
+import re2
 
+from api_server.expressions import compile_expression
 from api_server.git.remote.access import mask_url
 from api_server.git.remote.ssh_keys import HostKey, make_key_pair, parse_host_keys
-from api_server.mirrors.plan import branches_matching
-from api_server.mirrors.urls import MirrorUrl, split_mirror_url, uniqueness_key
+from api_server.outbound.destinations import DEFAULT_PORTS
 from api_server.state.secrets import Vault
 from api_server.web.params import UNSET, Description, Name, Unset, Url
+
+_SCP_FORM = re.compile(r"(?:[^@/\s]+@)?(?P<host>[^:/\s]+):(?!//)(?P<path>.+)")
+
+
+@attrs.frozen
+class MirrorUrl:
+    """A mirror's target: `url` without credentials, and the credentials it came with, percent-decoded."""
+
+    url: str
+    user: str | None
+    password: str | None = attrs.field(repr=False)
+
+    @property
+    def with_user(self) -> str:
+        """The URL with the user name and a stand-in for the password: the form that masking starts from."""
+        if self.user is None and self.password is None:
+            return self.url
+        scheme, _, rest = self.url.partition("://")
+        secret = "" if self.password is None else ":*"
+        return f"{scheme}://{quote(self.user or '', safe='')}{secret}@{rest}"
+
+
+def split_mirror_url(url: str) -> MirrorUrl:
+    """Take `url` apart; raises ValueError when it cannot be parsed."""
+    parts = urlsplit(url)
+    _ = parts.port
+    bare = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    user = unquote(parts.username) if parts.username else None
+    password = unquote(parts.password) if parts.password else None
+    return MirrorUrl(bare, user, password)
+
+
+def uniqueness_key(url: str) -> str:
+    """What two mirrors of one project may not share: the URL without credentials, spelled in one way.
+
+    Scheme and host in lower case, no default port, no trailing slash. `x` and `x.git` stay two repositories.
+    """
+    parts = urlsplit(url)
+    scheme = parts.scheme.lower()
+    query = f"?{parts.query}" if parts.query else ""
+    return f"{scheme}://{netloc(scheme, parts.hostname or '', parts.port)}{parts.path.rstrip('/')}{query}"
+
+
+def netloc(scheme: str, host: str, port: int | None) -> str:
+    """A server as URLs of that scheme name it, without the dot that ends a host and without the default port."""
+    host = host.removesuffix(".")
+    bracketed = f"[{host}]" if ":" in host else host
+    return bracketed if port in (None, DEFAULT_PORTS.get(scheme)) else f"{bracketed}:{port}"
+
+
+def is_same_repository(url: str, own_url: str) -> bool:
+    """Whether a mirror's `url` is the project's `own_url` (its HTTP or its SSH clone URL, scp form too).
+
+    Credentials, `.git`, trailing slashes, letter case and http instead of https make no difference; ports do.
+    """
+    return _place(url) == _place(own_url)
+
+
+def _place(url: str) -> tuple[str, str, int, str]:
+    scp = _SCP_FORM.fullmatch(url) if "://" not in url else None
+    if scp:
+        return "ssh", _plain_host(scp["host"]), 22, _plain_path(scp["path"])
+    parts = urlsplit(url)
+    scheme = parts.scheme.lower()
+    port = parts.port or DEFAULT_PORTS.get(scheme, 0)
+    if scheme in ("http", "https"):
+        scheme, port = "http", 80 if port == 443 else port
+    return scheme, _plain_host(parts.hostname or ""), port, _plain_path(parts.path)
+
+
+def _plain_host(host: str) -> str:
+    return host.lower().removesuffix(".")
+
+
+def _plain_path(path: str) -> str:
+    segments = "/".join(segment for segment in unquote(path).split("/") if segment)
+    return segments.lower().removesuffix(".git")
+
 
 AuthMethod = Literal["password", "ssh_public_key"]
 
@@ -187,3 +267,52 @@ def _said(value: object) -> str:
 
 def _fingerprints(keys: Sequence[HostKey]) -> str:
     return ", ".join(key.fingerprint_sha256 for key in keys)
+
+
+#: Characters of protected names that are compared together.
+_COMPARED_TOGETHER = 300
+
+
+#: Says whether a branch, by its short name, takes part in the mirroring.
+BranchSelector = Callable[[str], bool]
+
+
+def all_branches(_name: str) -> bool:
+    """The selector of a mirror without a filter."""
+    return True
+
+
+def protected_branches(patterns: Iterable[str]) -> BranchSelector:
+    """Branches that match one of the protected names, where `*` stands for any text.
+
+    Without a pattern no branch is selected (GitLab would push all).
+    """
+    rules = set(patterns)
+    wildcards = [_wildcards(group) for group in _groups(sorted(rule for rule in rules if "*" in rule))]
+    return lambda name: name in rules or any(selects(name) for selects in wildcards)
+
+
+def _groups(patterns: Iterable[str]) -> Iterator[list[str]]:
+    """The patterns, as many together as one expression may hold."""
+    group: list[str] = []
+    for pattern in patterns:
+        if group and sum(map(len, group)) + len(pattern) > _COMPARED_TOGETHER:
+            yield group
+            group = []
+        group.append(pattern)
+    if group:
+        yield group
+
+
+def _wildcards(patterns: Iterable[str]) -> BranchSelector:
+    return branches_matching("|".join(".*".join(map(re2.escape, pattern.split("*"))) for pattern in patterns))
+
+
+def branches_matching(expression: str) -> BranchSelector:
+    """Branches whose whole name matches an RE2 expression; raises ValueError when it is not one."""
+    try:
+        compiled = compile_expression(expression)
+    except ValueError as problem:
+        raise ValueError(f"is not a valid RE2 expression: {problem}") from problem
+    # Git's names are bytes: one that is not UTF-8 is compared as it is, and simply does not match `.`.
+    return lambda name: compiled.fullmatch(name.encode(errors="surrogateescape")) is not None

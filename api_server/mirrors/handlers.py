@@ -3,7 +3,7 @@
 import attrs
 from aiohttp import web
 
-from api_server.mirrors import changes, queries, schedule
+from api_server.mirrors import changes, queries, running
 from api_server.mirrors.configuration import AuthMethod, Wishes
 from api_server.namespaces.access import id_in, project
 from api_server.namespaces.resources import Project
@@ -93,7 +93,7 @@ async def sync_mirror(request: web.Request, wanted: MirrorId, found: Project) ->
     """Endpoint 23. Pushes soon; a mirror that is switched off is refused."""
     async with context.database(request).transaction() as transaction:
         mirror = await queries.lock(transaction, found.id, _number(wanted.mirror_id))
-        await schedule.run_for_caller(transaction, found, mirror)
+        await running.run_for_caller(transaction, found, mirror)
     return no_content()
 
 

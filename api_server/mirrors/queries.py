@@ -1,10 +1,17 @@
-"""Statements about mirrors as they are configured and shown."""
+"""Statements about mirrors, the states of their runs, and the LFS objects that a target has not got yet.
+
+Each event of a run is one statement, and goes where the table `remote_mirror_transitions` says: `none` → `started` →
+`finished` | `to_retry` | `failed`, from all of which a run begins again.
+"""
 
 import datetime
+from collections.abc import Collection, Sequence
+from typing import Literal
 
 import attrs
 
-from api_server.mirrors.configuration import Configuration
+from api_server.git.remote.ssh_keys import HostKey
+from api_server.mirrors.configuration import Configuration, host_keys_column
 from api_server.state.database import Executor, Shown, Transaction
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
 from api_server.state.statements import Query
@@ -210,3 +217,237 @@ PROJECT_OF = Query(
 async def project_of(database: Executor, project_id: int) -> MirroredProject:
     """Raises NotFound."""
     return await database.one(PROJECT_OF, project_id=project_id)
+
+
+#: Runs that follow a failed one by themselves; when the last of them fails too, the mirror has failed.
+MAX_RETRIES = 3
+
+Ending = Literal["succeed", "diverge", "retry", "fail"]
+
+
+BEGIN = Query(
+    f"""
+    UPDATE remote_mirrors SET
+        update_status = transition.after,
+        last_update_started_at = %(now)s,
+        run = remote_mirrors.run + 1
+    FROM remote_mirror_transitions transition, projects
+    WHERE remote_mirrors.id = %(id)s
+        AND transition.event = 'begin' AND transition.before = remote_mirrors.update_status
+        AND projects.id = remote_mirrors.project_id
+        AND remote_mirrors.enabled AND projects.repository_access_level <> 'disabled'
+    RETURNING {COLUMNS}
+    """,
+    Mirror,
+)
+
+
+async def begin_run(transaction: Transaction, mirror_id: int) -> Mirror | None:
+    """The mirror with the number of the run that now begins; None where it is gone or disabled."""
+    return await transaction.row(BEGIN, id=mirror_id)
+
+
+@attrs.frozen
+class Ended:
+    """What became of the mirror: its new `status`, and whether maintainers are to be told of a failure now."""
+
+    status: str
+    to_be_told: bool
+
+
+END = Query(
+    """
+    UPDATE remote_mirrors SET
+        update_status = transition.after,
+        last_error = %(last_error)s,
+        last_update_at =
+            CASE WHEN transition.after = 'to_retry' THEN remote_mirrors.last_update_at ELSE %(now)s END,
+        last_successful_update_at =
+            CASE WHEN transition.after = 'finished' THEN %(now)s ELSE remote_mirrors.last_successful_update_at END,
+        retries = CASE WHEN transition.after = 'to_retry' THEN remote_mirrors.retries + 1 ELSE 0 END,
+        failure_told = transition.after = 'failed'
+            OR transition.after = 'to_retry' AND remote_mirrors.failure_told
+    FROM remote_mirror_transitions transition, remote_mirrors mirror_before
+    WHERE remote_mirrors.id = %(id)s AND mirror_before.id = remote_mirrors.id AND remote_mirrors.run = %(run)s
+        AND transition.before = remote_mirrors.update_status
+        AND transition.event = CASE WHEN %(event)s = 'retry' AND remote_mirrors.retries >= %(max_retries)s
+            THEN 'fail' ELSE %(event)s END
+    RETURNING remote_mirrors.update_status AS status,
+        remote_mirrors.update_status = 'failed' AND NOT mirror_before.failure_told AS to_be_told
+    """,
+    Ended,
+)
+
+
+async def end_run(
+    transaction: Transaction, mirror_id: int, run: int, event: Ending, last_error: str | None
+) -> Ended | None:
+    """Ends the run of that number; `retry` is `fail` when there have been enough. None: it does not count any more."""
+    return await transaction.row(
+        END, id=mirror_id, run=run, event=event, last_error=last_error, max_retries=MAX_RETRIES
+    )
+
+
+IS_CURRENT = """
+    SELECT EXISTS (SELECT FROM remote_mirrors WHERE id = %(id)s AND run = %(run)s AND update_status = 'started')
+"""
+
+
+async def is_current_run(database: Executor, mirror_id: int, run: int) -> bool:
+    """Whether the run of that number still counts: neither mirror nor project is gone, nor the target changed."""
+    return bool(await database.value(IS_CURRENT, id=mirror_id, run=run))
+
+
+RETARGET = """
+    WITH forgotten AS (DELETE FROM remote_mirror_lfs_owed WHERE mirror_id = %(id)s)
+    UPDATE remote_mirrors SET
+        update_status = transition.after,
+        lfs_followed = false,
+        run = remote_mirrors.run + 1,
+        retries = 0,
+        failure_told = false,
+        last_error = NULL,
+        last_update_at = NULL,
+        last_successful_update_at = NULL
+    FROM remote_mirror_transitions transition
+    WHERE remote_mirrors.id = %(id)s
+        AND transition.event = 'retarget' AND transition.before = remote_mirrors.update_status
+"""
+
+
+async def retarget(transaction: Transaction, mirror_id: int) -> None:
+    """Forgets what happened at another target or with other credentials; a run that is on its way ends."""
+    await transaction.run(RETARGET, id=mirror_id)
+
+
+LEARN_HOST_KEYS = """
+    UPDATE remote_mirrors SET host_keys = %(host_keys)s
+    WHERE id = %(id)s AND run = %(run)s AND host_keys = '[]'
+"""
+
+
+async def learn_host_keys(
+    transaction: Transaction, mirror_id: int, run: int, keys: Sequence[HostKey]
+) -> None:
+    """Pins the keys that the target's server showed, where none were pinned."""
+    await transaction.run(LEARN_HOST_KEYS, id=mirror_id, run=run, host_keys=host_keys_column(keys))
+
+
+UNATTENDED = Query(
+    f"""
+    SELECT {COLUMNS} FROM remote_mirrors
+    WHERE update_status IN ('started', 'to_retry') AND NOT EXISTS (
+        SELECT FROM procrastinate_jobs
+        WHERE procrastinate_jobs.lock = %(lock_prefix)s || remote_mirrors.id
+            AND procrastinate_jobs.status IN ('todo', 'doing'))
+    ORDER BY id
+    """,
+    Mirror,
+)
+
+
+async def unattended_runs(database: Executor, lock_prefix: str) -> list[Mirror]:
+    """Mirrors whose run was cut off and that nothing in the queue takes further: no task there has the lock that is
+    `lock_prefix` with the mirror's id."""
+    return await database.rows(UNATTENDED, lock_prefix=lock_prefix)
+
+
+ENABLED = Query(
+    f"""
+    SELECT {COLUMNS} FROM remote_mirrors
+    WHERE remote_mirrors.project_id = %(project_id)s AND remote_mirrors.enabled
+    ORDER BY remote_mirrors.id
+    """,
+    Mirror,
+)
+
+
+async def enabled_mirrors(transaction: Transaction, project_id: int) -> list[Mirror]:
+    """Those of a project that run after pushes."""
+    return await transaction.rows(ENABLED, project_id=project_id)
+
+
+@attrs.frozen
+class LfsDebt:
+    """Whether the commits that the target has have been looked through (`lfs_followed`), and whether there are objects
+    that it should have and has not got (`owes`)."""
+
+    lfs_followed: bool
+    owes: bool
+
+
+LFS_DEBT = Query(
+    """
+    SELECT remote_mirrors.lfs_followed, EXISTS (
+        SELECT FROM remote_mirror_lfs_owed owed
+        JOIN lfs_objects ON lfs_objects.oid = owed.oid AND lfs_objects.project_id = remote_mirrors.project_id
+        WHERE owed.mirror_id = remote_mirrors.id) AS owes
+    FROM remote_mirrors
+    WHERE remote_mirrors.id = %(id)s AND remote_mirrors.run = %(run)s
+        AND EXISTS (SELECT FROM lfs_objects WHERE lfs_objects.project_id = remote_mirrors.project_id)
+    """,
+    LfsDebt,
+)
+
+
+async def lfs_debt(database: Executor, mirror: Mirror) -> LfsDebt | None:
+    """None where the project has no objects at all, or the run does not count any more."""
+    return await database.row(LFS_DEBT, id=mirror.id, run=mirror.run)
+
+
+@attrs.frozen
+class OwedObject:
+    """An object of the project that its mirror's target is to have."""
+
+    oid: str
+    size: int
+    object_key: str
+
+
+OWED_OBJECTS = Query(
+    """
+    SELECT lfs_objects.oid, lfs_objects.size, lfs_objects.object_key FROM lfs_objects
+    WHERE lfs_objects.project_id = %(project_id)s AND lfs_objects.oid IN (
+        SELECT unnest(%(new)s::text[])
+        UNION SELECT owed.oid FROM remote_mirror_lfs_owed owed WHERE owed.mirror_id = %(id)s)
+    ORDER BY lfs_objects.oid
+    """,
+    OwedObject,
+)
+
+
+async def owed_objects(database: Executor, mirror: Mirror, new: Collection[str]) -> list[OwedObject]:
+    """What the project has of the `new` objects and of those owed since earlier runs."""
+    return await database.rows(OWED_OBJECTS, id=mirror.id, project_id=mirror.project_id, new=list(new))
+
+
+NOTE_LFS_OBJECTS = """
+    WITH mirror AS (
+        UPDATE remote_mirrors SET lfs_followed = true WHERE id = %(id)s AND run = %(run)s RETURNING id
+    ), arrived AS (
+        DELETE FROM remote_mirror_lfs_owed owed USING mirror
+        WHERE owed.mirror_id = mirror.id AND owed.oid = ANY (%(arrived)s)
+    )
+    INSERT INTO remote_mirror_lfs_owed (mirror_id, oid)
+    SELECT mirror.id, oid FROM mirror, unnest(%(owed)s::text[]) AS oid
+    ON CONFLICT DO NOTHING
+"""
+
+
+async def note_lfs_objects(
+    transaction: Transaction, mirror: Mirror, *, arrived: Collection[str], owed: Collection[str]
+) -> None:
+    """What the target has now, and what it has not although its commits point to it."""
+    await transaction.run(
+        NOTE_LFS_OBJECTS, id=mirror.id, run=mirror.run, arrived=list(arrived), owed=list(owed)
+    )
+
+
+LOOK_THROUGH_ALL = """
+    UPDATE remote_mirrors SET lfs_followed = false WHERE id = %(id)s AND run = %(run)s
+"""
+
+
+async def look_through_all(transaction: Transaction, mirror: Mirror) -> None:
+    """The next run begins with the first commit."""
+    await transaction.run(LOOK_THROUGH_ALL, id=mirror.id, run=mirror.run)

@@ -5,7 +5,7 @@ from typing import Literal, cast, get_args
 
 import attrs
 
-from api_server.operations import failing_queries as queries
+from api_server.operations import queries
 from api_server.state import failures
 from api_server.state.database import Executor
 from api_server.state.failures import Noted

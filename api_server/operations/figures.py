@@ -1,18 +1,33 @@
-"""Figures of the whole instance at one moment, read at most every few seconds however many ask."""
+"""Figures of the whole instance: read once for all who ask, written down over time, and told to Prometheus.
+
+docs/monitoring.md has the names of the metrics. What this process counts itself is always there. What is read from the
+database is read at most every few seconds; while it cannot be read, it is left out, and `forgelet_database_up` is 0.
+"""
 
 import asyncio
 import datetime
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from importlib import metadata
+from typing import Any
 
 import attrs
+import structlog
 from aiohttp import web
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
-from api_server.operations import figure_queries as queries
+from api_server.git import spawning
+from api_server.operations import figure_queries
 from api_server.operations.failing import KINDS, RUNNER_SILENCE, failing
-from api_server.state.database import Database
+from api_server.outbound.edges import EDGES
+from api_server.state import driver, objects
+from api_server.state.database import Database, Executor
+from api_server.state.errors import Unavailable
 from api_server.state.queue import QUEUE
 from api_server.web.context import DATABASE, SETTINGS, App
+from common.logs import ThrottledLog
 
 #: Seconds for which figures are as good as new ones.
 FRESH_SECONDS = 5.0
@@ -27,27 +42,29 @@ class Figures:
 
     at: datetime.datetime
     jobs: Mapping[str, int]
-    queue: list[queries.QueueOfTask]
-    deliveries: queries.Deliveries
-    mirrors: list[queries.Mirrors]
+    queue: list[figure_queries.QueueOfTask]
+    deliveries: figure_queries.Deliveries
+    mirrors: list[figure_queries.Mirrors]
     runners_alive: int
     workers_alive: int
     failing: Mapping[str, int]
 
 
-async def read(database: Database, tasks: list[str], worker_timeout: float) -> Figures:
+async def read_figures(database: Database, tasks: list[str], worker_timeout: float) -> Figures:
     """Reads them all; `tasks` are the names of all tasks that there are, and processes that were not heard of for
     `worker_timeout` seconds do no background work. Raises `Unavailable`."""
     now = database.now
     counted = Counter(one.kind for one in await failing(database, now))
     return Figures(
         at=now,
-        jobs={one.status: one.count for one in await queries.jobs(database)},
-        queue=await queries.queue(database, tasks),
-        deliveries=await queries.deliveries(database),
-        mirrors=await queries.mirrors(database),
-        runners_alive=await queries.alive_runners(database, now - RUNNER_SILENCE),
-        workers_alive=await queries.alive_workers(database, now - datetime.timedelta(seconds=worker_timeout)),
+        jobs={one.status: one.count for one in await figure_queries.jobs(database)},
+        queue=await figure_queries.queue(database, tasks),
+        deliveries=await figure_queries.deliveries(database),
+        mirrors=await figure_queries.mirrors(database),
+        runners_alive=await figure_queries.alive_runners(database, now - RUNNER_SILENCE),
+        workers_alive=await figure_queries.alive_workers(
+            database, now - datetime.timedelta(seconds=worker_timeout)
+        ),
         failing={kind: counted[kind] for kind in KINDS},
     )
 
@@ -70,7 +87,7 @@ class FreshFigures:
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(PATIENCE_SECONDS), self._reading:
             if self._known is None or loop.time() - self._read_at >= FRESH_SECONDS:
-                self._known = await read(
+                self._known = await read_figures(
                     self._app[DATABASE], self._app[QUEUE].names, self._app[SETTINGS].worker_timeout
                 )
                 self._read_at = loop.time()
@@ -78,3 +95,301 @@ class FreshFigures:
 
 
 FIGURES = web.AppKey("figures", FreshFigures)
+
+
+#: What is kept, by name, with what it is in words.
+SAMPLE_NAMES = {
+    "jobs_created": "jobs that wait for others",
+    "jobs_pending": "jobs that wait for a runner",
+    "jobs_running": "jobs that runners have",
+    "jobs_succeeded": "jobs that have succeeded in the minute",
+    "jobs_failed": "jobs that have failed in the minute",
+    "queue_waiting": "background tasks that wait",
+    "queue_age_seconds": "seconds for which the oldest task that is due has been",
+    "queue_failed": "background tasks that have failed for good",
+    "deliveries_queued": "deliveries that wait",
+    "deliveries_due": "deliveries that are due",
+    "deliveries_failing": "status checks whose receiver fails",
+    "deliveries_paused": "status checks that are paused",
+    "mirrors_finished": "mirrors whose last run has succeeded",
+    "mirrors_failing": "mirrors whose last run has failed",
+    "runners_alive": "runners that were heard of in the last two minutes",
+    "failing": "things that fail",
+    "requests": "requests answered in the minute",
+    "slow_requests": "requests of the minute that took longer than a second",
+    "database_bytes": "size of the database",
+    "store_bytes": "size of the stored objects, estimated",
+    "edge_requests": "requests to the edges since their start",
+    "edge_hits": "requests that edges have answered from what they keep, since their start",
+    "edge_bytes_sent": "bytes that edges have sent, since their start",
+    "edge_bytes_from_origin": "bytes that edges have fetched from this service, since their start",
+    "edge_hit_ratio": "part of the minute's requests that edges have answered from what they keep, 0 to 1",
+    "edge_bytes_saved": "bytes of the minute that edges have sent and not fetched",
+}
+#: What edges call answers that came from what they keep.
+_HITS = ("hit", "stale", "validated", "validated_for_user", "collapsed")
+#: How far back the counters are that the minute is measured from.
+_BEFORE = datetime.timedelta(minutes=5)
+
+
+async def history(
+    database: Executor, names: Sequence[str], since: datetime.datetime
+) -> dict[str, list[tuple[datetime.datetime, float]]]:
+    """Return for each of `names`, which are of `SAMPLE_NAMES`, moments and values from `since` on, the oldest first; a
+    minute in which nobody looked is missing."""
+    found: dict[str, list[tuple[datetime.datetime, float]]] = {name: [] for name in names}
+    for one in await figure_queries.history(database, names, since):
+        found[one.name].append((one.at, one.value))
+    return found
+
+
+async def keep_sample(database: Database, values: Mapping[str, float], *, sums: bool = False) -> None:
+    """Writes down values of the present minute; with `sums`, they are parts of what other processes add to."""
+    async with database.transaction() as transaction:
+        await figure_queries.add_samples(transaction, values, sums=sums)
+        transaction.has_written = False  # nobody remembers samples
+
+
+async def take_sample(database: Database, figures: Figures, edges: Iterable[Mapping[str, Any]]) -> None:
+    """Writes down the figures of the present minute; `edges` is what each edge says of itself."""
+    minute = datetime.timedelta(minutes=1)
+    finished = {
+        one.status: one.count for one in await figure_queries.finished(database, database.now - minute)
+    }
+    values = (
+        _sampled_figures(figures)
+        | {
+            "jobs_succeeded": finished.get("success", 0),
+            "jobs_failed": finished.get("failed", 0),
+            "database_bytes": await figure_queries.database_bytes(database),
+            "store_bytes": await figure_queries.store_bytes(database),
+        }
+        | await _sampled_edges(database, edges)
+    )
+    await keep_sample(database, values)
+
+
+def _sampled_figures(figures: Figures) -> dict[str, float]:
+    oldest = min((one.due_since for one in figures.queue if one.due_since is not None), default=figures.at)
+    mirrors = {one.status: one.count for one in figures.mirrors}
+    return {
+        **{f"jobs_{status}": figures.jobs.get(status, 0) for status in ("created", "pending", "running")},
+        "queue_waiting": sum(one.waiting for one in figures.queue),
+        "queue_age_seconds": max((figures.at - oldest).total_seconds(), 0),
+        "queue_failed": sum(one.failed for one in figures.queue),
+        "deliveries_queued": figures.deliveries.queued,
+        "deliveries_due": figures.deliveries.due,
+        "deliveries_failing": figures.deliveries.failing,
+        "deliveries_paused": figures.deliveries.paused,
+        "mirrors_finished": mirrors.get("finished", 0),
+        "mirrors_failing": mirrors.get("failed", 0) + mirrors.get("to_retry", 0),
+        "runners_alive": figures.runners_alive,
+        "failing": sum(figures.failing.values()),
+    }
+
+
+async def _sampled_edges(database: Database, edges: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """The edges' counters, and what has become of them in the last minute."""
+    now = _counters(edges)
+    if not now:
+        return {}
+    before = await history(database, list(now), database.now - _BEFORE)
+    grown = {name: _growth(before[name], value) for name, value in now.items()}
+    values = dict(now)
+    if grown["edge_requests"]:
+        values["edge_hit_ratio"] = min(grown["edge_hits"] / grown["edge_requests"], 1.0)
+    values["edge_bytes_saved"] = max(grown["edge_bytes_sent"] - grown["edge_bytes_from_origin"], 0)
+    return values
+
+
+def _counters(edges: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for edge in edges:
+        requests, sent = edge.get("requests") or {}, edge.get("bytes") or {}
+        for name, value in {
+            "edge_requests": sum(requests.values()),
+            "edge_hits": sum(requests.get(hit, 0) for hit in _HITS),
+            "edge_bytes_sent": sent.get("sent", 0),
+            "edge_bytes_from_origin": sent.get("from_origin", 0),
+        }.items():
+            total[name] = total.get(name, 0) + value
+    return total
+
+
+def _growth(before: Sequence[tuple[datetime.datetime, float]], now: float) -> float:
+    """By how much a counter has grown since it was last looked at; one that is smaller has begun anew."""
+    last = before[-1][1] if before else now
+    return now - last if now >= last else now
+
+
+def setup_samples(app: web.Application) -> None:
+    """Samples each minute."""
+    app[FIGURES] = FreshFigures(app)
+
+    async def sample_figures() -> None:
+        database = app[DATABASE]
+        said = (await app[EDGES].statuses()).values()
+        await take_sample(database, await app[FIGURES].get(), [one for one in said if isinstance(one, dict)])
+        hours = datetime.timedelta(hours=app[SETTINGS].samples_hours)
+        async with database.transaction() as transaction:
+            await figure_queries.forget_samples(transaction, database.now - hours)
+            transaction.has_written = False  # nobody remembers samples
+
+    app[QUEUE].add_periodic("sample_figures", "* * * * *", sample_figures)
+
+
+#: Gauges that are added up where there are several workers; all others tell the same in each.
+SUMMED = frozenset(
+    f"forgelet_{name}"
+    for name in ("git_processes", "database_pool_size", "database_pool_used", "database_pool_waiting")
+)
+
+log = ThrottledLog(structlog.get_logger(__name__), seconds=60)
+
+
+class _Values(Collector):
+    """Metrics that a function gives when they are asked for."""
+
+    def __init__(self, values: Callable[[], Iterable[Metric]]) -> None:
+        self._values = values
+
+    def describe(self) -> Iterable[Metric]:
+        return []
+
+    def collect(self) -> Iterable[Metric]:
+        return self._values()
+
+
+def setup_metrics(app: web.Application, registry: CollectorRegistry) -> Callable[[], Awaitable[None]]:
+    """Registers everything but the requests; gives what has to be awaited before metrics are shown."""
+    known: list[Figures] = []
+
+    async def read() -> None:
+        known.clear()
+        try:
+            known.append(await app[FIGURES].get())
+        except (Unavailable, TimeoutError) as problem:
+            log.warning("metrics of the database are left out", about=type(problem).__name__)
+
+    def of_database() -> Iterable[Metric]:
+        yield gauge("database_up", "1 while the database answers, else 0.", float(bool(known)))
+        for figures in known:
+            yield from _of_figures(figures)
+
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    GCCollector(registry=registry)
+    for collector in (
+        driver.STATEMENTS,
+        objects.STORE_ERRORS,
+        _Values(lambda: _of_process(app)),
+        _Values(of_database),
+    ):
+        registry.register(collector)
+    return read
+
+
+def gauge(name: str, documentation: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"forgelet_{name}", documentation, value=value)
+
+
+def _labelled(
+    name: str, documentation: str, label: str, values: Iterable[tuple[str, float]]
+) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(f"forgelet_{name}", documentation, labels=[label])
+    for key, value in values:
+        family.add_metric([key], value)
+    return family
+
+
+def _of_process(app: web.Application) -> Iterable[Metric]:
+    version = GaugeMetricFamily("forgelet_build_info", "1, with the version.", labels=["version"])
+    version.add_metric([metadata.version("forgelet")], 1)
+    yield version
+    yield gauge("git_processes", "git processes of this process that run now.", len(spawning.RUNNING))
+    database = app.get(DATABASE)
+    if database is None:
+        return
+    pool = database.pool
+    yield gauge("database_pool_size", "Connections that this process may have.", pool.size)
+    yield gauge("database_pool_used", "Connections of the pool in use.", pool.used)
+    yield gauge("database_pool_waiting", "Statements that wait for a connection now.", pool.waiting)
+    yield CounterMetricFamily(
+        "forgelet_database_pool_waits", "Times that a connection had to be waited for.", value=pool.waits
+    )
+    yield CounterMetricFamily(
+        "forgelet_database_pool_wait_seconds", "Seconds waited for connections.", value=pool.waited_seconds
+    )
+    if database.replicas is not None:
+        each = database.replicas.each
+        ready = sum(replica.is_ready for replica in each)
+        yield gauge("database_replicas_ready", "Replicas that take reads now.", ready)
+        yield CounterMetricFamily(
+            "forgelet_database_replica_reads",
+            "Statements that replicas have answered.",
+            value=sum(replica.reads for replica in each),
+        )
+
+
+def _of_figures(figures: Figures) -> Iterable[Metric]:
+    queue = figures.queue
+    yield _labelled(
+        "queue_tasks", "Background tasks that wait.", "task", ((one.task, one.waiting) for one in queue)
+    )
+    yield _labelled(
+        "queue_failed_tasks",
+        "Background tasks that have failed for good.",
+        "task",
+        ((one.task, one.failed) for one in queue),
+    )
+    yield _labelled(
+        "queue_age_seconds",
+        "For how long the task has been due that waits longest; 0: none.",
+        "task",
+        ((one.task, _age(figures.at, one.due_since)) for one in queue),
+    )
+    yield _labelled("jobs", "Jobs that are not finished, by status.", "status", _jobs(figures))
+    deliveries = figures.deliveries
+    yield gauge("deliveries_queued", "Deliveries that wait, due or not.", deliveries.queued)
+    yield gauge("deliveries_due", "Deliveries that are due.", deliveries.due)
+    yield gauge("deliveries_failing_checks", "Status checks whose receiver fails.", deliveries.failing)
+    yield gauge("deliveries_paused_checks", "Status checks that are paused.", deliveries.paused)
+    mirrors = {one.status: one for one in figures.mirrors}
+    yield _labelled(
+        "mirrors",
+        "Enabled mirrors by state.",
+        "state",
+        ((state, mirrors[state].count if state in mirrors else 0) for state in _MIRROR_STATES),
+    )
+    yield _labelled(
+        "mirrors_oldest_success_age_seconds",
+        "How long ago the last success is, of the mirror of a state where that is longest; 0: none.",
+        "state",
+        (
+            (state, _age(figures.at, mirrors[state].oldest_success) if state in mirrors else 0)
+            for state in _MIRROR_STATES
+        ),
+    )
+    yield gauge("runners_alive", "Active runners heard of in the last two minutes.", figures.runners_alive)
+    yield gauge("workers_alive", "Processes that do background work.", figures.workers_alive)
+    yield _labelled("failing", "What fails now, by kind; 100 at most.", "kind", figures.failing.items())
+
+
+_MIRROR_STATES = ("none", "started", "finished", "to_retry", "failed")
+_JOB_STATUSES = (
+    "created",
+    "waiting_for_resource",
+    "preparing",
+    "pending",
+    "running",
+    "canceling",
+    "scheduled",
+)
+
+
+def _jobs(figures: Figures) -> Iterable[tuple[str, float]]:
+    return ((status, figures.jobs.get(status, 0)) for status in _JOB_STATUSES)
+
+
+def _age(now: datetime.datetime, since: datetime.datetime | None) -> float:
+    return 0.0 if since is None else max((now - since).total_seconds(), 0.0)

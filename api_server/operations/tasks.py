@@ -5,8 +5,8 @@ import datetime
 import structlog
 from aiohttp import web
 
-from api_server.operations import task_queries as queries
-from api_server.operations.task_queries import QueuedTask, Status
+from api_server.operations import queries
+from api_server.operations.queries import QueuedTask, Status
 from api_server.state import failures
 from api_server.state.database import Database, Executor, Transaction
 from api_server.state.failures import TASK_FAILURES
@@ -42,8 +42,8 @@ async def retry(database: Database, task_id: int) -> str:
     async with database.transaction() as transaction:
         held = await _held(transaction, task_id)
         await failures.settle(transaction, TASK_FAILURES, str(task_id))
-        if held.status == "failed" and not await queries.retry(transaction, task_id):
-            await queries.remove(transaction, task_id)  # the same work waits already
+        if held.status == "failed" and not await queries.retry_task(transaction, task_id):
+            await queries.remove_task(transaction, task_id)  # the same work waits already
         elif held.status == "todo":
             await queries.make_due(transaction, task_id)
     log.info("a task is tried again", task=held.name, id=task_id)
@@ -54,14 +54,14 @@ async def cancel(database: Database, task_id: int) -> str:
     """Removes a task that waits or has failed for good; gives its name. Raises `TaskRefused`."""
     async with database.transaction() as transaction:
         held = await _held(transaction, task_id)
-        await queries.remove(transaction, task_id)
+        await queries.remove_task(transaction, task_id)
         await failures.settle(transaction, TASK_FAILURES, str(task_id))
     log.info("a task was removed", task=held.name, id=task_id)
     return held.name
 
 
-async def _held(transaction: Transaction, task_id: int) -> queries.Locked:
-    held = await queries.lock(transaction, task_id)
+async def _held(transaction: Transaction, task_id: int) -> queries.LockedTask:
+    held = await queries.lock_task(transaction, task_id)
     if held is None:
         raise TaskRefused(f"There is no task {task_id}: it has been done, or was removed.")
     if held.status == "doing":
@@ -78,7 +78,7 @@ def setup(app: web.Application) -> None:
         removed = _AT_A_TIME
         while removed == _AT_A_TIME:
             async with database.transaction() as transaction:
-                removed = await queries.forget(transaction, before, _AT_A_TIME)
+                removed = await queries.forget_tasks(transaction, before, _AT_A_TIME)
         async with database.transaction() as transaction:
             await queries.forget_reasons(transaction)
             await failures.forget(transaction, before)

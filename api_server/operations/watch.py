@@ -1,7 +1,12 @@
-"""What each process looks at by itself every few seconds: its store, its disks, its background work, and its edges.
-What fails is written down for `failing`, and taken away when it works again."""
+"""What each process looks at by itself every few seconds, and the checks behind `/-/readiness`.
+
+What fails is written down for `failing`, and taken away when it works again. Readiness fails without the database, as
+nothing can be answered then. Without the others some things can, and the server is degraded.
+"""
 
 import asyncio
+import datetime
+import functools
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,15 +16,17 @@ import attrs
 import structlog
 from aiohttp import web
 
-from api_server.operations import samples
+from api_server.ci.runners.pending_jobs import LISTENER
+from api_server.operations import figure_queries, figures
 from api_server.operations.failing import HEARD_OF
 from api_server.outbound.edges import EDGES
 from api_server.state import disk, failures
 from api_server.state.errors import LockNotAvailable, Unavailable
 from api_server.state.objects import OBJECTS
-from api_server.web.context import DATABASE, SETTINGS
+from api_server.state.secrets import UnusableKey, open_vault
+from api_server.web.context import DATABASE, SETTINGS, VAULT
 from api_server.web.request_log import REQUESTS, SLOW_SECONDS
-from common.lifecycle import BACKGROUND, Degraded
+from common.lifecycle import BACKGROUND, Check, Degraded
 
 log = structlog.get_logger(__name__)
 
@@ -75,7 +82,7 @@ class Watch:
         now = {"requests": requests.count(), "slow_requests": requests.count(over=SLOW_SECONDS)}
         grown = {name: float(count - self._counted.get(name, 0)) for name, count in now.items()}
         if any(grown.values()):
-            await samples.keep(self._app[DATABASE], grown, sums=True)
+            await figures.keep_sample(self._app[DATABASE], grown, sums=True)
         self._counted = now
 
     async def _write(self, found: dict[What, str]) -> None:
@@ -160,3 +167,60 @@ def _problem_of(status: dict[str, Any] | str) -> str | None:
     if origin.get("reachable") is False:
         return f"It cannot reach its origin: {origin.get('problem') or 'it does not say why'}"
     return None
+
+
+def readiness_checks(app: web.Application) -> dict[str, Check]:
+    """By the names under which they are shown."""
+    own = {
+        "database": _database_check,
+        "disk": _disk_check,
+        "key": _key_check,
+        "queue": _queue_check,
+        "listener": _listener_check,
+        "edges": _edges_check,
+    }
+    return {
+        **{name: functools.partial(check, app) for name, check in own.items()},
+        "background": app[BACKGROUND].check,
+        "object_store": app[OBJECTS].check,
+    }
+
+
+async def _database_check(app: web.Application) -> None:
+    await app[DATABASE].ping()
+
+
+async def _disk_check(app: web.Application) -> None:
+    settings = app[SETTINGS]
+    problem = await asyncio.to_thread(problem_of_disk, settings.data_dir, settings.disk_reserve)
+    if problem is not None:
+        raise Degraded(f"{settings.data_dir}: {problem}")
+
+
+async def _key_check(app: web.Application) -> None:
+    """The process has it in memory; the next start would need the file."""
+    try:
+        kept = await asyncio.to_thread(open_vault, app[SETTINGS].data_dir)
+    except UnusableKey as problem:
+        raise Degraded(str(problem)) from None
+    if kept.check_value() != app[VAULT].check_value():
+        raise Degraded("The secret key is not the one that this process has begun with")
+
+
+async def _queue_check(app: web.Application) -> None:
+    now, patience = app[DATABASE].now, datetime.timedelta(seconds=app[SETTINGS].worker_timeout)
+    try:
+        alive = await figure_queries.alive_workers(app[DATABASE], now - patience)
+    except Unavailable:
+        return  # which is told of under its own name
+    if not alive:
+        raise Degraded("No process does background work")
+
+
+async def _listener_check(app: web.Application) -> None:
+    if LISTENER in app[BACKGROUND].down:
+        raise Degraded("Runners that wait are not woken by new jobs: they ask every few seconds")
+
+
+async def _edges_check(app: web.Application) -> None:
+    await app[EDGES].check()

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from api_server.description.handlers import DESCRIPTION
 from api_server.pages import page
-from api_server.pages.assets import FOR_GOOD
+from api_server.pages.page import FOR_GOOD
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Visitor
 

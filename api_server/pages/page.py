@@ -1,24 +1,161 @@
-"""How a page is answered: its template, the headers that keep it to itself, and forms that only our pages can send."""
+"""How a page is answered: its template, headers, styles and scripts, forms that only our pages can send, and lists.
+
+A template names a style, script or picture by `asset('pages.css')`; with its content its address changes, so browsers
+keep it for good. What the next page says once ("The token is revoked." after the form that revoked it) travels in a
+cookie that is signed for this browser, so that no address can make a page of ours say something.
+"""
 
 import asyncio
+import base64
+import binascii
 import contextlib
+import datetime
+import hashlib
+import hmac
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from importlib import resources
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import aiohttp_jinja2
+import attrs
 import jinja2
 import markupsafe
 from aiohttp import web
 from jinja2.bccache import Bucket
 
-from api_server.pages import assets, flash, sessions, texts
-from api_server.pages.sessions import Form, Visitor
+from api_server.pages import sessions
+from api_server.pages.sessions import Form, Visitor, is_secure
+from api_server.state.listing import MOST_COUNTED, Listed, Page
 from api_server.web import context, grounds
 from api_server.web.errors import ApiError
 from api_server.web.rate_limits import RateLimiter
 from api_server.web.request_data import read_form
+
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
+
+
+def moment(value: datetime.datetime | str | None) -> markupsafe.Markup:
+    """`2026-11-22 17:16 UTC`, of a moment or of what the API shows for one; a dash for none."""
+    if value is None:
+        return markupsafe.Markup("–")
+    read = datetime.datetime.fromisoformat(value) if isinstance(value, str) else value
+    utc = read.astimezone(datetime.UTC)
+    return markupsafe.Markup('<time datetime="{}">{}</time>').format(
+        utc.isoformat(timespec="seconds"), f"{utc:%Y-%m-%d %H:%M} UTC"
+    )
+
+
+def size(count: float) -> str:
+    """`1.5 MiB`, of a number of bytes."""
+    unit = 0
+    while count >= 1024 and unit < len(_UNITS) - 1:
+        count, unit = count / 1024, unit + 1
+    return f"{count:.0f} {_UNITS[unit]}" if unit == 0 or count >= 100 else f"{count:.1f} {_UNITS[unit]}"
+
+
+def url_path(text: str) -> str:
+    """A path, a ref or a file's name as it stands in a URL; slashes stay."""
+    return quote(text, safe="/:@!$&'()*+,;=~")
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """`1 commit`, `2 commits`."""
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+FILTERS: Mapping[str, Callable[..., str]] = {
+    "moment": moment,
+    "size": size,
+    "url_path": url_path,
+    "plural": plural,
+}
+
+
+_KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+#: Of what has another address when it has another content.
+FOR_GOOD = {"Cache-Control": "public, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
+
+
+@attrs.frozen
+class Asset:
+    path: str
+    text: str
+    media_type: str
+
+
+def _read_assets() -> dict[str, Asset]:
+    """All of them, by the names that templates use."""
+    found = {}
+    for file in resources.files("api_server.pages").joinpath("assets").iterdir():
+        name, _, ending = file.name.rpartition(".")
+        if ending in _KINDS:
+            text = file.read_text()
+            digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+            found[file.name] = Asset(f"/-/assets/{name}.{digest}.{ending}", text, _KINDS[ending])
+    return found
+
+
+ASSETS = _read_assets()
+_BY_PATH = {asset.path: asset for asset in ASSETS.values()}
+
+
+def setup_assets(app: web.Application) -> None:
+    app.router.add_get("/-/assets/{name}", serve_asset)
+
+
+def asset_path(name: str) -> str:
+    """Where the asset is. Raises KeyError for one that does not exist."""
+    return ASSETS[name].path
+
+
+async def serve_asset(request: web.Request) -> web.Response:
+    asset = _BY_PATH.get(request.path)
+    if asset is None:
+        raise web.HTTPNotFound(text="404 Not Found\n")
+    return web.Response(text=asset.text, content_type=asset.media_type, headers=FOR_GOOD)
+
+
+_FLASH_COOKIE = "forgelet_flash"
+_FLASH_SECONDS = 60
+_LONGEST_FLASH = 500
+
+
+def leave_flash(request: web.Request, response: web.StreamResponse, who: Visitor, text: str) -> None:
+    """Has the next page that this browser is shown say `text`."""
+    encoded = base64.urlsafe_b64encode(text[:_LONGEST_FLASH].encode()).decode()
+    response.set_cookie(
+        _FLASH_COOKIE,
+        f"{encoded}.{_flash_seal(request, who, encoded)}",
+        max_age=_FLASH_SECONDS,
+        path="/",
+        secure=is_secure(request),
+        httponly=True,
+        samesite="Lax",
+    )
+
+
+def flash_text(request: web.Request, who: Visitor) -> str:
+    """The text that was left for this browser, or ""."""
+    encoded, _, seal = request.cookies.get(_FLASH_COOKIE, "").partition(".")
+    if not encoded or not hmac.compare_digest(seal.encode(), _flash_seal(request, who, encoded).encode()):
+        return ""
+    try:
+        return base64.urlsafe_b64decode(encoded).decode()
+    except (binascii.Error, ValueError):
+        return ""
+
+
+def forget_flash(request: web.Request, response: web.StreamResponse) -> None:
+    """Nothing is left for the next page."""
+    if _FLASH_COOKIE in request.cookies:
+        response.del_cookie(_FLASH_COOKIE, path="/", secure=is_secure(request), httponly=True)
+
+
+def _flash_seal(request: web.Request, who: Visitor, encoded: str) -> str:
+    return context.vault(request).derived_token("", f"flash: {who.cookie} {encoded}".encode())
+
 
 #: Answers a form of the page's visitor.
 FormHandler = Callable[[web.Request, Visitor, Form], Awaitable[web.StreamResponse]]
@@ -88,11 +225,11 @@ def setup(app: web.Application) -> None:
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
-        filters=texts.FILTERS,
+        filters=FILTERS,
     )
-    environment.globals["asset"] = assets.path_of
+    environment.globals["asset"] = asset_path
     app[TEMPLATES] = Templates(environment)
-    assets.setup(app)
+    setup_assets(app)
 
 
 def answer(
@@ -114,12 +251,12 @@ def answer(
         "path": request.path,
         "here": quote(address(request), safe="/"),
         "csrf": csrf,
-        "flash": flash.left(request, who),
+        "flash": flash_text(request, who),
     }
     told |= values
     response = aiohttp_jinja2.render_template(template, request, told, status=status)
     response.headers.update(_HEADERS)
-    flash.said(request, response)
+    forget_flash(request, response)
     if forms and who.is_new:
         sessions.remember(request, response, who)
     return response
@@ -139,7 +276,7 @@ def see_other(request: web.Request, who: Visitor, path: str, text: str = "") -> 
     """Sends the browser on to `path` of ours after a form; the page there says `text`."""
     response = web.Response(status=303, headers={"Location": path, "Cache-Control": "no-store"})
     if text:
-        flash.leave(request, response, who, text)
+        leave_flash(request, response, who, text)
     return response
 
 
@@ -178,3 +315,32 @@ def form(
         return await judged(request)
 
     return limited
+
+
+@attrs.frozen
+class Pager:
+    """Addresses of the neighbours, where there are any, and where among them the page stands."""
+
+    previous: str | None
+    next: str | None
+    where: str
+
+
+def pager(request: web.Request, page: Page, listed: Listed) -> Pager:
+    """For the page of a list that was read by offset; every other parameter of the address stays."""
+    number = page.offset // page.size + 1
+    where, previous = f"Page {number}", number - 1
+    if listed.total is not None and listed.total <= MOST_COUNTED:
+        pages = max(1, -(-listed.total // page.size))
+        where += f" of {pages}, {plural(listed.total, 'entry', 'entries')}"
+        previous = min(previous, pages)
+    return Pager(
+        previous=_address(request, previous) if previous else None,
+        next=_address(request, number + 1) if listed.more else None,
+        where=where,
+    )
+
+
+def _address(request: web.Request, number: int) -> str:
+    pairs = [(name, value) for name, value in request.rel_url.query.items() if name != "page"]
+    return f"?{urlencode([*pairs, ('page', str(number))])}"

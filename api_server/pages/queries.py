@@ -1,4 +1,4 @@
-"""Statements about the accounts that sign in, and their sessions."""
+"""Statements about the accounts that sign in and their sessions, and about what was sent to status checks."""
 
 import datetime
 from collections.abc import Sequence
@@ -148,3 +148,45 @@ FIND_ACCOUNT = Query(
 async def find_account(database: Executor, login: str) -> Account | None:
     """The account with that username or address; bots have tokens only."""
     return await database.row(FIND_ACCOUNT, login=login)
+
+
+@attrs.frozen(kw_only=True)
+class Delivery:
+    """A message to a status check, with its last attempt: `response_status` of an answer, or the `error` that none
+    came for."""
+
+    id: int
+    check_id: int
+    check_name: str
+    action: str | None
+    status: str
+    attempts: int
+    response_status: int | None
+    response_body: str | None
+    error: str | None
+    attempted_at: datetime.datetime | None
+    created_at: datetime.datetime
+    next_attempt_at: datetime.datetime | None
+
+
+DELIVERIES = Query(
+    """
+    SELECT deliveries.id, deliveries.check_id, checks.name AS check_name, deliveries.action, deliveries.status,
+        deliveries.attempts, latest.response_status, left(latest.response_body, 500) AS response_body, latest.error,
+        latest.created_at AS attempted_at, deliveries.created_at, deliveries.next_attempt_at
+    FROM (
+        SELECT recent.* FROM status_check_deliveries recent WHERE recent.merge_request_id = %(merge_request_id)s
+        ORDER BY recent.id DESC LIMIT %(most)s
+    ) deliveries
+    JOIN external_status_checks checks ON checks.id = deliveries.check_id
+    LEFT JOIN status_check_delivery_attempts latest
+        ON latest.delivery_id = deliveries.id AND latest.number = deliveries.attempts
+    ORDER BY deliveries.id DESC
+    """,
+    Delivery,
+)
+
+
+async def deliveries_of_merge_request(database: Executor, merge_request_id: int, most: int) -> list[Delivery]:
+    """The newest."""
+    return await database.rows(DELIVERIES, merge_request_id=merge_request_id, most=most)

@@ -1,29 +1,126 @@
-"""Pages with their declarations: who may open them, and what of a project has to be open for that.
+"""Pages with their declarations: who may open them, what their addresses name, and what of it has to be open for that.
 
 A page is `async def show(request, who, wanted, found)`, and what answers a form is given the `form` too; it takes as
 many of these as it needs. `who` is the visitor, `wanted` the parameters in path and query (and form) as the class of
 its annotation (`web/params.py`), `found` what `{project}` or `{group}` of the path names, to which the route's rule has
 been applied: the rules are those of the API. A stranger whom one refuses is sent to sign in; everybody else is told on
-a page.
+a page. The pages below `/<project>/-/` are one route of the router: that one tries its routes one after the other, also
+for git, files and archives, which should not wait for it.
 """
 
 import inspect
+import re
 import typing
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import attrs
 from aiohttp import web
+from aiohttp.typedefs import Handler
+from yarl import URL
 
-from api_server.namespaces.access import GroupAccess, ProjectAccess
-from api_server.pages import finding, page, problems, sessions
-from api_server.pages.below_projects import BELOW_PROJECTS, PREFIX
+from api_server.accounts.path_rules import FULL_PATH
+from api_server.namespaces import access as resource_access
+from api_server.namespaces.access import GroupAccess, ProjectAccess, visible_group
+from api_server.namespaces.resources import Group, Project
+from api_server.pages import page, problems, sessions
+from api_server.pages.page import url_path
 from api_server.pages.problems import SignInFirst
 from api_server.pages.sessions import Form, Visitor
-from api_server.web.errors import forbidden
+from api_server.web.errors import ApiError, forbidden, not_found
 from api_server.web.params import structure
 from api_server.web.request_data import in_url
 from api_server.web.routes import ANYONE, SIGNED_IN, Access
+
+#: How paths of such pages begin.
+PREFIX = "/{project}/-/"
+_PARAMETER = re.compile(r"\{(\w+)(?::((?:[^{}]|\{[^{}]*\})*))?\}")
+
+
+class BelowProjects:
+    """Handlers by method and by what follows the prefix."""
+
+    def __init__(self) -> None:
+        self._by_word: dict[str, list[tuple[str, re.Pattern[str], Handler]]] = {}
+
+    def add(self, method: str, path: str, handler: Handler) -> None:
+        """`path` is `jobs/{id}` or `tree/{rest:.+}`: a word, then names of parameters, which end at a slash unless a
+        pattern says otherwise. What was added first is tried first."""
+        pattern = _PARAMETER.sub(lambda found: f"(?P<{found[1]}>{found[2] or '[^/]+'})", path)
+        word = path.partition("/")[0]
+        self._by_word.setdefault(word, []).append((method, re.compile(pattern, re.DOTALL), handler))
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """The page, with the parameters of its path in `match_info`; 404, 405 where there is none."""
+        below, method = request.match_info.pop("below"), request.method
+        allowed = set()
+        for known, pattern, handler in self._by_word.get(below.partition("/")[0], ()):
+            if (found := pattern.fullmatch(below)) is None:
+                continue
+            if known == ("GET" if method == "HEAD" else method):
+                request.match_info.update(found.groupdict())
+                return await handler(request)
+            allowed.add(known)
+        if allowed:
+            raise web.HTTPMethodNotAllowed(method, sorted(allowed))
+        raise web.HTTPNotFound
+
+
+BELOW_PROJECTS = web.AppKey("below_projects", BelowProjects)
+
+
+def setup(app: web.Application) -> None:
+    table = app[BELOW_PROJECTS] = BelowProjects()
+    answer = problems.as_pages(table.answer)
+    below = app.router.add_resource(f"/{{project:{FULL_PATH}}}/-/{{below:(?!raw/|archive/)(?s:.*)}}")
+    for method in ("GET", "HEAD", "POST"):
+        below.add_route(method, answer)
+
+
+async def project_in_path(request: web.Request, who: Visitor, path: str, access: ProjectAccess) -> Project:
+    """The project with that full path, to which `access` lets the visitor. Raises 404, 403, and `SignInFirst` for
+    strangers, who are not told whether there is anything."""
+    found = await visible_project(request, who, path)
+    if found is None:
+        raise SignInFirst if who.user is None else not_found("Project")
+    try:
+        access.check(found)
+    except ApiError:
+        if who.user is None:
+            raise SignInFirst from None
+        raise
+    return found
+
+
+async def visible_project(request: web.Request, who: Visitor, path: str) -> Project | None:
+    """The project with that full path, where the visitor can see it."""
+    found = await resource_access.visible_project(
+        request, path, user_id=who.user_id, admin=who.is_admin, job_project_id=None
+    )
+    if found is not None and found.moved:
+        _redirect(request, path, found.full_path)
+    return found
+
+
+async def group_in_path(request: web.Request, who: Visitor, path: str, access: GroupAccess) -> Group:
+    """The group with that full path. Raises as `project`."""
+    found = await visible_group(request, path, user_id=who.user_id, admin=who.is_admin)
+    if found is None or (found.role < access.role and who.user is None):
+        raise SignInFirst if who.user is None else not_found("Group")
+    if found.moved:
+        _redirect(request, path, found.full_path)
+    access.check(found)
+    return found
+
+
+def _redirect(request: web.Request, old: str, new: str) -> NoReturn:
+    """To the same page of what has another path now. Raises 404 for forms, which are not sent twice."""
+    if request.method not in ("GET", "HEAD"):
+        raise not_found("Project")
+    moved = request.rel_url.raw_path_qs.replace(f"/{url_path(old)}", f"/{url_path(new)}", 1)
+    # Kept by nobody: another visitor may not see what has that path now.
+    raise web.HTTPMovedPermanently(URL(moved, encoded=True), headers={"Cache-Control": "no-store"})
+
 
 Page = Callable[..., Awaitable[web.StreamResponse]]
 PageT = TypeVar("PageT", bound=Page)
@@ -108,9 +205,9 @@ async def _let_in(request: web.Request, who: Visitor, access: Access) -> Any:
     """What the path names, where the visitor may have it. Raises `SignInFirst`, 403, 404 and redirects."""
     match access:
         case ProjectAccess():
-            return await finding.project(request, who, request.match_info["project"], access)
+            return await project_in_path(request, who, request.match_info["project"], access)
         case GroupAccess():
-            return await finding.group(request, who, request.match_info["group"], access)
+            return await group_in_path(request, who, request.match_info["group"], access)
     if access.who != "anyone" and who.user is None:
         raise SignInFirst
     if access.who == "administrator" and not (who.user and who.user.admin):

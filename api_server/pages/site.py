@@ -2,37 +2,43 @@
 
 from aiohttp import web
 
-from api_server.pages import api_docs, below_projects, groups, home, named, page, queries, sessions, sign_in
-from api_server.pages.account import active_sessions, emails, invites, password, passwords, profile, tokens
-from api_server.pages.admin import area
-from api_server.pages.ci import artifacts, job_actions, jobs, pipelines
-from api_server.pages.merge_requests import actions as merge_request_actions
-from api_server.pages.merge_requests import merge_requests
-from api_server.pages.projects import commits, files, refs, releases
+from api_server.pages import (
+    account,
+    api_docs,
+    commits,
+    files,
+    mail_links,
+    merge_requests,
+    namespaces,
+    page,
+    projects,
+    queries,
+    routes,
+    sessions,
+    sign_in,
+)
+from api_server.pages.admin import audit_events, instance_lists, operating, overview, settings
+from api_server.pages.ci import jobs, pipelines
 from api_server.state.queue import QUEUE
 from api_server.static_objects.access import SIGNED_IN_USER
 from api_server.web.context import DATABASE
 
 #: In the order in which their paths are tried.
 PAGES = [
-    home.pages,
+    namespaces.pages,
     api_docs.pages,
-    profile.pages,
-    password.pages,
-    tokens.pages,
-    active_sessions.pages,
-    *area.PAGES,
-    groups.pages,
+    account.pages,
+    overview.pages,
+    operating.pages,
+    instance_lists.pages,
+    audit_events.pages,
+    settings.pages,
     files.pages,
     commits.pages,
-    refs.pages,
-    releases.pages,
+    projects.pages,
     pipelines.pages,
     jobs.pages,
-    job_actions.pages,
-    artifacts.pages,
     merge_requests.pages,
-    merge_request_actions.pages,
 ]
 
 
@@ -40,12 +46,10 @@ def setup(app: web.Application) -> None:
     app[SIGNED_IN_USER] = sessions.signed_in_user
     page.setup(app)
     api_docs.setup(app)
-    below_projects.setup(app)
+    routes.setup(app)
     sign_in.setup(app)
-    invites.setup(app)
-    emails.setup(app)
-    password.setup(app)
-    passwords.setup(app)
+    mail_links.setup(app)
+    account.setup(app)
     for pages in PAGES:
         pages.register(app)
 
@@ -58,4 +62,4 @@ def setup(app: web.Application) -> None:
 
 def setup_named(app: web.Application) -> None:
     """What all other routes have left over."""
-    named.pages.register(app)
+    namespaces.named_pages.register(app)

@@ -1,26 +1,111 @@
-"""Making, changing and removing releases, with the tag that one is of where there is none yet."""
+"""Releases and their links: made, changed, removed, also with their tag; and in the shape that the API shows."""
 
+import asyncio
 import datetime
-from typing import Any
+import re
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Literal
+from urllib.parse import quote, urlsplit
 
 import attrs
 from aiohttp import web
+from yarl import URL
 
 from api_server.code import ref_queries
-from api_server.code.repository import committing
-from api_server.code.repository.access import opened
+from api_server.code.ref_queries import MovedProject
+from api_server.code.refs import REF_LISTENERS
+from api_server.code.repository import committing, entities
+from api_server.code.repository.access import opened, url_of
 from api_server.code.tags.protection import NOT_TO_CREATE, tag_protection_for
 from api_server.git import references
+from api_server.git.errors import NotFoundError
+from api_server.git.received_push import RefUpdate
+from api_server.git.ref_names import TAGS
+from api_server.git.repositories import Repository
 from api_server.namespaces.resources import Project
-from api_server.releases import link_queries, queries
-from api_server.releases.links import Link, check_all
-from api_server.releases.queries import Release
+from api_server.releases import queries
+from api_server.releases.queries import OfTag, Release
 from api_server.state import audit_trail
+from api_server.state.audit_trail import SYSTEM, Author, Entity
 from api_server.state.database import Transaction
 from api_server.state.errors import Conflict
 from api_server.web import context
-from api_server.web.errors import ApiError, conflict, forbidden
-from api_server.web.routes import author, caller
+from api_server.web.errors import ApiError, conflict, forbidden, invalid
+from api_server.web.routes import Role, author, caller
+
+LinkType = Literal["other", "runbook", "image", "package"]
+
+MAX_FILEPATH = 128
+_FILEPATH = re.compile(r"/(?:[-.\w]+/)*[-.\w]*[0-9a-zA-Z]", re.ASCII)
+_SCHEMES = ("http", "https", "ftp")
+_NOT_IN_URLS = re.compile(r"[\x00-\x20\x7f]")
+_TAKEN = "has already been taken"
+
+
+@attrs.frozen(kw_only=True)
+class Link:
+    """`filepath` is a path below the release that leads to `url`: `/bin/app`."""
+
+    name: str
+    url: str
+    filepath: str | None = None
+    link_type: LinkType = "other"
+
+
+def check_link(link: Link) -> None:
+    """Raises 400."""
+    if problems := _problems(link):
+        raise invalid(problems)
+
+
+def check_links(links: Sequence[Link], most: int) -> None:
+    """Of a new release. Raises 400."""
+    check_room(len(links), most)  # first: the others take longer the more there are
+    for link in links:
+        for field, texts in _problems(link).items():
+            raise _not_valid(f"Links {field} {texts[0]}")
+    for field in ("name", "url", "filepath"):
+        counted = Counter(value for link in links if (value := getattr(link, field)))
+        if doubled := sorted(value for value, count in counted.items() if count > 1):
+            raise _not_valid(f"Links have duplicate values ({', '.join(doubled)})")
+
+
+def check_room(count: int, most: int) -> None:
+    """Raises 400 for more links than a release may have; `most` 0 is no limit."""
+    if most and count > most:
+        raise _not_valid(f"Links are too many (maximum is {most})")
+
+
+def link_taken(problem: Conflict) -> ApiError:
+    """The 400 of a name, URL or path that another link of the release has."""
+    return invalid({problem.constraint.removeprefix("release_links_"): [_TAKEN]})
+
+
+def _not_valid(text: str) -> ApiError:
+    return invalid(f"Validation failed: {text}")
+
+
+def _problems(link: Link) -> dict[str, list[str]]:
+    problems = {}
+    if problem := _problem_with_url(link.url):
+        problems["url"] = [f"is blocked: {problem}"]
+    if link.filepath and len(link.filepath) > MAX_FILEPATH:
+        problems["filepath"] = [f"is too long (maximum is {MAX_FILEPATH} characters)"]
+    elif link.filepath and not _FILEPATH.fullmatch(link.filepath):
+        problems["filepath"] = ["is invalid"]
+    return problems
+
+
+def _problem_with_url(url: str) -> str | None:
+    try:
+        parts = URL(url)  # as it is read when somebody is redirected to it
+    except ValueError:
+        return "URI is invalid"
+    if parts.scheme not in _SCHEMES:
+        return f"Only allowed schemes are {', '.join(_SCHEMES)}"
+    return None if parts.raw_host and not _NOT_IN_URLS.search(url) else "URI is invalid"
 
 
 @attrs.frozen(kw_only=True)
@@ -38,7 +123,7 @@ class NewRelease:
 
 async def create(request: web.Request, project: Project, new: NewRelease) -> None:
     """Raises 400, 403 for protected tags, 409 where the tag has a release, 422 without a tag and `ref`."""
-    check_all(new.links, context.settings(request).release_links_limit)
+    check_links(new.links, context.settings(request).release_links_limit)
     protection = await tag_protection_for(request, project.id, new.tag)
     if not protection.may_create(project.role, admin=project.admin):
         raise ApiError(403, {"message": NOT_TO_CREATE})
@@ -71,7 +156,7 @@ async def _add(request: web.Request, transaction: Transaction, project: Project,
         release = await queries.add_release(transaction, **values)
     except Conflict:
         raise _exists() from None
-    await link_queries.add_links(transaction, release.id, [attrs.asdict(link) for link in new.links])
+    await queries.add_links(transaction, release.id, [attrs.asdict(link) for link in new.links])
     await _record(request, transaction, "release_created", project, release, "Created")
 
 
@@ -135,3 +220,164 @@ async def _record(
         target_details=release.name,
         message=f"{deed} release {release.tag}",
     )
+
+
+async def add_link(request: web.Request, project: Project, tag: str, link: Link) -> dict[str, Any]:
+    """The new link's row. Raises 400, 403, 404."""
+    check_link(link)
+    await check_may_change(request, project, tag)
+    async with context.database(request).transaction() as transaction:
+        release = await locked(transaction, project, tag)
+        count = await queries.count_links(transaction, release.id)
+        check_room(count + 1, context.settings(request).release_links_limit)
+        try:
+            (link_id,) = await queries.add_links(transaction, release.id, [attrs.asdict(link)])
+        except Conflict as problem:
+            raise link_taken(problem) from None
+        return await queries.show_link(transaction, release.id, link_id)
+
+
+async def update_link(
+    request: web.Request, project: Project, tag: str, link_id: int, changed: dict[str, Any]
+) -> dict[str, Any]:
+    """The link's row; `changed` are fields of `Link` that get other values. Raises 400, 403, 404."""
+    await check_may_change(request, project, tag)
+    async with context.database(request).transaction() as transaction:
+        release = await locked(transaction, project, tag)
+        row = await queries.show_link(transaction, release.id, link_id)
+        after = row | changed
+        del after["id"]
+        check_link(Link(**after))
+        try:
+            await queries.update_link(transaction, release.id, link_id, **after)
+        except Conflict as problem:
+            raise link_taken(problem) from None
+    return after | {"id": link_id}
+
+
+async def remove_link(request: web.Request, project: Project, tag: str, link_id: int) -> dict[str, Any]:
+    """The row that the link had. Raises 403, 404."""
+    await check_may_change(request, project, tag)
+    async with context.database(request).transaction() as transaction:
+        release = await locked(transaction, project, tag)
+        row = await queries.show_link(transaction, release.id, link_id)
+        await queries.delete_link(transaction, release.id, link_id)
+    return row
+
+
+def setup(app: web.Application) -> None:
+    app[REF_LISTENERS].append(_react)
+
+
+async def _react(
+    transaction: Transaction, project: MovedProject, user_id: int | None, updates: Sequence[RefUpdate]
+) -> None:
+    tags = [
+        one.ref.removeprefix(TAGS) for one in updates if one.kind == "delete" and one.ref.startswith(TAGS)
+    ]
+    if not tags:
+        return
+    for gone in await queries.delete_of_tags(transaction, project.id, tags, user_id):
+        await audit_trail.record(
+            transaction,
+            "release_deleted_audit_event",
+            author=_author(user_id, gone),
+            entity=Entity(type="Project", id=project.id, path=gone.project_path),
+            target_id=gone.id,
+            target_details=gone.name,
+            message=f"Deleted release {gone.tag}",
+        )
+
+
+def _author(user_id: int | None, gone: OfTag) -> Author:
+    if user_id is None or gone.author_name is None:
+        return SYSTEM
+    return Author(
+        id=user_id,
+        name=gone.author_name,
+        username=gone.author_username or "",
+        email=gone.author_email or "",
+    )
+
+
+_FORMATS = ("zip", "tar.gz", "tar.bz2", "tar")
+
+
+async def release_entities(
+    request: web.Request, project: Project, rows: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Each of these releases in GitLab's shape."""
+    repository, url = await opened(request, project), url_of(request, project)
+    return await asyncio.to_thread(
+        lambda: [_release_entity(request, project, repository, url, row) for row in rows]
+    )
+
+
+def _release_entity(
+    request: web.Request, project: Project, repository: Repository, url: str, row: dict[str, Any]
+) -> dict[str, Any]:
+    tag, sha = row["tag"], row["sha"]
+    sources = [{"format": one, "url": _archive(project, url, tag, one)} for one in _FORMATS]
+    links = [link_entity(request, project, tag, one) for one in row["links"]]
+    path = urlsplit(url).path
+    commit = None
+    with suppress(NotFoundError):  # the tag has been moved since, and nothing else leads there
+        commit = entities.commit(repository, sha, url)
+    return {
+        "name": row["name"],
+        "tag_name": tag,
+        "description": row["description"],
+        "created_at": row["created_at"],
+        "released_at": row["released_at"],
+        "upcoming_release": row["upcoming_release"],
+        "author": row["author"],
+        "commit": commit,
+        **({"commit_path": f"{path}/-/commit/{sha}"} if commit else {}),
+        "tag_path": f"{path}/-/tags/{quote(tag)}",
+        "assets": {"count": len(sources) + len(links), "sources": sources, "links": links},
+        "evidences": [],
+        "_links": _pages(project, url, tag),
+    }
+
+
+def link_entity(request: web.Request, project: Project, tag: str, row: dict[str, Any]) -> dict[str, Any]:
+    """A link; `direct_asset_url` leads to where its `filepath` stands for it."""
+    path = row["filepath"]
+    return {
+        "id": row["id"],
+        "name": row["name"],
+        "url": row["url"],
+        "direct_asset_url": release_address(request, project, tag, f"downloads{path}")
+        if path
+        else row["url"],
+        "link_type": row["link_type"],
+    }
+
+
+def release_address(request: web.Request, project: Project, tag: str, below: str = "") -> str:
+    """Where the API has the release of a tag, or what is `below` it."""
+    base = f"{context.settings(request).base_url}/api/v4/projects/{project.id}"
+    return f"{base}/releases/{quote(tag, safe='')}" + (f"/{quote(below)}" if below else "")
+
+
+def _archive(project: Project, url: str, tag: str, ending: str) -> str:
+    return url + quote(f"/-/archive/{tag}/{project.path}-{tag.replace('/', '-')}.{ending}")
+
+
+def _pages(project: Project, url: str, tag: str) -> dict[str, str]:
+    """Where GitLab has pages; that of changes is for whoever may change the release."""
+    named = quote(tag, safe="")
+    of_release = f"{url}/-/releases/{named}"
+    pages = {
+        f"{state}_{things}_url": f"{url}/-/{things}?release_tag={named}&scope=all&state={state}"
+        for state, things in (
+            ("closed", "issues"),
+            ("closed", "merge_requests"),
+            ("merged", "merge_requests"),
+            ("opened", "issues"),
+            ("opened", "merge_requests"),
+        )
+    }
+    if project.role >= Role.DEVELOPER:
+        pages["edit_url"] = f"{of_release}/edit"
+    return dict(sorted(pages.items())) | {"self": of_release}

@@ -1,4 +1,4 @@
-"""Who asks for a static object: a user, or the external storage for one; and what they may read."""
+"""Who asks for a static object, what they may read, and how often users may ask themselves."""
 
 import hmac
 from collections.abc import Awaitable, Callable
@@ -8,14 +8,17 @@ from aiohttp import web
 
 from api_server.namespaces.access import visible_project
 from api_server.namespaces.resources import Project
+from api_server.settings import Settings
 from api_server.state import secrets
 from api_server.static_objects import queries
 from api_server.web import auth, context
 from api_server.web.errors import ApiError
+from api_server.web.rate_limits import RateLimiter
 from common import static_paths
 from common.static_paths import (
     EXTERNAL_STORAGE_TOKEN_HEADER,
     STATIC_OBJECT_TOKEN_HEADER,
+    Kind,
     StaticPath,
     StaticPathError,
     TooLongError,
@@ -100,3 +103,40 @@ async def readable_project(request: web.Request, path: StaticPath, reader: Reade
     if project is None or not project.reads_repository:
         raise web.HTTPNotFound(text="404 Not Found\n")
     return project
+
+
+class Limits:
+    """Raw files per project and path (whatever the ref), archives per project and user, or for all strangers."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._raw = RateLimiter("raw", lambda: settings.raw_rate_limit)
+        self._archives = RateLimiter("archives", lambda: settings.archive_rate_limit)
+        self._anonymous_archives = RateLimiter(
+            "anonymous archives", lambda: settings.anonymous_archive_rate_limit
+        )
+
+    def forget(self) -> None:
+        """Nobody has asked yet."""
+        for limiter in (self._raw, self._archives, self._anonymous_archives):
+            limiter.forget()
+
+    def check(self, path: StaticPath, project: Project, reader: Reader) -> None:
+        """Counts the request; raises 429 beyond the limit."""
+        if path.kind is Kind.RAW:
+            wait = self._raw.retry_after((project.id, path.rest.partition("/")[2]))
+        else:
+            wait = self.archive(reader.id)
+        if wait:
+            raise web.HTTPTooManyRequests(
+                text="This endpoint has been requested too many times. Try again later.\n",
+                headers={"Retry-After": str(wait)},
+            )
+
+    def archive(self, user_id: int | None) -> int:
+        """Counts an archive for the user, or for all strangers: the seconds to wait, 0 within the limit."""
+        if user_id is None:
+            return self._anonymous_archives.retry_after("everybody")
+        return self._archives.retry_after(user_id)
+
+
+LIMITS = web.AppKey("static_object_limits", Limits)

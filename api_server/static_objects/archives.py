@@ -18,10 +18,8 @@ from api_server.git.references import Resolved
 from api_server.git.repositories import repositories
 from api_server.git.trees import Archive
 from api_server.namespaces.resources import Project
-from api_server.static_objects.archive_builds import ARCHIVES, Asker
-from api_server.static_objects.archive_files import TooLargeError
-from api_server.static_objects.freshness import kept
-from api_server.static_objects.raw import SAFETY
+from api_server.static_objects.archive_builds import ARCHIVES, Asker, TooLargeError
+from api_server.static_objects.raw import SAFETY, freshness
 from api_server.web.answers import (
     attachment,
     cut_to,
@@ -87,7 +85,7 @@ async def _sent(
     archive = wanted.archive
     digest = hashlib.sha256(repr(("archive", _PACKING, archive)).encode()).hexdigest()
     tag = f'"{digest[:32]}"'
-    headers = SAFETY | kept(project, wanted.ref) | {hdrs.ETAG: tag}
+    headers = SAFETY | freshness(project, wanted.ref) | {hdrs.ETAG: tag}
     if matches_etag(request, tag):
         return not_modified(headers)
     store = request.config_dict[ARCHIVES]

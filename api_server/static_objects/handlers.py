@@ -1,17 +1,21 @@
-"""`/<project>/-/raw/...`, `/<project>/raw/...` and `/<project>/-/archive/...` (external storage of static objects)."""
+"""`/<project>/-/raw/...`, `/raw/...` and `/-/archive/...` for the external storage, and the archives of the API."""
 
 from urllib.parse import urlencode
 
+import attrs
 from aiohttp import web
 
 from api_server.accounts.instance_settings import InstanceSettings, current
+from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.outbound.destinations import written_url
 from api_server.state.secrets import STATIC_OBJECT_TOKEN
 from api_server.static_objects import access, archives, raw
-from api_server.static_objects.access import Reader
-from api_server.static_objects.limits import LIMITS
+from api_server.static_objects.access import LIMITS, Reader
+from api_server.static_objects.archives import serve_to_client
 from api_server.web import context
+from api_server.web.errors import too_many_requests
+from api_server.web.routes import Routes, caller
 from common.static_paths import TOKEN_PARAMETER, Kind, StaticPath
 
 
@@ -58,4 +62,35 @@ def _to_external_storage(
     return web.HTTPFound(
         written_url(location),
         headers={"Cache-Control": "private, no-store", "Referrer-Policy": "no-referrer"},
+    )
+
+
+routes = Routes()
+
+
+@attrs.frozen(kw_only=True)
+class GetArchive:
+    id: str
+    format: str = "tar.gz"
+    sha: str | None = None
+    path: str = ""
+
+
+@routes.get("/projects/{id}/repository/archive", access=project(opens="repository"))
+@routes.get(
+    "/projects/{id}/repository/archive.{format:[a-z0-9.]+}",
+    access=project(opens="repository"),
+)
+async def show_archive(request: web.Request, wanted: GetArchive, found: Project) -> web.StreamResponse:
+    """Of the branch, tag or commit `sha` (by default the default branch), or of the folder `path` of it."""
+    user_id = caller(request).user_id
+    if wait := request.config_dict[LIMITS].archive(user_id):
+        raise too_many_requests(wait)
+    return await serve_to_client(
+        request,
+        found,
+        user_id,
+        ref=wanted.sha or found.default_branch,
+        ending=f".{wanted.format}",
+        folder=wanted.path.strip("/"),
     )

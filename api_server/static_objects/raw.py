@@ -1,21 +1,140 @@
-"""One file of a commit, as users and edges get it."""
+"""One file of a commit, as users and edges get it: labelled so that no browser runs it, and kept for a stated time."""
 
 import hashlib
+import re
+from typing import Final
 
+import attrs
 from aiohttp import hdrs, web
 
 from api_server.code.reading import streaming
+from api_server.code.refs import ref_key
 from api_server.code.repository import blobs
 from api_server.git import references, trees
 from api_server.git.references import Resolved
 from api_server.git.repositories import Repository, repositories
 from api_server.git.trees import Entry
 from api_server.namespaces.resources import Project
+from api_server.outbound import edges
 from api_server.static_objects.access import Reader
-from api_server.static_objects.content_types import Label, label
-from api_server.static_objects.freshness import kept
 from api_server.web.answers import attachment
 from common.static_paths import StaticPath
+
+#: Seconds for what is named by a branch or tag, which can move (the edge learns of moves by purges), or by a part of a
+#: SHA, which can become the name of a branch or of two commits.
+MOVING_SECONDS = 60
+#: Seconds for what is named by its full commit SHA.
+FIXED_SECONDS = 3600
+#: How long an edge may keep the latter; purges take it away when its project is closed.
+FIXED_AT_EDGE_SECONDS = 86_400
+
+
+def freshness(project: Project, ref: Resolved) -> dict[str, str]:
+    """`Cache-Control` for all, `CDN-Cache-Control` (RFC 9213) for the edge, `Surrogate-Key` for purges, of what is at
+    `ref`.
+
+    What strangers may not read is the user's alone: an edge may store it, but asks again for each request.
+    """
+    headers = {"Surrogate-Key": f"{edges.project_key(project.id)} {ref_key(project.id, ref.name)}"}
+    if not project.shows_repository_to_everybody:
+        return headers | {
+            "Cache-Control": "private, max-age=0, must-revalidate",
+            "CDN-Cache-Control": "private, max-age=0, must-revalidate",
+        }
+    lifetime = FIXED_SECONDS if ref.is_fixed else MOVING_SECONDS
+    at_edge = FIXED_AT_EDGE_SECONDS if ref.is_fixed else MOVING_SECONDS
+    return headers | {
+        "Cache-Control": f"public, max-age={lifetime}, must-revalidate, stale-while-revalidate=60, "
+        f"stale-if-error=300, s-maxage={MOVING_SECONDS}",
+        "CDN-Cache-Control": f"max-age={at_edge}",
+    }
+
+
+#: How much of a file is looked at.
+SNIFFED_BYTES: Final = 512
+
+_TEXT: Final = "text/plain; charset=utf-8"
+_SVG: Final = "image/svg+xml"
+#: How an SVG begins: what XML has before the root element may come first.
+_BETWEEN: Final = rb"(?:[\t\n\f\r ]++|<!--.*?-->)*+"
+_BEGINS_SVG = re.compile(
+    rb"(?si)(?:\xef\xbb\xbf)?+%b(?:<\?xml[^>]*+>%b)?+(?:<!doctype svg[^>]*+>%b)?+<svg" % ((_BETWEEN,) * 3)
+)
+#: Tags that HTML begins with.
+_HTML: Final = rb"!DOCTYPE HTML|HTML|HEAD|SCRIPT|IFRAME|H1|DIV|FONT|TABLE|A|STYLE|TITLE|BODY|BR?|P|!--"
+
+
+def _is_mp4(head: bytes) -> bool:
+    """Whether the first box, which has to be whole, names an `mp4` brand; its minor version is none."""
+    size = int.from_bytes(head[:4])
+    if len(head) < 12 or head[4:8] != b"ftyp" or size > len(head) or size % 4:
+        return False
+    return any(head[at : at + 3] == b"mp4" for at in range(8, size, 4) if at != 12)
+
+
+#: How files of other types begin, in the order of Go's. HTML and XML are text here.
+_SIGNATURES: Final = tuple(
+    (beginning if callable(beginning) else re.compile(beginning, re.DOTALL).match, media_type)
+    for beginning, media_type in (
+        (rb"[\t\n\f\r ]*+<(?:(?i:%b)[ >]|\?xml)" % _HTML, _TEXT),
+        (rb"%PDF-", "application/pdf"),
+        (rb"%!PS-Adobe-", "application/postscript"),
+        (
+            rb"\xfe\xff..|\xff\xfe..|\xef\xbb\xbf.",
+            _TEXT,
+        ),  # byte order marks, which browsers heed by themselves
+        (rb"\x00\x00[\x01\x02]\x00", "image/x-icon"),
+        (rb"BM", "image/bmp"),
+        (rb"GIF8[79]a", "image/gif"),
+        (rb"RIFF....WEBPVP", "image/webp"),
+        (rb"\x89PNG\r\n\x1a\n", "image/png"),
+        (rb"\xff\xd8\xff", "image/jpeg"),
+        (rb"FORM....AIFF", "audio/aiff"),
+        (rb"ID3", "audio/mpeg"),
+        (rb"OggS\x00", "application/ogg"),
+        (rb"MThd\x00\x00\x00\x06", "audio/midi"),
+        (rb"RIFF....AVI ", "video/avi"),
+        (rb"RIFF....WAVE", "audio/wave"),
+        (_is_mp4, "video/mp4"),
+        (rb"\x1aE\xdf\xa3", "video/webm"),
+        (rb".{34}LP", "application/vnd.ms-fontobject"),
+        (rb"\x00\x01\x00\x00", "font/ttf"),
+        (rb"OTTO", "font/otf"),
+        (rb"ttcf", "font/collection"),
+        (rb"wOFF", "font/woff"),
+        (rb"wOF2", "font/woff2"),
+        (rb"\x1f\x8b\x08", "application/x-gzip"),
+        (rb"PK\x03\x04", "application/zip"),
+        (rb"Rar!\x1a\x07\x01?\x00", "application/x-rar-compressed"),
+        (rb"\x00asm", "application/wasm"),
+    )
+)
+_CONTROL = re.compile(rb"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]")
+_SHOWN = re.compile(r"(?:image|text|video)/|application/pdf")
+
+
+@attrs.frozen
+class Label:
+    """A media type, and whether a browser may show such a file in place."""
+
+    media_type: str
+    inline: bool
+
+
+def label(head: bytes) -> Label:
+    """From the first `SNIFFED_BYTES`. Text of any kind, HTML and scripts too, is plain text; SVG is only saved."""
+    media_type = _type(head[:SNIFFED_BYTES])
+    return Label(media_type, inline=media_type != _SVG and _SHOWN.match(media_type) is not None)
+
+
+def _type(head: bytes) -> str:
+    if _BEGINS_SVG.match(head):
+        return _SVG
+    for begins, media_type in _SIGNATURES:
+        if begins(head):
+            return media_type
+    return "application/octet-stream" if _CONTROL.search(head) else _TEXT
+
 
 #: Users made these bytes: nothing in them may run, and their address (with a token, perhaps) stays here.
 SAFETY = {
@@ -32,7 +151,7 @@ async def serve(
     """200, 206, or 304 before anything is read. Raises 404 for an unknown ref or path."""
     repository, ref, entry = _find(request, path, project)
     digest = hashlib.sha256(f"raw {entry.id}".encode()).hexdigest()
-    headers = SAFETY | kept(project, ref) | {hdrs.ETAG: f'"{digest[:32]}"'}
+    headers = SAFETY | freshness(project, ref) | {hdrs.ETAG: f'"{digest[:32]}"'}
     inline = dict(path.query).get("inline") != "false"
     place = streaming(request, user_id=reader.id, from_storage=from_storage)
     return await blobs.send(

@@ -1,8 +1,11 @@
-"""One attempt to deliver: the request, and what came of it."""
+"""One attempt to deliver: the signed request, what came of it, and when it is made again."""
 
 import asyncio
+import base64
+import binascii
 import datetime
 import errno
+import hmac
 import os
 import time
 from collections.abc import Mapping
@@ -12,7 +15,71 @@ import attrs
 
 from api_server.outbound.destinations import BlockedError, written_url
 from api_server.outbound.policy import UNRESOLVABLE
-from api_server.status_checks.signatures import signature_headers
+from common import http_fields
+
+_SECOND = datetime.timedelta(seconds=1)
+_MINUTE = 60 * _SECOND
+_HOUR = 60 * _MINUTE
+
+#: The waits after the first, second, ... failed try; after the last one a delivery has failed.
+WAITS = (5 * _SECOND, 30 * _SECOND, 2 * _MINUTE, 10 * _MINUTE, _HOUR, 6 * _HOUR, 24 * _HOUR)
+#: A wait grows by up to this share of itself, so that what failed together does not come back together.
+JITTER = 0.1
+#: A receiver that asks for more patience gets this much.
+LONGEST_RETRY_AFTER = 24 * _HOUR
+
+
+def wait_after(
+    tries: int, random: float, retry_after: datetime.timedelta | None = None
+) -> datetime.timedelta | None:
+    """How long to wait after the `tries`-th try (from 1) has failed; None when it was the last.
+
+    `random` is from [0, 1). `retry_after`, the receiver's wish, can only make the wait longer.
+    """
+    if tries > len(WAITS):
+        return None
+    wait = WAITS[tries - 1] * (1 + JITTER * random)
+    return max(wait, min(retry_after, LONGEST_RETRY_AFTER)) if retry_after is not None else wait
+
+
+def retry_after(header: str | None, now: datetime.datetime) -> datetime.timedelta | None:
+    """The wait that a `Retry-After` header asks for (RFC 9110 10.2.3): seconds or a date; None for anything else."""
+    text = (header or "").strip()
+    if text.isascii() and text.isdecimal():
+        return min(int(text[:10]) * _SECOND, LONGEST_RETRY_AFTER)
+    moment = http_fields.parse_date(text, now.timestamp())
+    return None if moment is None else max(0.0, moment - now.timestamp()) * _SECOND
+
+
+#: A secret in this form (Standard Webhooks) spells the key of the Standard Webhooks signature in Base64.
+SPELLED_KEY = "whsec_"
+
+
+def signature_headers(body: bytes, *, webhook_id: str, timestamp: int, secret: str | None) -> dict[str, str]:
+    """The headers that name and, with a secret, sign a delivery; `timestamp` in seconds since 1970.
+
+    `X-Service-Signature` is the HMAC-SHA256 of the body in hex, keyed with the secret's bytes. The `webhook-`
+    headers are those of Standard Webhooks 1.0.0, whose signature covers id and timestamp as well.
+    """
+    headers = {"webhook-id": webhook_id, "webhook-timestamp": str(timestamp)}
+    if secret is None:
+        return headers
+    signed = f"{webhook_id}.{timestamp}.".encode() + body
+    signature = base64.b64encode(hmac.digest(_key(secret), signed, "sha256")).decode()
+    return headers | {
+        "webhook-signature": f"v1,{signature}",
+        "X-Service-Signature": hmac.digest(secret.encode(), body, "sha256").hex(),
+    }
+
+
+def _key(secret: str) -> bytes:
+    if secret.startswith(SPELLED_KEY):
+        try:
+            return base64.b64decode(secret.removeprefix(SPELLED_KEY), validate=True)
+        except binascii.Error:
+            pass  # a secret like any other, after all
+    return secret.encode()
+
 
 #: Bytes of an answer that are kept.
 KEPT_BYTES = 10 * 1024

@@ -1,15 +1,18 @@
-"""Statements about deliveries as merge requests and callers see them: queueing, showing, sending again."""
+"""Statements about deliveries: queueing, showing, sending again; and those of the dispatcher."""
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import attrs
 import orjson
 
-from api_server.merge_requests.events import MergeRequestEvent
+from api_server.merge_requests.changes import MergeRequestEvent
 from api_server.state.database import Executor, Transaction
 from api_server.state.errors import NotFound
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.statements import Statement
+from api_server.status_checks.attempts import Outcome
 
 _ENTITIES = read_sql("api_server.status_checks")
 _PAYLOAD = read_sql("api_server.status_checks", "payload.sql")["payload"]
@@ -116,3 +119,201 @@ FORGET = """
 
 async def forget(transaction: Transaction, before: datetime.datetime) -> None:
     await transaction.run(FORGET, before=before)
+
+
+@attrs.frozen(kw_only=True)
+class Due:
+    """A delivery that has been taken: what is to be sent where, and how often that was tried."""
+
+    id: int
+    webhook_id: str
+    check_id: int
+    body: str
+    attempts: int
+    tries: int
+    external_url: str
+    shared_secret: bytes | None = attrs.field(repr=False)
+
+
+#: Receivers take turns, so that a long queue of one delays no other; a receiver gets `room` connections at a time, and
+#: one while it fails. What is due is found below the UPDATE: a look at an empty queue counts as having written nothing.
+TAKE_DUE = Statement(
+    """
+    UPDATE status_check_deliveries deliveries SET next_attempt_at = %(due_again_at)s
+    FROM external_status_checks checks, (
+        WITH RECURSIVE waiting (check_id) AS (
+            (SELECT queued.check_id FROM status_check_deliveries queued WHERE queued.next_attempt_at IS NOT NULL
+            ORDER BY queued.check_id, queued.next_attempt_at LIMIT 1)
+            UNION ALL
+            SELECT (
+                SELECT queued.check_id FROM status_check_deliveries queued
+                WHERE queued.next_attempt_at IS NOT NULL AND queued.check_id > waiting.check_id
+                ORDER BY queued.check_id, queued.next_attempt_at LIMIT 1
+            ) FROM waiting WHERE waiting.check_id IS NOT NULL
+        ),
+        receivers AS (
+            SELECT checks.id, CASE WHEN checks.failing_since IS NULL THEN %(room)s::integer ELSE 1 END
+                - coalesce(busy.flying, 0) AS room
+            FROM waiting JOIN external_status_checks checks ON checks.id = waiting.check_id
+            LEFT JOIN unnest(%(busy_checks)s::bigint[], %(busy_counts)s::integer[]) AS busy (check_id, flying)
+                ON busy.check_id = checks.id
+        ),
+        due AS MATERIALIZED (
+            SELECT taken.id FROM receivers CROSS JOIN LATERAL (
+                SELECT locked.*, row_number() OVER (ORDER BY locked.next_attempt_at, locked.id) AS turn
+                FROM (
+                    SELECT queued.id, queued.next_attempt_at FROM status_check_deliveries queued
+                    WHERE queued.check_id = receivers.id AND queued.next_attempt_at <= %(now)s
+                    ORDER BY queued.next_attempt_at, queued.id
+                    LIMIT greatest(receivers.room, 0)
+                    FOR UPDATE SKIP LOCKED
+                ) locked
+            ) taken
+            ORDER BY taken.turn, taken.next_attempt_at LIMIT %(total_room)s
+        )
+        SELECT due.id FROM due
+    ) due
+    WHERE deliveries.id = due.id AND checks.id = deliveries.check_id
+    RETURNING deliveries.id, deliveries.webhook_id::text AS webhook_id, deliveries.check_id, deliveries.body,
+        deliveries.attempts, deliveries.tries, checks.external_url, checks.shared_secret
+    """,
+    Due,
+)
+
+
+async def take_due(
+    transaction: Transaction,
+    *,
+    taken_for: datetime.timedelta,
+    busy: Mapping[int, int],
+    room: int,
+    total_room: int,
+) -> list[Due]:
+    """Up to `total_room` deliveries that are due, up to `room` of them for one check, counting those of `busy`.
+
+    They are due again after `taken_for`, unless their outcome is recorded before.
+    """
+    return await transaction.rows(
+        TAKE_DUE,
+        due_again_at=transaction.now + taken_for,
+        busy_checks=list(busy),
+        busy_counts=list(busy.values()),
+        room=room,
+        total_room=total_room,
+    )
+
+
+RELEASE = """
+    UPDATE status_check_deliveries SET next_attempt_at = %(now)s
+    WHERE id = ANY (%(ids)s::bigint[]) AND status = 'queued'
+"""
+
+
+async def release(transaction: Transaction, ids: list[int]) -> None:
+    """Makes deliveries due that were taken and not attempted to the end."""
+    await transaction.run(RELEASE, ids=ids)
+
+
+@attrs.frozen
+class Recorded:
+    """A delivery whose attempt has been kept, and its check as it was before."""
+
+    id: int
+    check_id: int
+    failing_since: datetime.datetime | None
+    paused_at: datetime.datetime | None
+
+
+RECORD = Statement(
+    """
+    WITH outcomes AS (
+        SELECT * FROM unnest(%(ids)s::bigint[], %(succeeded)s::boolean[], %(next_attempt_at)s::timestamptz[],
+            %(request_headers)s::text[], %(response_status)s::integer[], %(response_headers)s::text[],
+            %(response_body)s::text[], %(error)s::text[], %(duration)s::double precision[],
+            %(began_at)s::timestamptz[], %(problem)s::text[])
+        AS outcomes (id, succeeded, next_attempt_at, request_headers, response_status, response_headers,
+            response_body, error, duration, began_at, problem)
+    ),
+    recorded AS (
+        UPDATE status_check_deliveries deliveries SET
+            attempts = attempts + 1,
+            tries = tries + 1,
+            status = CASE WHEN outcomes.succeeded THEN 'delivered'
+                WHEN outcomes.next_attempt_at IS NULL THEN 'failed' ELSE status END,
+            -- While this attempt was under way its check may have been paused, and the delivery given up.
+            next_attempt_at =
+                CASE WHEN status = 'queued' AND NOT outcomes.succeeded THEN outcomes.next_attempt_at END,
+            delivered_at = CASE WHEN outcomes.succeeded THEN %(now)s::timestamptz ELSE delivered_at END
+        FROM outcomes WHERE deliveries.id = outcomes.id
+        RETURNING deliveries.id, deliveries.check_id, deliveries.attempts, outcomes.succeeded, outcomes.problem
+    ),
+    attempts AS (
+        INSERT INTO status_check_delivery_attempts (delivery_id, number, request_headers, response_status,
+            response_headers, response_body, error, duration, created_at)
+        SELECT recorded.id, recorded.attempts, outcomes.request_headers::json, outcomes.response_status,
+            outcomes.response_headers::json, outcomes.response_body, outcomes.error, outcomes.duration,
+            outcomes.began_at
+        FROM recorded JOIN outcomes ON outcomes.id = recorded.id
+    ),
+    health AS (
+        UPDATE external_status_checks checks SET
+            failing_since = CASE WHEN NOT told.succeeded THEN coalesce(failing_since, %(now)s) END,
+            problem = CASE WHEN NOT told.succeeded THEN told.problem END
+        FROM (
+            SELECT check_id, bool_or(succeeded) AS succeeded, max(problem) AS problem FROM recorded GROUP BY check_id
+        ) told
+        WHERE checks.id = told.check_id AND ((checks.failing_since IS NULL) <> told.succeeded
+            OR NOT told.succeeded AND checks.problem IS DISTINCT FROM told.problem)
+    )
+    SELECT recorded.id, checks.id AS check_id, checks.failing_since, checks.paused_at -- as they were before
+    FROM recorded JOIN external_status_checks checks ON checks.id = recorded.check_id
+    ORDER BY recorded.id
+    """,
+    Recorded,
+)
+
+
+@attrs.frozen
+class DeliveryResult:
+    """An attempt that has ended, and when the next one is due (None: it has succeeded, or was the last)."""
+
+    delivery_id: int
+    outcome: Outcome
+    next_attempt_at: datetime.datetime | None
+
+
+async def record(transaction: Transaction, landed: Sequence[DeliveryResult]) -> list[Recorded]:
+    """Keeps attempts, of different deliveries, and what they mean for these and their checks.
+
+    Gives those deliveries that still exist.
+    """
+    outcomes = [each.outcome for each in landed]
+    return await transaction.rows(
+        RECORD,
+        ids=[each.delivery_id for each in landed],
+        succeeded=[outcome.succeeded for outcome in outcomes],
+        next_attempt_at=[each.next_attempt_at for each in landed],
+        request_headers=[_json(outcome.request_headers) for outcome in outcomes],
+        response_status=[outcome.status for outcome in outcomes],
+        response_headers=[None if o.status is None else _json(o.headers) for o in outcomes],
+        response_body=[outcome.body for outcome in outcomes],
+        error=[outcome.error for outcome in outcomes],
+        duration=[round(outcome.duration, 6) for outcome in outcomes],
+        began_at=[outcome.began_at for outcome in outcomes],
+        problem=[outcome.problem for outcome in outcomes],
+    )
+
+
+def _json(headers: Mapping[str, str]) -> str:
+    return orjson.dumps(dict(headers)).decode()
+
+
+GIVE_UP = """
+    UPDATE status_check_deliveries SET status = 'failed', next_attempt_at = NULL
+    WHERE check_id = %(check_id)s AND next_attempt_at IS NOT NULL
+"""
+
+
+async def give_up(transaction: Transaction, check_id: int) -> None:
+    """Nothing that is queued for the check will be sent."""
+    await transaction.run(GIVE_UP, check_id=check_id)

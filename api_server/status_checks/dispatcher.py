@@ -1,4 +1,4 @@
-"""Sends what is queued: many receivers at a time, none of which can keep the others waiting.
+"""Sends what is queued: many receivers at a time, none of which can keep the others waiting; and the periodic tasks.
 
 A delivery is taken by moving its due time past the longest time that an attempt can take, and let go by recording the
 outcome. A worker that dies in between loses nothing: its deliveries become due again by themselves.
@@ -8,24 +8,30 @@ import asyncio
 import collections
 import contextlib
 import datetime
+import random
 from collections.abc import AsyncIterator, Callable
 from urllib.parse import urlsplit
 
 import aiohttp
 import attrs
 import structlog
+from aiohttp import web
 
+from api_server.code.branches.changes import END_OF_PROTECTION_LISTENERS
+from api_server.merge_requests.changes import MERGE_REQUEST_LISTENERS
+from api_server.outbound.client import OUTGOING_SESSION
 from api_server.state import audit_trail
 from api_server.state.audit_trail import SYSTEM, Entity
 from api_server.state.database import Database, Transaction
 from api_server.state.errors import Unavailable
+from api_server.state.queue import QUEUE
 from api_server.state.secrets import Vault
-from api_server.status_checks import dispatch_queries, service_queries, services
-from api_server.status_checks.attempts import TIMEOUT, Message, Outcome, send
-from api_server.status_checks.dispatch_queries import Due, Landed
-from api_server.status_checks.retry_schedule import retry_after, wait_after
+from api_server.status_checks import delivery_queries, queries, services
+from api_server.status_checks.attempts import TIMEOUT, Message, Outcome, retry_after, send, wait_after
+from api_server.status_checks.delivery_queries import DeliveryResult, Due
+from api_server.web.context import DATABASE, SETTINGS, VAULT
 from common.concurrency import Gate, end
-from common.lifecycle import BackgroundTasks, Shutdown
+from common.lifecycle import BACKGROUND, SHUTDOWN, BackgroundTasks, Shutdown
 
 log = structlog.get_logger(__name__)
 
@@ -136,7 +142,7 @@ class Dispatcher:
         if not room:
             return 0
         async with self._database.transaction() as transaction:
-            taken = await dispatch_queries.take_due(
+            taken = await delivery_queries.take_due(
                 transaction,
                 taken_for=TAKEN_FOR,
                 busy=collections.Counter(row.check_id for row in self._flying.values()),
@@ -151,10 +157,10 @@ class Dispatcher:
         try:
             outcome = await send(self._session, self._message(row), self._database.now)
             if not outcome.succeeded:
-                _tell(row, outcome.problem)
+                _log_failure(row, outcome.problem)
             self._landed.append((row, outcome))
         except Exception as problem:
-            _tell(row, f"{type(problem).__name__}: the request could not be made", exc_info=problem)
+            _log_failure(row, f"{type(problem).__name__}: the request could not be made", exc_info=problem)
             unsent = Outcome(
                 request_headers={},
                 began_at=self._database.now,
@@ -193,16 +199,16 @@ class Dispatcher:
             self._landed = landed + self._landed
         return recorded
 
-    def _landing(self, row: Due, outcome: Outcome) -> Landed:
+    def _landing(self, row: Due, outcome: Outcome) -> DeliveryResult:
         wait = None
         if not outcome.succeeded and not outcome.gone:
             patience = retry_after(outcome.retry_after, self._database.now)
             wait = wait_after(row.tries + 1, self._random(), patience)
-        return Landed(row.id, outcome, self._database.now + wait if wait else None)
+        return DeliveryResult(row.id, outcome, self._database.now + wait if wait else None)
 
-    async def _record(self, transaction: Transaction, landed: list[Landed]) -> None:
+    async def _record(self, transaction: Transaction, landed: list[DeliveryResult]) -> None:
         outcomes = {each.delivery_id: each.outcome for each in landed}
-        for check in await dispatch_queries.record(transaction, landed):
+        for check in await delivery_queries.record(transaction, landed):
             outcome = outcomes[check.id]
             if outcome.succeeded and check.paused_at is not None:
                 await services.resume(transaction, check.check_id, None)
@@ -217,8 +223,8 @@ class Dispatcher:
                 await self._pause(transaction, check.check_id, reason)
 
     async def _pause(self, transaction: Transaction, check_id: int, reason: str) -> None:
-        await dispatch_queries.give_up(transaction, check_id)
-        paused = await service_queries.pause(transaction, check_id, reason)
+        await delivery_queries.give_up(transaction, check_id)
+        paused = await queries.pause(transaction, check_id, reason)
         if paused is not None:
             log.warning("deliveries paused", check=check_id, project=paused.project_id, reason=reason)
             await audit_trail.record(
@@ -241,10 +247,10 @@ class Dispatcher:
         if unfinished:
             async with self._database.transaction() as transaction:
                 ids = [row.id for row in unfinished.values()]
-                await dispatch_queries.give_back(transaction, ids)
+                await delivery_queries.release(transaction, ids)
 
 
-def _tell(row: Due, reason: str | None, exc_info: Exception | None = None) -> None:
+def _log_failure(row: Due, reason: str | None, exc_info: Exception | None = None) -> None:
     """The one line about an attempt that has failed. The rest of the URL may hold secrets."""
     log.warning(
         "delivery failed",
@@ -255,3 +261,45 @@ def _tell(row: Due, reason: str | None, exc_info: Exception | None = None) -> No
         reason=reason,
         exc_info=exc_info,
     )
+
+
+DISPATCHER = web.AppKey("dispatcher", Dispatcher)
+#: Numbers from [0, 1) for the jitter of retries; tests choose them.
+RANDOM: web.AppKey[Callable[[], float]] = web.AppKey("random", Callable[[], float])  # type: ignore[arg-type]
+
+#: Deliveries and their attempts are kept this long.
+KEPT_FOR = datetime.timedelta(days=90)
+
+
+def setup(app: web.Application) -> None:
+    app[RANDOM] = random.random
+    app[MERGE_REQUEST_LISTENERS].append(delivery_queries.queue_event)
+    app[END_OF_PROTECTION_LISTENERS].append(services.follow_end_of_protection)
+
+    async def forget_deliveries() -> None:
+        async with app[DATABASE].transaction() as transaction:
+            await delivery_queries.forget(transaction, transaction.now - KEPT_FOR)
+
+    async def time_out_status_checks() -> None:
+        if seconds := app[SETTINGS].status_check_timeout:
+            async with app[DATABASE].transaction() as transaction:
+                await services.time_out_responses(transaction, seconds)
+
+    app[QUEUE].add_periodic("forget_deliveries", "23 3 * * *", forget_deliveries)
+    app[QUEUE].add_periodic(
+        "time_out_status_checks",
+        "* * * * *",
+        time_out_status_checks,
+        begun_here=app[SETTINGS].status_check_timeout > 0,
+    )
+
+
+async def deliveries(app: web.Application) -> AsyncIterator[None]:
+    """Sends what is queued while the application runs, in processes that do background work."""
+    dispatcher = Dispatcher(app[DATABASE], app[OUTGOING_SESSION], app[VAULT], app[RANDOM])
+    app[DISPATCHER] = dispatcher
+    if not app[SETTINGS].work:
+        yield
+        return
+    async with dispatcher.working(app[BACKGROUND], app[SHUTDOWN]):
+        yield

@@ -1,5 +1,6 @@
-"""Making, changing, resuming and removing status check services, each in the caller's transaction."""
+"""Status check services made, changed, resumed, removed, and their answers recorded, in the caller's transaction."""
 
+import datetime
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -7,19 +8,82 @@ import attrs
 from aiohttp import web
 
 from api_server.code.branches.changes import EndOfProtection
+from api_server.merge_requests.changes import check_head
+from api_server.merge_requests.merging import look_again
+from api_server.merge_requests.queries import MergeRequest
 from api_server.namespaces.resources import Project
-from api_server.outbound import policy
+from api_server.outbound import policy as checks
 from api_server.outbound.client import OUTGOING_POLICY, RESOLVER
-from api_server.outbound.destinations import HTTP_SCHEMES
+from api_server.outbound.destinations import HTTP_SCHEMES, without_secrets
+from api_server.state import audit_trail
+from api_server.state.audit_trail import SYSTEM, Author, Entity
 from api_server.state.database import Transaction
 from api_server.state.errors import Conflict
-from api_server.status_checks import delivery_queries, service_queries
-from api_server.status_checks.service_audit import ServiceAudit
-from api_server.status_checks.service_queries import ProtectedBranch, Service
+from api_server.status_checks import delivery_queries, queries
+from api_server.status_checks.queries import NewAnswer, ProtectedBranch, Service
 from api_server.web import context
 from api_server.web.answers import require_unmodified
-from api_server.web.errors import invalid, record_not_found
+from api_server.web.errors import ApiError, invalid, record_not_found
 from api_server.web.routes import author, caller
+
+
+@attrs.frozen
+class ServiceAudit:
+    """The events of what a caller does to one check; `name` is the check's, the new one where that changes."""
+
+    author: Author
+    transaction: Transaction
+    project: Project
+    check_id: int
+    name: str
+
+    async def record(self, event_type: str, message: str, **details: str | int) -> None:
+        await audit_trail.record(
+            self.transaction,
+            event_type,
+            author=self.author,
+            entity=self.project.entity,
+            target_id=self.check_id,
+            target_details=self.name,
+            message=message,
+            **details,
+        )
+
+    async def record_changes(self, before: Service, external_url: str, *, secret_changed: bool) -> None:
+        """One event for each property; of URLs only what is no secret, of secrets only that they changed."""
+        if self.name != before.name:
+            details = {"change": "name", "from": before.name, "to": self.name}
+            message = f"Changed name from {before.name} to {self.name}"
+            await self.record("external_status_check_name_updated", message, **details)
+        if external_url != before.external_url:
+            old, new = without_secrets(before.external_url), without_secrets(external_url)
+            details = {"change": "external url", "from": old, "to": new}
+            message = f"Changed external url from {old} to {new}"
+            await self.record("external_status_check_url_updated", message, **details)
+        if secret_changed:
+            message = f"Changed shared secret of {self.name} status check"
+            await self.record("external_status_check_secret_updated", message, change="shared secret")
+
+    async def record_scope(self, before: Sequence[ProtectedBranch], after: Sequence[ProtectedBranch]) -> None:
+        """One event for each branch that the check is now limited to, or not any more."""
+        for message in self._scope_messages({rule.name for rule in before}, {rule.name for rule in after}):
+            await self.record("update_status_check", message)
+
+    async def record_end_of_protection(self, branch: str, *, applies_to_all: bool) -> None:
+        """The check was limited to `branch`, which is not protected any more."""
+        change = "Added all branches to" if applies_to_all else f"Removed protected branch {branch} from"
+        await self.record("update_status_check", f"{change} {self.name} status check")
+
+    def _scope_messages(self, old: set[str], new: set[str]) -> Iterable[str]:
+        if old and not new:
+            yield f"Added all branches to {self.name} status check"
+            return
+        for number, branch in enumerate(sorted(new - old)):
+            ending = " and removed all other branches from status check" if not old and number == 0 else ""
+            yield f"Added protected branch {branch} to {self.name} status check{ending}"
+        for branch in sorted(old - new):
+            yield f"Removed protected branch {branch} from {self.name} status check"
+
 
 MAX_NAME = 255
 MAX_URL = 2048
@@ -44,8 +108,8 @@ class Configuration:
 
 async def why_blocked(request: web.Request, url: str) -> str | None:
     """Why deliveries to `url` would be refused, or None. Not for inside a transaction."""
-    allowed = await request.config_dict[OUTGOING_POLICY]()
-    return await policy.why_blocked(url, allowed, request.config_dict[RESOLVER], schemes=HTTP_SCHEMES)
+    policy = await request.config_dict[OUTGOING_POLICY]()
+    return await checks.why_blocked(url, policy, request.config_dict[RESOLVER], schemes=HTTP_SCHEMES)
 
 
 async def create(
@@ -58,15 +122,13 @@ async def create(
     await _check(transaction, project, None, wanted)
     branches = await _branches(transaction, project, wanted.branch_ids or ())
     try:
-        check_id = await service_queries.create(
-            transaction, project_id=project.id, **_columns(request, wanted)
-        )
+        check_id = await queries.create(transaction, project_id=project.id, **_columns(request, wanted))
     except Conflict as taken:
         raise invalid([_TAKEN[taken.constraint]], status=422) from taken
     most = context.settings(request).status_checks_limit
-    if await service_queries.QUOTA.is_exceeded(transaction, project.id, most):
+    if await queries.QUOTA.is_exceeded(transaction, project.id, most):
         raise invalid([f"Maximum number of external status checks ({most}) exceeded"], status=422)
-    await service_queries.set_scope(transaction, check_id, [branch.id for branch in branches])
+    await queries.set_scope(transaction, check_id, [branch.id for branch in branches])
     await delivery_queries.queue_all_open(transaction, check_id, caller(request).user_id)
     where = f"protected branch(es) {', '.join(b.name for b in branches)}" if branches else "all branches"
     audit = ServiceAudit(author(request), transaction, project, check_id, wanted.name)
@@ -92,12 +154,12 @@ async def update(
     secret_changed = wanted.secret != secret_of(request, before)
     if not secret_changed:
         columns["shared_secret"] = before.shared_secret
-    scope = branches = await service_queries.scope(transaction, before.id)
+    scope = branches = await queries.scope(transaction, before.id)
     if wanted.branch_ids is not None:
         branches = await _branches(transaction, project, wanted.branch_ids)
-        await service_queries.set_scope(transaction, before.id, [branch.id for branch in branches])
+        await queries.set_scope(transaction, before.id, [branch.id for branch in branches])
     try:
-        await service_queries.update(transaction, before.id, **columns)
+        await queries.update(transaction, before.id, **columns)
     except Conflict as taken:
         raise invalid([_TAKEN[taken.constraint]], status=422) from taken
     audit = ServiceAudit(author(request), transaction, project, before.id, wanted.name)
@@ -111,7 +173,7 @@ async def update(
 async def delete(request: web.Request, transaction: Transaction, project: Project, before: Service) -> None:
     """With its answers and deliveries. Raises 412 where it has changed since the request's `If-Unmodified-Since`."""
     require_unmodified(request, before.updated_at)
-    await service_queries.delete(transaction, before.id)
+    await queries.delete(transaction, before.id)
     audit = ServiceAudit(author(request), transaction, project, before.id, before.name)
     await audit.record("delete_status_check", f"Removed {before.name} status check")
 
@@ -119,7 +181,7 @@ async def delete(request: web.Request, transaction: Transaction, project: Projec
 async def follow_end_of_protection(transaction: Transaction, end: EndOfProtection) -> None:
     """A check without a protected branch that it is limited to applies to all of them, so that nothing is merged past
     it; what it has not heard of is sent to it."""
-    for check in await service_queries.leave_branch(transaction, end.rule_id):
+    for check in await queries.leave_branch(transaction, end.rule_id):
         audit = ServiceAudit(end.author, transaction, end.project, check.id, check.name)
         await audit.record_end_of_protection(end.name, applies_to_all=check.applies_to_all)
         if check.applies_to_all and not check.is_paused:
@@ -128,7 +190,7 @@ async def follow_end_of_protection(transaction: Transaction, end: EndOfProtectio
 
 async def resume(transaction: Transaction, check_id: int, user_id: int | None) -> None:
     """Sends again from now on, beginning with the state of all open merge requests that the check applies to."""
-    await service_queries.unpause(transaction, check_id)
+    await queries.unpause(transaction, check_id)
     await delivery_queries.queue_all_open(transaction, check_id, user_id)
 
 
@@ -148,7 +210,7 @@ async def _check(
     transaction: Transaction, project: Project, check_id: int | None, wanted: Configuration
 ) -> None:
     problems = [*_text_problems(wanted)]
-    taken = await service_queries.taken(
+    taken = await queries.taken(
         transaction, project.id, check_id, name=wanted.name, external_url=wanted.external_url
     )
     if taken.name:
@@ -178,9 +240,79 @@ def _text_problems(wanted: Configuration) -> Iterable[str]:
 async def _branches(
     transaction: Transaction, project: Project, wanted_ids: Sequence[int]
 ) -> list[ProtectedBranch]:
-    found = await service_queries.protected_branches(transaction, list(wanted_ids))
+    found = await queries.protected_branches(transaction, list(wanted_ids))
     if len(found) < len(set(wanted_ids)):
         raise record_not_found()
     if any(branch.project_id != project.id for branch in found):
         raise invalid(["all protected branches must exist within the project"], status=422)
     return found
+
+
+@attrs.frozen(kw_only=True)
+class Response:
+    """An answer as it was sent; `sha` is the head that it is about."""
+
+    sha: str
+    status: str
+    description: str | None = None
+    target_url: str | None = None
+
+
+async def record_response(
+    request: web.Request,
+    transaction: Transaction,
+    check: Service,
+    merge_request: MergeRequest,
+    response: Response,
+) -> int:
+    """The new answer's id. Raises 409 where the head has moved on."""
+    check_head(merge_request, response.sha)
+    answer = await queries.respond(
+        transaction,
+        check_id=check.id,
+        merge_request_id=merge_request.id,
+        user_id=caller(request).user_id,
+        **attrs.asdict(response),
+    )
+    await _record_answer(transaction, author(request), answer)
+    if response.status == "passed":
+        await look_again(transaction, merge_request.id)
+    return answer.id
+
+
+async def retry_check(
+    request: web.Request, transaction: Transaction, check: Service, merge_request: MergeRequest
+) -> None:
+    """Sends the merge request's state again; the result stays until it is answered. Raises 422 unless it is failed."""
+    newest = await queries.lock_newest_response(
+        transaction, check.id, merge_request.id, merge_request.head_sha
+    )
+    if newest is None or newest.status != "failed":
+        raise ApiError(422, {"message": "External status check must be failed"})
+    await queries.note_retry(transaction, newest.id)
+    await delivery_queries.queue_state(transaction, check.id, merge_request.id, caller(request).user_id)
+
+
+async def time_out_responses(transaction: Transaction, seconds: int) -> None:
+    """Fails the results that have said `pending` for longer than that."""
+    before = transaction.now - datetime.timedelta(seconds=seconds)
+    for failed in await queries.time_out(transaction, before, f"Not answered within {seconds} seconds"):
+        await _record_answer(transaction, SYSTEM, failed)
+
+
+async def _record_answer(transaction: Transaction, who: Author, answer: NewAnswer) -> None:
+    await audit_trail.record(
+        transaction,
+        "status_check_response_update",
+        author=who,
+        entity=Entity(type="Project", id=answer.project_id, path=answer.full_path),
+        target_id=answer.merge_request_id,
+        target_details=answer.title,
+        message=f"Updated response for status check {answer.name} to {answer.status}",
+        external_status_check_id=answer.check_id,
+        external_status_check_name=answer.name,
+        status=answer.status,
+        sha=answer.sha,
+        merge_request_id=answer.merge_request_id,
+        merge_request_iid=answer.iid,
+    )

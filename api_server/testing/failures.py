@@ -1,14 +1,133 @@
-"""Failures to order: which requests fail, how, and how many of them still do."""
+"""Failures to order: which requests fail, how, how many of them still do; and having them fail."""
 
+import asyncio
+import contextlib
+import difflib
 import itertools
+import math
+import re
+import socket
+import struct
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import attrs
+import orjson
 from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.typedefs import Handler
 
-from api_server.testing.path_patterns import fits
-from api_server.testing.steering import refused
+from api_server.code.git_http.credentials import git_caller
+from api_server.state.errors import Unavailable
+from api_server.testing.journal import ENTRY
+from api_server.testing.steering import check_pattern, fits, is_about_us, refused, sent_path
+from api_server.web import auth
+from api_server.web.auth import Anonymous, Caller
+from api_server.web.errors import REASONS, ApiError, BodyRefused
+from api_server.web.request_data import pieces
+from common.connections import BodyTooSlow
+
+LONGEST_DELAY = 300
+MOST_TIMES = 1_000_000
+MOST_CUT = 2**40
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_METHOD = re.compile(r"[A-Z]{1,20}")
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+#: What says where an answer ends is the server's own.
+_FRAMING = {"content-length", "transfer-encoding", "connection"}
+
+
+def ordered(sent: Mapping[str, Any]) -> dict[str, Any]:
+    """All fields of a failure but `id` and `left`. Raises 400."""
+    for name in sent:
+        if name not in _FIELDS:
+            near = difflib.get_close_matches(name, _FIELDS, n=1) or [", ".join(_FIELDS)]
+            raise refused(f"A failure has no {name[:50]!r}; did you mean {near[0]}?")
+    values = {name: default for name, (default, _) in _FIELDS.items()}
+    for name, value in sent.items():
+        if value is not None:
+            values[name] = _FIELDS[name][1](name, value)
+    if values["path"] is None:
+        raise refused("path is missing: a pattern such as /api/v4/projects/*/jobs, or ** for every path.")
+    if values["cut"] is True and (values["status"] or values["headers"]):
+        raise refused("cut is true: no answer is begun that could have a status or headers.")
+    if values["status"] is None and values["body"] is not None:
+        raise refused("body is without status: the real answer has a body of its own.")
+    if values["status"] is None and not (values["headers"] or values["delay"] or values["cut"] is not False):
+        raise refused("Nothing fails: name status, headers, delay or cut.")
+    return values
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise refused(f"{name} has to be a text.")
+    return value
+
+
+def _checked_method(name: str, value: Any) -> str | None:
+    method = _text(name, value).upper()
+    if method == "*":
+        return None
+    if not _METHOD.fullmatch(method):
+        raise refused(f"{name} has to be an HTTP method such as GET.")
+    return method
+
+
+def _checked_path(name: str, value: Any) -> str:
+    return check_pattern(name, _text(name, value))
+
+
+def _integer(least: int, most: int) -> Callable[[str, Any], int]:
+    def check(name: str, value: Any) -> int:
+        if type(value) is not int or not least <= value <= most:
+            raise refused(f"{name} has to be a whole number from {least} to {most}.")
+        return value
+
+    return check
+
+
+def _delay(name: str, value: Any) -> float:
+    if type(value) not in (int, float) or not math.isfinite(value) or not 0 <= value <= LONGEST_DELAY:
+        raise refused(f"{name} has to be a number of seconds from 0 to {LONGEST_DELAY}.")
+    return float(value)
+
+
+def _cut(name: str, value: Any) -> bool | int:
+    if type(value) is bool:
+        return value
+    if type(value) is not int or not 0 <= value <= MOST_CUT:
+        raise refused(f"{name} has to be true, or the number of bytes of the answer's body that are sent.")
+    return value
+
+
+def _checked_headers(name: str, value: Any) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise refused(f'{name} has to be an object such as {{"Retry-After": "1"}}.')
+    for field, text in value.items():
+        if not _TOKEN.fullmatch(field) or field.lower() in _FRAMING:
+            raise refused(f"{name} cannot hold {field[:50]!r}.")
+        if type(text) not in (str, int) or not _HEADER_VALUE.fullmatch(str(text)):
+            raise refused(f"{name}: {field} has to be a text of one line, or a whole number.")
+    return {field: str(text) for field, text in value.items()}
+
+
+def _checked_body(_name: str, value: Any) -> Any:
+    return value
+
+
+#: In the order in which a failure is shown: what each is without being sent, and what looks at it.
+_FIELDS: dict[str, tuple[Any, Callable[[str, Any], Any]]] = {
+    "method": (None, _checked_method),
+    "path": (None, _checked_path),
+    "user": (None, _text),
+    "status": (None, _integer(200, 599)),
+    "headers": ({}, _checked_headers),
+    "body": (None, _checked_body),
+    "delay": (0.0, _delay),
+    "cut": (False, _cut),
+    "times": (1, _integer(1, MOST_TIMES)),
+}
+
 
 #: A test orders a handful; those that are used up go first.
 MOST_FAILURES = 1_000
@@ -86,3 +205,128 @@ class Failures:
 
 
 FAILURES_TO_COME = web.AppKey("failures_to_come", Failures)
+
+
+#: `SO_LINGER`: to close is to reset.
+_AT_ONCE = struct.pack("ii", 1, 0)
+
+
+def reset(request: web.Request) -> NoReturn:
+    """Before there is an answer."""
+    if request.transport is not None:
+        connection = request.transport.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+        request.transport.abort()
+    raise ConnectionResetError
+
+
+class CutWriter(AbstractStreamWriter):
+    """Writes so many bytes of an answer's body and ends the connection; an answer that is shorter is whole."""
+
+    def __init__(self, request: web.Request, most: int) -> None:
+        self._request = request
+        self._writer = request.writer
+        self._left = most
+
+    @property
+    def output_size(self) -> int:  # type: ignore[override]
+        """Bytes that have been written."""
+        return self._writer.output_size
+
+    async def write(self, chunk: bytes | bytearray | memoryview) -> None:
+        sent = chunk[: self._left]
+        self._left -= len(sent)
+        await self._writer.write(sent)
+        if len(sent) < len(chunk):
+            await self._end()
+
+    async def write_eof(self, chunk: bytes = b"") -> None:
+        if len(chunk) > self._left:
+            await self.write(chunk)
+        await self._writer.write_eof(chunk)
+
+    async def _end(self) -> NoReturn:
+        """What has been written still reaches the client."""
+        self._writer.send_headers()
+        await self._writer.drain()
+        if self._request.transport is not None:
+            self._request.transport.close()
+        raise ConnectionResetError
+
+    async def write_headers(self, status_line: str, headers: Any) -> None:
+        await self._writer.write_headers(status_line, headers)
+
+    def send_headers(self) -> None:
+        self._writer.send_headers()
+
+    async def drain(self) -> None:
+        await self._writer.drain()
+
+    def enable_compression(self, encoding: str = "deflate", strategy: int | None = None) -> None:
+        self._writer.enable_compression(encoding, strategy)
+
+    def enable_chunking(self) -> None:
+        self._writer.enable_chunking()
+
+
+_MET = web.RequestKey("failure_met", Failure)
+
+
+@web.middleware
+async def failing(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Lets a request meet the first failure that it fits."""
+    if is_about_us(request):
+        return await handler(request)
+
+    async def whose() -> str | None:
+        return await _whose(request)
+
+    path = sent_path(request.raw_path)
+    failure = await request.app[FAILURES_TO_COME].take(request.method, path, whose)
+    if failure is None:
+        return await handler(request)
+    request[_MET] = failure
+    request[ENTRY].failure = failure.id
+    await asyncio.sleep(failure.delay)
+    if failure.cut is True:
+        await _whose(request)
+        reset(request)
+    if failure.cut is not False:
+        request._payload_writer = CutWriter(request, failure.cut)
+    if failure.status is None:
+        return await handler(request)
+    await _whose(request)
+    await _read_body(request)
+    return _failure_answer(failure, failure.status)
+
+
+async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
+    """A signal of the application: those of the failure that the request has met."""
+    if (failure := request.get(_MET)) is not None:
+        response.headers.update(failure.headers)
+
+
+def _failure_answer(failure: Failure, status: int) -> web.Response:
+    body: Any = failure.body
+    if body is None:
+        body = {"message": f"{status} {REASONS.get(status, '')}".rstrip()}
+    if isinstance(body, str):
+        return web.Response(status=status, text=body)
+    return web.Response(status=status, body=orjson.dumps(body), content_type="application/json")
+
+
+async def _read_body(request: web.Request) -> None:
+    """As somebody does who means to answer, so that the client hears the answer, and the journal the body."""
+    with contextlib.suppress(BodyRefused, BodyTooSlow):
+        async for _ in pieces(request):
+            pass
+
+
+async def _whose(request: web.Request) -> str | None:
+    """The name of the user whose token the request has, in whichever way."""
+    with contextlib.suppress(ApiError, web.HTTPException, Unavailable):
+        who: Caller | Anonymous | None
+        who = await auth.authenticate(request, takes_job_token=True, reads_body=False)
+        who = who or await git_caller(request)
+        return who.username if isinstance(who, Caller) else None
+    return None

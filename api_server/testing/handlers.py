@@ -1,13 +1,57 @@
-"""`/-/testing/requests` and `/-/testing/failures`: what was asked and answered, and what is to fail."""
+"""The controls below /-/testing: what was asked and answered, what is to fail, state and time."""
+
+import datetime
+import math
+from collections.abc import Callable, Iterable, Mapping
 
 from aiohttp import web
 
-from api_server.testing.failures import FAILURES_TO_COME
-from api_server.testing.journal import JOURNAL
-from api_server.testing.ordering import ordered
-from api_server.testing.selecting import no_filter, number_in_path, wanted_entries
-from api_server.testing.steering import sent_object
+from api_server.testing import CONTROLS, snapshots
+from api_server.testing.clock import written
+from api_server.testing.failures import FAILURES_TO_COME, ordered
+from api_server.testing.journal import JOURNAL, Filter
+from api_server.testing.snapshots import SNAPSHOTS, START, Snapshot
+from api_server.testing.steering import check_pattern, refused, sent_object
+from api_server.web import context
 from api_server.web.answers import json_value, no_content
+
+_FILTERS = ("method", "path", "status", "user")
+
+
+def wanted_entries(request: web.Request) -> Filter:
+    """Those that the query's `method`, `path`, `status` and `user` say, all of them without one. Raises 400."""
+    sent = request.query
+    _check_names(sent, _FILTERS)
+    status = sent.get("status")
+    if status is not None and not (status.isascii() and status.isdigit() and len(status) == 3):
+        raise refused("status has to be a number such as 404.")
+    path = sent.get("path")
+    return Filter(
+        method=sent["method"].upper() if "method" in sent else None,
+        path=None if path is None else check_pattern("path", path),
+        status=None if status is None else int(status),
+        user=sent.get("user"),
+    )
+
+
+def no_filter(request: web.Request) -> None:
+    """Raises 400 where there is a query: who means some must not meet all."""
+    _check_names(request.query, ())
+
+
+def number_in_path(request: web.Request, name: str) -> int:
+    """Raises 404 for what is no number."""
+    text = request.match_info[name]
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise refused(f"There is no failure {text[:50]!r}.", web.HTTPNotFound)
+    return int(text)
+
+
+def _check_names(sent: Mapping[str, str], known: tuple[str, ...]) -> None:
+    for name in sent:
+        if name not in known:
+            what = f"there are {', '.join(known)}" if known else "name one failure in the path instead"
+            raise refused(f"There is no filter {name[:50]!r}; {what}.")
 
 
 async def list_requests(request: web.Request) -> web.Response:
@@ -43,6 +87,86 @@ async def cancel_failure(request: web.Request) -> web.Response:
     return no_content()
 
 
+#: What other controls forget with a reset (not with a restore): called without arguments.
+ON_RESET: web.AppKey[Iterable[Callable[[], object]]] = web.AppKey("on_reset")
+
+
+async def reset(request: web.Request) -> web.Response:
+    """204 when everything is as at the start, the clock as well."""
+    await request.app[SNAPSHOTS].bring_back(START, also=request.app[ON_RESET])
+    return no_content()
+
+
+async def take_snapshot(request: web.Request) -> web.Response:
+    """201 `{"id", "time"}`; with `{"as": "start"}` it is what a reset goes back to from now on."""
+    name = (await sent_object(request)).get("as") if request.body_exists else None
+    if name not in (None, START):
+        raise refused('"as" can be "start" only.')
+    taken = await request.app[SNAPSHOTS].take(as_start=name == START)
+    return json_value(_shown(taken), status=201)
+
+
+async def list_snapshots(request: web.Request) -> web.Response:
+    """200 with `{"id", "time"}` of each, the oldest first."""
+    return json_value([_shown(one) for one in request.app[SNAPSHOTS].kept])
+
+
+async def delete_snapshot(request: web.Request) -> web.Response:
+    """204, or 404."""
+    await request.app[SNAPSHOTS].delete(request.match_info["id"])
+    return no_content()
+
+
+async def restore(request: web.Request) -> web.Response:
+    """`{"id"}`: 204 when everything is as at that snapshot, or 404."""
+    wanted = (await sent_object(request)).get("id")
+    if not isinstance(wanted, str):
+        raise refused('Say which snapshot: {"id": "..."}.')
+    await request.app[SNAPSHOTS].bring_back(wanted)
+    return no_content()
+
+
+async def show_clock(request: web.Request) -> web.Response:
+    """200 `{"now"}`."""
+    return json_value({"now": written(context.now(request))})
+
+
+async def move_clock(request: web.Request) -> web.Response:
+    """`{"advance": seconds}` or `{"now": moment}`: 200 `{"now", "left"}` when what became due is done, but for what
+    `left` names."""
+    by = _move(await sent_object(request), context.now(request))
+    left = await snapshots.move_clock(request.app, by)
+    return json_value({"now": written(context.now(request)), "left": left})
+
+
+async def settle(request: web.Request) -> web.Response:
+    """200 `{"left"}` when no work is due or under way, but for what it names."""
+    return json_value({"left": await request.app[SNAPSHOTS].settle()})
+
+
+def _move(wanted: dict[str, object], now: datetime.datetime) -> datetime.timedelta:
+    match wanted:
+        case {"advance": int() | float() as seconds} if len(wanted) == 1 and not isinstance(seconds, bool):
+            if math.isfinite(seconds) and abs(seconds) <= snapshots.FURTHEST_AHEAD.total_seconds():
+                return datetime.timedelta(seconds=seconds)
+        case {"now": str(text)} if len(wanted) == 1 and (moment := _moment(text)) is not None:
+            return moment - now
+    raise refused('Send {"advance": seconds}, or {"now": "2027-01-01T00:00:00Z"}; at most 100 years ahead.')
+
+
+def _moment(text: str) -> datetime.datetime | None:
+    """Nothing for what is no moment, or says no offset from UTC."""
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo is not None else None
+
+
+def _shown(snapshot: Snapshot) -> dict[str, str]:
+    return {"id": snapshot.id, "time": written(snapshot.at)}
+
+
 ROUTES = [
     web.get("/-/testing/requests", list_requests, allow_head=False),
     web.delete("/-/testing/requests", forget_requests),
@@ -50,4 +174,12 @@ ROUTES = [
     web.get("/-/testing/failures", list_failures, allow_head=False),
     web.delete("/-/testing/failures", cancel_failures),
     web.delete("/-/testing/failures/{failure_id}", cancel_failure),
+    web.post(f"{CONTROLS}reset", reset),
+    web.post(f"{CONTROLS}snapshot", take_snapshot),
+    web.get(f"{CONTROLS}snapshots", list_snapshots),
+    web.delete(f"{CONTROLS}snapshot/{{id}}", delete_snapshot),
+    web.post(f"{CONTROLS}restore", restore),
+    web.get(f"{CONTROLS}clock", show_clock),
+    web.post(f"{CONTROLS}clock", move_clock),
+    web.post(f"{CONTROLS}settle", settle),
 ]

@@ -7,20 +7,12 @@ from aiohttp.typedefs import Middleware
 
 from api_server.settings import Settings
 from api_server.state.database import Clock
-from api_server.testing import (
-    failing,
-    handlers,
-    recording,
-    state_handlers,
-    steering,
-    table_queries,
-    turnstile,
-)
+from api_server.testing import failures, handlers, journal, queries, quiet, steering
 from api_server.testing.clock import MOVABLE_CLOCK, MovableClock
 from api_server.testing.failures import FAILURES_TO_COME, Failures
 from api_server.testing.journal import JOURNAL, Filter, Journal
+from api_server.testing.quiet import REQUEST_GATE, RequestGate
 from api_server.testing.snapshots import SNAPSHOTS, Snapshots
-from api_server.testing.turnstile import TURNSTILE, Turnstile
 from api_server.web.context import SETTINGS
 
 
@@ -28,7 +20,7 @@ def middlewares(settings: Settings) -> list[Middleware]:
     """What stands before everything else, in this order."""
     if not settings.testing:
         return []
-    return [steering.steering, turnstile.one_state_at_a_time, recording.recorded, failing.failing]
+    return [steering.steering, quiet.one_state_at_a_time, journal.recorded, failures.failing]
 
 
 def clock_of(app: web.Application, clock: Clock) -> Clock:
@@ -41,22 +33,21 @@ def clock_of(app: web.Application, clock: Clock) -> Clock:
 
 def search_path(settings: Settings) -> str:
     """Where PostgreSQL finds the clock of the queue, where that is not its own."""
-    return f'{table_queries.SCHEMA},pg_catalog,"$user",public' if settings.testing else ""
+    return f'{queries.SCHEMA},pg_catalog,"$user",public' if settings.testing else ""
 
 
 def setup(app: web.Application, settings: Settings) -> None:
     """Adds the routes below /-/testing, which do not exist elsewhere."""
     if not settings.testing:
         return
-    journal = app[JOURNAL] = Journal()
-    failures = app[FAILURES_TO_COME] = Failures()
-    app[TURNSTILE] = Turnstile()
+    requests = app[JOURNAL] = Journal()
+    ordered = app[FAILURES_TO_COME] = Failures()
+    app[REQUEST_GATE] = RequestGate()
     app[SNAPSHOTS] = Snapshots(app)
-    app[state_handlers.ON_RESET] = [lambda: journal.forget(Filter()), failures.clear]
-    app.on_response_prepare.append(failing.add_headers)
-    app.on_response_prepare.append(recording.note_begun_answer)
+    app[handlers.ON_RESET] = [lambda: requests.forget(Filter()), ordered.clear]
+    app.on_response_prepare.append(failures.add_headers)
+    app.on_response_prepare.append(journal.note_begun_answer)
     app.add_routes(handlers.ROUTES)
-    app.add_routes(state_handlers.ROUTES)
 
 
 async def snapshots(app: web.Application) -> AsyncIterator[None]:

@@ -1,15 +1,108 @@
-"""What has been asked and answered, newest last: so much of it as has room."""
+"""What has been asked and answered, newest last, without the credentials in it: so much of it as has room."""
 
+import contextlib
 import datetime
+import re
+import time
 from collections import deque
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
+import orjson
 from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.typedefs import Handler
+from multidict import CIMultiDictProxy
 
-from api_server.testing import masking
 from api_server.testing.clock import written
-from api_server.testing.path_patterns import fits
+from api_server.testing.steering import fits, is_about_us, sent_path
+from api_server.web import context
+from api_server.web.auth import TOKEN_OWNER, Caller
+from api_server.web.errors import ApiError
+from api_server.web.request_data import HEARD, fields_of
+from api_server.web.routes import CALLER
+from common import logs
+from common.logs import REDACTED, SECRET_NAME, redact
+
+#: Content types whose bytes are text, beside `text/...`.
+_JSON = "application/json"
+_FORM = "application/x-www-form-urlencoded"
+#: What a request means by it that a variable is not masked; everything else may mean that it is.
+_NO = (None, False, 0, "", "false", "0", "no", "off", "f", "n")
+#: Who changes a variable names it in the path, and need not say that it is masked.
+_OF_A_VARIABLE = re.compile(r"/variables/[^/]+$")
+
+
+def masked_headers(all_: CIMultiDictProxy[str]) -> dict[str, str]:
+    """By their names in lower case; several of one name are joined by commas."""
+    named: dict[str, str] = {}
+    for name, value in all_.items():
+        key, shown = name.lower(), REDACTED if SECRET_NAME.search(name) else redact(value)
+        named[key] = f"{named[key]}, {shown}" if key in named else shown
+    return named
+
+
+def masked_query(encoded: str) -> Any:
+    """As the service reads it: `page=2&scope[]=failed` is `{"page": "2", "scope": ["failed"]}`. As it was sent where
+    it cannot be read."""
+    try:
+        return masked(fields_of(encoded))
+    except ApiError:
+        return redact(f"?{encoded}")[1:]
+
+
+def masked_content(content_type: str, data: bytes | None) -> Any:
+    """JSON as JSON, whatever it is called; forms as a query, text as text; None for everything else."""
+    try:
+        if not data:
+            return None
+        if content_type == _JSON or content_type.endswith("+json"):
+            return masked(orjson.loads(data))
+        if content_type != _FORM and not content_type.startswith("text/"):
+            return None
+        if data.lstrip()[:1] in (b"{", b"["):
+            with contextlib.suppress(orjson.JSONDecodeError):
+                return masked(orjson.loads(data))
+        return masked_query(data.decode()) if content_type == _FORM else redact(data.decode())
+    except ValueError:  # not what it is said to be
+        return None
+
+
+def sent(path: str, shown: Any) -> Any:
+    """What a request to `path` has sent, masked already: without the value of a variable that it changes."""
+    if isinstance(shown, dict) and "value" in shown and _OF_A_VARIABLE.search(path):
+        return shown | {"value": REDACTED}
+    return shown
+
+
+def masked(value: Any) -> Any:
+    """Texts under names of secrets are hidden, in whatever depth, and tokens wherever they stand."""
+    match value:
+        case str():
+            return redact(value)
+        case list():
+            return [masked(item) for item in value]
+        case dict():
+            hidden = _secret_names(value)
+            return {name: _hidden(one) if name in hidden else masked(one) for name, one in value.items()}
+    return value
+
+
+def _secret_names(named: Mapping[str, Any]) -> set[str]:
+    """Of a CI/CD variable the value is a secret, where its key is called like one or it is masked in logs."""
+    names = {name for name in named if SECRET_NAME.search(name) and not name.endswith("_at")}
+    is_masked = any(named.get(name) not in _NO for name in ("masked", "masked_and_hidden", "hidden"))
+    if "value" in named and (is_masked or SECRET_NAME.search(str(named.get("key", "")))):
+        names.add("value")
+    return names
+
+
+def _hidden(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_hidden(item) for item in value]
+    return REDACTED if isinstance(value, str) and value else masked(value)
+
 
 #: A test asks a few dozen times; a whole suite that never clears the journal finds what its last tests did.
 MOST_REQUESTS = 5_000
@@ -81,14 +174,14 @@ class Entry:
             "id": self.id,
             "time": written(self.time),
             "method": self.method,
-            "path": masking.masked(self.path),
-            "query": masking.sent(self.path, masking.query(self.query)),
-            "headers": masking.headers(self.headers),
+            "path": masked(self.path),
+            "query": sent(self.path, masked_query(self.query)),
+            "headers": masked_headers(self.headers),
             "user": self.user,
-            "body": masking.sent(self.path, masking.content(self.body.content_type, self.body.kept)),
+            "body": sent(self.path, masked_content(self.body.content_type, self.body.kept)),
             "body_size": self.body.size or self.content_length or 0,
             "status": self.status,
-            "response": masking.content(self.response.content_type, self.response.kept),
+            "response": masked_content(self.response.content_type, self.response.kept),
             "response_size": self.response.size,
             "duration": self.duration,
             "failure": self.failure,
@@ -157,3 +250,75 @@ class Journal:
 
 
 JOURNAL = web.AppKey("journal", Journal)
+
+
+ENTRY = web.RequestKey("entry", Entry)
+
+
+@web.middleware
+async def recorded(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Everything but what steers or watches the server."""
+    if is_about_us(request):
+        return await handler(request)
+    journal = request.app[JOURNAL]
+    entry = _entry_of(request)
+    request[ENTRY] = entry
+    journal.begin(entry)
+    hear: Callable[[bytes], None] = entry.body
+    request[HEARD] = hear
+    writer = request.writer
+    writer.on_body_write = entry.response.note
+    began = time.perf_counter()
+    try:
+        response = await handler(request)
+        _note_answer(request, entry, response, writer)
+        return response
+    except web.HTTPException as answer:
+        _note_answer(request, entry, answer, writer)
+        raise
+    finally:
+        _note_user(request, entry)
+        journal.end(entry, time.perf_counter() - began)
+
+
+async def note_begun_answer(request: web.Request, response: web.StreamResponse) -> None:
+    """A signal of the application: of an answer that is sent in pieces, the client may ask before its end is noted."""
+    entry = request.get(ENTRY)
+    if entry is not None and entry.status is None and entry.duration is None:
+        _note_head(request, entry, response)
+
+
+def _entry_of(request: web.Request) -> Entry:
+    return Entry(
+        id=logs.REQUEST_ID.get() or "",
+        time=context.now(request),
+        method=request.method,
+        path=sent_path(request.raw_path),
+        query=request.rel_url.raw_query_string,
+        headers=request.headers,
+        body=Heard(request.content_type),
+        content_length=request.content_length,
+    )
+
+
+def _note_head(request: web.Request, entry: Entry, response: web.StreamResponse) -> None:
+    entry.status = response.status
+    entry.response.content_type = response.content_type
+    _note_user(request, entry)
+
+
+def _note_user(request: web.Request, entry: Entry) -> None:
+    """With whose rights it was asked, where that has been looked up."""
+    who = request.get(CALLER) or request.get(TOKEN_OWNER)
+    entry.user = who.username if isinstance(who, Caller) else None
+
+
+def _note_answer(
+    request: web.Request, entry: Entry, response: web.StreamResponse, writer: AbstractStreamWriter
+) -> None:
+    if entry.status is not None:  # begun before
+        return
+    writer.on_body_write = None
+    _note_head(request, entry, response)
+    if isinstance(response, web.Response) and isinstance(response.body, bytes) and request.method != "HEAD":
+        entry.response(response.body)

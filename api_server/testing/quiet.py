@@ -1,19 +1,137 @@
-"""A moment in which nothing goes on: no request, no task of the queue, no delivery."""
+"""A moment in which nothing goes on: requests wait outside; those inside, queued tasks and deliveries end first."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
+import attrs
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from api_server.ci.runners.job_handlers import PENDING_JOBS
 from api_server.operations import watch
 from api_server.state.queue import QUEUE, StillAtWork
-from api_server.status_checks.dispatcher import DELIVERIES
-from api_server.status_checks.tasks import DISPATCHER
-from api_server.testing.settling import settled
+from api_server.status_checks.dispatcher import DELIVERIES, DISPATCHER
+from api_server.testing import CONTROLS, queries
 from api_server.testing.steering import refused
-from api_server.testing.turnstile import TURNSTILE
+from api_server.web.answers import json_value
+from api_server.web.context import DATABASE, SETTINGS
+from common import operations
 from common.lifecycle import BACKGROUND
+
+#: What a request is answered that was ended because the state was reset under it.
+CUT_OFF = {"message": "The state was reset while this request was under way."}
+#: How often it is told to a request that it ends, and seconds between: the first time, git gets some to end by itself.
+TRIES, BETWEEN = 100, 0.1
+
+
+@attrs.define
+class RequestGate:
+    """Counts the requests that are under way."""
+
+    _open: asyncio.Event = attrs.field(init=False, factory=asyncio.Event)
+    _inside: "dict[asyncio.Task[None], web.Request]" = attrs.field(init=False, factory=dict)
+    _cut: "set[asyncio.Task[None]]" = attrs.field(init=False, factory=set)
+
+    def __attrs_post_init__(self) -> None:
+        self._open.set()
+
+    @property
+    def inside(self) -> list[str]:
+        """The requests that are under way, by method and path."""
+        return sorted(f"{request.method} {request.path}" for request in self._inside.values())
+
+    async def admitted(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """The request's answer; it is asked for when the gate is open."""
+        await self._open.wait()
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a request is answered in no task")
+        self._inside[task] = request
+        try:
+            return await handler(request)
+        except asyncio.CancelledError:
+            if task not in self._cut:
+                raise
+            task.uncancel()
+            return _cut_off(request)
+        finally:
+            del self._inside[task]
+            self._cut.discard(task)
+
+    @contextlib.asynccontextmanager
+    async def closed(self) -> AsyncIterator[None]:
+        """Nobody comes in for the length of the block."""
+        self._open.clear()
+        try:
+            yield
+        finally:
+            self._open.set()
+
+    async def empty(self, seconds: float) -> bool:
+        """Waits until nobody is inside: False where that takes longer."""
+        if self._inside:
+            await asyncio.wait(self._inside, timeout=seconds)
+        return not self._inside
+
+    async def cut(self) -> None:
+        """Ends the requests that are inside; their clients hear of it, or see the connection break."""
+        self._cut.update(self._inside)
+        for _ in range(TRIES):  # one that comes together with what is waited for can be lost
+            for task in self._inside:
+                task.cancel()
+            if await self.empty(BETWEEN):
+                return
+        raise refused(
+            f"These requests do not come to an end: {', '.join(self.inside)}", web.HTTPServiceUnavailable
+        )
+
+
+def _cut_off(request: web.Request) -> web.Response:
+    if request.writer.output_size and request.transport is not None:
+        request.transport.abort()
+    return json_value(CUT_OFF, status=503, headers={"Retry-After": "0"})
+
+
+@web.middleware
+async def one_state_at_a_time(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Requests are of the state before or of that afterwards; those to the controls, and after the server's health, of
+    none."""
+    if request.path.startswith(CONTROLS) or request.path in operations.ROUTES:
+        return await handler(request)
+    return await request.app[REQUEST_GATE].admitted(request, handler)
+
+
+REQUEST_GATE = web.AppKey("request_gate", RequestGate)
+
+
+#: Seconds that is waited for what is due.
+PATIENCE = 10.0
+_PAUSE = 0.02
+
+
+async def settled(app: web.Application, seconds: float = PATIENCE) -> list[str]:
+    """Waits until no work is due or under way, and gives the names of what still is after a while. For who has the turn
+    of `Snapshots`."""
+    if not app[SETTINGS].work:
+        return await queries.due(app[DATABASE])
+    left: list[str] = []
+    dispatcher = app[DISPATCHER]
+    async with dispatcher.paused():
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    before = await queries.due(app[DATABASE])
+                    left = [*before, DELIVERIES]
+                    await dispatcher.deliver_due()
+                    app[QUEUE].look_now()
+                    left = await queries.due(app[DATABASE])
+                    if not (before or left):  # nor can either of them have made work for the other
+                        return []
+                    await asyncio.sleep(_PAUSE)
+        except TimeoutError:
+            return left
+
 
 #: Seconds that requests get to come to their end before they are cut off, and that tasks do, for which nobody waits.
 BEFORE_CUT, TASKS_BEFORE_CUT = 0.25, 0.01
@@ -27,16 +145,16 @@ async def quiet(app: web.Application, *, cut: bool) -> AsyncIterator[None]:
     more; without, raises 409 where something takes longer than that. Runners that wait for a job are sent home.
     """
     seconds = BEFORE_CUT if cut else BEFORE_REFUSAL
-    turnstile, dispatcher = app[TURNSTILE], app[DISPATCHER]
+    gate, dispatcher = app[REQUEST_GATE], app[DISPATCHER]
     if not cut:
         # with an open door: mirrors, and receivers of deliveries, may have to ask us before they are done
         await settled(app, seconds)
-    async with turnstile.closed(), dispatcher.paused(), app[BACKGROUND].paused(watch.NAME):
+    async with gate.closed(), dispatcher.paused(), app[BACKGROUND].paused(watch.NAME):
         with app[PENDING_JOBS].emptied():
-            if not await turnstile.empty(seconds):
+            if not await gate.empty(seconds):
                 if not cut:
-                    raise _busy(*turnstile.inside)
-                await turnstile.cut()
+                    raise _busy(*gate.inside)
+                await gate.cut()
         try:
             async with app[QUEUE].paused(TASKS_BEFORE_CUT if cut else seconds, cut=cut):
                 if cut:

@@ -1,33 +1,94 @@
-"""The whole state of the server, kept under an id and brought back."""
+"""The whole state of the server, kept under an id and brought back; and moving its clock."""
 
 import asyncio
 import contextlib
 import datetime
+import inspect
 import itertools
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import attrs
 import structlog
 from aiohttp import web
 
+from api_server.audit.chain import HEAD_KEPT
+from api_server.ci.jobs.handlers import JOBS_LIMIT
+from api_server.ci.pipelines import planning
+from api_server.code.housekeeping import UNPACKED
+from api_server.code.quotas import QUOTAS
+from api_server.code.refs import UNSETTLED
 from api_server.git.repositories import REPOSITORIES
+from api_server.operations.figures import FIGURES
+from api_server.operations.watch import WATCH
 from api_server.outbound.edges import EDGES
 from api_server.outbound.mail import OUTBOX, Folder
+from api_server.pages import account, mail_links, sign_in
 from api_server.state.errors import Unavailable
 from api_server.state.objects import OBJECTS
+from api_server.state.queue import QUEUE
+from api_server.static_objects import access
 from api_server.static_objects.archive_builds import ARCHIVES
-from api_server.testing import memory, tables, time_queries, trees
+from api_server.status_checks.dispatcher import DISPATCHER
+from api_server.testing import queries, tables, trees
 from api_server.testing.clock import MOVABLE_CLOCK
-from api_server.testing.quiet import quiet
-from api_server.testing.settling import settled
+from api_server.testing.quiet import quiet, settled
 from api_server.testing.steering import refused
 from api_server.testing.tables import Tables
 from api_server.testing.trees import Tree
-from api_server.web.context import CLOCK, SETTINGS
+from api_server.web.context import CLOCK, DATABASE, SETTINGS
+from api_server.web.rate_limits import THROTTLE, WINDOW
 from common.concurrency import end, ended
 from common.mistakes import Mistake
+
+Forget = Callable[[Any], Awaitable[None] | None]
+
+#: Who has asked how often.
+LIMITERS: Mapping[web.AppKey[Any], Forget] = {
+    key: lambda limiter: limiter.forget()
+    for key in (
+        JOBS_LIMIT,
+        THROTTLE,
+        planning.LIMITS,
+        access.LIMITS,
+        sign_in.BY_ADDRESS,
+        sign_in.BY_LOGIN,
+        sign_in.UNKNOWN,
+        account.BY_USER,
+        mail_links.BY_ADDRESS,
+    )
+}
+#: All that outlives a request, by where it stands in the application. What looks things up in the database again when
+#: `note_change` says so (`LookupCache`) is none of it, nor what only counts what is under way.
+REMEMBERED: Mapping[web.AppKey[Any], Forget] = {
+    **LIMITERS,
+    DATABASE: lambda database: database.note_change(),
+    QUOTAS: lambda quotas: quotas.forget(),
+    UNSETTLED: lambda unsettled: unsettled.clear(),
+    UNPACKED: lambda unpacked: unpacked.clear(),
+    ARCHIVES: lambda archives: archives.forget(),
+    DISPATCHER: lambda dispatcher: dispatcher.drop(),
+    FIGURES: lambda figures: figures.forget(),
+    WATCH: lambda watch: watch.forget(),
+    HEAD_KEPT: lambda kept: kept.forget(),
+}
+
+
+async def forget_memory(app: web.Application) -> None:
+    """The process knows nothing of what was."""
+    for key, forget_it in REMEMBERED.items():
+        done = forget_it(app[key])
+        if inspect.isawaitable(done):
+            await done
+
+
+def forget_who_asked(app: web.Application) -> None:
+    """Nobody has asked too often."""
+    for key, forget_it in LIMITERS.items():
+        forget_it(app[key])
+
 
 log = structlog.get_logger(__name__)
 
@@ -66,7 +127,7 @@ class Snapshots:
         """They can be used for the length of the block, at whose beginning the first is taken."""
         with contextlib.closing(self.tables):
             await self.tables.open()
-            await self.tables.run(time_queries.MAKE_CLOCK)
+            await self.tables.run(queries.MAKE_CLOCK)
             await asyncio.to_thread(self._make_folders)
             self._kept[START] = await self._taken(START)
             try:
@@ -126,7 +187,7 @@ class Snapshots:
                 ended(asyncio.ensure_future(asyncio.to_thread(self._bring_back_trees, snapshot))),
             )
             self._app[MOVABLE_CLOCK].ahead = snapshot.ahead
-            await memory.forget(self._app)
+            await forget_memory(self._app)
             for call in also:
                 call()
         if self.is_clean():
@@ -160,7 +221,7 @@ class Snapshots:
     async def _bring_back_tables(self, snapshot: Snapshot) -> None:
         await self.tables.bring_back(snapshot.tables)
         if snapshot.ahead != self._app[MOVABLE_CLOCK].ahead:
-            await self.tables.run(time_queries.MOVE_CLOCK, ahead=snapshot.ahead)
+            await self.tables.run(queries.MOVE_CLOCK, ahead=snapshot.ahead)
 
     def _bring_back_trees(self, snapshot: Snapshot) -> None:
         for tree, content in zip(self._trees, snapshot.trees, strict=True):
@@ -215,3 +276,33 @@ def _empty(folder: Path) -> None:
 
 
 SNAPSHOTS = web.AppKey("snapshots", Snapshots)
+
+
+#: How far the clock may be ahead of the machine's.
+FURTHEST_AHEAD = datetime.timedelta(days=365 * 100)
+
+
+async def move_clock(app: web.Application, by: datetime.timedelta) -> list[str]:
+    """Moves the clock forward; what is due by then is done, but for what these names say, which takes longer. Raises
+    400, 409 and 503."""
+    if by < datetime.timedelta():
+        raise refused("The clock moves forward only; POST /-/testing/reset sets it back.")
+    clock = app[MOVABLE_CLOCK]
+    if clock.ahead + by > FURTHEST_AHEAD:
+        raise refused(f"The clock may be ahead by {FURTHEST_AHEAD.days} days at most.")
+    async with app[SNAPSHOTS].alone(cut=False):
+        since = app[CLOCK]()
+        ahead = clock.ahead + by
+        if problems := await app[EDGES].set_clock(ahead.total_seconds()):
+            raise refused(
+                f"The clock of an edge cannot be moved: {'; '.join(problems)}", web.HTTPServiceUnavailable
+            )
+        clock.ahead = ahead
+        await app[SNAPSHOTS].tables.run(queries.MOVE_CLOCK, ahead=ahead)
+        if by.total_seconds() >= WINDOW:  # by a clock that cannot be moved
+            forget_who_asked(app)
+        app[DATABASE].note_change()
+        app[FIGURES].forget()
+    if app[SETTINGS].work:
+        await app[QUEUE].defer_periodic(since, app[CLOCK]())
+    return await app[SNAPSHOTS].settle()

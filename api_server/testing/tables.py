@@ -12,8 +12,8 @@ import attrs
 
 from api_server.state import driver
 from api_server.state.driver import Connection, Result
-from api_server.testing import table_queries as queries
-from api_server.testing.table_queries import Table
+from api_server.testing import queries
+from api_server.testing.queries import Table
 from common.mistakes import Mistake
 
 #: Seconds that one statement may take.

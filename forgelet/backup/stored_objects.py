@@ -12,7 +12,7 @@ from typing import IO
 
 import attrs
 
-from api_server.audit.heads import FOLDER
+from api_server.audit.chain import HEADS_FOLDER
 from api_server.state.objects import INDEX, Objects
 from forgelet.backup import form
 from forgelet.backup.form import PIECE, Source, Writer
@@ -21,7 +21,7 @@ _IN_MEMORY = 32 * 2**20
 #: Objects that are asked for at a time where each costs a request, and up to which size they are held in memory.
 _AT_ONCE = 16
 _SMALL = 256 * 1024
-_HEAD = re.compile(rf"{FOLDER}/(\d{{19}})-[0-9a-f]{{64}}")
+_HEAD = re.compile(rf"{HEADS_FOLDER}/(\d{{19}})-[0-9a-f]{{64}}")
 
 
 class Keys:
@@ -83,7 +83,7 @@ class Copier:
         return sorted(key for key in self._runner.run(self._listed()) if _position(key) <= last)
 
     async def _listed(self) -> list[str]:
-        return [key async for key in self._objects.keys(FOLDER) if _HEAD.fullmatch(key)]
+        return [key async for key in self._objects.keys(HEADS_FOLDER) if _HEAD.fullmatch(key)]
 
     def _copy_file(self, file: Path, key: str) -> None:
         try:

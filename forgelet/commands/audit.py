@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from api_server.audit import chain, export_queries, exports, heads
+from api_server.audit import chain, exports, queries
 from api_server.state.database import Database
 from api_server.state.errors import Unavailable
 from api_server.state.object_store import open_objects
@@ -45,7 +45,7 @@ def verify(instance: Instance, expect: str | None) -> None:
 
     async def run(db: Database) -> tuple[chain.Verdict, list[chain.Head]]:
         settings = instance.api_settings
-        kept = await heads.kept(open_objects(settings.object_store_url, settings.data_dir))
+        kept = await chain.kept_heads(open_objects(settings.object_store_url, settings.data_dir))
         with progress("events") as told:
             return await chain.verify(db, [*kept, *expected], told), kept
 
@@ -79,7 +79,7 @@ def export(
 
     async def run(db: Database) -> exports.Exported:
         end = until.replace(tzinfo=datetime.UTC) if until else db.now
-        with progress("events", await export_queries.count(db, start, end)) as told:
+        with progress("events", await queries.count_events(db, start, end)) as told:
             async with db.transaction() as transaction:
                 if output:
                     return await exports.export_to_file(transaction, start, end, output, told)
@@ -109,7 +109,7 @@ def remove(instance: Instance, before: datetime.datetime, export_to: Path) -> No
             raise click.BadParameter("lies in the future", param_hint="--before")
         if (problem := (await chain.verify(db)).problem) is not None:
             raise exports.BrokenTrail(problem)
-        found = await export_queries.old_partitions(db, moment)
+        found = await queries.old_partitions(db, moment)
         for partition in found:
             with progress(partition.name) as told:
                 exported = await exports.remove_partition(db, partition, export_to, told)

@@ -8,7 +8,7 @@ import aiohttp
 import click
 
 from api_server.outbound.edges import EdgeApi, EdgeRefuses, project_key
-from api_server.pages.admin.edges import why
+from api_server.pages.admin.operating import why
 from common.mistakes import Mistake
 from forgelet import output
 from forgelet.commands import repository_queries

@@ -7,13 +7,13 @@ from typing import Any
 import click
 import orjson
 
-from api_server.mirrors import schedule
-from api_server.pages.admin import list_queries
+from api_server.mirrors import running
+from api_server.pages.admin import queries as list_queries
 from api_server.state.audit_trail import Entity, record
 from api_server.state.database import Database, Transaction
 from api_server.state.errors import NotFound
 from api_server.state.listing import Listed, Page
-from api_server.status_checks import delivery_queries, service_queries
+from api_server.status_checks import delivery_queries, queries
 from forgelet import output
 from forgelet.acting import author
 from forgelet.commands import outgoing_queries, repository_queries
@@ -108,13 +108,13 @@ def _status_of(latest: dict[str, Any]) -> str | None:
 
 
 async def _run_mirror(transaction: Transaction, mirror_id: int) -> None:
-    await schedule.run_at_once(transaction, await outgoing_queries.enabled_mirror(transaction, mirror_id))
+    await running.run_at_once(transaction, await outgoing_queries.enabled_mirror(transaction, mirror_id))
 
 
 async def _redeliver(transaction: Transaction, delivery_id: int) -> None:
     """As the API does it, which is written down likewise."""
     place = await list_queries.place_of_delivery(transaction, delivery_id)
-    check = await service_queries.hold(transaction, place.project_id, place.check_id)
+    check = await queries.hold(transaction, place.project_id, place.check_id)
     await delivery_queries.redeliver(transaction, check.id, delivery_id)
     project = await repository_queries.project(transaction, str(place.project_id))
     if project is None:

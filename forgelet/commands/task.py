@@ -8,7 +8,7 @@ import attrs
 import click
 
 from api_server.operations import tasks
-from api_server.operations.task_queries import Status
+from api_server.operations.queries import Status
 from api_server.operations.tasks import TaskRefused
 from api_server.state.database import Database
 from forgelet import output

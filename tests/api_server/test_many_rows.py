@@ -10,8 +10,8 @@ import pytest
 
 from api_server.accounts import user_queries
 from api_server.ci.runners import queries
-from api_server.merge_requests.lists import queries as merge_requests
-from api_server.merge_requests.lists.parameters import ListOfAll, filters_of
+from api_server.merge_requests import list_queries
+from api_server.merge_requests.list_handlers import ListOfAll, filters_of
 from api_server.namespaces import member_queries, namespace_queries, project_queries
 from api_server.state import database
 from api_server.state.database import Database, Executor
@@ -59,7 +59,7 @@ def readable(page: Page, scope: Any, *, of_group: bool = False) -> Read:
     """A list of merge requests."""
 
     def read(executor: Executor, her: int, group: int) -> Awaitable[Any]:
-        return merge_requests.list_readable(
+        return list_queries.list_readable(
             executor,
             page,
             viewer_id=her,

@@ -14,7 +14,7 @@ import attrs
 import pytest
 from structlog.testing import capture_logs
 
-from api_server.audit import heads
+from api_server.audit import chain
 from api_server.ci.jobs import artifact_queries
 from api_server.ci.jobs.logs import logs_of, seal
 from api_server.code.lfs import queries as lfs_queries
@@ -119,18 +119,18 @@ async def test_what_runs_by_itself_fails_as_the_store_does_and_is_made_up_for(sc
     job = await runner.job()
     await job.log(LOG)
     await job.finish()
-    kept = await heads.kept(app[OBJECTS])
+    kept = await chain.kept_heads(app[OBJECTS])
     with store_away(scene.forge):
-        for work in (seal(logs_of(app), job.id), heads.keep(scene.forge.database, app[OBJECTS])):
+        for work in (seal(logs_of(app), job.id), chain.keep_present_head(scene.forge.database, app[OBJECTS])):
             with pytest.raises(Unavailable):
                 await work
         shown = await project.api.get(f"{project.url}/jobs/{job.id}/trace")
         assert (shown.status, shown.body) == (200, LOG.decode())  # it is in the database still
     await seal(logs_of(app), job.id)
-    await heads.keep(scene.forge.database, app[OBJECTS])
+    await chain.keep_present_head(scene.forge.database, app[OBJECTS])
     shown = await project.api.get(f"{project.url}/jobs/{job.id}/trace")
     assert (shown.status, shown.body) == (200, LOG.decode())
-    assert len(await heads.kept(app[OBJECTS])) == len(kept) + 1
+    assert len(await chain.kept_heads(app[OBJECTS])) == len(kept) + 1
 
 
 async def test_an_upload_whose_commit_went_unanswered_keeps_its_object(

@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from api_server.status_checks.tasks import DISPATCHER, RANDOM
+from api_server.status_checks.dispatcher import DISPATCHER, RANDOM
 from api_server.web.routes import Role
 from tests.api_server.status_checks.receiver import Receiver, running_receiver
 from tests.support.forge import Answer, Forge, Person, new_name, running_forge

@@ -6,7 +6,7 @@ import re
 
 from aiohttp import web
 
-from api_server.pages.below_projects import PREFIX
+from api_server.pages.routes import PREFIX
 from api_server.pages.site import PAGES
 from storage_edge.app import create_app as edge_app
 from storage_edge.settings import Settings as EdgeSettings

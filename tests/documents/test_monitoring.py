@@ -10,7 +10,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from api_server.operations import readiness
+from api_server.operations import watch
 from api_server.operations.failing import KINDS
 from tests.support.forge import Forge
 from tests.support.wire import running
@@ -93,7 +93,7 @@ def _first_column(title: str) -> list[str]:
 
 def test_kinds_and_parts_are_all_described(forge: Forge) -> None:
     assert re.findall(r"^\| `(\w+)` \|", TEXT.split("## Prometheus")[0], re.MULTILINE) == list(KINDS)
-    assert set(_first_column("Readiness")) == {*readiness.checks(forge.server.app), "event_loop"}
+    assert set(_first_column("Readiness")) == {*watch.readiness_checks(forge.server.app), "event_loop"}
 
 
 def test_lines_that_are_described_are_written_somewhere() -> None:

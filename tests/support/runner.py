@@ -109,7 +109,7 @@ async def until_waiting(forge: Forge, *runners: Runner, requests: int | None = N
     """Wait until the runners have this many requests that wait for a job: one each if `requests` is not given."""
     ids, pending = {runner.id for runner in runners}, forge.server.app[PENDING_JOBS]
     expected = len(runners) if requests is None else requests
-    await until(lambda: sum(place.runner_id in ids for place in pending._places) == expected, seconds=60)
+    await until(lambda: sum(waiting.runner_id in ids for waiting in pending._waiting) == expected, seconds=60)
 
 
 def checksum(text: bytes) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Endpoints 1 to 11: jobs and bridges are listed, read with their logs, canceled, retried, erased and played."""
 
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 from aiohttp import hdrs, web
@@ -124,28 +124,25 @@ async def list_project_jobs(request: web.Request, wanted: ListProjectJobs, found
 @routes.get("/projects/{id}/pipelines/{pipeline_id}/jobs", access=project(opens="builds"))
 async def list_pipeline_jobs(request: web.Request, wanted: ListPipelineJobs, found: Project) -> web.Response:
     """Endpoint 2. Newest first; without retried ones, unless `include_retried`."""
-    pipeline = await find_pipeline(request, found, wanted.pipeline_id)
-    page = wanted_jobs(wanted, queries.JOBS_OF_PIPELINE)
-    listed = await queries.list_pipeline_jobs(
-        context.database(request),
-        page,
-        pipeline.id,
-        wanted.scope,
-        archived_before(request),
-        include_retried=wanted.include_retried,
-    )
-    return await paginated(request, page, listed)
+    return await _jobs_of_pipeline(request, wanted, found, "build")
 
 
 @routes.get("/projects/{id}/pipelines/{pipeline_id}/bridges", access=project(opens="builds"))
 async def list_bridges(request: web.Request, wanted: ListPipelineJobs, found: Project) -> web.Response:
     """Endpoint 3. Jobs that start other pipelines, newest first."""
+    return await _jobs_of_pipeline(request, wanted, found, "bridge")
+
+
+async def _jobs_of_pipeline(
+    request: web.Request, wanted: ListPipelineJobs, found: Project, kind: Literal["build", "bridge"]
+) -> web.Response:
     pipeline = await find_pipeline(request, found, wanted.pipeline_id)
-    page = wanted_jobs(wanted, queries.BRIDGES_OF_PIPELINE)
-    listed = await queries.list_bridges(
+    page = wanted_jobs(wanted, queries.JOBS_OF_PIPELINE if kind == "build" else queries.BRIDGES_OF_PIPELINE)
+    listed = await queries.list_pipeline_jobs(
         context.database(request),
         page,
         pipeline.id,
+        kind,
         wanted.scope,
         archived_before(request),
         include_retried=wanted.include_retried,

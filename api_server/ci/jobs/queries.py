@@ -1,6 +1,7 @@
 """Statements of endpoints 1 to 11."""
 
 import datetime
+from typing import Literal
 
 import attrs
 
@@ -84,38 +85,19 @@ async def list_pipeline_jobs(
     database: Executor,
     page: Page,
     pipeline_id: int,
+    kind: Literal["build", "bridge"],
     scope: list[str] | None,
     archived_before: datetime.datetime | None,
     *,
     include_retried: bool,
 ) -> Listed:
-    """Builds of a pipeline, newest first."""
-    return await JOBS_OF_PIPELINE.read(
+    """Builds or bridges of a pipeline, newest first."""
+    listing = JOBS_OF_PIPELINE if kind == "build" else BRIDGES_OF_PIPELINE
+    return await listing.read(
         database,
         page,
         pipeline_id=pipeline_id,
-        kind="build",
-        scope=scope,
-        include_retried=include_retried,
-        archived_before=archived_before,
-    )
-
-
-async def list_bridges(
-    database: Executor,
-    page: Page,
-    pipeline_id: int,
-    scope: list[str] | None,
-    archived_before: datetime.datetime | None,
-    *,
-    include_retried: bool,
-) -> Listed:
-    """Trigger jobs of a pipeline, newest first."""
-    return await BRIDGES_OF_PIPELINE.read(
-        database,
-        page,
-        pipeline_id=pipeline_id,
-        kind="bridge",
+        kind=kind,
         scope=scope,
         include_retried=include_retried,
         archived_before=archived_before,

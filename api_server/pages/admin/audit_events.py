@@ -11,11 +11,10 @@ import attrs
 import orjson
 from aiohttp import web
 
-from api_server.audit import chain, heads, queries
+from api_server.audit import chain, queries
 from api_server.audit.handlers import INSTANCE_AUDIT_EVENTS
 from api_server.pages.admin import lists
-from api_server.pages.admin.acting import Refused, attempted
-from api_server.pages.admin.lists import EMPTY_IS_ALL, Filters
+from api_server.pages.admin.lists import EMPTY_IS_ALL, Filters, Refused, attempted
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Form, Visitor
 from api_server.state.audit_event_types import EntityType
@@ -143,7 +142,7 @@ async def verify(request: web.Request, who: Visitor, form: Form) -> web.Response
 
 
 async def _verified(request: web.Request) -> str:
-    kept = await heads.kept(request.config_dict[OBJECTS])
+    kept = await chain.kept_heads(request.config_dict[OBJECTS])
     try:
         async with asyncio.timeout(_PATIENCE):
             verdict = await chain.verify(request.config_dict[DATABASE], kept)

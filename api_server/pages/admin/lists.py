@@ -1,5 +1,10 @@
-"""Lists on administrators' pages: filters out of the address, twenty rows at a time, by keyset as in the API."""
+"""Lists on administrators' pages, and how their forms act: as the API's own routes do, for whoever has signed in.
 
+A form is answered with 303 to the page it came from, which says once what has become of it.
+"""
+
+import re
+from collections.abc import Awaitable
 from typing import Any
 from urllib.parse import urlencode
 
@@ -8,8 +13,14 @@ import orjson
 from aiohttp import web
 
 from api_server.pages import page
-from api_server.pages.sessions import Visitor
+from api_server.pages.routes import Pages
+from api_server.pages.sessions import Form, Visitor
+from api_server.state.errors import LockNotAvailable, NotFound
 from api_server.state.listing import Listed, Page
+from api_server.web import routes
+from api_server.web.errors import ApiError, reason_of
+from api_server.web.request_data import merged
+from api_server.web.routes import ADMINISTRATOR
 
 SIZE = 20
 
@@ -53,3 +64,48 @@ def answer(
     )
     told = {"rows": orjson.loads(listed.body), "filters": filters, "pager_links": pager} | values
     return page.answer(request, who, f"admin/{template}", back=page.address(request), **told)
+
+
+#: Where a form may lead back to.
+_BACK = re.compile(r"/admin(?:[/?][!-~]*)?", re.ASCII)
+_NOTHING_DONE = "Nothing was done"
+_GONE = f"{_NOTHING_DONE}: it is not there any more."
+
+
+class Refused(Exception):
+    """Why a form is not done as it was sent: a sentence."""
+
+
+def act(pages: Pages, path: str, handler: routes.Handler, said: str) -> None:
+    """Adds a form that does what a route of the API does, with its rule, its parameters, its audit events; then `said`
+    is said. The form and its path have the parameters under the API's names."""
+
+    async def acted(request: web.Request, who: Visitor, form: Form) -> web.Response:
+        async def work() -> str:
+            await routes.ask(request, handler, **await merged(request))
+            return said
+
+        return await attempted(request, who, form, work())
+
+    pages.post(path, access=ADMINISTRATOR)(acted)
+
+
+async def attempted(request: web.Request, who: Visitor, form: Form, work: Awaitable[str]) -> web.Response:
+    """Leads back to where the form came from, where it is said what `work` says, or why it was refused."""
+    try:
+        said = await work
+    except Refused as problem:
+        said = str(problem)
+    except NotFound:
+        said = _GONE
+    except ApiError as problem:
+        reason = reason_of(problem) or f"the service answers {problem.status}."
+        said = _GONE if problem.status == 404 else f"{_NOTHING_DONE}: {reason}"
+    except LockNotAvailable:
+        said = f"{_NOTHING_DONE}: somebody else was changing the same. Try again."
+    return page.see_other(request, who, _back(form), said)
+
+
+def _back(form: Form) -> str:
+    back = form.get("back", "")
+    return back if isinstance(back, str) and _BACK.fullmatch(back) else "/admin"

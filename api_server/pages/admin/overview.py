@@ -1,7 +1,10 @@
-"""`/admin`: what fails, first; then how much there is of everything, now and over the last hours."""
+"""`/admin`: what fails, first; then how much there is of everything, now and over the last hours, as small drawings."""
 
 import datetime
+import functools
+import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Literal
 
 import attrs
@@ -9,15 +12,177 @@ from aiohttp import web
 from markupsafe import Markup, escape
 
 from api_server.operations.failing import failing
-from api_server.operations.figures import FIGURES
-from api_server.operations.samples import history
+from api_server.operations.figures import FIGURES, history
 from api_server.pages import page
-from api_server.pages.admin import charts
-from api_server.pages.admin.charts import Chart, Point, Series
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Visitor
 from api_server.web import context
 from api_server.web.routes import ADMINISTRATOR
+
+#: Of the drawing, in its own units; it is scaled to the width that the page has for it.
+WIDTH, HEIGHT = 320, 120
+_LEFT, _RIGHT, _TOP, _BOTTOM = 44, 8, 8, 20
+#: Rows of the table: the newest figures, and as many before them at equal distances.
+MOST_ROWS = 12
+#: Kinds of lines that the style tells apart, by colour and by dashes.
+LINES = 6
+
+Point = tuple[datetime.datetime, float]
+
+
+@attrs.frozen
+class Series:
+    """One line: what it is called, and its points, oldest first. Moments are in UTC."""
+
+    label: str
+    points: Sequence[Point]
+
+
+@attrs.frozen
+class Chart:
+    """Lines that share their axes. `unit` is what is counted: a word after the number, `B` for bytes, `s` for seconds,
+    `%` for shares of one hundred, or nothing."""
+
+    title: str
+    series: Sequence[Series]
+    unit: str = ""
+
+    @functools.cached_property
+    def begin(self) -> datetime.datetime | None:
+        """The moment of the oldest point, None without any."""
+        return min((line.points[0][0] for line in self.series if line.points), default=None)
+
+    @functools.cached_property
+    def end(self) -> datetime.datetime | None:
+        return max((line.points[-1][0] for line in self.series if line.points), default=None)
+
+    @functools.cached_property
+    def top(self) -> float:
+        """Where the axis of values ends: a round number that is not below any value."""
+        if self.unit == "%":
+            return 100.0
+        highest = max((value for line in self.series for _, value in line.points), default=0.0)
+        scale = 1024.0 ** int(math.log(highest, 1024)) if self.unit == "B" and highest >= 1 else 1.0
+        return rounded_up(highest / scale) * scale
+
+
+def rounded_up(value: float) -> float:
+    """The next number of the form 1, 2 or 5 times a power of ten; 1 for what is not above 0."""
+    if value <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(step * power for step in (1, 2, 5, 10) if step * power >= value * (1 - 1e-9))
+
+
+def amount(value: float, unit: str = "") -> str:
+    """As people read it: `1.5 MiB`, `12 s`, `34 %`, `1,234`."""
+    if unit == "B":
+        for name in ("B", "KiB", "MiB", "GiB"):
+            if abs(value) < 1024:
+                return f"{_plain(value)} {name}"
+            value /= 1024
+        return f"{_plain(value)} TiB"
+    if unit == "s" and 0 < value < 1:
+        return f"{_plain(value * 1000)} ms"
+    return f"{_plain(value)} {unit}".strip()
+
+
+def _plain(value: float) -> str:
+    if value == int(value) or abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:,.3g}"
+
+
+def drawing(chart: Chart, name: str) -> Markup:
+    """The SVG with its title and description; `name` makes ids that no other drawing of the page has."""
+    parts = [
+        Markup(
+            '<svg class="chart" viewBox="0 0 {} {}" role="img" aria-labelledby="{}-title {}-desc" focusable="false">'
+        ).format(WIDTH, HEIGHT, name, name),
+        Markup('<title id="{}-title">{}</title>').format(name, chart.title),
+        Markup('<desc id="{}-desc">{}</desc>').format(name, described(chart)),
+        *_axes(chart),
+        *(_line(chart, line, number) for number, line in enumerate(chart.series)),
+        Markup("</svg>"),
+    ]
+    return Markup("").join(parts)
+
+
+def described(chart: Chart) -> str:
+    """One sentence: between which moments, and what each line is at its end and at most."""
+    if chart.begin is None or chart.end is None:
+        return "No figures yet."
+    told = ", ".join(
+        f"{line.label} {amount(line.points[-1][1], chart.unit)}"
+        f" (at most {amount(max(value for _, value in line.points), chart.unit)})"
+        for line in chart.series
+        if line.points
+    )
+    return f"From {_clock(chart.begin)} to {_clock(chart.end)} UTC, at the end: {told}."
+
+
+def rows(chart: Chart) -> list[tuple[str, list[str]]]:
+    """The table, newest first: a moment, and the value of each line then (a dash where it has none)."""
+    moments = sorted({moment for line in chart.series for moment, _ in line.points}, reverse=True)
+    step = max(1, math.ceil(len(moments) / MOST_ROWS))
+    values = [dict(line.points) for line in chart.series]
+    return [
+        (_clock(moment), [amount(one[moment], chart.unit) if moment in one else "–" for one in values])
+        for moment in moments[::step]
+    ]
+
+
+def _clock(moment: datetime.datetime) -> str:
+    return moment.strftime("%H:%M")
+
+
+def _axes(chart: Chart) -> list[Markup]:
+    lowest, middle = HEIGHT - _BOTTOM, (HEIGHT - _BOTTOM + _TOP) / 2
+    grid = [
+        Markup('<line class="axis" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(_LEFT, WIDTH - _RIGHT, y, y)
+        for y in (_TOP, middle, lowest)
+    ]
+    texts = [
+        _text(_LEFT - 4, _TOP + 4, "end", amount(chart.top, chart.unit)),
+        _text(_LEFT - 4, lowest, "end", "0"),
+    ]
+    if chart.begin is not None and chart.end is not None:
+        texts += [
+            _text(_LEFT, HEIGHT - 6, "start", _clock(chart.begin)),
+            _text(WIDTH - _RIGHT, HEIGHT - 6, "end", _clock(chart.end)),
+        ]
+    return [*grid, *texts]
+
+
+def _text(x: float, y: float, anchor: str, text: str) -> Markup:
+    return Markup('<text x="{}" y="{}" text-anchor="{}" aria-hidden="true">{}</text>').format(
+        x, y, anchor, text
+    )
+
+
+def _line(chart: Chart, line: Series, number: int) -> Markup:
+    """Broken where figures are missing: nobody drew them while the service was down."""
+    if not line.points or chart.begin is None or chart.end is None:
+        return Markup("")
+    moments = [moment.timestamp() for moment, _ in line.points]
+    gap = _usual_distance(moments) * 3
+    begin, lowest, top = chart.begin.timestamp(), HEIGHT - _BOTTOM, chart.top
+    across = (WIDTH - _LEFT - _RIGHT) / (chart.end.timestamp() - begin or 1.0)
+    up = (lowest - _TOP) / top
+    commands, last = [], -math.inf
+    for moment, (_, value) in zip(moments, line.points, strict=True):
+        x, y = _LEFT + (moment - begin) * across, lowest - min(max(value, 0.0), top) * up
+        # A lone point is a line of no length, which round ends make a dot.
+        commands.append(f"L{x:.1f} {y:.1f}" if moment - last <= gap else f"M{x:.1f} {y:.1f}l0 0")
+        last = moment
+    return Markup('<path class="line line-{}" d="{}"/>').format(number % LINES, "".join(commands))
+
+
+def _usual_distance(moments: Sequence[float]) -> float:
+    """Seconds between two neighbours: the one in the middle."""
+    distances = sorted(after - before for before, after in pairwise(moments))
+    return distances[len(distances) // 2] if distances else 0.0
+
 
 pages = Pages()
 
@@ -85,9 +250,9 @@ async def show(request: web.Request, who: Visitor, wanted: Overview) -> web.Resp
         marked=_marked,
         figures=await _figures(request),
         charts=[_chart(plan, samples) for plan in _PLANS],
-        drawing=charts.drawing,
-        rows=charts.rows,
-        lines=charts.LINES,
+        drawing=drawing,
+        rows=rows,
+        lines=LINES,
         hours=wanted.hours,
         now=now,
     )

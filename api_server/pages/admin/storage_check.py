@@ -1,15 +1,151 @@
-"""The check of the external storage of static objects: real requests, to the service as the storage sends them and
-through the storage as users do, and what they have shown."""
+"""The check of the external storage of static objects: which object is asked for, real requests, and why one failed."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import hashlib
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Literal
+from urllib.parse import quote, unquote, urlsplit
 
 import aiohttp
 import attrs
+from aiohttp import web
 
-from api_server.pages.admin.storage_requests import Seen, Unreachable, ask
+from api_server.git import references, trees
+from api_server.git.commits import tree_of
+from api_server.git.repositories import Repositories, repositories
+from api_server.namespaces.access import visible_project
+from api_server.outbound.destinations import BlockedError, written_url
+from api_server.outbound.edges import project_key
+from api_server.pages.admin import queries
+from api_server.pages.admin.lists import Refused
+from api_server.state.secrets import STATIC_OBJECT_TOKEN
+from api_server.static_objects import queries as static_objects
+from api_server.web import context
+from api_server.web.routes import caller
+from common import static_paths
 from common.static_paths import EXTERNAL_STORAGE_TOKEN_HEADER, TOKEN_PARAMETER
+
+#: Seconds for one request, its body included.
+TIMEOUT = 10.0
+#: Of an answer no more is read: the object that is asked for is far smaller.
+MOST_BYTES = 2 * 2**20
+_TEXT = 300
+
+
+@attrs.frozen
+class Seen:
+    """An answer: `begin` is how its body begins, as text; `seconds` it took, to its end."""
+
+    status: int
+    headers: Mapping[str, str]
+    size: int
+    sha256: str
+    begin: str
+    seconds: float
+
+    @property
+    def cache_status(self) -> str:
+        """What caches on the way say they did (RFC 9211), or what common ones say in its place."""
+        return self.headers.get("Cache-Status") or self.headers.get("X-Cache", "")
+
+    @property
+    def is_hit(self) -> bool:
+        """Whether a cache answered out of its store."""
+        parts = [part.strip().lower() for part in self.cache_status.replace(",", ";").split(";")]
+        return (
+            "hit" in parts
+            or self.cache_status.lower().startswith("hit")
+            or self.headers.get("Age", "0") != "0"
+        )
+
+
+@attrs.frozen
+class Unreachable:
+    """Why there is no answer, in one sentence, and what to do about it."""
+
+    reason: str
+    remedy: str
+
+
+async def ask(
+    session: aiohttp.ClientSession, url: str, headers: Mapping[str, str] | None = None
+) -> Seen | Unreachable:
+    """GET of `url`, whose path and query are encoded; redirects are not followed."""
+    begun = time.monotonic()
+    digest, size, begin = hashlib.sha256(), 0, b""
+    try:
+        async with (
+            asyncio.timeout(TIMEOUT),
+            session.get(written_url(url), headers=headers, allow_redirects=False) as answer,
+        ):
+            async for piece in answer.content.iter_any():
+                digest.update(piece)
+                size += len(piece)
+                begin += piece[: _TEXT - len(begin)]
+                if size > MOST_BYTES:
+                    break
+            seconds = time.monotonic() - begun
+            text = begin.decode(errors="replace").strip()
+            return Seen(answer.status, answer.headers.copy(), size, digest.hexdigest(), text, seconds)
+    except (aiohttp.ClientError, BlockedError, OSError) as problem:  # TimeoutError is one
+        return _why(problem, url)
+
+
+def _why(problem: Exception, url: str) -> Unreachable:
+    at = written_url(url)
+    place = f"{at.host}:{at.port}"
+    match problem:
+        case BlockedError():
+            return Unreachable(
+                f"This service may not call {place}: {problem}.",
+                f"That need not keep users from it. To check it from here, put {place} on the allow list for outbound "
+                "requests (Settings).",
+            )
+        case aiohttp.ClientConnectorDNSError():
+            return Unreachable(
+                f"The name {at.host} is not resolved.", "Check its spelling, and this machine's DNS."
+            )
+        case aiohttp.ClientConnectorCertificateError():
+            return Unreachable(
+                f"The TLS certificate of {place} is not trusted: {_certificate(problem.certificate_error)}.",
+                "Give it a certificate for this name that this machine trusts.",
+            )
+        case aiohttp.ClientSSLError():
+            return Unreachable(
+                f"TLS with {place} fails: {problem.os_error.strerror or problem.os_error}.",
+                "Does the URL begin with https:// though plain HTTP is spoken there?",
+            )
+        case aiohttp.ClientConnectorError() if isinstance(problem.os_error, ConnectionRefusedError):
+            return Unreachable(
+                f"The connection to {place} is refused: nothing listens there.",
+                "Start the storage, or mend host and port.",
+            )
+        case aiohttp.ClientConnectorError():
+            return Unreachable(
+                f"{place} cannot be reached: {problem.os_error.strerror or problem.os_error}.",
+                "Check host and port, routes and firewalls.",
+            )
+        case TimeoutError():
+            return Unreachable(
+                f"{place} has not answered within {TIMEOUT:.0f} seconds.",
+                "Check whether it works, and firewalls.",
+            )
+        case _:
+            return Unreachable(
+                f"What listens at {place} does not speak HTTP as expected ({type(problem).__name__}).",
+                "Check port and scheme of the URL.",
+            )
+
+
+def _certificate(problem: Exception) -> str:
+    return (
+        str(getattr(problem, "verify_message", "") or problem)
+        if isinstance(problem, ssl.SSLError)
+        else str(problem)
+    )
+
 
 State = Literal["passed", "warning", "failed"]
 _REDIRECTS = (301, 302, 303, 307, 308)
@@ -229,3 +365,59 @@ def _shown(seen: Seen) -> str:
     told = f"; Cache-Status: {seen.cache_status}" if seen.cache_status else ""
     took = f"{seen.seconds * 1000:.0f} ms"
     return f"{seen.status} in {took}: {seen.size} bytes, SHA-256 {seen.sha256[:16]}…{told}"
+
+
+#: Projects and files of each that are looked at.
+_PROJECTS, _FILES = 20, 50
+_LARGEST = 2**20
+
+
+async def find_object(request: web.Request) -> StaticObject:
+    """A small file of a public project, else of one that the caller opens. Raises `Refused` where there is none."""
+    database = context.database(request)
+    for visibility in ("public", "internal", "private"):
+        for holder in await queries.holders(database, visibility, _PROJECTS):
+            name = await asyncio.to_thread(_a_file, repositories(request), holder.id, holder.default_branch)
+            if name is not None:
+                path = static_paths.parse(quote(f"/{holder.full_path}/-/raw/{holder.default_branch}/{name}"))
+                token = None if visibility == "public" else await _token(request)
+                return StaticObject(path.target, project_key(holder.id), token)
+    raise Refused("There is no project with a file to ask for yet: push one, or name an object.")
+
+
+async def named_object(request: web.Request, text: str) -> StaticObject:
+    """The object at a path or URL of this service. Raises `Refused` for what names none."""
+    try:
+        path = urlsplit(text).path
+        parsed = static_paths.parse(quote(unquote(path if path.startswith("/") else f"/{path}")))
+    except ValueError as problem:
+        raise Refused(f"{text} is no path of a raw file or an archive: {problem}") from None
+    who = caller(request)
+    project = await visible_project(
+        request, parsed.project, user_id=who.user_id, admin=who.admin, job_project_id=None
+    )
+    if project is None:
+        raise Refused(f"There is no project {parsed.project}.")
+    token = None if project.shows_repository_to_everybody else await _token(request)
+    return StaticObject(parsed.target, project_key(project.id), token)
+
+
+async def _token(request: web.Request) -> str:
+    """The caller's own, which opens what she may read."""
+    user = await static_objects.user(context.database(request), caller(request).user_id)
+    return context.vault(request).derived_token(STATIC_OBJECT_TOKEN, user.static_object_seed if user else b"")
+
+
+def _a_file(found: Repositories, project_id: int, branch: str) -> str | None:
+    """A small one in the topmost folder of the branch."""
+    if not found.exists(project_id):
+        return None
+    repository = found.open(project_id)
+    found_branch = references.branch(repository, branch)
+    if found_branch is None:
+        return None
+    for each in list(tree_of(repository, found_branch.commit))[:_FILES]:
+        entry = trees.find_entry(repository, found_branch.commit, each.name or "")
+        if entry is not None and entry.kind == "file" and (entry.size or 0) <= _LARGEST:
+            return entry.path
+    return None

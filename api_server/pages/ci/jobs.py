@@ -1,4 +1,4 @@
-"""`/<project>/-/jobs`: the list, and the page of one, whose log is followed while it runs."""
+"""`/<project>/-/jobs`: the list, the page of one, whose log is followed while it runs, its buttons, its artifacts."""
 
 import re
 from typing import Any
@@ -8,29 +8,32 @@ import attrs
 import orjson
 from aiohttp import hdrs, web
 
-from api_server.ci.jobs import handlers
+from api_server.ci.jobs import artifact_handlers, handlers
 from api_server.ci.jobs import queries as jobs
 from api_server.ci.jobs.access import find_job, find_job_or_bridge
+from api_server.ci.jobs.artifact_handlers import archive_of, check_may_read
 from api_server.ci.jobs.handlers import may_read_log
 from api_server.ci.jobs.queries import Job
 from api_server.ci.pipelines.access import archived_before
 from api_server.ci.pipelines.states import COMPLETE, STATUSES
+from api_server.code.reading import counted_for
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.pages import page
-from api_server.pages.ci import actions, log_reading, queries, words
-from api_server.pages.ci.log_reading import LogPart
-from api_server.pages.ci.log_text import state_of
+from api_server.pages.ci import logs as log_pages
+from api_server.pages.ci import pipelines, queries, words
+from api_server.pages.ci.logs import LogPart, state_of
 from api_server.pages.ci.pipelines import chosen_status
 from api_server.pages.ci.queries import JobDetails, PipelineJob
-from api_server.pages.paging import pager
+from api_server.pages.page import pager
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Visitor
 from api_server.web import context
 from api_server.web.answers import STORED_HEADERS, matches_etag
-from api_server.web.errors import bad_parameters, forbidden
+from api_server.web.errors import ApiError, bad_parameters, forbidden, not_found, reason_of
 from api_server.web.pagination import Paginated, wanted_page
-from api_server.web.routes import ask
+from api_server.web.routes import Role, ask
+from api_server.zip_files import ZIP_FILES
 
 pages = Pages()
 
@@ -71,7 +74,7 @@ class Sight:
     row: PipelineJob
     details: JobDetails
     attempts: list[PipelineJob]
-    actions: actions.JobActions
+    actions: pipelines.JobActions
     #: None where it may not be read, and of bridges, which have none.
     log: LogPart | None
 
@@ -142,7 +145,7 @@ async def follow_log(request: web.Request, wanted: FollowedLog, found: Project) 
     asked = _RANGE.fullmatch(request.headers.get(hdrs.RANGE, ""))
     if asked is None:
         raise bad_parameters("Range has to be log=<byte>-")
-    part = await log_reading.part_from(request, job.id, int(asked[1]), _state(wanted.state))
+    part = await log_pages.part_from(request, job.id, int(asked[1]), _state(wanted.state))
     if part is None:
         raise web.HTTPRequestRangeNotSatisfiable
     row = await queries.find_job(context.database(request), job.id)
@@ -180,8 +183,8 @@ async def _sight(request: web.Request, found: Project, job: Job) -> Sight:
         row=row,
         details=details,
         attempts=attempts,
-        actions=await actions.of_job(request, found, job, row, details),
-        log=await log_reading.last_part(request, job.id) if readable and job.kind == "build" else None,
+        actions=await pipelines.actions_on_job(request, found, job, row, details),
+        log=await log_pages.last_part(request, job.id) if readable and job.kind == "build" else None,
     )
 
 
@@ -196,3 +199,138 @@ def _state(text: str) -> Any:
         return state_of(text)
     except ValueError:
         raise bad_parameters("state is invalid") from None
+
+
+DEVELOPER = project(Role.DEVELOPER, opens="builds")
+
+
+@attrs.frozen(kw_only=True)
+class CancelJob(OneJob):
+    force: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class PlayJob(OneJob):
+    #: `NAME=value`, one in each line.
+    variables: str = ""
+
+
+@pages.post("/{project}/-/jobs/{id}/cancel", access=DEVELOPER)
+async def cancel(request: web.Request, who: Visitor, wanted: CancelJob, found: Project) -> web.Response:
+    await ask(request, handlers.cancel_job, id=str(found.id), job_id=wanted.id, force=wanted.force)
+    return _to(request, who, found, wanted.id, "The job is canceled, as soon as its runner hears of it.")
+
+
+@pages.post("/{project}/-/jobs/{id}/retry", access=DEVELOPER)
+async def retry(request: web.Request, who: Visitor, wanted: OneJob, found: Project) -> web.Response:
+    answer = await ask(request, handlers.retry_job, id=str(found.id), job_id=wanted.id)
+    return _to(request, who, found, _id(answer), "This is the new attempt.")
+
+
+@pages.post("/{project}/-/jobs/{id}/erase", access=DEVELOPER)
+async def erase(request: web.Request, who: Visitor, wanted: OneJob, found: Project) -> web.Response:
+    await ask(request, handlers.erase_job, id=str(found.id), job_id=wanted.id)
+    return _to(request, who, found, wanted.id, "The log and the artifacts are erased.")
+
+
+@pages.post("/{project}/-/jobs/{id}/artifacts/keep", access=DEVELOPER)
+async def keep(request: web.Request, who: Visitor, wanted: OneJob, found: Project) -> web.Response:
+    await ask(request, artifact_handlers.keep, id=str(found.id), job_id=wanted.id)
+    return _to(request, who, found, wanted.id, "The artifacts do not expire any more.")
+
+
+@pages.post("/{project}/-/jobs/{id}/play", access=DEVELOPER)
+async def play(request: web.Request, who: Visitor, wanted: PlayJob, found: Project) -> web.Response:
+    """What stood in the form stays there where it is refused."""
+    try:
+        given = _variables(wanted.variables)
+        answer = await ask(
+            request, handlers.play_job, id=str(found.id), job_id=wanted.id, job_variables_attributes=given
+        )
+    except (ApiError, ValueError) as problem:
+        told = reason_of(problem) if isinstance(problem, ApiError) else str(problem)
+        return await job_page(
+            request,
+            who,
+            found,
+            wanted.id,
+            problem=told or "You may not start this job.",
+            variables=wanted.variables,
+            status=problem.status if isinstance(problem, ApiError) else 400,
+        )
+    return _to(request, who, found, _id(answer), "The job is started.")
+
+
+def _variables(text: str) -> list[dict[str, str]]:
+    """Raises ValueError with a sentence for a line that gives none."""
+    given = []
+    for number, line in enumerate(text.splitlines(), 1):
+        name, equals, value = line.partition("=")
+        if not line.strip():
+            continue
+        if not equals or not name.strip():
+            raise ValueError(f"Line {number} of the variables is not NAME=value.")
+        given.append({"key": name.strip(), "value": value})
+    return given
+
+
+def _id(answer: web.StreamResponse) -> int:
+    """Of the job that the API has answered."""
+    assert isinstance(answer, web.Response)  # noqa: S101  # a handler of JSON
+    return int(orjson.loads(answer.text or "")["id"])
+
+
+def _to(request: web.Request, who: Visitor, found: Project, job_id: int, text: str) -> web.Response:
+    return page.see_other(request, who, f"/{found.full_path}/-/jobs/{job_id}", text)
+
+
+#: Files and folders that are listed at once.
+MOST_ENTRIES = 1_000
+
+_ONE = "/{project}/-/jobs/{id}/artifacts"
+
+
+@attrs.frozen(kw_only=True)
+class ArtifactPath(OneJob):
+    path: str = ""
+
+
+@pages.get(f"{_ONE}/browse", access=project(opens="builds"))
+@pages.get(f"{_ONE}/browse/{{path:.*}}", access=project(opens="builds"))
+async def browse(request: web.Request, who: Visitor, wanted: ArtifactPath, found: Project) -> web.Response:
+    """A folder of the archive."""
+    job = await find_job(request, found, wanted.id)
+    archive = await archive_of(request, job.id)
+    check_may_read(found, archive)
+    path = wanted.path.strip("/")
+    folder = await request.config_dict[ZIP_FILES].folder(
+        archive.object_key, f"{path}/" if path else "", MOST_ENTRIES, *counted_for(request)
+    )
+    if path and not folder.folders and not folder.files:
+        raise not_found("Folder")
+    return page.answer(
+        request,
+        who,
+        "ci/artifacts.html",
+        project=found,
+        tab="jobs",
+        job=job,
+        folder=folder,
+        place=path,
+        archive=archive,
+    )
+
+
+@pages.get(f"{_ONE}/download", access=project(opens="builds"))
+async def download(request: web.Request, wanted: OneJob, found: Project) -> web.StreamResponse:
+    """The archive."""
+    return await ask(request, artifact_handlers.download, id=str(found.id), job_id=wanted.id)
+
+
+@pages.get(f"{_ONE}/file/{{path:.+}}", access=project(opens="builds"))
+@pages.get(f"{_ONE}/raw/{{path:.+}}", access=project(opens="builds"))
+async def download_file(request: web.Request, wanted: ArtifactPath, found: Project) -> web.StreamResponse:
+    """One file of the archive."""
+    return await ask(
+        request, artifact_handlers.download_file, id=str(found.id), job_id=wanted.id, path=wanted.path
+    )

@@ -17,8 +17,8 @@ from urllib.parse import quote
 import attrs
 from aiohttp.resolver import ThreadedResolver
 
-from api_server.mirrors.plan import Selection, all_branches
-from api_server.mirrors.transport import Target, update_target
+from api_server.mirrors.configuration import all_branches
+from api_server.mirrors.pushing import Selection, Target, update_target
 from api_server.outbound.policy import Policy
 from scripts.bench.filling import grow
 from scripts.bench.measuring import need, nginx

@@ -12,8 +12,7 @@ import aiohttp
 import attrs
 import psycopg2
 
-from api_server.status_checks.dispatcher import CONNECTIONS_OF_ONE
-from api_server.status_checks.tasks import DISPATCHER
+from api_server.status_checks.dispatcher import CONNECTIONS_OF_ONE, DISPATCHER
 from common.lifecycle import BACKGROUND, SHUTDOWN
 from scripts.bench.measuring import small_server, statements
 from scripts.bench.runs import OURS, Bench, Measure, Row, Sample, Sides

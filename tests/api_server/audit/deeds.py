@@ -10,10 +10,9 @@ from click.testing import CliRunner
 
 from api_server.accounts import emails, password_queries
 from api_server.accounts import passwords as resets
-from api_server.invitations.changes import clear_away
-from api_server.invitations.tasks import KEPT
+from api_server.invitations.changes import KEPT_UNANSWERED, clear_away
 from api_server.state.secrets import digest
-from api_server.status_checks.tasks import DISPATCHER
+from api_server.status_checks.dispatcher import DISPATCHER
 from api_server.web.context import VAULT
 from forgelet.command_line import forgelet
 from tests.api_server.audit.things import Things
@@ -225,7 +224,7 @@ async def an_expired_invitation(things: Things) -> AsyncIterator[None]:
     )
     yield
     async with things.forge.database.transaction() as transaction:
-        assert await clear_away(transaction, KEPT) == 1
+        assert await clear_away(transaction, KEPT_UNANSWERED) == 1
 
 
 @deed("a push mirror is updated", "remote_mirror_update_failed", work=True, allow_local_requests=True)

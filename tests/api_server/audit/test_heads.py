@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from api_server.audit import chain, heads
+from api_server.audit import chain
 from api_server.audit.chain import Head
 from api_server.state.database import Database
 from api_server.state.object_store import open_objects
@@ -32,18 +32,18 @@ async def test_a_head_is_kept_once_in_log_and_object_store(
     database: Database, objects: Objects, tmp_path: Path
 ) -> None:
     with lines_of_this_test() as logged:
-        await heads.keep(database, objects)
-        assert (await heads.kept(objects), logged) == ([], []), "nothing was recorded yet"
+        await chain.keep_present_head(database, objects)
+        assert (await chain.kept_heads(objects), logged) == ([], []), "nothing was recorded yet"
         await record_events(database, "one", "two")
         first = await _head(database)
         for _ in range(2):
-            await heads.keep(database, objects)
+            await chain.keep_present_head(database, objects)
         await record_events(database, "three")
-        await heads.keep(database, objects)
+        await chain.keep_present_head(database, objects)
     second = await _head(database)
-    assert await heads.kept(objects) == [first, second]
+    assert await chain.kept_heads(objects) == [first, second]
     assert [line["head"] for line in logged] == [str(first), str(second)]
-    file = tmp_path / "objects" / heads.key_of(first)
+    file = tmp_path / "objects" / chain.key_of(first)
     assert file.read_text().split() == [str(first), file.read_text().split()[1]]
 
 
@@ -52,7 +52,7 @@ async def test_a_tail_that_was_cut_off_is_missed(
 ) -> None:
     for number in range(1, 6):
         await record_events(database, f"event {number}")
-    await heads.keep(database, objects)
+    await chain.keep_present_head(database, objects)
     told = await asyncio.to_thread(run_command, database_url, "verify", data_dir=tmp_path)
     assert told.exit_code == 0, told
     assert told.stdout == f"sound: 5 events, as the 1 kept heads say; head {await _head(database)}\n"
@@ -75,20 +75,20 @@ async def test_a_chain_that_grew_again_after_the_cut_is_found_out(
     """By `verify` for ever, and by the service itself when it comes to keep the next head."""
     for number in range(1, 6):
         await record_events(database, f"event {number}")
-    await heads.keep(database, objects)
-    (kept,) = await heads.kept(objects)
+    await chain.keep_present_head(database, objects)
+    (kept,) = await chain.kept_heads(objects)
     with without_triggers(database_url) as cursor:
         cursor.execute(CUT)
     for number in range(4, 8):
         await record_events(database, f"forged {number}")
     with lines_of_this_test() as logged:
-        await heads.keep(database, objects)
+        await chain.keep_present_head(database, objects)
     assert [(line["log_level"], line.get("kept_head")) for line in logged] == [
         ("error", str(kept)),
         ("info", None),
     ]
-    await heads.keep(database, objects)
-    assert len(await heads.kept(objects)) == 2, "the true one stays"
+    await chain.keep_present_head(database, objects)
+    assert len(await chain.kept_heads(objects)) == 2, "the true one stays"
     found = await asyncio.to_thread(run_command, database_url, "verify", data_dir=tmp_path)
     assert found.exit_code == 1
     assert "(position 5) is not the head that was expected there: the chain was written anew" in found.stderr
@@ -103,10 +103,10 @@ async def test_months_that_were_exported_and_removed_are_not_missed(
     database._clock = clock
     clock.now = clock.now.replace(year=2021, month=10, day=5)
     await record_events(database, "old", "older")
-    await heads.keep(database, objects)
+    await chain.keep_present_head(database, objects)
     clock.now = clock.now.replace(year=2031)
     await record_events(database, "new")
-    await heads.keep(database, objects)
+    await chain.keep_present_head(database, objects)
     arguments = ["remove", "--before", "2021-11-01", "--export-to", str(tmp_path), "--yes"]
     removed = await asyncio.to_thread(run_command, database_url, *arguments, data_dir=tmp_path)
     assert removed.exit_code == 0, removed
@@ -135,5 +135,5 @@ async def test_a_running_service_keeps_heads_as_often_as_the_setting_says(
             clock.move(minutes=minutes)
             await forge.group()
             await task(timestamp=0)
-            kept.append(len(await heads.kept(objects)))
+            kept.append(len(await chain.kept_heads(objects)))
         assert kept == [1, 1, 2]

@@ -6,7 +6,7 @@ from pathlib import Path
 import psycopg2
 
 from api_server.audit import chain, queries
-from api_server.audit.tasks import MONTHS_AHEAD
+from api_server.audit.chain import MONTHS_AHEAD
 from api_server.state.database import Database
 from tests.api_server.audit.trail import partitions, record_events
 from tests.support.clock import MovedClock, forge_with_clock

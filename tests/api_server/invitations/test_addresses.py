@@ -1,6 +1,6 @@
 """Which addresses can be invited: as `ValidateEmail.valid?` of Ruby's `valid_email` (0.1.3) says, which GitLab asks."""
 
-from api_server.invitations import recipients
+from api_server.invitations import changes
 from api_server.web.errors import ApiError
 
 REFUSED = {"error": "email contains an invalid email address"}
@@ -57,7 +57,7 @@ ADDRESSES = {
 
 def _is_taken(address: str) -> object:
     try:
-        return recipients.read([address], None).emails == [address]
+        return changes.read_recipients([address], None).emails == [address]
     except ApiError as refused:
         return False if refused.body == REFUSED else refused.body
 

@@ -5,8 +5,7 @@ import datetime
 
 import pytest
 
-from api_server.invitations.changes import clear_away
-from api_server.invitations.tasks import KEPT
+from api_server.invitations.changes import KEPT_UNANSWERED, clear_away
 from tests.support.browser import PASSWORD, browsing
 from tests.support.clock import MovedClock, shared_forge_with_clock
 from tests.support.forge import Forge, SharedForges
@@ -91,7 +90,7 @@ async def test_an_invitation_is_cleared_away_on_its_day_of_expiry(
     project = await invite_by_mail(forge, address, expires_at=_in_days(clock, 2))
     clock.move(days=2 - days)
     async with forge.database.transaction() as transaction:
-        assert await clear_away(transaction, KEPT) == cleared
+        assert await clear_away(transaction, KEPT_UNANSWERED) == cleared
     assert await invited_to(forge.root, f"/projects/{project['id']}") == ([] if cleared else [address])
 
 
@@ -103,7 +102,7 @@ async def test_an_invitation_without_end_is_kept_for_90_days(
     await invite_by_mail(forge, new_address())
     clock.move(days=days)
     async with forge.database.transaction() as transaction:
-        assert await clear_away(transaction, KEPT) == cleared
+        assert await clear_away(transaction, KEPT_UNANSWERED) == cleared
 
 
 @pytest.mark.parametrize("kind", KINDS)

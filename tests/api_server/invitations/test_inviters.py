@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from api_server.invitations import changes
-from api_server.invitations.tasks import KEPT
+from api_server.invitations.changes import KEPT_UNANSWERED
 from api_server.namespaces import member_endings
 from api_server.namespaces.member_endings import NO_MEMBER, NO_RIGHT
 from api_server.web.routes import Role
@@ -173,6 +173,6 @@ async def test_an_invitation_whose_maker_lost_her_right_unseen_is_shown_nowhere(
     assert await invited_to(forge.root, source) == []
     assert (await forge.anonymous.get(page)).status == 404
     async with forge.database.transaction() as transaction:
-        await changes.clear_away(transaction, KEPT)
+        await changes.clear_away(transaction, KEPT_UNANSWERED)
     [gone] = await _destroyed(forge, source)
     assert (gone["target_details"], gone["reason"]) == (email, NO_RIGHT)

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api_server.invitations import reminders
-from api_server.invitations.changes import clear_away
-from api_server.invitations.tasks import KEPT, queue_reminders
+from api_server.invitations import changes
+from api_server.invitations.changes import KEPT_UNANSWERED, clear_away, queue_reminders
 from tests.support.forge import Forge
 from tests.support.invitations import invite_by_mail, new_address
 from tests.support.mailbox import Mailbox, parts_of
@@ -21,21 +20,21 @@ DAY = datetime.date(2026, 3, 1)
     [(None, (2, 5, 10)), (30, (2, 5, 10)), (14, (2, 5, 10)), (7, (1, 3, 5)), (3, (1, 2, 3)), (1, (1, 1, 1))],
 )
 def test_reminders_come_sooner_where_time_is_short(lifespan: int | None, expected: tuple[int, ...]) -> None:
-    assert reminders.days(lifespan) == expected
+    assert changes.reminder_days(lifespan) == expected
 
 
 @given(lifespan=st.none() | st.integers(1, 100), age=st.integers(0, 120))
 def test_reminders_grow_with_age_and_end_with_the_invitation(lifespan: int | None, age: int) -> None:
     expires = DAY + datetime.timedelta(days=lifespan) if lifespan else None
     today = DAY + datetime.timedelta(days=age)
-    sent = reminders.due(DAY, expires, today)
-    assert 0 <= sent <= reminders.MOST
+    sent = changes.reminder_due(DAY, expires, today)
+    assert 0 <= sent <= changes.MOST_REMINDERS
     if expires and today >= expires:
         assert sent == 0
     else:
         yesterday = today - datetime.timedelta(days=1)
-        assert sent >= reminders.due(DAY, expires, max(yesterday, DAY))
-        assert sent == sum(age >= day for day in reminders.days(lifespan))
+        assert sent >= changes.reminder_due(DAY, expires, max(yesterday, DAY))
+        assert sent == sum(age >= day for day in changes.reminder_days(lifespan))
 
 
 async def _grow_older(forge: Forge, address: str, days: int) -> None:
@@ -86,7 +85,7 @@ async def test_what_nobody_answers_is_cleared_away_and_audited(forge: Forge) -> 
     await _grow_older(forge, fresh, 89)
     await _grow_older(forge, old, 91)
     async with forge.database.transaction() as transaction:
-        assert await clear_away(transaction, KEPT) >= 2
+        assert await clear_away(transaction, KEPT_UNANSWERED) >= 2
     for address, reason in ((old, "no answer for 90 days"), (expired, f"access expired on {today.date()}")):
         path = f"/projects/{projects[address]['id']}"
         assert (await forge.root.get(f"{path}/invitations")).body == []

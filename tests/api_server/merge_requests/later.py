@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from api_server.merge_requests.merging import auto_merge
+from api_server.merge_requests import merging
 from api_server.web.routes import Role
 from tests.api_server.merge_requests.conftest import Proposed
 from tests.support.ci import ONE_JOB, eventually, happen, run
@@ -38,7 +38,7 @@ async def merged(proposed: Proposed) -> dict[str, Any]:
 
 async def look(proposed: Proposed) -> dict[str, Any]:
     """The merge request after it has been looked at whether it can be merged."""
-    await auto_merge.merge_when_ready(proposed.project.forge.server.app, (await proposed.shown())["id"])
+    await merging.merge_when_ready(proposed.project.forge.server.app, (await proposed.shown())["id"])
     return await proposed.shown()
 
 

@@ -8,7 +8,9 @@ import orjson
 import pytest
 
 from api_server.git.errors import BranchMovedError
-from api_server.merge_requests.merging import auto_merge, merge, queries
+from api_server.merge_requests import merging as auto_merge
+from api_server.merge_requests import merging as merge
+from api_server.merge_requests import merging_queries
 from api_server.web.routes import Role
 from tests.api_server.merge_requests.conftest import Proposed
 from tests.api_server.merge_requests.later import look, maintainer, merged, succeed, under_way
@@ -130,7 +132,7 @@ async def test_a_target_that_moves_just_then_is_merged_into_as_it_is_now(
 
     async with forge.database.transaction() as transaction:
         how = orjson.dumps(dict.fromkeys(HOW) | {"sha": made["sha"]}).decode()
-        await queries.set_auto_merge(transaction, made["id"], root, how, squash=None)
+        await merging_queries.set_auto_merge(transaction, made["id"], root, how, squash=None)
     monkeypatch.setattr(merge, "move_in", moved_once)
     assert (await look(proposed))["state"] == "merged"
     assert moves.count(proposed.project.id) == 2
@@ -172,7 +174,7 @@ async def test_it_is_judged_again_where_something_changes_while_it_is_merged(
     made, project = await proposed.shown(), proposed.project
     async with forge.database.transaction() as transaction:
         how = orjson.dumps(dict.fromkeys(HOW) | {"sha": made["sha"]}).decode()
-        await queries.set_auto_merge(transaction, made["id"], person.id, how, squash=None)
+        await merging_queries.set_auto_merge(transaction, made["id"], person.id, how, squash=None)
     before = (await forge.root.get(f"{project.url}/repository/branches/main")).body["commit"]["id"]
     with stopped_before_acting(forge, monkeypatch) as stop:
         merging = asyncio.create_task(auto_merge.merge_when_ready(forge.server.app, made["id"]))

@@ -7,7 +7,7 @@ from typing import Any
 import gitlab
 import pytest
 
-from api_server.merge_requests.pipeline_making import make_pipeline
+from api_server.merge_requests.pushes import make_pipeline
 from api_server.web.routes import Role
 from tests.support.ci import ONE_JOB, CiProject, bring, ci_project, eventually
 from tests.support.forge import Client, Forge, new_name

@@ -5,8 +5,8 @@ from typing import Any
 import attrs
 import pytest
 
+from api_server.merge_requests.changes import with_draft
 from api_server.merge_requests.push_options import Options, read_options
-from api_server.merge_requests.titles import with_draft
 from api_server.web.routes import Role
 from tests.api_server.code.raw_push import NO_COMMIT, pack_of, packet, send_push
 from tests.support.ci import eventually

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from api_server.git.errors import BranchMovedError
+from api_server.merge_requests import merging as merge
 from api_server.merge_requests import queries
-from api_server.merge_requests.merging import merge
 from api_server.web.routes import Role
 from tests.support.forge import Forge, Person
 from tests.support.merge_requests import commit, head_of, open_merge_request

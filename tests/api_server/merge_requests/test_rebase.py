@@ -9,7 +9,7 @@ from pygit2 import GIT_OBJECT_COMMIT
 
 from api_server.git import commits, new_commits
 from api_server.git.repositories import REPOSITORIES, Repository
-from api_server.merge_requests.merging import queries, rebase
+from api_server.merge_requests import merging, merging_queries
 from api_server.web.routes import Role
 from tests.support.ci import eventually
 from tests.support.forge import Forge, Person
@@ -76,7 +76,7 @@ async def test_conflicts_and_lost_rights_are_told_and_nothing_moves(
     bob = await forge.user("bob")
     await forge.member("projects", project["id"], bob, Role.DEVELOPER)
     await forge.root.delete(f"/projects/{project['id']}/members/{bob.id}")
-    await rebase.rebase(forge.server.app, made["id"], bob.id, skip_ci=False)
+    await merging.rebase(forge.server.app, made["id"], bob.id, skip_ci=False)
     shown = (await alice.api.get(made["path"])).body
     assert (shown["merge_error"], shown["sha"]) == ("Rebase failed: Cannot push to source branch", head)
 
@@ -162,7 +162,7 @@ async def test_a_rebase_that_is_cancelled_goes_no_further(
             loop.call_soon_threadsafe(rebase_task.cancel)
         return real(its, *rest)
 
-    monkeypatch.setattr(new_commits, "_rebased_commit", once_more)
+    monkeypatch.setattr(new_commits, "_again", once_more)
     rebase_task = asyncio.create_task(new_commits.rebase(repository, made["sha"], target, alices))
     with pytest.raises(asyncio.CancelledError):
         await rebase_task
@@ -181,8 +181,8 @@ async def test_a_rebase_of_which_nothing_is_heard_is_over_and_another_can_begin(
     """As where what it has met is nothing that anybody expects."""
     made = await diverged(alice, project)
     async with forge.database.transaction() as transaction:
-        assert await queries.begin_rebase(transaction, made["id"])
-        assert not await queries.begin_rebase(transaction, made["id"])
+        assert await merging_queries.begin_rebase(transaction, made["id"])
+        assert not await merging_queries.begin_rebase(transaction, made["id"])
     path = f"{made['path']}?include_rebase_in_progress=true"
     assert (await alice.api.get(path)).body["rebase_in_progress"] is True
     async with forge.database.transaction() as transaction:

@@ -2,8 +2,8 @@
 
 from aiohttp.resolver import ThreadedResolver
 
-from api_server.mirrors.plan import Selection, all_branches
-from api_server.mirrors.transport import Outcome, Target, update_target
+from api_server.mirrors.configuration import all_branches
+from api_server.mirrors.pushing import Outcome, Selection, Target, update_target
 from api_server.outbound.policy import Policy
 from tests.api_server.mirrors.repositories import BareRepository
 from tests.api_server.mirrors.targets import PASSWORD, USER

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from api_server.git.repositories import REPOSITORIES
-from api_server.mirrors import runs, tasks
+from api_server.mirrors import running
 from tests.api_server.mirrors.repositories import MAIN, BareRepository
 from tests.api_server.mirrors.service import Mirrored, database, with_credentials
 from tests.api_server.mirrors.targets import Http, command_lines_with, hold_answers
@@ -69,7 +69,7 @@ async def test_a_mirror_that_is_disabled_during_a_run_ends_it_and_runs_no_more(
 async def test_what_is_deleted_or_aimed_elsewhere_during_a_run_ends_it_and_leaves_nothing(
     working: Forge, target: BareRepository, http_target: Http, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    monkeypatch.setattr(runs, "NOTICED_AFTER", 0.05)
+    monkeypatch.setattr(running, "NOTICED_AFTER", 0.05)
     mirrored, _ = await _run_under_way(working, http_target)
     if what == "url":
         changed = await mirrored.owner.api.put(mirrored.path, {"url": http_target[1]})
@@ -93,7 +93,7 @@ async def test_a_process_runs_so_many_mirrors_at_a_time_and_the_others_wait(
     new_forge: Any, target: BareRepository, http_target: Http, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Slow targets do not take the whole worker, which has deliveries and mail to send as well."""
-    monkeypatch.setattr(tasks, "AT_ONCE", 1)
+    monkeypatch.setattr(running, "AT_ONCE", 1)
     async with new_forge(work=True, allow_local_requests=True) as forge:
         first, gate = await _run_under_way(forge, http_target)
         second = await Mirrored.create(forge, with_credentials(http_target[1]))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from api_server.mirrors import runs
+from api_server.mirrors import running
 from api_server.web.routes import Role
 from tests.api_server.mirrors.repositories import MAIN, BareRepository
 from tests.api_server.mirrors.service import Mirrored, failures, mails, text_of, with_credentials
@@ -98,7 +98,7 @@ async def test_an_address_that_is_no_longer_allowed_is_not_called(
         return Policy()
 
     app[OUTGOING_POLICY] = closed
-    await runs.run(app, mirrored.mirror["id"])  # type: ignore[arg-type]
+    await running.run_mirror_once(app, mirrored.mirror["id"])  # type: ignore[arg-type]
     shown = await mirrored.show()
     text = "The remote mirror URL is invalid: Requests to loopback addresses are not allowed"
     assert (shown["update_status"], shown["last_error"]) == ("to_retry", text)
@@ -113,10 +113,10 @@ async def test_a_failure_of_the_service_itself_fails_the_mirror_at_once(
     async def broken(*_: object, **__: object) -> None:
         raise RuntimeError("secret thing")
 
-    monkeypatch.setattr(runs, "update_target", broken)
-    await runs.run(working.server.app, mirrored.mirror["id"])
+    monkeypatch.setattr(running, "update_target", broken)
+    await running.run_mirror_once(working.server.app, mirrored.mirror["id"])
     shown = await mirrored.show()
-    assert (shown["update_status"], shown["last_error"]) == ("failed", runs.UNEXPECTED)
+    assert (shown["update_status"], shown["last_error"]) == ("failed", running.UNEXPECTED)
 
 
 async def test_a_target_whose_disk_is_full_is_told_in_its_words(

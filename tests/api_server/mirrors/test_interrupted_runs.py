@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from api_server.git.remote.access import secret_folder
-from api_server.mirrors import run_queries, runs, schedule
+from api_server.mirrors import queries, running
 from api_server.web.context import CLOCK
 from tests.api_server.mirrors.repositories import MAIN, BareRepository
 from tests.api_server.mirrors.service import Mirrored, database, mails, with_credentials
@@ -29,8 +29,8 @@ async def test_a_run_that_was_cut_off_is_made_again(
     commit = mirrored.source.commit("first")
     mirrored.source.set_refs({MAIN: commit})
     async with database(working).transaction() as transaction:
-        await run_queries.begin(transaction, mirrored.mirror["id"])
-    await runs.attend(working.server.app)
+        await queries.begin_run(transaction, mirrored.mirror["id"])
+    await running.attend_runs(working.server.app)
     assert (await mirrored.reaches("finished", "to_retry", run=2))["last_error"] is None
     assert target.refs() == {MAIN: commit}
 
@@ -72,7 +72,7 @@ async def test_a_run_whose_time_is_over_has_failed(working: Forge, earlier: bool
     for minutes, status in ((hours * 60 - 1, "started"), (hours * 60 + 1, "failed")):
         mirrored = await Mirrored.create(working, "http://127.0.0.1:9/x.git")
         async with database(working).transaction() as transaction:
-            await run_queries.begin(transaction, mirrored.mirror["id"])
+            await queries.begin_run(transaction, mirrored.mirror["id"])
             await transaction.row(
                 "UPDATE remote_mirrors SET last_update_at = CASE WHEN %(earlier)s THEN %(now)s::timestamptz END, "
                 "last_update_started_at = %(now)s - make_interval(mins => %(minutes)s) WHERE id = %(id)s",
@@ -80,13 +80,13 @@ async def test_a_run_whose_time_is_over_has_failed(working: Forge, earlier: bool
                 minutes=minutes,
                 id=mirrored.mirror["id"],
             )
-        unattended = await run_queries.unattended(database(working), schedule.LOCK_PREFIX)
-        stuck = {mirror.id: schedule.is_stuck(mirror, database(working).now) for mirror in unattended}
+        unattended = await queries.unattended_runs(database(working), running.LOCK_PREFIX)
+        stuck = {mirror.id: running.is_stuck(mirror, database(working).now) for mirror in unattended}
         assert stuck[mirrored.mirror["id"]] is (status == "failed")
         if status == "failed":
-            await runs.attend(working.server.app)
+            await running.attend_runs(working.server.app)
             shown = await mirrored.show()
-            assert (shown["update_status"], shown["last_error"]) == (status, runs.STUCK)
+            assert (shown["update_status"], shown["last_error"]) == (status, running.STUCK)
             assert len(await mails(working, mirrored.mirror["id"])) == 1
 
 
@@ -95,7 +95,7 @@ async def test_secrets_that_a_killed_process_has_left_are_removed_without_a_star
     with secret_folder() as used:
         for folder in (left, used):
             os.utime(folder, (0, 0))
-        await runs.attend(working.server.app)
+        await running.attend_runs(working.server.app)
         assert (left.exists(), used.exists()) == (False, True)
 
 
@@ -107,5 +107,5 @@ async def test_a_clock_that_is_ahead_takes_no_secrets_from_a_run_that_is_under_w
 
     with secret_folder() as used:
         async with new_forge(work=True, change_app=years_ahead) as forge:
-            await runs.attend(forge.server.app)
+            await running.attend_runs(forge.server.app)
         assert used.exists()

@@ -5,16 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api_server.git.remote.connection import Refs
-from api_server.mirrors.plan import (
-    Plan,
-    Selection,
-    all_branches,
-    branches_matching,
-    compare,
-    divergence_report,
-    protected_branches,
-    stages,
-)
+from api_server.mirrors.configuration import all_branches, branches_matching, protected_branches
+from api_server.mirrors.pushing import Plan, Selection, compare, divergence_report, stages
 from tests.api_server.mirrors.repositories import MAIN
 
 # Commits are numbers of a little history: a number's ancestors are its divisors. 16 is unknown to the source.

@@ -3,7 +3,7 @@
 import pytest
 from aiohttp import web
 
-from api_server.mirrors.transport import Outcome, RefsRefusedError
+from api_server.mirrors.pushing import Outcome, RefsRefusedError
 from tests.api_server.mirrors.repositories import MAIN, BareRepository
 from tests.api_server.mirrors.single_run import mirror
 from tests.api_server.mirrors.targets import Http, HttpTarget

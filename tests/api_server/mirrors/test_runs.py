@@ -7,7 +7,7 @@ from typing import Any
 import gitlab
 import pytest
 
-from api_server.mirrors import runs
+from api_server.mirrors import running
 from tests.api_server.mirrors.repositories import MAIN, BareRepository
 from tests.api_server.mirrors.service import Mirrored, database, new_mirror, with_credentials
 from tests.api_server.mirrors.targets import Http
@@ -65,7 +65,7 @@ async def test_an_empty_project_leaves_the_target_alone(
     mirror = await new_mirror(working, alice, project["id"], with_credentials(http_target[1]), enabled=True)
     theirs = target.commit("theirs")
     target.set_refs({MAIN: theirs})
-    await runs.run(working.server.app, mirror["id"])
+    await running.run_mirror_once(working.server.app, mirror["id"])
     shown = (await alice.api.get(f"/projects/{project['id']}/remote_mirrors/{mirror['id']}")).body
     assert (shown["update_status"], shown["last_error"]) == ("finished", None)
     assert target.refs() == {MAIN: theirs}

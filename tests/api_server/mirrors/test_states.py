@@ -5,8 +5,8 @@ import itertools
 import psycopg2
 import pytest
 
-from api_server.mirrors import run_queries
-from api_server.mirrors.run_queries import Ended
+from api_server.mirrors import queries
+from api_server.mirrors.queries import Ended
 from api_server.state.database import Transaction
 from tests.api_server.mirrors.service import Mirrored, database
 from tests.support.forge import Forge
@@ -48,11 +48,11 @@ async def test_each_event_from_each_state(mirrored: Mirrored, event: str, before
         await put(transaction, mirror_id, before)
         run = (await mirrored.row()).run
         if event == "begin":
-            await run_queries.begin(transaction, mirror_id)
+            await queries.begin_run(transaction, mirror_id)
         elif event == "retarget":
-            await run_queries.retarget(transaction, mirror_id)
+            await queries.retarget(transaction, mirror_id)
         else:
-            await run_queries.end(transaction, mirror_id, run, event, None if event == "succeed" else "new")  # type: ignore[arg-type]
+            await queries.end_run(transaction, mirror_id, run, event, None if event == "succeed" else "new")  # type: ignore[arg-type]
         row = await transaction.row("SELECT * FROM remote_mirrors WHERE id = %(id)s", id=mirror_id)
     after = EVENTS[event].get(before, before)
     assert row.update_status == after
@@ -98,20 +98,20 @@ async def test_what_is_disabled_does_not_begin(working: Forge, why: str) -> None
         answer = await mirrored.owner.api.put(f"/projects/{mirrored.project['id']}", values)
     assert answer.status == 200
     async with database(working).transaction() as transaction:
-        assert await run_queries.begin(transaction, mirrored.mirror["id"]) is None
+        assert await queries.begin_run(transaction, mirrored.mirror["id"]) is None
 
 
 async def test_a_run_whose_number_has_passed_changes_nothing(mirrored: Mirrored) -> None:
     mirror_id = mirrored.mirror["id"]
     async with database(mirrored.forge).transaction() as transaction:
-        first = await run_queries.begin(transaction, mirror_id)
-        second = await run_queries.begin(transaction, mirror_id)
+        first = await queries.begin_run(transaction, mirror_id)
+        second = await queries.begin_run(transaction, mirror_id)
         assert first is not None
         assert second is not None
-        assert not await run_queries.is_current(transaction, mirror_id, first.run)
-        assert await run_queries.end(transaction, mirror_id, first.run, "fail", "late") is None
-        assert await run_queries.is_current(transaction, mirror_id, second.run)
-        ended = await run_queries.end(transaction, mirror_id, second.run, "succeed", None)
+        assert not await queries.is_current_run(transaction, mirror_id, first.run)
+        assert await queries.end_run(transaction, mirror_id, first.run, "fail", "late") is None
+        assert await queries.is_current_run(transaction, mirror_id, second.run)
+        ended = await queries.end_run(transaction, mirror_id, second.run, "succeed", None)
         assert ended == Ended("finished", to_be_told=False)
 
 
@@ -121,9 +121,9 @@ async def test_the_fourth_failure_in_a_row_is_told_and_the_next_one_is_not(mirro
         await put(transaction, mirror_id, "finished")
         ends = []
         for _ in range(8):
-            begun = await run_queries.begin(transaction, mirror_id)
+            begun = await queries.begin_run(transaction, mirror_id)
             assert begun is not None
-            ends.append(await run_queries.end(transaction, mirror_id, begun.run, "retry", "x"))
+            ends.append(await queries.end_run(transaction, mirror_id, begun.run, "retry", "x"))
     again = Ended("to_retry", to_be_told=False)
     failed_unseen, failed_told = (
         Ended("failed", to_be_told=False),

@@ -11,9 +11,9 @@ import pytest
 from aiohttp import web
 
 from api_server.git import processes
-from api_server.mirrors import transport
-from api_server.mirrors.plan import Selection, branches_matching, protected_branches
-from api_server.mirrors.transport import RefsRefusedError
+from api_server.mirrors import pushing
+from api_server.mirrors.configuration import branches_matching, protected_branches
+from api_server.mirrors.pushing import RefsRefusedError, Selection
 from api_server.outbound.policy import Policy
 from tests.api_server.mirrors.repositories import MAIN, BareRepository
 from tests.api_server.mirrors.single_run import KEEP, mirror
@@ -242,7 +242,7 @@ async def test_a_run_ends_with_its_time_limit(source: BareRepository, http_targe
 async def test_a_run_whose_branches_take_too_long_to_choose_says_so(
     source: BareRepository, http_target: Http, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transport, "CHOOSING_SECONDS", 0.0)
+    monkeypatch.setattr(pushing, "CHOOSING_SECONDS", 0.0)
     source.set_refs({MAIN: source.commit("first")})
     outcome = await mirror(source, http_target[1], Selection(branches_matching("m.*")))
     assert outcome.last_error == (

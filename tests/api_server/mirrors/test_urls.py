@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api_server.git.remote.access import mask_url
-from api_server.mirrors.urls import MirrorUrl, is_same_repository, split_mirror_url, uniqueness_key
+from api_server.mirrors.configuration import MirrorUrl, is_same_repository, split_mirror_url, uniqueness_key
 
 PRINTABLE = st.text(st.characters(codec="utf-8", exclude_categories=("C",)), min_size=1, max_size=20)
 

@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 from api_server.accounts import user_queries
-from api_server.invitations import queries as invitations
+from api_server.invitations import queries
 from api_server.namespaces.access_tokens import KEPT_DAYS
 from tests.api_server.namespaces.bots import WANTED, Scene, refused
 from tests.support.browser import browsing
@@ -130,7 +130,7 @@ async def test_a_bot_is_not_mailed_what_becomes_of_its_invitations(scene: Scene)
     email = f"{new_name('guest')}@example.org"
     assert (await bot.post(url, {"email": email, "access_level": 10})).body == {"status": "success"}
     (invited,) = (await bot.get(f"{url}?query={email}")).body
-    invitation = await invitations.find(scene.forge.database, invited["id"])
+    invitation = await queries.find(scene.forge.database, invited["id"])
     assert invitation is not None
     assert (invitation.inviter_name, invitation.inviter_email) == ("ci", None)
 

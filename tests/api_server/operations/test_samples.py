@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from api_server.operations import failing, figure_queries, figures, sample_queries, samples, task_queries
+from api_server.operations import failing, figure_queries, figures, queries
 from api_server.state.database import Database, Executor, connect
 from api_server.state.queue import enqueue
 from tests.api_server.test_many_rows import Explaining
@@ -35,11 +35,11 @@ CHEAP: dict[str, Read] = {
     "runners": lambda d: figure_queries.alive_runners(d, d.now),
     "workers": lambda d: figure_queries.alive_workers(d, d.now),
     "store": figure_queries.store_bytes,
-    "history": lambda d: sample_queries.history(d, list(samples.NAMES), d.now),
-    "waiting tasks": lambda d: task_queries.list_tasks(d, "todo", None, None, 50),
-    "waiting tasks of a name": lambda d: task_queries.list_tasks(d, "todo", "send_mail", 1, 50),
-    "failed tasks": lambda d: task_queries.list_tasks(d, "failed", None, 10, 50),
-    "failed tasks of a name": lambda d: task_queries.list_tasks(d, "failed", "send_mail", None, 50),
+    "history": lambda d: figure_queries.history(d, list(figures.SAMPLE_NAMES), d.now),
+    "waiting tasks": lambda d: queries.list_tasks(d, "todo", None, None, 50),
+    "waiting tasks of a name": lambda d: queries.list_tasks(d, "todo", "send_mail", 1, 50),
+    "failed tasks": lambda d: queries.list_tasks(d, "failed", None, 10, 50),
+    "failed tasks of a name": lambda d: queries.list_tasks(d, "failed", "send_mail", None, 50),
 }
 
 
@@ -54,32 +54,32 @@ async def test_no_figure_reads_a_whole_table(place: tuple[Database, MovedClock],
 
 async def test_a_minute_is_kept_once_and_for_its_time(place: tuple[Database, MovedClock]) -> None:
     database, clock = place
-    now = await figures.read(database, ["send_mail"], 30.0)
+    now = await figures.read_figures(database, ["send_mail"], 30.0)
     began = database.now
-    await samples.sample(database, now, [])
-    await samples.sample(database, now, [])
-    kept = await samples.history(database, ["queue_waiting", "store_bytes", "edge_hits"], began)
+    await figures.take_sample(database, now, [])
+    await figures.take_sample(database, now, [])
+    kept = await figures.history(database, ["queue_waiting", "store_bytes", "edge_hits"], began)
     assert kept == {"queue_waiting": [(began, 3.0)], "store_bytes": [(began, 0.0)], "edge_hits": []}
     before = database.generation
     clock.move(hours=1)
     async with database.transaction() as transaction:
-        await sample_queries.forget(transaction, database.now)
+        await figure_queries.forget_samples(transaction, database.now)
         transaction.has_written = False
-    assert await samples.history(database, ["queue_waiting"], began) == {"queue_waiting": []}
+    assert await figures.history(database, ["queue_waiting"], began) == {"queue_waiting": []}
     assert database.generation == before, "requests remember what they did"
 
 
 async def test_what_processes_count_is_added_up(place: tuple[Database, MovedClock]) -> None:
     database, _ = place
     for _ in range(2):
-        await samples.keep(database, {"slow_requests": 2}, sums=True)
-    ((_, value),) = (await samples.history(database, ["slow_requests"], database.now))["slow_requests"]
+        await figures.keep_sample(database, {"slow_requests": 2}, sums=True)
+    ((_, value),) = (await figures.history(database, ["slow_requests"], database.now))["slow_requests"]
     assert value == 4
 
 
 async def test_of_edges_the_minute_is_kept(place: tuple[Database, MovedClock]) -> None:
     database, clock = place
-    now = await figures.read(database, [], 30.0)
+    now = await figures.read_figures(database, [], 30.0)
 
     def edge(hits: int, misses: int, fetched: int) -> dict[str, Any]:
         sent = (hits + misses) * 10
@@ -89,18 +89,18 @@ async def test_of_edges_the_minute_is_kept(place: tuple[Database, MovedClock]) -
         }
 
     began = database.now
-    await samples.sample(database, now, [edge(10, 10, 100), edge(0, 0, 0)])
+    await figures.take_sample(database, now, [edge(10, 10, 100), edge(0, 0, 0)])
     clock.move(minutes=1)
-    await samples.sample(database, now, [edge(13, 11, 110), edge(0, 0, 0)])
+    await figures.take_sample(database, now, [edge(13, 11, 110), edge(0, 0, 0)])
     clock.move(minutes=1)
-    await samples.sample(database, now, [edge(2, 2, 20), edge(0, 0, 0)])
-    kept = await samples.history(database, ["edge_hit_ratio", "edge_bytes_saved"], began)
+    await figures.take_sample(database, now, [edge(2, 2, 20), edge(0, 0, 0)])
+    kept = await figures.history(database, ["edge_hit_ratio", "edge_bytes_saved"], began)
     assert [value for _, value in kept["edge_hit_ratio"]] == [0.75, 0.5], "one that began anew counts from 0"
     assert [value for _, value in kept["edge_bytes_saved"]] == [0, 30, 20]
 
 
 async def test_everything_sampled_has_a_name(place: tuple[Database, MovedClock]) -> None:
     database, _ = place
-    await samples.sample(database, await figures.read(database, [], 30.0), [])
+    await figures.take_sample(database, await figures.read_figures(database, [], 30.0), [])
     found = await database.value("SELECT array_agg(DISTINCT name) FROM operations_samples")
-    assert set(found) <= set(samples.NAMES)
+    assert set(found) <= set(figures.SAMPLE_NAMES)

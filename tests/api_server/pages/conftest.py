@@ -8,8 +8,7 @@ import pytest
 from playwright.async_api import Browser as Chromium
 from playwright.async_api import async_playwright
 
-from api_server.pages import sign_in
-from api_server.pages.account import passwords
+from api_server.pages import mail_links, sign_in
 from tests.support.browser import Browser, browsing
 from tests.support.forge import Forge
 
@@ -21,7 +20,7 @@ QUIET = [
 
 
 #: What counts the attempts of an address.
-_LIMITS = (sign_in.BY_ADDRESS, sign_in.UNKNOWN, passwords.BY_ADDRESS)
+_LIMITS = (sign_in.BY_ADDRESS, sign_in.UNKNOWN, mail_links.BY_ADDRESS)
 
 
 @pytest.fixture(scope="session")

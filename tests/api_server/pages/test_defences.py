@@ -7,8 +7,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from api_server.pages import site
-from api_server.pages.account import tokens
+from api_server.pages import account, site
 from tests.support.browser import Browser, browsing
 from tests.support.forge import Forge
 from tests.support.git_client import git_url
@@ -82,8 +81,8 @@ async def test_what_has_moved_is_kept_by_nobody_on_the_way(forge: Forge) -> None
 
 
 async def test_what_is_no_text_is_refused_as_such(boss: Browser) -> None:
-    await boss.get(tokens.PATH)
-    assert (await boss.send(tokens.PATH, name="a\0b", scope_api="1")).status in (400, 403)
+    await boss.get(account.TOKENS)
+    assert (await boss.send(account.TOKENS, name="a\0b", scope_api="1")).status in (400, 403)
     async with boss.session.post(f"{boss.base}/-/sign_in", data=_no_unicode("csrf_token")) as answer:
         assert answer.status == 403
     storage = "/admin/application_settings/repository"

@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from api_server.git.repositories import Repository
-from api_server.pages.projects.places import Place
+from api_server.pages.files import TreePath
 from api_server.web.routes import Role
 from tests.support.browser import Browser, browsing
 from tests.support.forge import Forge, Person
@@ -297,6 +297,6 @@ def _addresses(body: Any) -> Any:
 
 def test_the_trail_of_a_deep_folder_has_a_most_of_links() -> None:
     repository = cast("Repository", None)
-    assert Place(repository, "main", "1" * 40, "a/b/c").trail == [("a", "a"), ("b", "a/b"), ("c", "a/b/c")]
-    trail = Place(repository, "main", "1" * 40, "a/" * 2_000 + "b").trail
+    assert TreePath(repository, "main", "1" * 40, "a/b/c").trail == [("a", "a"), ("b", "a/b"), ("c", "a/b/c")]
+    trail = TreePath(repository, "main", "1" * 40, "a/" * 2_000 + "b").trail
     assert (len(trail), trail[-1][0], len(trail[0][1])) == (50, "b", 2 * 1_952 - 1)

@@ -89,7 +89,7 @@ async def test_everything_works_again_by_itself(
     forge = project.forge
     runner = await a_runner(forge, project_id=project.id)
     waiting = asyncio.create_task(runner.poll(last_update="1"))
-    await until(lambda: forge.server.app[PENDING_JOBS]._places)
+    await until(lambda: forge.server.app[PENDING_JOBS]._waiting)
     await restart(cluster, how, tmp_path)
     await eventually(lambda: answers(forge, project))
     # A commit's pipeline is made by the queue, and the runner is woken by a notification.

@@ -130,7 +130,7 @@ TEXTS = _texts()
 def test_no_statement_asks_the_database_what_time_it_is() -> None:
     asking = {name for name, text in TEXTS.items() if _OF_THE_DATABASE.search(text)}
     # One compares the clocks, one replaces the database's for a server for tests.
-    assert asking == {"api_server.state.migrate.CLOCK", "api_server.testing.time_queries.MAKE_CLOCK"}
+    assert asking == {"api_server.state.migrate.CLOCK", "api_server.testing.queries.MAKE_CLOCK"}
 
 
 async def test_no_insert_leaves_a_moment_to_the_database(described) -> None:

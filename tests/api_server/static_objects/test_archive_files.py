@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from api_server.git.errors import NotFoundError
-from api_server.static_objects.archive_files import (
+from api_server.static_objects.archive_builds import (
     ArchiveFiles,
     Bounds,
     GrowingFile,

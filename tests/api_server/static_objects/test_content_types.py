@@ -2,7 +2,7 @@
 
 import time
 
-from api_server.static_objects.content_types import SNIFFED_BYTES, label
+from api_server.static_objects.raw import SNIFFED_BYTES, label
 
 TEXT = "text/plain; charset=utf-8"
 #: Go's answers. What it calls HTML, XML or text of any charset is `text`.

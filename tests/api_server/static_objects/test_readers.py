@@ -6,7 +6,7 @@ from pathlib import Path
 import psycopg2
 import pytest
 
-from api_server.static_objects.limits import LIMITS
+from api_server.static_objects.access import LIMITS
 from tests.api_server.static_objects.places import Place, new_place
 from tests.support.forge import Forge
 

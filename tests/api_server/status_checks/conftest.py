@@ -11,8 +11,7 @@ import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from api_server.outbound.client import RESOLVER
-from api_server.status_checks.dispatcher import Dispatcher
-from api_server.status_checks.tasks import DISPATCHER, RANDOM
+from api_server.status_checks.dispatcher import DISPATCHER, RANDOM, Dispatcher
 from api_server.web.context import CLOCK
 from tests.api_server.status_checks.receiver import Receiver, running_receiver
 from tests.support.clock import MovedClock

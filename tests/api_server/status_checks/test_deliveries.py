@@ -6,7 +6,7 @@ import orjson
 from standardwebhooks.webhooks import Webhook
 
 from api_server.status_checks import delivery_queries
-from api_server.status_checks.tasks import KEPT_FOR
+from api_server.status_checks.dispatcher import KEPT_FOR
 from tests.api_server.status_checks.conftest import Lab
 from tests.api_server.status_checks.receiver import Receiver, answer
 from tests.support.merge_requests import commit, open_merge_request

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from api_server.state.errors import Unavailable
-from api_server.status_checks import dispatch_queries
+from api_server.status_checks import delivery_queries
 from api_server.status_checks import dispatcher as module
-from api_server.status_checks.dispatch_queries import TAKE_DUE
+from api_server.status_checks.delivery_queries import TAKE_DUE
 from tests.api_server.status_checks.conftest import Lab, install_doubles, lab_on
 from tests.api_server.status_checks.receiver import Receiver, answer, hang, running_receiver
 from tests.support.background import watched
@@ -81,7 +81,7 @@ async def test_what_has_been_delivered_is_recorded_when_the_database_is_back_and
         raise Unavailable("the database")
 
     with monkeypatch.context() as outage:
-        outage.setattr(dispatch_queries, "record", away)
+        outage.setattr(delivery_queries, "record", away)
         for seconds in (0, 1):
             with pytest.raises(Unavailable):
                 await lab.deliver(seconds=seconds)
@@ -171,7 +171,7 @@ async def test_answers_that_come_while_the_queue_is_read_make_room_for_the_rest(
         await lab.merge_request()
         await queue(lab, slow, module.CONNECTIONS_OF_ONE)
         dispatcher = lab.dispatcher
-        take_due = module.dispatch_queries.take_due
+        take_due = module.delivery_queries.take_due
 
         async def answered_meanwhile(*arguments: Any, **options: Any) -> Any:
             taken = await take_due(*arguments, **options)
@@ -180,7 +180,7 @@ async def test_answers_that_come_while_the_queue_is_read_make_room_for_the_rest(
                 await until(lambda: not dispatcher._flying)
             return taken
 
-        monkeypatch.setattr(module.dispatch_queries, "take_due", answered_meanwhile)
+        monkeypatch.setattr(module.delivery_queries, "take_due", answered_meanwhile)
         await dispatcher.deliver_due()
     assert len(receiver.received) == module.CONNECTIONS_OF_ONE + 1
 

@@ -6,13 +6,7 @@ from email.utils import format_datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api_server.status_checks.retry_schedule import (
-    JITTER,
-    LONGEST_RETRY_AFTER,
-    WAITS,
-    retry_after,
-    wait_after,
-)
+from api_server.status_checks.attempts import JITTER, LONGEST_RETRY_AFTER, WAITS, retry_after, wait_after
 
 NOW = datetime.datetime(2026, 1, 31, 12, tzinfo=datetime.UTC)
 SECOND = datetime.timedelta(seconds=1)

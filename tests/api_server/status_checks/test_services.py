@@ -6,7 +6,7 @@ from typing import Any
 import gitlab
 import pytest
 
-from api_server.status_checks import service_queries
+from api_server.status_checks import queries
 from tests.api_server.status_checks.conftest import ELSEWHERE, new_check, protect, statuses
 from tests.support.forge import Forge, Person
 from tests.support.merge_requests import new_project
@@ -102,7 +102,7 @@ async def test_a_check_whose_last_protected_branch_has_gone_applies_to_all_branc
     both = await new_check(alice, project, "Both", protected_branch_ids=ids)
     paused = await new_check(alice, project, "Paused", protected_branch_ids=ids[:1])
     async with forge.database.transaction() as transaction:
-        await service_queries.pause(transaction, paused["id"], "failed")
+        await queries.pause(transaction, paused["id"], "failed")
     assert await statuses(alice, one) == []
 
     async def left(name: str) -> list[tuple[list[str], bool]]:
@@ -134,11 +134,11 @@ async def test_a_branch_is_not_unprotected_while_a_check_is_being_limited_to_it(
     branch = await protect(alice, project, "stable")
     check = (await alice.api.post(checks, {"name": "QA", "external_url": ELSEWHERE})).body
     async with forge.database.transaction() as transaction:
-        (found,) = await service_queries.protected_branches(transaction, [branch["id"]])
+        (found,) = await queries.protected_branches(transaction, [branch["id"]])
         path = f"/projects/{project['id']}/protected_branches/stable"
         unprotected = asyncio.create_task(alice.api.delete(path))
         await until_somebody_waits(forge.database)
-        await service_queries.set_scope(transaction, check["id"], [found.id])
+        await queries.set_scope(transaction, check["id"], [found.id])
     assert (await unprotected).status == 204
 
 

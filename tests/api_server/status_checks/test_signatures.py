@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from api_server.status_checks.signatures import signature_headers
+from api_server.status_checks.attempts import signature_headers
 
 NOW = 1_700_000_000
 

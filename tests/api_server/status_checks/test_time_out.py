@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from api_server.state.queue import QUEUE
-from api_server.status_checks import results
+from api_server.status_checks import services
 from tests.api_server.status_checks.conftest import ELSEWHERE, Lab, statuses
 
 
@@ -19,7 +19,7 @@ async def test_pending_answers_time_out_only_once_they_are_old_and_the_newest(la
 
     async def time_out() -> list[tuple[str, str]]:
         async with lab.forge.database.transaction() as transaction:
-            await results.time_out(transaction, 120)
+            await services.time_out_responses(transaction, 120)
         return await statuses(lab.alice, lab.one(made))
 
     lab.clock.move(seconds=60)

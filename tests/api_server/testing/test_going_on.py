@@ -8,9 +8,9 @@ import attrs
 import pytest
 
 from api_server.state.queue import QUEUE, enqueue
-from api_server.status_checks.tasks import DISPATCHER
+from api_server.status_checks.dispatcher import DISPATCHER
+from api_server.testing.quiet import REQUEST_GATE
 from api_server.testing.snapshots import SNAPSHOTS
-from api_server.testing.turnstile import TURNSTILE
 from api_server.web.context import DATABASE
 from tests.api_server.status_checks.receiver import hang, running_receiver
 from tests.api_server.testing.states import control, put_back, reset
@@ -108,7 +108,7 @@ async def test_a_request_that_hangs_is_ended_and_leaves_nothing(busy: tuple[Forg
         headers = {"Content-Type": "application/json"}
         asked = asyncio.create_task(forge.root.request("POST", "/projects", data=body(), headers=headers))
         await asyncio.wait_for(sending.wait(), 20)
-        await until(lambda: "POST /api/v4/projects" in forge.server.app[TURNSTILE].inside)
+        await until(lambda: "POST /api/v4/projects" in forge.server.app[REQUEST_GATE].inside)
         await reset(forge)
         may_go_on.set()
         answered = await asked
@@ -121,7 +121,7 @@ async def test_a_runner_that_waits_for_a_job_is_sent_home(busy: tuple[Forge, Stu
     async with put_back(forge):
         runner = await a_runner(forge)
         polling = asyncio.create_task(runner.poll(last_update="x"))
-        await until(lambda: "POST /api/v4/jobs/request" in forge.server.app[TURNSTILE].inside)
+        await until(lambda: "POST /api/v4/jobs/request" in forge.server.app[REQUEST_GATE].inside)
         await reset(forge)
         assert (await asyncio.wait_for(polling, 20)).status in (204, 403)
 

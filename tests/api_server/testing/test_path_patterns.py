@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from api_server.testing.path_patterns import fits
+from api_server.testing.steering import fits
 
 _MEANING = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
 

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from api_server.api import ROUTES
-from api_server.testing import memory
+from api_server.testing import snapshots
 from api_server.testing.snapshots import roots
 from api_server.web.context import CLOCK
 from api_server.web.routes import Route
@@ -31,8 +31,8 @@ SET_UP = {
     "resolver", "outgoing_session", "outgoing_policy", "zip_files", "below_projects", "user_listeners",
     "creation_listeners", "default_branch_listeners", "ref_listeners", "push_option_listeners",
     "end_of_protection_listeners", "merge_request_listeners", "failures", "remote_files", "signed_in_user",
-    "operations_routes", "shutdown", "background", "movable_clock", "turnstile", "snapshots", "on_reset", "description",
-    "templates", "loop_watch",
+    "operations_routes", "shutdown", "background", "movable_clock", "request_gate", "snapshots", "on_reset",
+    "description", "templates", "loop_watch",
     "counted",  # by which the figures of all workers are asked for
     "APP_KEY",  # aiohttp_cors
 }  # fmt: skip
@@ -188,7 +188,7 @@ def test_nothing_is_forgotten_that_the_process_remembers(scene: Scene) -> None:
     """Whoever puts another part into the application says what becomes of it."""
     app = scene.forge.server.app
     keys = {key for key in app if isinstance(key, web.AppKey)}
-    forgotten = set(memory.REMEMBERED)
+    forgotten = set(snapshots.REMEMBERED)
     assert forgotten <= keys
     names = {str(key).split("(")[1].split(",")[0] for key in keys - forgotten}
     short = {name.rpartition(".")[2].strip("'>") for name in names}

@@ -11,11 +11,10 @@ import attrs
 import pytest
 from click.testing import Result
 
-from api_server.audit import heads
+from api_server.audit import chain
 from api_server.state import secrets
 from api_server.state.backups import UNFINISHED_RESTORE
-from api_server.state.object_store import open_objects
-from api_server.state.objects import OBJECTS
+from api_server.state.objects import OBJECTS, open_objects
 from forgelet.backup.places import Places
 from forgelet.backup.stored_objects import _SMALL
 from forgelet.commands import backup as backup_command
@@ -99,7 +98,7 @@ async def scene(
                         " VALUES (%s, %s, %s, %s, now())",
                         (project["id"], len(content), f"{number:064}", key),
                     )
-            await heads.keep(forge.database, forge.server.app[OBJECTS])
+            await chain.keep_present_head(forge.database, forge.server.app[OBJECTS])
             yield Scene(forge, bucket, folder / "passphrase")
 
 

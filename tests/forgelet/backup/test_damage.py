@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from api_server.audit.heads import FOLDER
+from api_server.audit.chain import HEADS_FOLDER
 from api_server.state import secrets
 from common.mistakes import Mistake
 from forgelet.backup.backing_up import back_up
@@ -28,7 +28,7 @@ def text(new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFacto
     """A backup of an instance with a repository and an object that rows name."""
     places = Places(new_database(), tmp_path_factory.mktemp("small"))
     secrets.ensure_key(places.database_url, places.data_dir)
-    head = places.data_dir / f"objects/{FOLDER}/{0:019}-{0:064}"
+    head = places.data_dir / f"objects/{HEADS_FOLDER}/{0:019}-{0:064}"
     head.parent.mkdir(parents=True)
     head.write_text("a head of the audit trail, longer than a block\n" * 100)
     stream = io.BytesIO()

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 import pytest
 
-from api_server.audit import heads
+from api_server.audit import chain
 from api_server.audit.chain import verify as verify_chain
 from api_server.state import migrate, secrets, sweep
 from api_server.state.objects import OBJECTS
@@ -65,7 +65,7 @@ async def kept(new_database: Callable[[], str], tmp_path_factory: pytest.TempPat
     async with running_forge(new_database(), folder, external_url=URL) as forge:
         here = attrs.evolve(forge, settings=attrs.evolve(forge.settings, external_url=""))
         furnished = await furnish(here)
-        await heads.keep(forge.database, forge.server.app[OBJECTS])
+        await chain.keep_present_head(forge.database, forge.server.app[OBJECTS])
         answers = await answers_of(furnished)
         text, made = await backed_up(forge)
     return Kept(text, made, furnished, answers, (folder / secrets.KEY_FILE).read_text())
@@ -87,7 +87,7 @@ async def test_every_answer_is_the_same(kept: Kept, empty: Places) -> None:
         answers = await answers_of(attrs.evolve(kept.furnished, root=client))
         assert {status for status, _ in answers.values()} == {200, 302}
         assert {name: answers[name] for name in answers if answers[name] != kept.answers[name]} == {}
-        known = await heads.kept(forge.server.app[OBJECTS])
+        known = await chain.kept_heads(forge.server.app[OBJECTS])
         assert known
         assert (await verify_chain(forge.database, known)).problem is None
         assert [gone async for gone in sweep.missing(forge.database, forge.server.app[OBJECTS])] == []

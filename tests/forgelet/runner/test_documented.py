@@ -4,8 +4,8 @@ import json
 import re
 from pathlib import Path
 
+from api_server.testing.failures import _FIELDS, ordered
 from api_server.testing.journal import MOST_BYTES, MOST_OF_BODY, MOST_REQUESTS
-from api_server.testing.ordering import _FIELDS, ordered
 from forgelet.runner.built_in import MOST_JOBS
 from forgelet.runner.playing import FIELDS, PREFIX
 from forgelet.runner.rules import read_rules

@@ -57,7 +57,7 @@ def test_of_several_entities_the_larger_comes_first() -> None:
         ("[Job | null]", {"type": "array", "items": {"anyOf": [described.reference("Job"), {"type": "null"}]}}),
         ("{[string]}", {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "string"}}}),
         (
-            "<api_server.releases.links:LinkType> | null",
+            "<api_server.releases.changes:LinkType> | null",
             {"type": ["string", "null"], "enum": ["other", "runbook", "image", "package", None]},
         ),
         ("string | any", {}),

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from api_server.merge_requests.notes.system_notes import _people, _renamed
+from api_server.merge_requests.system_notes import _people, _renamed
 from api_server.web.routes import Role
 from tests.support.forge import Forge, Person
 from tests.support.merge_requests import commit, head_of, new_project, open_merge_request

@@ -8,15 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api_server.git.lfs_pointers import Pointer
-from api_server.mirrors.lfs.answers import (
-    Action,
-    LfsError,
-    NoLfsError,
-    Wanted,
-    message_in,
-    read_answer,
-)
-from api_server.mirrors.lfs.target import lfs_url
+from api_server.mirrors.lfs import Action, LfsError, NoLfsError, Wanted, lfs_url, message_in, read_answer
 
 ASKED = [Pointer(f"{number:064x}", number) for number in range(4)]
 _ANYTHING = st.recursive(

@@ -9,8 +9,8 @@ import pytest
 
 from api_server.git.errors import GitError
 from api_server.git.remote.access import Remote
-from api_server.mirrors.lfs import courier
-from api_server.mirrors.lfs.courier import LfsCourier
+from api_server.mirrors import lfs
+from api_server.mirrors.lfs import LfsTransfer
 from tests.api_server.code.lfs.client import LfsClient, oid_of
 from tests.api_server.code.lfs.test_git_lfs import clone
 from tests.api_server.mirrors.lfs.servers import ONE, THREE, TWO, LargeFiles, LfsServer
@@ -75,7 +75,7 @@ async def test_a_project_without_objects_costs_no_request_and_no_search(
     async def never(*_arguments: object) -> Any:
         raise AssertionError("searched")
 
-    monkeypatch.setattr(courier, "pointers_in", never)
+    monkeypatch.setattr(lfs, "pointers_in", never)
     shown = await files.push(files.commit(ONE), run=1)
     assert shown["update_status"] == "finished"
     assert server.requests == []
@@ -149,7 +149,7 @@ async def test_what_git_lfs_pushes_here_git_lfs_fetches_from_the_mirror(
 
 
 async def test_a_mirror_over_ssh_carries_no_objects(files: LargeFiles, server: LfsServer) -> None:
-    carry = LfsCourier(files.mirrored.forge.server.app, await files.mirrored.found(), 10)
+    carry = LfsTransfer(files.mirrored.forge.server.app, await files.mirrored.found(), 10)
     assert await carry(Remote("ssh://git@example.org/x.git"), {"0" * 40}, set()) is None
     assert server.requests == []
 
@@ -166,7 +166,7 @@ async def test_a_search_that_fails_is_made_again_from_the_first_commit(
     await files.push(first, run=1)
     second = files.commit(TWO, first)
     with monkeypatch.context() as patched:
-        patched.setattr(courier, "pointers_in", broken)
+        patched.setattr(lfs, "pointers_in", broken)
         assert (await files.push(second, run=2))["update_status"] == "finished"
     assert set(server.objects) == {oid_of(ONE)}
     await files.sync(run=3)
@@ -176,6 +176,6 @@ async def test_a_search_that_fails_is_made_again_from_the_first_commit(
 async def test_a_run_that_has_been_superseded_records_nothing(files: LargeFiles, server: LfsServer) -> None:
     await files.client.bring(ONE)
     mirror = await files.mirrored.found()
-    carry = LfsCourier(files.mirrored.forge.server.app, attrs.evolve(mirror, run=mirror.run + 1), 10)
+    carry = LfsTransfer(files.mirrored.forge.server.app, attrs.evolve(mirror, run=mirror.run + 1), 10)
     assert await carry(Remote("http://example.org/x.git"), {files.commit(ONE)}, set()) is None
     assert not (await files.mirrored.row()).lfs_followed

@@ -6,8 +6,8 @@ import pytest
 from aiohttp import web
 
 from api_server.git.remote.access import RemoteError
-from api_server.mirrors.lfs import target as target_module
-from api_server.mirrors.transport import Outcome
+from api_server.mirrors import lfs
+from api_server.mirrors.pushing import Outcome
 from tests.api_server.code.lfs.client import oid_of
 from tests.api_server.mirrors.lfs.servers import (
     ONE,
@@ -143,7 +143,7 @@ async def test_a_failure_is_told_before_the_divergence(
 async def test_more_objects_than_a_batch_holds_and_problems_that_a_text_holds(
     working: Forge, http_target: Http, server: LfsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(target_module, "BATCH_SIZE", 5)
+    monkeypatch.setattr(lfs, "BATCH_SIZE", 5)
     contents = [b"%d" % number for number in range(13)]
     files = await diverged(working, http_target, *contents)
     server.change = lambda answer: [
@@ -171,7 +171,7 @@ async def test_a_target_that_hangs_holds_up_the_refs_no_longer_than_its_time(
         return None
 
     http_target[0].before = hang
-    monkeypatch.setattr(target_module, "SILENCE_SECONDS", 0.3)
+    monkeypatch.setattr(lfs, "SILENCE_SECONDS", 0.3)
     await files.client.bring(ONE)
     sha = files.commit(ONE)
     shown = await files.push(sha, run=1)
@@ -184,7 +184,7 @@ async def test_a_target_that_hangs_holds_up_the_refs_no_longer_than_its_time(
 async def test_objects_at_which_the_connection_breaks_hold_up_no_others(
     files: LargeFiles, server: LfsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(target_module, "BATCH_SIZE", 3)
+    monkeypatch.setattr(lfs, "BATCH_SIZE", 3)
     contents = [b"%d" % number for number in range(9)]
     tip: tuple[str, ...] = ()
     for content in contents:
@@ -202,7 +202,7 @@ async def test_objects_at_which_the_connection_breaks_hold_up_no_others(
 async def test_a_target_that_answers_nothing_is_given_up(
     files: LargeFiles, server: LfsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(target_module, "BATCH_SIZE", 10)
+    monkeypatch.setattr(lfs, "BATCH_SIZE", 10)
     contents = [b"%d" % number for number in range(30)]
     tip: tuple[str, ...] = ()
     for content in contents:

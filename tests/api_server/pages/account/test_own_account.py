@@ -2,7 +2,7 @@
 
 import re
 
-from api_server.pages.account.active_sessions import browser_named
+from api_server.pages.account import browser_named
 from tests.api_server.pages.conftest import details_of
 from tests.support.browser import PASSWORD, Browser, browsing
 from tests.support.forge import Forge

@@ -9,10 +9,8 @@ from typing import Any
 import gitlab
 import pytest
 
-from api_server.accounts import password_queries
-from api_server.accounts import passwords as resets
-from api_server.pages import sign_in
-from api_server.pages.account import passwords
+from api_server.accounts import password_queries, passwords
+from api_server.pages import mail_links, sign_in
 from api_server.state.secrets import digest
 from api_server.web.rate_limits import RateLimiter
 from tests.api_server.pages.conftest import details_of
@@ -36,7 +34,7 @@ async def mailbox(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Mai
 
 def _without_limits(app: Any) -> None:
     """All browsers of these tests have one address."""
-    app[passwords.BY_ADDRESS] = app[sign_in.BY_ADDRESS] = RateLimiter("any", lambda: 0)
+    app[mail_links.BY_ADDRESS] = app[sign_in.BY_ADDRESS] = RateLimiter("any", lambda: 0)
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +130,7 @@ async def test_the_page_tells_nobody_which_addresses_are_known(
         "SELECT count(*) FROM procrastinate_jobs WHERE task_name = %(task)s AND status IN ('todo', 'doing')"
     )
     async with asyncio.timeout(20):
-        while await postal_forge.database.value(waiting, task=resets.ASKED):
+        while await postal_forge.database.value(waiting, task=passwords.ASKED):
             await asyncio.sleep(0.02)
     assert (mailbox.to(unknown), mailbox.to(blocked.email)) == ([], [])
 
@@ -213,7 +211,7 @@ async def test_no_link_goes_to_an_address_that_is_being_given_up(
     async with postal_forge.database.transaction() as changing:
         await changing.run("UPDATE users SET email = %(new)s WHERE id = %(id)s", new=new, id=alice.id)
         async with postal_forge.database.transaction() as asking:
-            await resets.queue_mail(asking, alice.id, is_new=False)
+            await passwords.queue_mail(asking, alice.id, is_new=False)
         await until_somebody_waits(postal_forge.database)
     assert (await visitor.get(await _link(mailbox, new))).status == 200
     assert mailbox.to(alice.email) == []
@@ -264,7 +262,7 @@ async def test_a_link_is_good_for_two_days_and_stored_as_a_digest(
         alice = await forge.user("alice")
         async with forge.database.transaction() as transaction:
             await password_queries.keep(
-                transaction, alice.id, digest("flpwd-x"), transaction.now + resets.LIFETIME
+                transaction, alice.id, digest("flpwd-x"), transaction.now + passwords.LIFETIME
             )
         clock.move(days=2, seconds=-1)
         assert (await browser.get("/-/password/flpwd-x")).status == 200
@@ -287,6 +285,6 @@ async def test_forms_are_limited_and_have_to_be_ours(page_forge: Forge, browser:
     await browser.get("/-/password/new")
     for number in range(12):
         await browser.send("/-/password", email=f"{number}@example.org")
-        statuses.add((len(foreign) + number >= passwords.FORMS_BY_ADDRESS, browser.status))
+        statuses.add((len(foreign) + number >= mail_links.FORMS_BY_ADDRESS, browser.status))
         await browser.get("/-/password/new")
     assert statuses == {(False, 200), (True, 429)}

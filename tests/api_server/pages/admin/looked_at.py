@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from api_server.operations import samples
+from api_server.operations import figures
 from api_server.state.queue import enqueue
 from tests.support.forge import Forge
 from tests.support.merge_requests import new_project, open_merge_request
@@ -44,4 +44,4 @@ async def administrators_things(forge: Forge, things: dict[str, Any]) -> None:
     assert (await forge.root.post("/user/runners", runner)).status == 201
     async with forge.database.transaction() as transaction:
         await enqueue(transaction, "of_another_version", words="x" * 300)
-    await samples.keep(forge.database, dict.fromkeys(samples.NAMES, 3.0))
+    await figures.keep_sample(forge.database, dict.fromkeys(figures.SAMPLE_NAMES, 3.0))

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from api_server.pages.admin.charts import Chart, Series, amount, described, drawing, rounded_up, rows
+from api_server.pages.admin.overview import Chart, Series, amount, described, drawing, rounded_up, rows
 
 NOON = datetime.datetime(2026, 1, 2, 12, tzinfo=datetime.UTC)
 SVG = "{http://www.w3.org/2000/svg}"

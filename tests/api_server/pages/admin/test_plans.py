@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from api_server.pages.admin import list_queries
+from api_server.pages.admin import queries
 from api_server.state import database
 from api_server.state.database import Database, Executor
 from api_server.state.listing import Page
@@ -47,28 +47,28 @@ ANALYZE
 """
 
 CHEAP: dict[str, tuple[str, Callable[[Executor], Awaitable[Any]]]] = {
-    "deliveries": ("status_check_deliveries", lambda d: list_queries.list_deliveries(d, PAGE, None)),
+    "deliveries": ("status_check_deliveries", lambda d: queries.list_deliveries(d, PAGE, None)),
     "failed deliveries": (
         "status_check_deliveries",
-        lambda d: list_queries.list_deliveries(d, PAGE, "failed"),
+        lambda d: queries.list_deliveries(d, PAGE, "failed"),
     ),
     "queued deliveries": (
         "status_check_deliveries",
-        lambda d: list_queries.list_deliveries(d, PAGE, "queued"),
+        lambda d: queries.list_deliveries(d, PAGE, "queued"),
     ),
-    "mirrors": ("remote_mirrors", lambda d: list_queries.list_mirrors(d, PAGE, None)),
-    "failing mirrors": ("remote_mirrors", lambda d: list_queries.list_mirrors(d, PAGE, "failing")),
+    "mirrors": ("remote_mirrors", lambda d: queries.list_mirrors(d, PAGE, None)),
+    "failing mirrors": ("remote_mirrors", lambda d: queries.list_mirrors(d, PAGE, "failing")),
     "tokens": (
         "personal_access_tokens tokens",
-        lambda d: list_queries.list_tokens(d, PAGE, username=None, state="active"),
+        lambda d: queries.list_tokens(d, PAGE, username=None, state="active"),
     ),
     "a user's tokens": (
         "personal_access_tokens tokens",
-        lambda d: list_queries.list_tokens(d, PAGE, username="alice", state=None),
+        lambda d: queries.list_tokens(d, PAGE, username="alice", state=None),
     ),
     "runners": (
         "runners",
-        lambda d: list_queries.list_runners(d, PAGE, status=None, runner_type=None, paused=None),
+        lambda d: queries.list_runners(d, PAGE, status=None, runner_type=None, paused=None),
     ),
 }
 

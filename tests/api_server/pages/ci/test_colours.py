@@ -3,11 +3,11 @@
 import sys
 from importlib import resources
 
-from api_server.pages.ci.colours import GROUND, PALETTE, nearest, stylesheet
+from api_server.pages.ci.terminal import GROUND, PALETTE, nearest, stylesheet
 
 
 def test_the_asset_is_what_the_palette_gives() -> None:
-    """`python -c "from api_server.pages.ci.colours import stylesheet as s; print(s(), end='')"` writes it."""
+    """`python -c "from api_server.pages.ci.terminal import stylesheet as s; print(s(), end='')"` writes it."""
     assert resources.files("api_server.pages").joinpath("assets/log-colours.css").read_text() == stylesheet()
 
 

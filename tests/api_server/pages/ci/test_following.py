@@ -5,7 +5,7 @@ from html import unescape
 
 import pytest
 
-from api_server.pages.ci import log_reading
+from api_server.pages.ci import logs
 from api_server.web.routes import Role
 from tests.api_server.pages.ci.conftest import Scene, handed_out
 from tests.support.browser import Browser, browsing
@@ -80,8 +80,8 @@ async def test_what_cannot_be_is_refused(
 async def test_of_a_long_log_the_end_is_shown_with_its_numbers(
     browser: Browser, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_reading, "WINDOW", 1000)
-    monkeypatch.setattr(log_reading, "MOST_LINES", 10)
+    monkeypatch.setattr(logs, "WINDOW", 1000)
+    monkeypatch.setattr(logs, "MOST_LINES", 10)
     job, path = await running(scene, "long")
     await job.log(b"".join(b"line %d of many\n" % number for number in range(1, 501)))
     await browser.get(path)
@@ -94,7 +94,7 @@ async def test_of_a_long_log_the_end_is_shown_with_its_numbers(
     follows = said(browser)
     await ask(browser, path, int(follows["next"]), follows["state"])
     assert 'id="L11"><a href="#L11">11</a><span>line 11 of many' in browser.text
-    monkeypatch.setattr(log_reading, "COUNTED", 100)
+    monkeypatch.setattr(logs, "COUNTED", 100)
     await browser.get(path)
     assert "<span>line 500 of many</span>" in browser.text  # and no numbers
     assert 'id="L' not in browser.text

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api_server.pages.ci import colours
-from api_server.pages.ci.log_text import LONGEST_LINE, State, render, state_of
+from api_server.pages.ci import terminal
+from api_server.pages.ci.logs import LONGEST_LINE, State, render, state_of
 
 #: What logs are made of, so that what means something comes up.
 _WORDS = st.sampled_from([
@@ -182,6 +182,6 @@ def test_sections_are_not_nested_without_end() -> None:
 
 
 def test_every_colour_can_be_read() -> None:
-    assert all(colours.contrast(text, colours.GROUND) >= 4.5 for text in colours.TEXT)
+    assert all(terminal.contrast(text, terminal.GROUND) >= 4.5 for text in terminal.TEXT)
     for ground in range(256):
-        assert colours.contrast(colours.ON[ground], colours.PALETTE[ground]) >= 4.5
+        assert terminal.contrast(terminal.ON[ground], terminal.PALETTE[ground]) >= 4.5

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import pytest
 
-from api_server.pages.merge_requests.words import OBSTACLES
+from api_server.pages.merge_requests import OBSTACLES
 from api_server.web.routes import Role
 from tests.support.browser import Browser, browsing
 from tests.support.forge import Forge, Person

@@ -1,1 +1,0 @@
-"""Who approves of merge requests."""

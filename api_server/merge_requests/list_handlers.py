@@ -1,0 +1,180 @@
+"""Lists of merge requests (supporting resource): of a project, of a group, of all that the caller can see."""
+
+import datetime
+from contextlib import suppress
+from typing import Any, Literal
+
+import attrs
+from aiohttp import web
+
+from api_server.merge_requests import list_queries
+from api_server.merge_requests.handlers import PATH
+from api_server.namespaces.access import group, project
+from api_server.namespaces.resources import Group, Project
+from api_server.web import context, params
+from api_server.web.errors import bad_parameters
+from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.params import CommaList
+from api_server.web.routes import SIGNED_IN, Role, Routes, caller
+
+Scope = Literal["created_by_me", "created-by-me", "assigned_to_me", "assigned-to-me", "reviews_for_me", "all"]
+
+
+#: An id, `None` or `Any`.
+_SOMEBODY = {"pattern": "^(None|Any|none|any|-?[0-9]{1,18})?$"}
+
+
+@attrs.frozen(kw_only=True)
+class ListMergeRequests(Paginated):
+    state: Literal["opened", "closed", "merged", "locked", "all"] = "all"
+    scope: Scope = "all"
+    source_branch: str | None = None
+    target_branch: str | None = None
+    source_project_id: int | None = None
+    author_id: int | None = None
+    author_username: str | None = None
+    assignee_id: str | None = attrs.field(default=None, metadata=_SOMEBODY)
+    assignee_username: CommaList[str] | None = attrs.field(default=None, metadata={"most": 1})
+    reviewer_id: str | None = attrs.field(default=None, metadata=_SOMEBODY)
+    reviewer_username: str | None = None
+    #: Names, or `None` or `Any`.
+    labels: CommaList[str] | None = None
+    search: str | None = None
+    in_: CommaList[Literal["title", "description"]] | None = attrs.field(
+        default=None, metadata={"name": "in"}
+    )
+    draft: bool | None = None
+    wip: Literal["yes", "no"] | None = None
+    created_after: datetime.datetime | None = None
+    created_before: datetime.datetime | None = None
+    updated_after: datetime.datetime | None = None
+    updated_before: datetime.datetime | None = None
+
+
+@attrs.frozen(kw_only=True)
+class ListOfAll(ListMergeRequests):
+    scope: Scope = "created_by_me"
+    non_archived: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class ListOfGroup(ListMergeRequests):
+    id: str
+    non_archived: bool = True
+
+
+@attrs.frozen(kw_only=True)
+class ListOfProject(ListMergeRequests):
+    id: str
+    iids: CommaList[int] | None = None
+
+
+#: Filters whose values go to the statement as they are.
+_AS_SENT = (
+    "source_branch",
+    "target_branch",
+    "source_project_id",
+    "author_id",
+    "author_username",
+    "reviewer_username",
+    "created_after",
+    "created_before",
+    "updated_after",
+    "updated_before",
+)
+
+
+def filters_of(wanted: ListMergeRequests, viewer_id: int) -> dict[str, Any]:
+    """As the lists' statements take them. Raises 400 for what names nobody."""
+    found = {name: getattr(wanted, name) for name in _AS_SENT}
+    usernames: list[str] = wanted.assignee_username or []
+    if len(usernames) > 1:
+        raise bad_parameters("allows one value, but found " + f"{len(usernames)}: {', '.join(usernames)}")
+    places = wanted.in_ or ["title", "description"]
+    return (
+        found
+        | _people("assignee", wanted.assignee_id)
+        | _people("reviewer", wanted.reviewer_id)
+        | _labels(wanted.labels)
+        | {
+            "state": None if wanted.state == "all" else wanted.state,
+            "iids": getattr(wanted, "iids", None) or None,
+            "assignee_username": next(iter(usernames), None),
+            "search": wanted.search,
+            "in_title": "title" in places,
+            "in_description": "description" in places,
+            "draft": wanted.wip == "yes" if wanted.draft is None and wanted.wip else wanted.draft,
+        }
+        | _scope(wanted.scope.replace("-", "_"), viewer_id)
+    )
+
+
+def _people(part: str, wanted: str | None) -> dict[str, Any]:
+    if wanted in ("None", "Any", "none", "any"):
+        return {f"{part}_id": None, f"any_{part}": wanted.lower() == "any"}
+    number = None
+    if wanted:
+        with suppress(params.Refused):
+            number = params.integer(wanted, int)
+        if number is None:
+            raise bad_parameters(f"{part}_id should be an integer, 'None' or 'Any', however got {wanted}")
+    return {f"{part}_id": number, f"any_{part}": None}
+
+
+def _labels(wanted: list[str] | None) -> dict[str, Any]:
+    if wanted in (["None"], ["Any"], ["none"], ["any"]):
+        return {"labels": None, "any_label": wanted[0].lower() == "any"}
+    names = None if wanted is None else sorted({label.strip() for label in wanted} - {""})
+    return {"labels": names, "any_label": None}
+
+
+def _scope(scope: str, viewer_id: int) -> dict[str, Any]:
+    """The part that the viewer has to have in them, beside all other filters."""
+    parts = {"assigned_to_me": "assignee", "reviews_for_me": "reviewer"}
+    return {
+        "created_by_id": viewer_id if scope == "created_by_me" else None,
+        "part_of_viewer": parts.get(scope),
+        "part_of_id": viewer_id,
+    }
+
+
+routes = Routes()
+
+
+@routes.get("/merge_requests", access=SIGNED_IN)
+async def list_merge_requests(request: web.Request, wanted: ListOfAll) -> web.Response:
+    """Newest first; those that match every filter, of all projects whose files the caller may read."""
+    return await _readable(request, wanted)
+
+
+@routes.get("/groups/{id}/merge_requests", access=group())
+async def list_of_group(request: web.Request, wanted: ListOfGroup, found: Group) -> web.Response:
+    """Likewise, of the projects of a group and of the groups below it."""
+    return await _readable(request, wanted, found)
+
+
+async def _readable(
+    request: web.Request, wanted: ListOfAll | ListOfGroup, found: Group | None = None
+) -> web.Response:
+    page = wanted_page(wanted, list_queries.OF_ALL if found is None else list_queries.BELOW_GROUP)
+    who = caller(request)
+    listed = await list_queries.list_readable(
+        context.database(request),
+        page,
+        viewer_id=who.user_id,
+        # whoever has a role in a group has it in all of its projects
+        sees_all=who.admin or (found is not None and found.role >= Role.REPORTER),
+        non_archived=wanted.non_archived,
+        filters=filters_of(wanted, who.user_id),
+        group_id=None if found is None else found.id,
+    )
+    return await paginated(request, page, listed)
+
+
+@routes.get(PATH, access=project(opens="repository"), takes_job_token=True)
+async def list_of_project(request: web.Request, wanted: ListOfProject, found: Project) -> web.Response:
+    """Newest first; those that match every filter."""
+    page = wanted_page(wanted, list_queries.OF_PROJECT)
+    filters = filters_of(wanted, caller(request).user_id)
+    listed = await list_queries.list_of_project(context.database(request), page, found.id, filters)
+    return await paginated(request, page, listed)

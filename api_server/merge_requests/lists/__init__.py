@@ -1,1 +1,0 @@
-"""Lists of merge requests: of a project, of a group, of all that the caller can see."""

@@ -1,0 +1,478 @@
+"""Whether merge requests can be merged; merging them, at once or later by itself; and rebasing in the background."""
+
+import datetime
+import functools
+from contextlib import suppress
+from typing import Any
+
+import attrs
+import orjson
+import structlog
+from aiohttp import web
+
+from api_server.ci.pipelines.transitions import FOLLOW_AWAITED
+from api_server.code.refs import move_in
+from api_server.git import new_commits
+from api_server.git.commits import Person, commit_data, commits_between, merge_base
+from api_server.git.errors import (
+    BranchMovedError,
+    MergeConflictError,
+    NothingToMergeError,
+    StorageUnavailableError,
+    TooManyCommitsError,
+    TooManyFilesError,
+)
+from api_server.git.new_commits import NewCommit
+from api_server.git.received_push import Push, RefUpdate
+from api_server.git.ref_moves import set_internal_ref
+from api_server.git.ref_names import BRANCHES, NO_COMMIT
+from api_server.git.references import Branch, branch
+from api_server.git.repositories import REPOSITORIES, Repository
+from api_server.merge_requests import merging_queries, queries
+from api_server.merge_requests.changes import (
+    MERGE_REQUEST_LISTENERS,
+    Actor,
+    MergeRequestEvent,
+    acting_later,
+    check_head,
+    merge_ref,
+)
+from api_server.merge_requests.heads import mergeability
+from api_server.merge_requests.merging_queries import MergeStatus
+from api_server.merge_requests.queries import MergeRequest
+from api_server.namespaces.resources import Project
+from api_server.state.database import Database, Executor, Transaction
+from api_server.state.errors import LockNotAvailable
+from api_server.state.queue import QUEUE, enqueue
+from api_server.web.context import DATABASE, App
+from api_server.web.errors import ApiError, conflict, forbidden, invalid
+from api_server.web.grounds import ChangedMeanwhile, Ground
+
+#: Counting stops here.
+MOST_DIVERGED = 1000
+
+
+async def check_mergeability(app: App, found: MergeRequest) -> None:
+    """Asks git, where that has not been done since a branch moved. Raises `StorageUnavailableError`."""
+    if found.state != "opened" or found.mergeability != "unchecked":
+        return
+    repository = app[REPOSITORIES].open(found.project_id)
+    source, target = branch(repository, found.source_branch), branch(repository, found.target_branch)
+    if source is None or target is None:
+        answer, fast_forward = "no_commits", False
+    else:
+        base_sha = await merge_base(repository, target.commit, found.head_sha)
+        answer = await mergeability(repository, found.head_sha, target.commit, base_sha)
+        fast_forward = base_sha == target.commit
+    # Not one of a request's own: nothing is decided by it.
+    async with app[DATABASE].transaction() as transaction:
+        await merging_queries.set_mergeability(transaction, found, answer, fast_forward=fast_forward)
+
+
+async def check_shown(app: App, found: MergeRequest) -> None:
+    """`check_mergeability` for who only looks: it stays unchecked on a full disk."""
+    with suppress(StorageUnavailableError):
+        await check_mergeability(app, found)
+
+
+async def diverged_commits(repository: Repository, found: MergeRequest) -> int:
+    """How many commits the target has that the source has not; 0 without a target."""
+    target = branch(repository, found.target_branch)
+    if target is None:
+        return 0
+    return len(await commits_between(repository, found.head_sha, target.commit, MOST_DIVERGED))
+
+
+@attrs.frozen(kw_only=True)
+class Merge:
+    """How to merge: `sha` is the head that the caller has seen, the messages are those of the merge commit and of the
+    one commit in the place of all; None is as the merge request says, or as GitLab does it."""
+
+    sha: str | None = None
+    message: str | None = None
+    remove_source_branch: bool | None = None
+    squash: bool | None = None
+    squash_message: str | None = None
+
+
+async def merge(actor: Actor, iid: int, wanted: Merge) -> MergeRequest:
+    """Merges exactly the head that was found mergeable, into the branch that was its target then: what it is judged on
+    is held when git moves the target. Raises 403, and 405, 409 and 422 as GitLab words them; `ChangedMeanwhile`."""
+    found = await judged(actor, iid, wanted.sha)
+    status = await status_of(actor, found)
+    require_mergeable(status)
+    target = branch(actor.repository, found.target_branch)
+    if target is None:
+        raise invalid("Branch cannot be merged", status=422)
+    try:
+        new = await _new_target(actor, found, status, wanted, target.commit)
+    except (MergeConflictError, NothingToMergeError) as refused:
+        raise invalid("Branch cannot be merged", status=422) from refused
+    updates = [RefUpdate(target.commit, new, BRANCHES + found.target_branch)]
+    remove = (
+        found.remove_source_branch if wanted.remove_source_branch is None else wanted.remove_source_branch
+    )
+    if remove and await _may_remove_source(actor, found):
+        updates.append(RefUpdate(found.head_sha, NO_COMMIT, BRANCHES + found.source_branch))
+    try:
+        await move_in(actor.app, actor.database, actor.project.id, actor.user_id, Push(tuple(updates)))
+    except BranchMovedError as moved:
+        raise ChangedMeanwhile from moved
+    return found
+
+
+async def judged(actor: Actor, iid: int, seen_sha: str | None) -> MergeRequest:
+    """The merge request, of which it is known whether git could merge it, and that the actor may. Raises 403, 409,
+    `ChangedMeanwhile`."""
+    database = actor.app[DATABASE]
+    await check_mergeability(actor.app, await queries.find(database, actor.project.id, iid))
+    found = await queries.find(database, actor.project.id, iid)
+    if found.state == "opened" and found.mergeability == "unchecked":  # again: a branch has moved since
+        raise ChangedMeanwhile
+    _hold(actor, found)
+    if not await may_merge(actor, found.target_branch):
+        raise forbidden()
+    check_head(found, seen_sha)
+    return found
+
+
+def _hold(actor: Actor, found: MergeRequest) -> None:
+    """The merge request has to be the same, and stays locked, when the target moves: but for what is noted of it
+    meanwhile (`_new_target`). First of all grounds, so that the others are read under its lock."""
+
+    async def read(executor: Executor) -> MergeRequest:
+        row = await queries.lock_with_project(executor, found.id)
+        return attrs.evolve(row, squash=found.squash, squash_commit_sha=found.squash_commit_sha)
+
+    actor.grounds.add(Ground((), found, read))
+
+
+async def may_merge(actor: Actor, branch_name: str) -> bool:
+    """Whether the actor may put commits into the branch, by merging or by pushing."""
+    rules = await actor.protection(branch_name)
+    role, admin = actor.project.role, actor.project.admin
+    return rules.may_merge(role, admin=admin) or rules.may_push(role, admin=admin)
+
+
+async def status_of(actor: Actor, found: MergeRequest) -> MergeStatus:
+    """What stands in the way, if anything does, which the actor is judged on."""
+    status = await merging_queries.merge_status(actor.app[DATABASE], found.id)
+    actor.grounds.add(
+        Ground((), status, functools.partial(merging_queries.merge_status, merge_request_id=found.id))
+    )
+    return status
+
+
+def require_mergeable(status: MergeStatus) -> None:
+    """Raises 405, and 422 for conflicts."""
+    if status.detailed_merge_status == "conflict":
+        raise invalid("Branch cannot be merged", status=422)
+    if status.detailed_merge_status != "mergeable":
+        raise ApiError(
+            405,
+            {
+                "message": "405 Method Not Allowed",
+                "detailed_merge_status": status.detailed_merge_status,
+            },
+            {"Allow": "GET, HEAD"},
+        )
+
+
+async def _new_target(
+    actor: Actor, found: MergeRequest, status: MergeStatus, wanted: Merge, target: str
+) -> str:
+    """Where the target branch is to stand, by the project's method: at a commit that exists already."""
+    source = found.head_sha
+    if _squashes(found, status, wanted):
+        source = await _squashed(actor, found, wanted, target)
+        await _note_squash(actor, found, source)
+    if status.merge_method == "ff":
+        return source
+    message = wanted.message or default_message(actor.project, found)
+    commit = NewCommit(message, actor.person, actor.person)
+    return await new_commits.merge(actor.repository, source, target, commit)
+
+
+async def _note_squash(actor: Actor, found: MergeRequest, sha: str) -> None:
+    """Written down before git moves anything, so that whoever settles that knows what has been merged."""
+    async with actor.app[DATABASE].transaction() as transaction:
+        await merging_queries.note_squash(transaction, found.id, found.head_sha, sha)
+    read = functools.partial(merging_queries.squash_noted, merge_request_id=found.id)
+    actor.grounds.add(Ground((), sha, read))
+
+
+def _squashes(found: MergeRequest, status: MergeStatus, wanted: Merge) -> bool:
+    if status.squash_option in ("always", "never"):
+        return status.squash_option == "always"
+    return found.squash if wanted.squash is None else wanted.squash
+
+
+async def _squashed(actor: Actor, found: MergeRequest, wanted: Merge, target: str) -> str:
+    """One commit on top of the target with all that the source brings, by the author of the merge request; the source
+    itself where it is just that."""
+    repository, message = actor.repository, wanted.squash_message or found.title
+    shas = await commits_between(repository, target, found.head_sha, 2)
+    if len(shas) == 1 and commit_data(repository, shas[0])["message"].strip() == message.strip():
+        return found.head_sha
+    author = await merging_queries.author_of(actor.app[DATABASE], found.id)
+    person = attrs.evolve(actor.person, name=author.name, email=author.email) if author else actor.person
+    return await new_commits.squash(
+        repository, found.head_sha, target, NewCommit(message, person, actor.person)
+    )
+
+
+async def _may_remove_source(actor: Actor, found: MergeRequest) -> bool:
+    """Not where the branch is protected, the default one, or has moved on."""
+    rules = await actor.protection(found.source_branch)
+    source = branch(actor.repository, found.source_branch)
+    return (
+        not rules.protected
+        and found.source_branch != actor.project.default_branch
+        and source is not None
+        and source.commit == found.head_sha
+    )
+
+
+def default_message(project: Project, found: MergeRequest) -> str:
+    """As GitLab writes it."""
+    return (
+        f"Merge branch '{found.source_branch}' into '{found.target_branch}'\n\n{found.title}\n\n"
+        f"See merge request {project.full_path}!{found.iid}"
+    )
+
+
+log = structlog.get_logger(__name__)
+
+MERGE_WHEN_READY = "merge_when_ready"
+#: What may stand in the way when somebody asks for it: it ends without anybody changing the merge request.
+_ENDS_BY_ITSELF = frozenset(
+    {"ci_still_running", "ci_must_pass", "status_checks_must_pass", "discussions_not_resolved"}
+)
+_SOON = datetime.timedelta(seconds=2)
+_NOT_ALLOWED = "You are not allowed to merge this merge request"
+#: How often it is judged at once while others change what it is judged on; the queue tries again.
+_MERGE_ATTEMPTS = 4
+
+
+async def merge_or_wait(actor: Actor, iid: int, wanted: Merge) -> MergeRequest:
+    """Merges at once what waits for nothing, and has the rest merged later, in the name of the actor. Raises as
+    `merge`."""
+    found = await judged(actor, iid, wanted.sha)
+    status = await status_of(actor, found)
+    if not _waits(status):
+        return await merge(actor, iid, wanted)
+    if found.mergeability != "mergeable":
+        raise invalid("Branch cannot be merged", status=422)
+    how = {
+        "commit_message": wanted.message,
+        "squash_commit_message": wanted.squash_message,
+        "should_remove_source_branch": wanted.remove_source_branch,
+        "squash": wanted.squash,
+        "sha": found.head_sha,
+    }
+    async with actor.database.transaction() as transaction:
+        await merging_queries.set_auto_merge(
+            transaction, found.id, actor.user_id, orjson.dumps(how).decode(), squash=wanted.squash
+        )
+        await look_again(transaction, found.id)  # the pipeline may have ended before this is committed
+    return found
+
+
+def _waits(status: MergeStatus) -> bool:
+    obstacle = status.detailed_merge_status
+    waits_for_pipeline = status.pipeline_is_queued or status.pipeline in ("ci_still_running", "ci_must_pass")
+    return obstacle in _ENDS_BY_ITSELF or (obstacle == "mergeable" and waits_for_pipeline)
+
+
+async def cancel_auto_merge(actor: Actor, iid: int) -> None:
+    """By who may merge, and by the author. Raises 403, 405 where it is not open, and 406 where nobody has asked for
+    it."""
+    found = await queries.find(actor.app[DATABASE], actor.project.id, iid)
+    if found.author_id != actor.user_id and not await may_merge(actor, found.target_branch):
+        raise forbidden()
+    async with actor.database.transaction() as transaction:
+        found = await queries.lock(transaction, found.id)
+        if found.state != "opened":
+            raise ApiError(405, {"message": "405 Method Not Allowed"}, {"Allow": "GET, HEAD"})
+        if found.auto_merge is None:
+            raise ApiError(406, {"message": "Can't cancel the automatic merge"})
+        await merging_queries.end_auto_merge(transaction, found.id, found.merge_user_id)
+
+
+async def look_again(
+    transaction: Transaction, merge_request_id: int, after: datetime.timedelta = datetime.timedelta(0)
+) -> None:
+    """Has it merged, if it is to be merged by itself and nothing stands in the way any more."""
+    if await merging_queries.is_waiting(transaction, merge_request_id):
+        await enqueue(
+            transaction,
+            MERGE_WHEN_READY,
+            queueing_lock=f"{MERGE_WHEN_READY}:{merge_request_id}:{bool(after)}",
+            at=transaction.now + after if after else None,
+            merge_request_id=merge_request_id,
+        )
+
+
+async def merge_when_ready(app: App, merge_request_id: int) -> None:
+    """Merges with the rights, checks and head that there are now. Raises LockNotAvailable where others were always
+    faster."""
+    for _ in range(_MERGE_ATTEMPTS):
+        try:
+            await _merge_if_ready(app, merge_request_id)
+        except ChangedMeanwhile:
+            continue
+        return
+    raise LockNotAvailable
+
+
+async def _merge_if_ready(app: App, merge_request_id: int) -> None:
+    found = await merging_queries.find_open(app[DATABASE], merge_request_id)
+    if found is None or found.auto_merge is None:
+        return
+    actor = await acting_later(app, found.project_id, found.merge_user_id)
+    if actor is None or not await may_merge(actor, found.target_branch):
+        async with app[DATABASE].transaction() as transaction:
+            await merging_queries.end_auto_merge(transaction, found.id, found.merge_user_id, _NOT_ALLOWED)
+        return
+    await check_mergeability(app, found)  # before that it is not known whether it waits for its pipeline
+    status = await merging_queries.merge_status(app[DATABASE], found.id)
+    if _waits(status):
+        if status.pipeline_is_queued:  # it may turn out that the file asks for none
+            async with app[DATABASE].transaction() as transaction:
+                await look_again(transaction, found.id, _SOON)
+        return
+    try:
+        await merge(actor, found.iid, _as_requested(orjson.loads(found.auto_merge)))
+    except ApiError as refused:
+        log.info("nothing is merged by itself", merge_request_id=found.id, reason=refused.body)
+
+
+def _as_requested(how: dict[str, Any]) -> Merge:
+    return Merge(
+        sha=how["sha"],
+        message=how["commit_message"],
+        squash=how["squash"],
+        squash_message=how["squash_commit_message"],
+        remove_source_branch=how["should_remove_source_branch"],
+    )
+
+
+def setup(app: web.Application) -> None:
+    async def run(merge_request_id: int) -> None:
+        await merge_when_ready(app, merge_request_id)
+
+    async def follow_pipeline(pipeline_id: int) -> None:
+        for merge_request_id in await merging_queries.waiting_for(app[DATABASE], pipeline_id):
+            await merge_when_ready(app, merge_request_id)
+
+    async def run_rebase(merge_request_id: int, user_id: int, skip_ci: bool) -> None:
+        await rebase(app, merge_request_id, user_id, skip_ci=skip_ci)
+
+    async def changed(transaction: Transaction, event: MergeRequestEvent) -> None:
+        if event.action == "update":
+            await look_again(transaction, event.merge_request_id)
+
+    app[QUEUE].add(MERGE_WHEN_READY, run, attempts=5)
+    app[QUEUE].add(FOLLOW_AWAITED, follow_pipeline, attempts=5)
+    app[QUEUE].add(REBASE, run_rebase, attempts=5)
+    app[MERGE_REQUEST_LISTENERS].append(changed)
+
+
+async def merge_commit(app: App, database: Database, project_id: int, iid: int, person: Person) -> str:
+    """Return the SHA of the commit that merging would make now, in the name of `person`: it is kept under a ref beside
+    the head's, for who wants to try it out. Raises 400 where the head cannot be merged into the target."""
+    await check_mergeability(app, await queries.find(database, project_id, iid))
+    found = await queries.find(database, project_id, iid)
+    repository = app[REPOSITORIES].open(project_id)
+    target = branch(repository, found.target_branch)
+    if found.state != "opened" or found.mergeability != "mergeable" or target is None:
+        raise _not_mergeable()
+    parents = [target.commit, found.head_sha]
+    ref = merge_ref(found.iid)
+    if ref in repository.references:
+        known = str(repository.references[ref].target)
+        if commit_data(repository, known)["parent_ids"] == parents:
+            return known
+    message = f"Merge {found.head_sha} into {target.commit}"
+    try:
+        made = await new_commits.merge(
+            repository, found.head_sha, target.commit, NewCommit(message, person, person)
+        )
+    except (MergeConflictError, NothingToMergeError):
+        raise _not_mergeable() from None
+    async with database.transaction() as transaction:
+        await queries.lock(transaction, found.id)  # whoever deletes it removes the ref
+        await set_internal_ref(repository, ref, made)
+    return made
+
+
+def _not_mergeable() -> Exception:
+    return invalid("Merge request is not mergeable")
+
+
+REBASE = "rebase_merge_request"
+_CONFLICTS = "Rebase failed: Rebase locally, resolve all conflicts, then push the branch."
+_REBASE_ATTEMPTS = 4
+
+
+async def begin_rebase(actor: Actor, iid: int, *, skip_ci: bool) -> None:
+    """Queues it. Raises 403 where the actor may not, and 409 where it is not open or somebody else is at it."""
+    found = await queries.find(actor.app[DATABASE], actor.project.id, iid)
+    if reason := await _rebase_refusal(actor, found, branch(actor.repository, found.source_branch)):
+        raise forbidden(reason)
+    async with actor.database.transaction() as transaction:
+        if not await merging_queries.begin_rebase(transaction, found.id):
+            raise conflict("409 Conflict: Resource lock")
+        await enqueue(transaction, REBASE, merge_request_id=found.id, user_id=actor.user_id, skip_ci=skip_ci)
+
+
+async def _rebase_refusal(actor: Actor, found: MergeRequest, source: Branch | None) -> str | None:
+    """Why the actor may not put other commits into the source branch."""
+    rules = await actor.protection(found.source_branch)
+    if source is None:
+        return "Source branch does not exist"
+    if not rules.may_push(actor.project.role, admin=actor.project.admin):
+        return "Cannot push to source branch"
+    if rules.protected and not rules.allow_force_push:
+        return "Source branch is protected from force push"
+    return None
+
+
+async def rebase(app: App, merge_request_id: int, user_id: int, *, skip_ci: bool) -> None:
+    """With the rights that the user has now. What keeps it from being done is the merge request's `merge_error`; raises
+    LockNotAvailable where others were always faster."""
+    for _ in range(_REBASE_ATTEMPTS):
+        try:
+            error = await _rebased(app, merge_request_id, user_id, skip_ci=skip_ci)
+        except (ChangedMeanwhile, BranchMovedError):
+            continue
+        async with app[DATABASE].transaction() as transaction:
+            await merging_queries.end_rebase(transaction, merge_request_id, error)
+        return
+    raise LockNotAvailable
+
+
+async def _rebased(app: App, merge_request_id: int, user_id: int, *, skip_ci: bool) -> str | None:
+    """What has gone wrong, if anything has."""
+    found = await merging_queries.find_open(app[DATABASE], merge_request_id)
+    if found is None:
+        return None
+    actor = await acting_later(app, found.project_id, user_id)
+    if actor is None:
+        return "Rebase failed: Cannot push to source branch"
+    repository = actor.repository
+    source, target = branch(repository, found.source_branch), branch(repository, found.target_branch)
+    refusal = await _rebase_refusal(actor, found, source)
+    if refusal or source is None or target is None:
+        return f"Rebase failed: {refusal or 'Target branch does not exist'}"
+    try:
+        new = await new_commits.rebase(repository, source.commit, target.commit, actor.person)
+    except MergeConflictError:
+        return _CONFLICTS
+    except (TooManyCommitsError, TooManyFilesError) as problem:
+        return f"Rebase failed: {problem}"
+    if new != source.commit:
+        update = RefUpdate(source.commit, new, BRANCHES + found.source_branch)
+        push = Push((update,), options=("ci.skip",) if skip_ci else ())
+        await move_in(app, actor.database, actor.project.id, user_id, push)
+    return None

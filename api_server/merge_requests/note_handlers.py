@@ -1,0 +1,322 @@
+"""Notes and threads about a merge request (supporting resources)."""
+
+import datetime
+from typing import Literal
+
+import attrs
+from aiohttp import web
+
+from api_server.merge_requests import note_queries, notes, queries
+from api_server.merge_requests.handlers import ONE
+from api_server.merge_requests.notes import Position, Said, conversation
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
+from api_server.state.database import Executor
+from api_server.web import context, unsupported
+from api_server.web.answers import json_text, no_content
+from api_server.web.errors import not_found, record_not_found
+from api_server.web.pagination import Paginated, offset_page, paginated, wanted_page
+from api_server.web.routes import Routes
+
+
+@attrs.frozen(kw_only=True)
+class ListNotes(Paginated):
+    id: str
+    merge_request_iid: int
+    activity_filter: Literal["all_notes", "only_comments", "only_activity"] = "all_notes"
+
+    @property
+    def system(self) -> bool | None:
+        """Whose notes are wanted: the service's, users', or (None) both."""
+        return None if self.activity_filter == "all_notes" else self.activity_filter == "only_activity"
+
+
+@attrs.frozen(kw_only=True)
+class OneNote:
+    id: str
+    merge_request_iid: int
+    note_id: int
+
+
+@attrs.frozen(kw_only=True)
+class CreateNote:
+    id: str
+    merge_request_iid: int
+    body: str
+    internal: bool = False
+    #: What `internal` was called before.
+    confidential: bool = False
+    created_at: datetime.datetime | None = None
+
+
+@attrs.frozen(kw_only=True)
+class UpdateNote(OneNote):
+    body: str | None = attrs.field(default=None, metadata={"present": True})
+
+
+@attrs.frozen(kw_only=True)
+class ListDiscussions(Paginated):
+    id: str
+    merge_request_iid: int
+
+
+@attrs.frozen(kw_only=True)
+class OneDiscussion:
+    id: str
+    merge_request_iid: int
+    discussion_id: str
+
+
+@attrs.frozen(kw_only=True)
+class CreateDiscussion:
+    id: str
+    merge_request_iid: int
+    body: str
+    position: Position | None = None
+    created_at: datetime.datetime | None = None
+
+
+@attrs.frozen(kw_only=True)
+class ResolveDiscussion(OneDiscussion):
+    resolved: bool
+
+
+@attrs.frozen(kw_only=True)
+class ListDiscussionNotes(Paginated):
+    id: str
+    merge_request_iid: int
+    discussion_id: str
+
+
+@attrs.frozen(kw_only=True)
+class CreateDiscussionNote(OneDiscussion):
+    body: str
+    created_at: datetime.datetime | None = None
+
+
+@attrs.frozen(kw_only=True)
+class OneDiscussionNote(OneDiscussion):
+    note_id: int
+
+
+@attrs.frozen(kw_only=True)
+class UpdateDiscussionNote(OneDiscussionNote):
+    """One of the two."""
+
+    body: str | None = None
+    resolved: bool | None = None
+
+    def __attrs_post_init__(self) -> None:
+        given = [name for name in ("body", "resolved") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise ValueError("body, resolved are mutually exclusive")
+        if not given:
+            raise ValueError("body, resolved are missing, exactly one parameter must be provided")
+
+
+routes = Routes()
+
+NOTES = f"{ONE}/notes"
+NOTE = f"{NOTES}/{{note_id}}"
+#: Everybody who reads a merge request may say something.
+READ = project(opens="repository")
+WRITE = project(opens="repository", changes=True)
+
+
+@routes.get(NOTES, access=READ)
+async def list_notes(request: web.Request, wanted: ListNotes, found: Project) -> web.Response:
+    """Newest first, those of the service among them."""
+    database = context.database(request)
+    page = wanted_page(wanted, note_queries.NOTES, default_order="created_at")
+    about = await queries.find(database, found.id, wanted.merge_request_iid)
+    shows_internal = notes.reads_internal(found)
+    listed = await note_queries.list_notes(
+        database, page, about.id, shows_internal=shows_internal, system=wanted.system
+    )
+    return await paginated(request, page, listed)
+
+
+@routes.get(NOTE, access=READ)
+async def show_note(request: web.Request, wanted: OneNote, found: Project) -> web.Response:
+    return await shown_note(request, found, wanted.merge_request_iid, wanted.note_id)
+
+
+@routes.post(NOTES, access=WRITE)
+async def create_note(request: web.Request, wanted: CreateNote, found: Project) -> web.Response:
+    said = Said(
+        body=wanted.body,
+        internal=wanted.internal or wanted.confidential,
+        created_at=moment(request, found, wanted.created_at),
+    )
+    async with context.database(request).transaction() as transaction:
+        talk = await conversation(request, transaction, found, wanted.merge_request_iid)
+        shown = await note_queries.show(transaction, await talk.write(said))
+    return json_text(shown, status=201)
+
+
+@routes.put(NOTE, access=WRITE)
+async def update_note(request: web.Request, wanted: UpdateNote, found: Project) -> web.Response:
+    async with context.database(request).transaction() as transaction:
+        talk = await conversation(request, transaction, found, wanted.merge_request_iid)
+        await talk.edit(wanted.note_id, wanted.body)
+        shown = await note_queries.show(transaction, wanted.note_id)
+    return json_text(shown)
+
+
+@routes.delete(NOTE, access=WRITE)
+async def delete_note(request: web.Request, wanted: OneNote, found: Project) -> web.Response:
+    async with context.database(request).transaction() as transaction:
+        talk = await conversation(request, transaction, found, wanted.merge_request_iid)
+        await talk.delete(wanted.note_id)
+    return no_content()
+
+
+async def shown_note(
+    request: web.Request, found: Project, iid: int, note_id: int, discussion_id: str | None = None
+) -> web.Response:
+    """A note that the caller may read, in that thread, where one is named. Raises 404."""
+    database = context.database(request)
+    about = await queries.find(database, found.id, iid)
+    shows_internal = notes.reads_internal(found)
+    if (
+        await note_queries.find(database, about.id, note_id, discussion_id, shows_internal=shows_internal)
+        is None
+    ):
+        raise record_not_found()
+    return json_text(await note_queries.show(database, note_id))
+
+
+def moment(
+    request: web.Request, found: Project, created_at: datetime.datetime | None
+) -> datetime.datetime | None:
+    """When a new note was written, by who may say so; for others it is now, and the answer tells them."""
+    if created_at is not None and not notes.may_date(found):
+        unsupported.ignore(request, "created_at")
+        return None
+    return created_at
+
+
+DISCUSSIONS = f"{ONE}/discussions"
+DISCUSSION = f"{DISCUSSIONS}/{{discussion_id}}"
+DISCUSSION_NOTES = f"{DISCUSSION}/notes"
+DISCUSSION_NOTE = f"{DISCUSSION_NOTES}/{{note_id}}"
+
+
+@routes.get(DISCUSSIONS, access=READ)
+async def list_discussions(request: web.Request, wanted: ListDiscussions, found: Project) -> web.Response:
+    """Oldest first; notes by themselves are among them."""
+    database = context.database(request)
+    page = attrs.evolve(offset_page(wanted), order="created_at", descending=False)
+    about = await queries.find(database, found.id, wanted.merge_request_iid)
+    shows_internal = notes.reads_internal(found)
+    listed = await note_queries.list_discussions(database, page, about.id, shows_internal=shows_internal)
+    return await paginated(request, page, listed)
+
+
+@routes.get(DISCUSSION, access=READ)
+async def show_discussion(request: web.Request, wanted: OneDiscussion, found: Project) -> web.Response:
+    database = context.database(request)
+    about = await queries.find(database, found.id, wanted.merge_request_iid)
+    return json_text(await _discussion(database, found, about.id, wanted.discussion_id))
+
+
+@routes.post(DISCUSSIONS, access=WRITE)
+async def create_discussion(request: web.Request, wanted: CreateDiscussion, found: Project) -> web.Response:
+    """A thread; with a `position` about a line of what the merge request changes."""
+    notes.check_note_body(wanted.body)
+    await queries.find(context.database(request), found.id, wanted.merge_request_iid)
+    place = await notes.checked_position(request, found.id, wanted.position) if wanted.position else None
+    said = Said(
+        body=wanted.body,
+        begins_thread=True,
+        diff_position=place,
+        created_at=moment(request, found, wanted.created_at),
+    )
+    async with context.database(request).transaction() as transaction:
+        talk = await conversation(request, transaction, found, wanted.merge_request_iid)
+        shown = await note_queries.show_discussion_of(transaction, await talk.write(said))
+    return json_text(shown, status=201)
+
+
+@routes.put(DISCUSSION, access=WRITE)
+async def resolve_discussion(request: web.Request, wanted: ResolveDiscussion, found: Project) -> web.Response:
+    async with context.database(request).transaction() as transaction:
+        talk = await conversation(request, transaction, found, wanted.merge_request_iid)
+        await talk.resolve_thread(wanted.discussion_id, resolved=wanted.resolved)
+        shown = await _discussion(transaction, found, talk.about.id, wanted.discussion_id)
+    return json_text(shown)
+
+
+@routes.get(DISCUSSION_NOTES, access=READ)
+async def list_discussion_notes(
+    request: web.Request, wanted: ListDiscussionNotes, found: Project
+) -> web.Response:
+    """Oldest first."""
+    database = context.database(request)
+    page = attrs.evolve(offset_page(wanted), order="created_at", descending=False)
+    about = await queries.find(database, found.id, wanted.merge_request_iid)
+    listed = await note_queries.list_notes(
+        database,
+        page,
+        about.id,
+        shows_internal=notes.reads_internal(found),
+        discussion_id=wanted.discussion_id,
+    )
+    if not listed.total:
+        raise not_found("Notes")
+    return await paginated(request, page, listed)
+
+
+@routes.get(DISCUSSION_NOTE, access=READ)
+async def show_discussion_note(
+    request: web.Request, wanted: OneDiscussionNote, found: Project
+) -> web.Response:
+    return await shown_note(request, found, wanted.merge_request_iid, wanted.note_id, wanted.discussion_id)
+
+
+@routes.post(DISCUSSION_NOTES, access=WRITE)
+async def create_discussion_note(
+    request: web.Request, wanted: CreateDiscussionNote, found: Project
+) -> web.Response:
+    said = Said(body=wanted.body, created_at=moment(request, found, wanted.created_at))
+    async with context.database(request).transaction() as transaction:
+        talk = await conversation(request, transaction, found, wanted.merge_request_iid)
+        shown = await note_queries.show(transaction, await talk.reply(wanted.discussion_id, said))
+    return json_text(shown, status=201)
+
+
+@routes.put(DISCUSSION_NOTE, access=WRITE)
+async def update_discussion_note(
+    request: web.Request, wanted: UpdateDiscussionNote, found: Project
+) -> web.Response:
+    """Either its text, or whether it is resolved."""
+    thread, note_id = wanted.discussion_id, wanted.note_id
+    async with context.database(request).transaction() as transaction:
+        talk = await conversation(request, transaction, found, wanted.merge_request_iid)
+        if wanted.resolved is None:
+            await talk.edit(note_id, wanted.body, thread)
+        else:
+            await talk.resolve_note(thread, note_id, resolved=wanted.resolved)
+        shown = await note_queries.show(transaction, note_id)
+    return json_text(shown)
+
+
+@routes.delete(DISCUSSION_NOTE, access=WRITE)
+async def delete_discussion_note(
+    request: web.Request, wanted: OneDiscussionNote, found: Project
+) -> web.Response:
+    async with context.database(request).transaction() as transaction:
+        talk = await conversation(request, transaction, found, wanted.merge_request_iid)
+        await talk.delete(wanted.note_id, wanted.discussion_id)
+    return no_content()
+
+
+async def _discussion(database: Executor, found: Project, merge_request_id: int, discussion_id: str) -> str:
+    """Raises 404."""
+    shows_internal = notes.reads_internal(found)
+    shown = await note_queries.show_discussion(
+        database, merge_request_id, discussion_id, shows_internal=shows_internal
+    )
+    if shown is None:
+        raise not_found("Discussion")
+    return shown

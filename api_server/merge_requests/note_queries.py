@@ -1,0 +1,319 @@
+"""Statements that read and write notes."""
+
+import datetime
+
+import attrs
+
+from api_server.merge_requests.queries import ENTITIES
+from api_server.state.database import Executor, Transaction
+from api_server.state.listing import Listed, Listing, Page, one
+from api_server.state.statements import Query
+
+#: Those that the viewer may read.
+_SHOWN = (
+    "notes.merge_request_id = %(merge_request_id)s AND (%(shows_internal)s::boolean OR NOT notes.internal)"
+)
+_BY_MOMENT = {"created_at": "created_at", "updated_at": "updated_at"}
+
+NOTES = Listing(
+    ENTITIES["note"],
+    f"""
+    SELECT notes.* FROM notes
+    WHERE {_SHOWN} AND (%(system)s::boolean IS NULL OR notes.system = %(system)s)
+        AND (%(discussion_id)s::text IS NULL OR notes.discussion_id = %(discussion_id)s)
+    """,
+    _BY_MOMENT,
+)
+
+
+async def list_notes(
+    database: Executor,
+    page: Page,
+    merge_request_id: int,
+    *,
+    shows_internal: bool,
+    system: bool | None = None,
+    discussion_id: str | None = None,
+) -> Listed:
+    """Those by the service or by users, where `system` says which; those of one thread, where that is given."""
+    return await NOTES.read(
+        database,
+        page,
+        merge_request_id=merge_request_id,
+        shows_internal=shows_internal,
+        system=system,
+        discussion_id=discussion_id,
+    )
+
+
+DISCUSSIONS = Listing(
+    ENTITIES["discussion"],
+    f"""
+    SELECT notes.* FROM notes
+    WHERE {_SHOWN} AND NOT EXISTS (
+        SELECT FROM notes earlier
+        WHERE earlier.merge_request_id = notes.merge_request_id AND earlier.discussion_id = notes.discussion_id
+            AND earlier.id < notes.id)
+    """,
+    _BY_MOMENT,
+)
+
+
+async def list_discussions(
+    database: Executor, page: Page, merge_request_id: int, *, shows_internal: bool
+) -> Listed:
+    return await DISCUSSIONS.read(
+        database, page, merge_request_id=merge_request_id, shows_internal=shows_internal
+    )
+
+
+@attrs.frozen(kw_only=True)
+class Note:
+    """A note, as far as rules look at it. `type` is None for what cannot be resolved."""
+
+    id: int
+    merge_request_id: int
+    discussion_id: str
+    type: str | None
+    author_id: int | None
+    system: bool
+    internal: bool
+    diff_position: str | None
+    resolved: bool
+    #: Of its text, in bytes.
+    length: int
+
+
+_COLUMNS = """
+    notes.id, notes.merge_request_id, notes.discussion_id, notes.type, notes.author_id, notes.system, notes.internal,
+    notes.diff_position::text AS diff_position, notes.resolved_at IS NOT NULL AS resolved,
+    octet_length(notes.body) AS length
+"""
+
+FIND = Query(
+    f"""
+    SELECT {_COLUMNS} FROM notes
+    WHERE {_SHOWN} AND notes.id = %(note_id)s
+        AND (%(discussion_id)s::text IS NULL OR notes.discussion_id = %(discussion_id)s)
+    """,
+    Note,
+)
+
+
+async def find(
+    executor: Executor,
+    merge_request_id: int,
+    note_id: int,
+    discussion_id: str | None,
+    *,
+    shows_internal: bool,
+) -> Note | None:
+    """In that thread, where one is named."""
+    return await executor.row(
+        FIND,
+        merge_request_id=merge_request_id,
+        note_id=note_id,
+        discussion_id=discussion_id,
+        shows_internal=shows_internal,
+    )
+
+
+IN_DISCUSSION = Query(
+    f"SELECT {_COLUMNS} FROM notes WHERE {_SHOWN} AND notes.discussion_id = %(discussion_id)s ORDER BY notes.id",
+    Note,
+)
+
+
+async def in_discussion(
+    executor: Executor, merge_request_id: int, discussion_id: str, *, shows_internal: bool
+) -> list[Note]:
+    """All notes of a thread, the first one first."""
+    return await executor.rows(
+        IN_DISCUSSION,
+        merge_request_id=merge_request_id,
+        discussion_id=discussion_id,
+        shows_internal=shows_internal,
+    )
+
+
+SHOW = one(ENTITIES["note"], "SELECT notes.* FROM notes WHERE notes.id = %(id)s")
+
+
+async def show(database: Executor, note_id: int) -> str:
+    return await database.entity(SHOW, id=note_id)
+
+
+SHOW_DISCUSSION = one(
+    ENTITIES["discussion"],
+    f"""
+    SELECT notes.* FROM notes WHERE {_SHOWN} AND notes.discussion_id = %(discussion_id)s
+    ORDER BY notes.id LIMIT 1
+    """,
+)
+
+
+async def show_discussion(
+    database: Executor, merge_request_id: int, discussion_id: str, *, shows_internal: bool
+) -> str | None:
+    return await database.entity_if_there(
+        SHOW_DISCUSSION,
+        merge_request_id=merge_request_id,
+        discussion_id=discussion_id,
+        shows_internal=shows_internal,
+    )
+
+
+SHOW_DISCUSSION_OF = one(ENTITIES["discussion"], "SELECT notes.* FROM notes WHERE notes.id = %(id)s")
+
+
+async def show_discussion_of(database: Executor, first_note_id: int) -> str:
+    """The thread that begins with this note."""
+    return await database.entity(SHOW_DISCUSSION_OF, id=first_note_id)
+
+
+@attrs.frozen(kw_only=True)
+class Noteable:
+    """What notes are about: a merge request, how many notes it has, and how long they are together, in bytes."""
+
+    id: int
+    author_id: int | None
+    notes: int
+    length: int
+
+
+LOCK = """
+    SELECT merge_requests.id FROM merge_requests
+    WHERE merge_requests.project_id = %(project_id)s AND merge_requests.iid = %(iid)s::bigint FOR UPDATE
+"""
+#: Counted when the row is held: what was said before that is seen.
+NOTEABLE = Query(
+    """
+    SELECT merge_requests.id, merge_requests.author_id, count(notes.id) AS notes,
+        coalesce(sum(octet_length(notes.body)), 0)::bigint AS length
+    FROM merge_requests LEFT JOIN notes ON notes.merge_request_id = merge_requests.id
+    WHERE merge_requests.id = %(id)s GROUP BY merge_requests.id
+    """,
+    Noteable,
+)
+
+
+async def lock(transaction: Transaction, project_id: int, iid: int) -> Noteable:
+    """The merge request, of which nobody else says anything until the transaction ends. Raises NotFound."""
+    found = await transaction.value(LOCK, project_id=project_id, iid=iid)
+    return await transaction.one(NOTEABLE, id=found)
+
+
+@attrs.frozen(kw_only=True)
+class Noted:
+    """A merge request of which the service writes notes: `version_id` is its newest version's."""
+
+    id: int
+    iid: int
+    project_id: int
+    full_path: str
+    target_branch: str
+    base_sha: str | None
+    head_sha: str
+    version_id: int | None
+    notes: int
+
+
+NOTED = Query(
+    """
+    SELECT merge_requests.id, merge_requests.iid, merge_requests.project_id, projects.full_path,
+        merge_requests.target_branch, merge_requests.base_sha, merge_requests.head_sha,
+        (SELECT max(versions.id) FROM merge_request_versions versions
+            WHERE versions.merge_request_id = merge_requests.id) AS version_id,
+        (SELECT count(*) FROM notes WHERE notes.merge_request_id = merge_requests.id) AS notes
+    FROM merge_requests JOIN projects ON projects.id = merge_requests.project_id
+    WHERE merge_requests.id = %(id)s
+    """,
+    Noted,
+)
+
+
+async def noted(transaction: Transaction, merge_request_id: int) -> Noted:
+    """Raises NotFound."""
+    return await transaction.one(NOTED, id=merge_request_id)
+
+
+@attrs.frozen(kw_only=True)
+class NewNote:
+    """A note to be written: see the columns of the table. `created_at` is now, where it is None."""
+
+    merge_request_id: int
+    discussion_id: str
+    author_id: int | None
+    body: str
+    type: str | None = None
+    system: bool = False
+    internal: bool = False
+    diff_position: str | None = None
+    resolved: bool = False
+    created_at: datetime.datetime | None = None
+
+
+INSERT = """
+    INSERT INTO notes (merge_request_id, discussion_id, type, author_id, body, system, internal, diff_position,
+        resolved_at, resolved_by_id, created_at, updated_at)
+    VALUES (%(merge_request_id)s, %(discussion_id)s, %(type)s, %(author_id)s, %(body)s, %(system)s, %(internal)s,
+        %(diff_position)s, CASE WHEN %(resolved)s::boolean THEN %(now)s::timestamptz END,
+        CASE WHEN %(resolved)s::boolean THEN %(author_id)s::bigint END,
+        coalesce(%(created_at)s, %(now)s), coalesce(%(created_at)s, %(now)s))
+    RETURNING id
+"""
+
+
+async def insert(transaction: Transaction, new: NewNote) -> int:
+    """Its id."""
+    return int(await transaction.value(INSERT, **attrs.asdict(new)))
+
+
+MAKE_THREAD = """
+    UPDATE notes SET type = 'DiscussionNote'
+    WHERE merge_request_id = %(merge_request_id)s AND discussion_id = %(discussion_id)s AND type IS NULL
+"""
+
+
+async def make_thread(transaction: Transaction, first: Note) -> None:
+    """What was a note by itself is the first one of a thread, which can be resolved."""
+    await transaction.run(
+        MAKE_THREAD, merge_request_id=first.merge_request_id, discussion_id=first.discussion_id
+    )
+
+
+EDIT = "UPDATE notes SET body = %(body)s, updated_at = %(now)s WHERE id = %(id)s"
+
+
+async def edit(transaction: Transaction, note_id: int, body: str) -> None:
+    await transaction.run(EDIT, id=note_id, body=body)
+
+
+DELETE = "DELETE FROM notes WHERE id = %(id)s"
+
+
+async def delete(transaction: Transaction, note_id: int) -> None:
+    await transaction.run(DELETE, id=note_id)
+
+
+RESOLVE = """
+    UPDATE notes SET resolved_at = %(now)s, resolved_by_id = %(user_id)s, updated_at = %(now)s
+    WHERE id = ANY (%(ids)s) AND resolved_at IS NULL
+"""
+UNRESOLVE = """
+    UPDATE notes SET resolved_at = NULL, resolved_by_id = NULL, updated_at = %(now)s
+    WHERE id = ANY (%(ids)s) AND resolved_at IS NOT NULL
+"""
+
+
+async def resolve(transaction: Transaction, ids: list[int], user_id: int, *, resolved: bool) -> None:
+    """Those that are not so yet are resolved by that user, or open again."""
+    await transaction.run(RESOLVE if resolved else UNRESOLVE, ids=ids, user_id=user_id)
+
+
+TOUCH = "UPDATE merge_requests SET updated_at = %(now)s WHERE id = %(id)s"
+
+
+async def touch(transaction: Transaction, merge_request_id: int) -> None:
+    """Something new is said of it."""
+    await transaction.run(TOUCH, id=merge_request_id)

@@ -1,0 +1,299 @@
+"""What users say of a merge request: who may write, edit and resolve notes, and which line one is about."""
+
+import datetime
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal
+
+import attrs
+import orjson
+from aiohttp import web
+
+from api_server.code.reading import reading
+from api_server.git.diffs import Line, has_line
+from api_server.git.repositories import repositories
+from api_server.merge_requests import note_queries
+from api_server.merge_requests.merging import look_again
+from api_server.merge_requests.note_queries import NewNote, Note, Noteable
+from api_server.namespaces.resources import Project
+from api_server.settings import Settings
+from api_server.state.database import Transaction
+from api_server.web import context
+from api_server.web.errors import (
+    ApiError,
+    bad_parameters,
+    bad_request,
+    forbidden,
+    not_found,
+    record_not_found,
+)
+from api_server.web.params import AtMost, Name
+from api_server.web.routes import Role, caller
+
+#: Characters.
+MAX_BODY = 1_000_000
+
+
+def not_saved(problems: Mapping[str, Sequence[str]]) -> ApiError:
+    """400 in GitLab's words, which are Ruby's: `Note {:note=>["can't be blank"]}`."""
+    told = ", ".join(
+        f":{field}=>[{', '.join(orjson.dumps(text).decode() for text in texts)}]"
+        for field, texts in problems.items()
+    )
+    return bad_request(f"Note {{{told}}}")
+
+
+def check_note_body(body: str) -> None:
+    """Raises 400."""
+    if not body.strip():
+        raise not_saved({"note": ["can't be blank"]})
+    if len(body) > MAX_BODY:
+        raise not_saved({"note": [f"is too long (maximum is {MAX_BODY} characters)"]})
+
+
+def check_room(about: Noteable, settings: Settings, body: str, instead_of: Note | None = None) -> None:
+    """Raises 400 where one more note, or a longer one in the place of another, is more than a merge request has room
+    for."""
+    if instead_of is None and about.notes >= settings.notes_limit:
+        raise not_saved({"base": ["Maximum number of comments exceeded"]})
+    length = about.length + len(body.encode()) - (instead_of.length if instead_of else 0)
+    if length > max(settings.notes_size_limit, about.length):
+        raise not_saved(
+            {"base": [f"Comments are too large together (maximum is {settings.notes_size_limit} bytes)"]}
+        )
+
+
+def reads_internal(project: Project) -> bool:
+    """Whether the caller reads, and may write, what is for members only."""
+    return project.role >= Role.REPORTER
+
+
+def may_date(project: Project) -> bool:
+    """Whether the caller may say when a note was written."""
+    return project.role >= Role.OWNER
+
+
+def may_change(project: Project, note: Note, user_id: int) -> bool:
+    """Whether the caller may edit and delete it: whoever wrote it, and Maintainers; what the service wrote nobody."""
+    return not note.system and (note.author_id == user_id or project.role >= Role.MAINTAINER)
+
+
+def may_resolve(project: Project, about: Noteable, note: Note | None, user_id: int) -> bool:
+    """Whether the caller may say that a note (or a whole thread, where it is None) is settled: Developers, whoever made
+    the merge request, and whoever wrote the note."""
+    is_author = about.author_id == user_id or (note is not None and note.author_id == user_id)
+    return is_author or project.role >= Role.DEVELOPER
+
+
+FilePath = Annotated[str, AtMost(4096)]
+
+
+@attrs.frozen(kw_only=True)
+class EndOfRange:
+    line_code: Name | None = None
+    type: Literal["new", "old", "expanded"] | None = None
+    old_line: int | None = None
+    new_line: int | None = None
+
+
+@attrs.frozen(kw_only=True)
+class LineRange:
+    start: EndOfRange | None = None
+    end: EndOfRange | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Position:
+    """The `position` of a note: a line (its number before, after, or both) of a file, between the commits `base_sha`
+    and `head_sha`, as the merge request's versions and `diff_refs` name them."""
+
+    base_sha: Name
+    start_sha: Name
+    head_sha: Name
+    position_type: Literal["text", "image", "file"]
+    old_path: FilePath | None = None
+    new_path: FilePath | None = None
+    old_line: int | None = None
+    new_line: int | None = None
+    line_range: LineRange | None = None
+
+
+async def checked_position(request: web.Request, project_id: int, position: Position) -> str:
+    """The position's JSON. Raises 400, as GitLab words it, where the difference has no such line."""
+    if position.position_type != "text":
+        raise bad_parameters(
+            f"position[position_type] {position.position_type} is not supported by this service"
+        )
+    line = Line(
+        old_path=position.old_path,
+        new_path=position.new_path,
+        old_line=position.old_line,
+        new_line=position.new_line,
+    )
+    largest = context.settings(request).diff_max_patch_bytes
+    async with reading(request):
+        repository = repositories(request).open(project_id)
+        there = await has_line(repository, position.base_sha, position.head_sha, line, largest=largest)
+    if not there:
+        raise _refused(position)
+    return _shown(position)
+
+
+def _refused(position: Position) -> Exception:
+    problems = {"line_code": ["can't be blank", "must be a valid line code"]}
+    if position.old_line is None and position.new_line is None:
+        problems["position"] = ["is incomplete"]
+    return not_saved(problems)
+
+
+def _shown(position: Position) -> str:
+    names = ("base_sha", "start_sha", "head_sha", "old_path", "new_path", "position_type")
+    shown = {name: getattr(position, name) for name in (*names, "old_line", "new_line")}
+    spanned = position.line_range
+    return orjson.dumps(shown | {"line_range": attrs.asdict(spanned) if spanned else None}).decode()
+
+
+@attrs.frozen(kw_only=True)
+class Said:
+    """A text, for members only where it is `internal`. With a `diff_position` (JSON) it is about a line, and begins a
+    thread, as it does where `begins_thread` says so."""
+
+    body: str
+    internal: bool = False
+    begins_thread: bool = False
+    diff_position: str | None = None
+    created_at: datetime.datetime | None = None
+
+
+async def conversation(
+    request: web.Request, transaction: Transaction, project: Project, iid: int
+) -> "Conversation":
+    """That about the merge request, in which nobody else says anything until the transaction ends. Raises NotFound."""
+    about = await note_queries.lock(transaction, project.id, iid)
+    return Conversation(transaction, project, about, caller(request).user_id, context.settings(request))
+
+
+def new_discussion_id() -> str:
+    return secrets.token_hex(20)
+
+
+@attrs.frozen
+class Conversation:
+    """The caller's part in what is said of one merge request. What she may not read is not there: 404."""
+
+    _transaction: Transaction
+    _project: Project
+    about: Noteable
+    _user_id: int
+    _settings: Settings
+
+    async def write(self, said: Said) -> int:
+        """The id of the new note. Raises 400, and 403 for internal notes of others than members."""
+        check_note_body(said.body)
+        if said.internal and not reads_internal(self._project):
+            raise forbidden()
+        new = NewNote(
+            merge_request_id=self.about.id,
+            discussion_id=new_discussion_id(),
+            author_id=self._user_id,
+            body=said.body,
+            type="DiffNote" if said.diff_position else "DiscussionNote" if said.begins_thread else None,
+            internal=said.internal,
+            diff_position=said.diff_position,
+            created_at=said.created_at,
+        )
+        return await self._add(new)
+
+    async def reply(self, discussion_id: str, said: Said) -> int:
+        """The id of one more note of a thread: as internal, as resolved, and about the same line as that. What was a
+        note by itself becomes the first one of a thread. Raises 404 and 400."""
+        check_note_body(said.body)
+        thread = await self._thread(discussion_id)
+        first = thread[0]
+        if first.system:
+            raise bad_request("Discussion can not be replied to.")
+        await note_queries.make_thread(self._transaction, first)
+        new = NewNote(
+            merge_request_id=self.about.id,
+            discussion_id=discussion_id,
+            author_id=self._user_id,
+            body=said.body,
+            type=first.type or "DiscussionNote",
+            internal=first.internal,
+            diff_position=first.diff_position,
+            resolved=all(note.resolved for note in thread),
+            created_at=said.created_at,
+        )
+        return await self._add(new)
+
+    async def _add(self, new: NewNote) -> int:
+        check_room(self.about, self._settings, new.body)
+        note_id = await note_queries.insert(self._transaction, new)
+        await note_queries.touch(self._transaction, self.about.id)
+        return note_id
+
+    async def edit(self, note_id: int, body: str | None, discussion_id: str | None = None) -> None:
+        """Without a new body the note stays as it is. Raises 404, 403 and 400."""
+        note = await self._changeable(note_id, discussion_id)
+        if body is None:
+            return
+        check_note_body(body)
+        check_room(self.about, self._settings, body, instead_of=note)
+        await note_queries.edit(self._transaction, note.id, body)
+        await note_queries.touch(self._transaction, self.about.id)
+
+    async def delete(self, note_id: int, discussion_id: str | None = None) -> None:
+        """Raises 404 and 403."""
+        note = await self._changeable(note_id, discussion_id)
+        await note_queries.delete(self._transaction, note.id)
+        await note_queries.touch(self._transaction, self.about.id)
+        await look_again(self._transaction, self.about.id)
+
+    async def resolve_note(self, discussion_id: str, note_id: int, *, resolved: bool) -> None:
+        """Raises 404, 403, and 400 for what cannot be resolved."""
+        note = await self._note(note_id, discussion_id)
+        if not may_resolve(self._project, self.about, note, self._user_id):
+            raise forbidden()
+        if note.type is None:
+            raise bad_request("Note is not resolvable")
+        await self._resolve([note], resolved=resolved)
+
+    async def resolve_thread(self, discussion_id: str, *, resolved: bool) -> None:
+        """All notes of it. Raises 404, and 403 also for what cannot be resolved."""
+        thread = await self._thread(discussion_id)
+        may = may_resolve(self._project, self.about, None, self._user_id)
+        if thread[0].type is None or not may:
+            raise forbidden()
+        await self._resolve(thread, resolved=resolved)
+
+    async def _resolve(self, notes: list[Note], *, resolved: bool) -> None:
+        ids = [note.id for note in notes]
+        await note_queries.resolve(self._transaction, ids, self._user_id, resolved=resolved)
+        if resolved:
+            await look_again(self._transaction, self.about.id)
+        await note_queries.touch(self._transaction, self.about.id)
+
+    async def _changeable(self, note_id: int, discussion_id: str | None) -> Note:
+        note = await self._note(note_id, discussion_id)
+        if not may_change(self._project, note, self._user_id):
+            raise forbidden()
+        return note
+
+    async def _note(self, note_id: int, discussion_id: str | None) -> Note:
+        """In that thread, where one is named."""
+        shows_internal = reads_internal(self._project)
+        found = await note_queries.find(
+            self._transaction, self.about.id, note_id, discussion_id, shows_internal=shows_internal
+        )
+        if found is None:
+            raise record_not_found()
+        return found
+
+    async def _thread(self, discussion_id: str) -> list[Note]:
+        shows_internal = reads_internal(self._project)
+        found = await note_queries.in_discussion(
+            self._transaction, self.about.id, discussion_id, shows_internal=shows_internal
+        )
+        if not found:
+            raise not_found("Discussion")
+        return found

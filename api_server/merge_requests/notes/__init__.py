@@ -1,1 +1,0 @@
-"""Notes and threads about merge requests."""

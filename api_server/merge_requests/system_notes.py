@@ -1,0 +1,135 @@
+"""What the service notes by itself: new commits, other titles and targets, and whom a merge request is up to.
+
+As GitLab, of merging, closing and reopening it writes no note."""
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from html import escape
+from itertools import takewhile
+from typing import Any
+
+from aiohttp import web
+
+from api_server.git.commits import SHORT_ID_DIGITS, commit_data, commits_between
+from api_server.git.repositories import REPOSITORIES, Repositories
+from api_server.merge_requests import note_queries
+from api_server.merge_requests.changes import DRAFT, MERGE_REQUEST_LISTENERS, MergeRequestEvent, without_draft
+from api_server.merge_requests.note_queries import NewNote, Noted
+from api_server.merge_requests.notes import new_discussion_id
+from api_server.state.database import Transaction
+from api_server.web.context import SETTINGS
+
+#: Of the commits that a push has brought, so many are named, and so many counted.
+MOST_NAMED = 10
+MOST_COUNTED = 1000
+
+
+def setup(app: web.Application) -> None:
+    async def listener(transaction: Transaction, event: MergeRequestEvent) -> None:
+        if event.action != "update":
+            return
+        about = await note_queries.noted(transaction, event.merge_request_id)
+        room = app[SETTINGS].notes_limit - about.notes
+        bodies = [body async for body in _bodies(app[REPOSITORIES], about, event)]
+        for body in bodies[: max(0, room)]:
+            new = NewNote(
+                merge_request_id=about.id,
+                discussion_id=new_discussion_id(),
+                author_id=event.user_id,
+                body=body,
+                system=True,
+            )
+            await note_queries.insert(transaction, new)
+
+    app[MERGE_REQUEST_LISTENERS].append(listener)
+
+
+async def _bodies(repositories: Repositories, about: Noted, event: MergeRequestEvent) -> AsyncIterator[str]:
+    changes = event.changes
+    if event.old_head is not None and (body := await _pushed(repositories, about, event.old_head)):
+        yield body
+    if "title" in changes:
+        for body in _renamed(*changes["title"]):
+            yield body
+    if "description" in changes:
+        yield "changed the description"
+    if "target_branch" in changes:
+        old, new = changes["target_branch"]
+        yield f"changed target branch from `{old}` to `{new}`"
+    if "assignees" in changes and (body := _people(*changes["assignees"], "assigned to", "unassigned")):
+        yield body
+    if "reviewers" in changes and (
+        body := _people(*changes["reviewers"], "requested review from", "removed review request for")
+    ):
+        yield body
+
+
+async def _pushed(repositories: Repositories, about: Noted, old_head: str) -> str | None:
+    """The commits that the source's head has beyond the old one, those that came from the target in one line."""
+    repository = repositories.open(about.project_id)
+    new = await commits_between(repository, old_head, about.head_sha, MOST_COUNTED)
+    if not new:
+        return None
+    own = set(await commits_between(repository, about.base_sha, about.head_sha, MOST_COUNTED))
+    brought = [sha for sha in new if sha not in own]
+    added = [sha for sha in reversed(new) if sha in own]
+    lines = []
+    if brought:
+        from_branch = f"from branch <code>{escape(about.target_branch)}</code>"
+        lines.append(f"{_span(old_head, brought[0])} - {_counted(len(brought))} {from_branch}")
+    if earlier := added[:-MOST_NAMED]:
+        lines.append(f"{_span(earlier[0], earlier[-1])} - {_counted(len(earlier), 'earlier ')}")
+    titles = {sha: commit_data(repository, sha)["title"] for sha in added[-MOST_NAMED:]}
+    lines += [f"{_short(sha)} - {escape(title)}" for sha, title in titles.items()]
+    shown = "".join(f"<li>{line}</li>" for line in lines)
+    page = f"/{about.full_path}/-/merge_requests/{about.iid}/diffs?diff_id={about.version_id}&start_sha={old_head}"
+    return f"added {_counted(len(new))}\n\n<ul>{shown}</ul>\n\n[Compare with previous version]({page})"
+
+
+def _short(sha: str) -> str:
+    return sha[:SHORT_ID_DIGITS]
+
+
+def _span(first: str, last: str) -> str:
+    return f"{_short(first)}...{_short(last)}"
+
+
+def _counted(commits: int, which: str = "") -> str:
+    return f"{commits} {which}commit{'' if commits == 1 else 's'}"
+
+
+def _renamed(old: str, new: str) -> Iterator[str]:
+    """That it is a draft, or no longer; and the title, where it differs apart from that."""
+    was, is_now = DRAFT.match(old), DRAFT.match(new)
+    if bool(was) != bool(is_now):
+        yield f"marked this merge request as **{'draft' if is_now else 'ready'}**"
+    if without_draft(old) != without_draft(new):
+        head = _common(old, new)
+        tail = _common(old[head:][::-1], new[head:][::-1])
+        yield f"changed title from **{_marked(old, head, tail, '-')}** to **{_marked(new, head, tail, '+')}**"
+
+
+def _common(one: str, other: str) -> int:
+    """How many characters both begin with."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
+def _marked(title: str, head: int, tail: int, mark: str) -> str:
+    """Without what both titles begin and end with, the rest is what differs."""
+    end = len(title) - tail
+    differs = f"{{{mark}{title[head:end]}{mark}}}" if head < end else ""
+    return title[:head] + differs + title[end:]
+
+
+def _people(before: Sequence[Any], after: Sequence[Any], named: str, dismissed: str) -> str:
+    """Who has been named, and who is it no longer; users are `{"username": ...}`."""
+    old, new = ([f"@{user['username']}" for user in users] for users in (before, after))
+    told = (
+        (named, [user for user in new if user not in old]),
+        (dismissed, [user for user in old if user not in new]),
+    )
+    return " and ".join(f"{verb} {_sentence(users)}" for verb, users in told if users)
+
+
+def _sentence(users: Sequence[str]) -> str:
+    *others, last = users
+    return f"{', '.join(others)}{',' if len(others) > 1 else ''} and {last}" if others else last

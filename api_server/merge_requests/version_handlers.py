@@ -1,0 +1,153 @@
+"""Versions of merge requests, and which merge requests a commit belongs to (supporting resources)."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Literal
+
+import attrs
+import orjson
+from aiohttp import web
+from cachetools import LRUCache
+
+from api_server.code.reading import reading
+from api_server.code.repository.access import opened
+from api_server.code.repository.comparing import all_commits, all_differences, number_of_differences
+from api_server.code.repository.finding import commit_named
+from api_server.git.commits import commits_between, descendants, refs_containing
+from api_server.git.diffs import patch_id
+from api_server.git.errors import NotFoundError
+from api_server.git.ref_names import MERGE_REQUESTS
+from api_server.git.repositories import Repository, repositories
+from api_server.merge_requests import list_queries, queries
+from api_server.merge_requests.changes import MERGE_REQUEST_LISTENERS, MergeRequestEvent
+from api_server.merge_requests.handlers import MOST_COMMITS, ONE
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
+from api_server.state.database import Transaction
+from api_server.web import context
+from api_server.web.answers import json_value
+from api_server.web.errors import ApiError
+from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.routes import Routes
+from common.concurrency import TooBusy
+
+
+def setup(app: web.Application) -> None:
+    """Have a version written down whenever a merge request is made, gets other commits, or another target."""
+
+    async def listener(transaction: Transaction, event: MergeRequestEvent) -> None:
+        if event.action in ("open", "reopen") or event.old_head or "target_branch" in event.changes:
+            await queries.record_version(transaction, event.merge_request_id)
+
+    app[MERGE_REQUEST_LISTENERS].append(listener)
+    app[SIZES] = LRUCache(maxsize=10_000)
+
+
+#: For so long a list waits for git.
+_SECONDS = 3
+#: By the commits that a version is between, whose difference stays what it is.
+SIZES: web.AppKey[LRUCache[tuple[str | None, str], dict[str, str | None]]] = web.AppKey(
+    "version_sizes", LRUCache
+)
+
+
+async def add_sizes(request: web.Request, project_id: int, versions: Sequence[dict[str, Any]]) -> None:
+    """Completes these entities; those for which there is no time have null there."""
+    known = request.config_dict[SIZES]
+    places = {(version["base_commit_sha"], version["head_commit_sha"]) for version in versions}
+    if missing := places - known.keys():
+        repository = repositories(request).open(project_id)
+        with suppress(ApiError, TooBusy, TimeoutError):
+            async with asyncio.timeout(_SECONDS), reading(request):
+                for base, head in missing:
+                    with suppress(NotFoundError):  # of before the repository was replaced
+                        number = await number_of_differences(request, repository, base, head)
+                        known[base, head] = {
+                            "real_size": number,
+                            "patch_id_sha": await patch_id(repository, base, head),
+                        }
+    for version in versions:
+        version.update(known.get((version["base_commit_sha"], version["head_commit_sha"]), {}))
+
+
+routes = Routes()
+
+VERSIONS = f"{ONE}/versions"
+
+
+@attrs.frozen(kw_only=True)
+class ListVersions(Paginated):
+    id: str
+    merge_request_iid: int
+
+
+@attrs.frozen(kw_only=True)
+class OneVersion:
+    id: str
+    merge_request_iid: int
+    version_id: int
+
+
+@routes.get(VERSIONS, access=project(opens="repository"))
+async def list_versions(request: web.Request, wanted: ListVersions, found: Project) -> web.Response:
+    """Newest first."""
+    database = context.database(request)
+    page = wanted_page(wanted, queries.VERSIONS)
+    merge_request = await queries.find(database, found.id, wanted.merge_request_iid)
+    listed = await queries.list_versions(database, page, merge_request.id)
+    versions = orjson.loads(listed.body)
+    await add_sizes(request, found.id, versions)
+    return await paginated(request, page, attrs.evolve(listed, body=orjson.dumps(versions).decode()))
+
+
+@routes.get(f"{VERSIONS}/{{version_id}}", access=project(opens="repository"))
+async def show_version(request: web.Request, wanted: OneVersion, found: Project) -> web.Response:
+    """With its commits, newest first, and what it changes."""
+    database = context.database(request)
+    merge_request = await queries.find(database, found.id, wanted.merge_request_iid)
+    version = await queries.find_version(database, merge_request.id, wanted.version_id)
+    repository = repositories(request).open(found.id)
+    async with reading(request):
+        shas = await commits_between(repository, version.base_sha, version.head_sha, MOST_COMMITS)
+        files, _ = await all_differences(request, repository, version.base_sha, version.head_sha)
+    commits = await all_commits(request, found, repository, shas)
+    shown = orjson.loads(await queries.show_version(database, version.id))
+    await add_sizes(request, found.id, [shown])
+    return json_value(shown | {"commits": commits, "diffs": files})
+
+
+#: So many merge requests are looked at whose heads have the commit; the oldest, since those of later ones have it from
+#: their target.
+MOST_CANDIDATES = 10_000
+
+
+@attrs.frozen(kw_only=True)
+class ListOfCommit(Paginated):
+    id: str
+    sha: str
+    state: Literal["opened", "closed", "locked", "merged", "all"] = "all"
+
+
+@routes.get("/projects/{id}/repository/commits/{sha}/merge_requests", access=project(opens="repository"))
+async def list_of_commit(request: web.Request, wanted: ListOfCommit, found: Project) -> web.Response:
+    """Those that bring it, and the one that it has merged, the newest first."""
+    page = wanted_page(wanted, list_queries.BY_IDS)
+    repository = await opened(request, found)
+    sha = commit_named(repository, wanted.sha)
+    database, state = context.database(request), None if wanted.state == "all" else wanted.state
+    ids = await _bringing(request, found, repository, sha)
+    ids += await list_queries.merged_by(database, found.id, sha)
+    listed = await list_queries.list_by_ids(database, page, ids, state)
+    return await paginated(request, page, listed)
+
+
+async def _bringing(request: web.Request, found: Project, repository: Repository, sha: str) -> list[int]:
+    """Ids of merge requests whose head has the commit, and whose base has not."""
+    async with reading(request):
+        names = await refs_containing(repository, sha, f"{MERGE_REQUESTS}*/head")
+        iids = sorted(int(name.split("/")[2]) for name in names)[:MOST_CANDIDATES]
+        candidates = await list_queries.candidates(context.database(request), found.id, iids)
+        bases = {one.base_sha for one in candidates if one.base_sha}
+        later = await descendants(repository, sha, bases)
+    return [one.id for one in candidates if one.base_sha not in later]

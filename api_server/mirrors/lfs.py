@@ -1,0 +1,434 @@
+"""LFS objects that go to a mirror's target, by the LFS batch API, before the refs that need them."""
+
+import asyncio
+from base64 import b64encode
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import attrs
+import orjson
+import structlog
+from aiohttp.abc import AbstractResolver, AbstractStreamWriter
+from aiohttp.payload import Payload
+from multidict import CIMultiDict
+
+from api_server.git.errors import GitError
+from api_server.git.lfs_pointers import Pointer, pointers_in
+from api_server.git.remote.access import SILENCE_SECONDS, Remote, sanitize
+from api_server.git.repositories import REPOSITORIES
+from api_server.mirrors import queries
+from api_server.mirrors.queries import Mirror
+from api_server.outbound.client import OUTGOING_POLICY, OUTGOING_SESSION, RESOLVER, PolicySource
+from api_server.outbound.destinations import HTTP_SCHEMES, BlockedError, parse_destination, written_url
+from api_server.outbound.policy import check_url
+from api_server.state.objects import OBJECTS, Objects
+from api_server.web.context import DATABASE, App
+
+
+class NoLfsError(Exception):
+    """The target does not speak LFS."""
+
+
+class LfsError(Exception):
+    """The target cannot be brought any objects now; the text is for the user."""
+
+
+@attrs.frozen
+class Action:
+    """A request that the target asks for: `header` is to be sent with it."""
+
+    href: str = attrs.field(repr=False)
+    header: Mapping[str, str] = attrs.field(repr=False)
+
+
+@attrs.frozen
+class Wanted:
+    """An object that the target wants to be brought, and perhaps to be told of afterwards (`verify`).
+
+    `authenticated`: the actions say how, and credentials of ours are not to be added.
+    """
+
+    oid: str
+    upload: Action
+    verify: Action | None
+    authenticated: bool
+
+
+@attrs.frozen
+class BatchAnswer:
+    """What is to become of the objects that were asked about: `refused` are reasons by oid; `there` needs nothing."""
+
+    there: frozenset[str]
+    wanted: tuple[Wanted, ...]
+    refused: Mapping[str, str]
+
+
+def read_answer(body: bytes, asked: Sequence[Pointer]) -> BatchAnswer:
+    """The batch answer in `body`, as far as it is about the objects in `asked`.
+
+    Raises `NoLfsError` for what is no such answer, and `LfsError` for one that cannot be followed.
+    """
+    try:
+        sent = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        raise NoLfsError from None
+    if not isinstance(sent, dict) or not isinstance(sent.get("objects"), list):
+        raise NoLfsError
+    if sent.get("transfer", "basic") != "basic" or sent.get("hash_algo", "sha256") != "sha256":
+        raise LfsError("The target wants LFS objects in a way that is not supported.")
+    answers = {answer.get("oid"): answer for answer in sent["objects"] if _is_named(answer)}
+    refused: dict[str, str] = {}
+    wanted: list[Wanted] = []
+    there: set[str] = set()
+    for pointer in asked:
+        match _read_object(pointer.oid, answers.get(pointer.oid)):
+            case str() as problem:
+                refused[pointer.oid] = problem
+            case Wanted() as want:
+                wanted.append(want)
+            case None:
+                there.add(pointer.oid)
+    return BatchAnswer(frozenset(there), tuple(wanted), refused)
+
+
+def message_in(body: bytes) -> str:
+    """The reason that an LFS error body gives; empty where it gives none."""
+    try:
+        sent = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return ""
+    message = sent.get("message") if isinstance(sent, dict) else None
+    return message if isinstance(message, str) else ""
+
+
+def _is_named(answer: Any) -> bool:
+    return isinstance(answer, dict) and isinstance(answer.get("oid"), str)
+
+
+def _read_object(oid: str, answer: Mapping[str, Any] | None) -> Wanted | str | None:
+    if answer is None:
+        return "the target said nothing about it"
+    if error := answer.get("error"):
+        message = error.get("message") if isinstance(error, dict) else None
+        return message if isinstance(message, str) and message else "the target refused it"
+    actions = answer.get("actions") or {}
+    if not isinstance(actions, dict):
+        return "the target's answer is not understood"
+    if "upload" not in actions:
+        return None
+    upload, verify = _action(actions["upload"]), _action(actions.get("verify"))
+    if upload is None or (verify is None and actions.get("verify")):
+        return "the target's answer is not understood"
+    return Wanted(oid, upload, verify, answer.get("authenticated") is True)
+
+
+def _action(sent: Any) -> Action | None:
+    if not isinstance(sent, dict) or not isinstance(sent.get("href"), str):
+        return None
+    header = sent.get("header") or {}
+    if not isinstance(header, dict) or not all(isinstance(value, str) for value in header.values()):
+        return None
+    return Action(sent["href"], header)
+
+
+MEDIA_TYPE = "application/vnd.git-lfs+json"
+#: Objects of one batch request, as git-lfs has it.
+BATCH_SIZE = 100
+#: Objects on their way at a time.
+AT_ONCE = 4
+#: Connections that may fail one after the other before a run gives up.
+MOST_FAILURES = 4
+#: An answer to a batch is not larger than this.
+ANSWER_BYTES = 4 * 2**20
+MESSAGE_LENGTH = 300
+#: Statuses of servers that do not know the batch request.
+_NO_LFS = frozenset({404, 405, 410, 501})
+#: What the connection decides, whatever an action says.
+_OF_THE_CONNECTION = ("Connection", "Content-Length", "Host", "Transfer-Encoding")
+_NO_TIMEOUT = aiohttp.ClientTimeout(total=None, connect=10)
+
+
+@attrs.frozen
+class Stored:
+    """An object of ours, and the key under which the object store has it."""
+
+    pointer: Pointer
+    key: str
+
+
+@attrs.define
+class Report:
+    """What has become of objects: the oids of those that the target has now, and why others did not get there."""
+
+    arrived: set[str] = attrs.field(factory=set)
+    problems: list[str] = attrs.field(factory=list)
+    #: Connections that have failed since the target last answered.
+    failures: int = 0
+
+    @property
+    def ended(self) -> bool:
+        """The target is not to be tried any further: it is not this or that object that it cannot take."""
+        return self.failures >= MOST_FAILURES
+
+
+@attrs.frozen
+class LfsTarget:
+    """The LFS server beside the repository `remote`; addresses are checked for each connection."""
+
+    remote: Remote
+    objects: Objects
+    session: aiohttp.ClientSession
+    policy: PolicySource
+    resolver: AbstractResolver
+
+    async def bring(self, objects: Sequence[Stored], report: Report) -> None:
+        """Brings those of the objects that the target lacks; a target without LFS is left alone.
+
+        What has happened is in `report`, also after this was cancelled.
+        """
+        for start in range(0, len(objects), BATCH_SIZE):
+            some = {each.pointer.oid: each for each in objects[start : start + BATCH_SIZE]}
+            try:
+                answer = await self._ask([each.pointer for each in some.values()])
+            except NoLfsError:
+                return
+            except LfsError as problem:
+                report.problems.append(str(problem))
+                return
+            report.arrived |= answer.there
+            for oid, reason in answer.refused.items():
+                report.problems.append(f"{oid}: {self._clean(reason)}")
+            remaining = iter(answer.wanted)
+            await asyncio.gather(*(self._fulfil(remaining, some, report) for _ in range(AT_ONCE)))
+            if report.ended:
+                return
+
+    async def _ask(self, pointers: Sequence[Pointer]) -> BatchAnswer:
+        """Raises `NoLfsError` and `LfsError`."""
+        question = {
+            "operation": "upload",
+            "transfers": ["basic"],
+            "objects": [attrs.asdict(pointer) for pointer in pointers],
+            "hash_algo": "sha256",
+        }
+        batch = Action(f"{lfs_url(self.remote.url)}/objects/batch", {})
+        status, body = await self._send_json(batch, question, authenticated=False)
+        if status in _NO_LFS:
+            raise NoLfsError
+        if status // 100 != 2:
+            raise LfsError(self._refusal(status, body))
+        return read_answer(body, pointers)
+
+    async def _fulfil(self, remaining: Iterable[Wanted], some: Mapping[str, Stored], report: Report) -> None:
+        for wanted in remaining:
+            if report.ended:
+                return
+            try:
+                problem = await self._bring_one(wanted, some[wanted.oid])
+                report.failures = 0
+            except LfsError as failure:
+                problem = str(failure)
+                report.failures += 1
+            if problem is None:
+                report.arrived.add(wanted.oid)
+            else:
+                report.problems.append(f"{wanted.oid}: {problem}")
+
+    async def _bring_one(self, wanted: Wanted, stored: Stored) -> str | None:
+        """Why the target did not take the object, in its words. Raises `LfsError` where it did not answer."""
+        status, body = await self._send(
+            "PUT",
+            wanted.upload,
+            {"Content-Type": "application/octet-stream"},
+            lambda patience: _Content(self.objects, stored, patience),
+            authenticated=wanted.authenticated,
+        )
+        if status // 100 == 2 and wanted.verify is not None:
+            told = attrs.asdict(stored.pointer)
+            status, body = await self._send_json(wanted.verify, told, authenticated=wanted.authenticated)
+        return None if status // 100 == 2 else self._refusal(status, body)
+
+    async def _send_json(self, action: Action, value: object, *, authenticated: bool) -> tuple[int, bytes]:
+        headers = {"Accept": MEDIA_TYPE, "Content-Type": MEDIA_TYPE}
+        body = orjson.dumps(value)
+        return await self._send("POST", action, headers, lambda _patience: body, authenticated=authenticated)
+
+    async def _send(
+        self,
+        method: str,
+        action: Action,
+        defaults: Mapping[str, str],
+        data: Callable[[asyncio.Timeout], Payload | bytes],
+        *,
+        authenticated: bool,
+    ) -> tuple[int, bytes]:
+        """Status and body of the answer. Raises `LfsError`; nothing of the URL, which may hold secrets, is in it."""
+        try:
+            await check_url(action.href, await self.policy(), self.resolver, schemes=HTTP_SCHEMES)
+            headers = self._headers(action, defaults, authenticated=authenticated)
+            async with (
+                asyncio.timeout(SILENCE_SECONDS) as patience,
+                self.session.request(
+                    method,
+                    written_url(action.href),
+                    data=data(patience),
+                    headers=headers,
+                    allow_redirects=False,
+                    timeout=_NO_TIMEOUT,
+                ) as response,
+            ):
+                return response.status, await _beginning(response)
+        except BlockedError as problem:
+            raise LfsError(f"An address that the target names is blocked: {problem}") from None
+        except TimeoutError:
+            raise LfsError("The target took too long.") from None
+        except (aiohttp.ClientError, OSError, ValueError):
+            raise LfsError("The connection to the target failed.") from None
+
+    def _headers(
+        self, action: Action, defaults: Mapping[str, str], *, authenticated: bool
+    ) -> CIMultiDict[str]:
+        """The mirror's credentials go to its own server only, and only where the action brings none."""
+        headers = CIMultiDict(action.header)
+        for name in _OF_THE_CONNECTION:
+            headers.popall(name, None)
+        for name, value in defaults.items():
+            headers.setdefault(name, value)
+        known = bool(self.remote.user or self.remote.password)
+        if known and not authenticated and _server(action.href) == _server(self.remote.url):
+            pair = f"{self.remote.user or ''}:{self.remote.password or ''}"
+            headers.setdefault("Authorization", f"Basic {b64encode(pair.encode()).decode()}")
+        return headers
+
+    def _refusal(self, status: int, body: bytes) -> str:
+        message = self._clean(message_in(body))
+        return f"The target answered {status}" + (f": {message}" if message else ".")
+
+    def _clean(self, text: str) -> str:
+        """Something that the target said, fit to be shown."""
+        plain = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+        return sanitize(plain, user=self.remote.user, password=self.remote.password)[:MESSAGE_LENGTH]
+
+
+class _Content(Payload):
+    """An object's bytes as a request's body; each time it is sent, it is read anew.
+
+    While bytes are taken, the sender's patience does not end.
+    """
+
+    def __init__(self, objects: Objects, stored: Stored, patience: asyncio.Timeout) -> None:
+        super().__init__(stored, content_type="application/octet-stream")
+        self._objects = objects
+        self._stored = stored
+        self._patience = patience
+        self._size = stored.pointer.size
+
+    def decode(self, _encoding: str = "utf-8", _errors: str = "strict") -> str:
+        raise TypeError("an object is not text")
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        loop = asyncio.get_running_loop()
+        async with aclosing(self._objects.read(self._stored.key, 0, self._stored.pointer.size)) as chunks:
+            async for chunk in chunks:
+                self._patience.reschedule(loop.time() + SILENCE_SECONDS)
+                await writer.write(chunk)
+
+
+def lfs_url(repository_url: str) -> str:
+    """Where the LFS server of a repository is (LFS server discovery): `https://host/group/app.git/info/lfs`."""
+    parts = urlsplit(repository_url)
+    path = parts.path.rstrip("/")
+    path = path if path.endswith(".git") else f"{path}.git"
+    return parts._replace(path=f"{path}/info/lfs", query="", fragment="").geturl()
+
+
+def _server(url: str) -> object:
+    return parse_destination(url, HTTP_SCHEMES)
+
+
+async def _beginning(response: aiohttp.ClientResponse) -> bytes:
+    """Raises `LfsError` for an answer that is too large."""
+    body = bytearray()
+    while piece := await response.content.read(64 * 1024):
+        body += piece
+        if len(body) > ANSWER_BYTES:
+            raise LfsError("The target's answer is too large.")
+    return bytes(body)
+
+
+log = structlog.get_logger(__name__)
+
+#: Problems that a text names.
+REPORTED_PROBLEMS = 10
+TOOK_TOO_LONG = "The LFS objects took too long; the next run goes on with them."
+NOT_SEARCHED = "The commits could not be searched for LFS pointers."
+
+
+@attrs.frozen
+class LfsTransfer:
+    """Brings the objects of one run of `mirror`, in at most `time_limit` seconds."""
+
+    app: App
+    mirror: Mirror
+    time_limit: float
+
+    async def __call__(self, remote: Remote, pushed: Collection[str], theirs: Collection[str]) -> str | None:
+        """Why objects did not get to `remote`, for the user; None where they did, or there was nothing to do.
+
+        `pushed` are the ids that its refs are about to get, `theirs` those that they have. Commits that it had before
+        are looked through once; what it did not get is remembered for the next run.
+        """
+        if not remote.url.startswith(tuple(f"{scheme}://" for scheme in HTTP_SCHEMES)):
+            return None
+        debt = await queries.lfs_debt(self.app[DATABASE], self.mirror)
+        if debt is None or (debt.lfs_followed and not debt.owes and not pushed):
+            return None
+        tips, known = (pushed, theirs) if debt.lfs_followed else ({*pushed, *theirs}, ())
+        new: set[str] | None = None
+        report = Report()
+        try:
+            async with asyncio.timeout(self.time_limit):
+                new = await self._pointers(tips, known)
+                if debt.lfs_followed and not debt.owes and not new:
+                    return None
+                await self._bring(remote, new, report)
+        except TimeoutError:
+            report.problems.append(TOOK_TOO_LONG)
+        except GitError:
+            log.exception("LFS pointers could not be searched for", mirror=self.mirror.id)
+            report.problems.append(NOT_SEARCHED)
+        await self._note(new, report)
+        return self._told(report)
+
+    async def _pointers(self, tips: Collection[str], known: Collection[str]) -> set[str]:
+        repository = self.app[REPOSITORIES].path(self.mirror.project_id)
+        return {pointer.oid for pointer in await pointers_in(repository, tips, known)}
+
+    async def _bring(self, remote: Remote, new: set[str], report: Report) -> None:
+        rows = await queries.owed_objects(self.app[DATABASE], self.mirror, new)
+        stored = [Stored(Pointer(row.oid, row.size), row.object_key) for row in rows]
+        app = self.app
+        target = LfsTarget(remote, app[OBJECTS], app[OUTGOING_SESSION], app[OUTGOING_POLICY], app[RESOLVER])
+        await target.bring(stored, report)
+
+    async def _note(self, new: set[str] | None, report: Report) -> None:
+        """Before the refs are pushed: the next run does not look at these commits again."""
+        async with self.app[DATABASE].transaction() as transaction:
+            if new is None:
+                await queries.look_through_all(transaction, self.mirror)
+            else:
+                await queries.note_lfs_objects(
+                    transaction, self.mirror, arrived=report.arrived, owed=new - report.arrived
+                )
+
+    def _told(self, report: Report) -> str | None:
+        if not report.problems:
+            return None
+        problems = report.problems[:REPORTED_PROBLEMS]
+        if (more := len(report.problems) - REPORTED_PROBLEMS) > 0:
+            problems.append(f"... and {more} more")
+        log.warning("LFS objects did not get to the target", mirror=self.mirror.id, problems=problems)
+        return "\n".join(problems)

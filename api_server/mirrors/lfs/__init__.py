@@ -1,1 +1,0 @@
-"""LFS objects that go to a mirror's target before the refs that need them."""

@@ -1,0 +1,344 @@
+"""One mirror run without the database: check the target, compare the refs, push, and say what happened."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import attrs
+from aiohttp.abc import AbstractResolver
+
+from api_server.expressions import Allowance, TooCostly, allowed
+from api_server.git.ref_names import BRANCHES, TAGS
+from api_server.git.remote.access import (
+    AuthenticationFailedError,
+    HostKeyRefusedError,
+    Remote,
+    RemoteError,
+    RemoteTimeoutError,
+)
+from api_server.git.remote.connection import (
+    Change,
+    Connection,
+    Push,
+    PushReport,
+    Refs,
+    Result,
+    connect,
+    descents_that_hold,
+    read_source,
+)
+from api_server.mirrors.configuration import BranchSelector, netloc
+from api_server.outbound.destinations import MIRROR_SCHEMES, BlockedError
+from api_server.outbound.policy import Policy, check_url
+
+#: A text names no more refs than these.
+REPORTED_REFS = 100
+
+#: `(old, new)`: whether our repository has the commit `old`, and it is `new` or reachable from `new`.
+Descent = tuple[str, str]
+
+
+@attrs.frozen
+class Selection:
+    """What a mirror pushes."""
+
+    selects: BranchSelector
+    keep_divergent_refs: bool = False
+
+
+@attrs.frozen
+class Plan:
+    """Disjoint sets of refs, each sorted by name; `divergent` are left alone and reported."""
+
+    creates: tuple[Change, ...]
+    updates: tuple[Change, ...]
+    deletions: tuple[Change, ...]
+    divergent: tuple[str, ...]
+
+
+@attrs.frozen
+class Comparison:
+    """The refs that take part and are not the same on both sides, in three cases. Names are in order.
+
+    Branches outside the selection and what is a symbolic ref on either side do not take part; tags always do.
+    """
+
+    local: Refs
+    remote: Refs
+    only_local: list[str]
+    differing: list[str]
+    only_remote: list[str]
+    keep_divergent_refs: bool
+    default_commit: str | None
+
+    def open_questions(self) -> set[Descent]:
+        """What `plan` has to know about the descent of commits; `descents_that_hold` answers."""
+        if self.keep_divergent_refs:
+            return {self._step(name) for name in self.differing}
+        return {descent for name in self.only_remote if (descent := self._merge(name))}
+
+    def plan(self, descents: Collection[Descent]) -> Plan:
+        """The plan, given those of the open questions that hold.
+
+        Missing on the target: create. Different: update, but with `keep_divergent_refs` only forward. Only on
+        the target: delete if its commit is contained in the source's default branch, and never with
+        `keep_divergent_refs`.
+        """
+        keep = self.keep_divergent_refs
+        divergent = [name for name in self.differing if keep and self._step(name) not in descents]
+        kept = set(divergent)
+        merged = [name for name in self.only_remote if not keep and self._merge(name) in descents]
+        return Plan(
+            creates=self._changes(self.only_local),
+            updates=self._changes(name for name in self.differing if name not in kept),
+            deletions=self._changes(merged),
+            divergent=tuple(divergent),
+        )
+
+    def _changes(self, names: Iterable[str]) -> tuple[Change, ...]:
+        return tuple(Change(name, self.remote.ids.get(name), self.local.ids.get(name)) for name in names)
+
+    def _step(self, name: str) -> Descent:
+        """What has to hold for a ref to move forward only."""
+        return self.remote.commit(name), self.local.commit(name)
+
+    def _merge(self, name: str) -> Descent | None:
+        """What has to hold for a ref of the target to be deleted."""
+        return (self.remote.commit(name), self.default_commit) if self.default_commit else None
+
+
+def compare(local: Refs, remote: Refs, selection: Selection, default_branch: str | None) -> Comparison:
+    """Compare the source with the target, as far as `selection` says. `default_branch` is the source's, as a full ref
+    name, if it has one."""
+    symbolic = local.symbolic | remote.symbolic
+    ours = [name for name, sha in local.ids.items() if remote.ids.get(name) != sha]
+    theirs = [name for name in remote.ids if name not in local.ids]
+    ours, theirs = (
+        sorted(name for name in names if name not in symbolic and _takes_part(name, selection.selects))
+        for names in (ours, theirs)
+    )
+    return Comparison(
+        local,
+        remote,
+        only_local=[name for name in ours if name not in remote.ids],
+        differing=[name for name in ours if name in remote.ids],
+        only_remote=theirs,
+        keep_divergent_refs=selection.keep_divergent_refs,
+        default_commit=local.ids.get(default_branch or ""),
+    )
+
+
+def stages(plan: Plan, default_branch: str | None) -> list[tuple[Change, ...]]:
+    """What is pushed one after the other, the default branch in the first stage unless it is up to date.
+
+    Deletions go after the default branch, which contains what they take away, and before everything else, so
+    that a merged `x` has made room for a new `x/y`.
+    """
+    changes = (*plan.creates, *plan.updates)
+    first = tuple(change for change in changes if change.name == default_branch)
+    rest = tuple(change for change in changes if change.name != default_branch)
+    groups = (first, plan.deletions, rest) if plan.deletions else (first + rest,)
+    return [group for group in groups if group]
+
+
+def divergence_report(divergent: Sequence[str]) -> str:
+    """`last_error` of a run that left refs alone because they have diverged; names the first hundred."""
+    names = "\n".join(divergent[:REPORTED_REFS])
+    return f"Some refs have diverged and have not been updated on the remote:\n\n{names}"
+
+
+def _takes_part(name: str, selects: BranchSelector) -> bool:
+    if name.startswith(BRANCHES):
+        return selects(name.removeprefix(BRANCHES))
+    return name.startswith(TAGS)
+
+
+#: Refs of a push after one of which the target took nothing; GitLab never pushes more at a time.
+SMALL_PUSH = 10
+#: Small pushes that may be refused as a whole before the rest is given up.
+MOST_REFUSALS = 3
+#: Of the processor's time, to find out which branches take part.
+CHOOSING_SECONDS = 5.0
+
+Ids = Collection[str]
+#: Brings LFS objects to the target: `(target, ids that its refs will get, ids that they have)`; why that failed.
+BringObjects = Callable[[Remote, Ids, Ids], Awaitable[str | None]]
+
+
+class RefsRefusedError(RemoteError):
+    """The target did not take some refs; the others are there."""
+
+
+@attrs.frozen
+class Target:
+    """Where a mirror pushes to; `url` has no credentials. With a `private_key` (ssh) no password is used."""
+
+    url: str
+    user: str | None = None
+    password: str | None = attrs.field(default=None, repr=False)
+    private_key: str | None = attrs.field(default=None, repr=False)
+    host_keys: tuple[str, ...] = ()
+
+
+@attrs.define
+class Outcome:
+    """What a run did. `failure` is why it ended early; its text is for the user and free of credentials.
+
+    `lfs_problem` is why LFS objects have not been brought, which alone is no failure: targets may do without.
+    `learnt_host_keys` are to be stored as the target's host keys whatever else happened.
+    """
+
+    changed: list[str] = attrs.field(factory=list)
+    divergent: tuple[str, ...] = ()
+    lfs_problem: str | None = None
+    learnt_host_keys: tuple[str, ...] = ()
+    failure: BlockedError | RemoteError | None = None
+
+    @property
+    def last_error(self) -> str | None:
+        """The text of the API's field of this name."""
+        if self.failure is None and not self.divergent:
+            return None
+        lfs = f"Error synchronizing LFS files:\n\n{self.lfs_problem}\n\n" if self.lfs_problem else ""
+        text = lfs + (divergence_report(self.divergent) if self.failure is None else str(self.failure))
+        return text.encode(errors="surrogateescape").decode(errors="replace")  # names of refs are bytes
+
+
+async def check_target(target: Target, policy: Policy, resolver: AbstractResolver) -> Remote:
+    """The target as git gets it: at addresses that were checked just now. Raises BlockedError."""
+    checked = await check_url(target.url, policy, resolver, schemes=MIRROR_SCHEMES)
+    destination = checked.destination
+    server = netloc(destination.scheme, destination.host, destination.port)
+    return Remote(
+        url=urlsplit(target.url)._replace(scheme=destination.scheme, netloc=server).geturl(),
+        user=target.user,
+        password=target.password,
+        private_key=target.private_key,
+        host_keys=target.host_keys,
+        addresses=tuple(str(address) for address in checked.addresses),
+    )
+
+
+async def update_target(
+    repository: Path,
+    target: Target,
+    selection: Selection,
+    *,
+    policy: Policy,
+    resolver: AbstractResolver,
+    time_limit: float,
+    bring_objects: BringObjects | None = None,
+) -> Outcome:
+    """Make `target` look like `repository` as far as `selection` says, within `time_limit` seconds.
+
+    `bring_objects` is called before refs are pushed.
+    """
+    outcome = Outcome()
+    try:
+        remote = await check_target(target, policy, resolver)
+        async with connect(remote, time_limit=time_limit) as connection:
+            before_push = partial(bring_objects, remote) if bring_objects else None
+            try:
+                await _mirror(connection, repository, selection, outcome, before_push)
+            finally:
+                outcome.learnt_host_keys = connection.learnt_host_keys()
+    except BlockedError as problem:
+        outcome.failure = BlockedError(f"The remote mirror URL is invalid: {problem}")
+    except RemoteError as problem:
+        outcome.failure = problem
+    return outcome
+
+
+async def _mirror(
+    connection: Connection,
+    repository: Path,
+    selection: Selection,
+    outcome: Outcome,
+    before_push: Callable[[Ids, Ids], Awaitable[str | None]] | None,
+) -> None:
+    async with connection.pushing(repository) as push:
+        plan, default_branch, theirs = await _plan(connection, repository, selection)
+        outcome.divergent = plan.divergent
+        if before_push is not None:
+            pushed = {change.new for change in (*plan.creates, *plan.updates) if change.new}
+            outcome.lfs_problem = await before_push(pushed, theirs)
+        refused: list[Result] = []
+        messages: list[str] = []
+        for changes in stages(plan, default_branch):
+            if refused and changes == plan.deletions:
+                continue  # the target has not got the default branch, which contains what would go
+            async for report in _pushed(push, changes):
+                outcome.changed += [result.name for result in report.results if result.status == "done"]
+                if failed := [result for result in report.results if result.status != "done"]:
+                    refused += failed
+                    messages.append(report.messages)
+    if refused:
+        raise RefsRefusedError(_refusal(refused, messages))
+
+
+async def _pushed(push: Push, changes: Sequence[Change]) -> AsyncIterator[PushReport]:
+    """Push `changes` at once; where the target takes nothing of them, in tens, until a third ten is refused.
+
+    So a hook, a proxy or a limit that refuses a whole push because of one ref holds up that ref's ten only.
+    """
+    if report := await _taken_at_once(push, changes):
+        yield report
+        return
+    refusals = 0
+    for start in range(0, len(changes), SMALL_PUSH):
+        report = await push(changes[start : start + SMALL_PUSH])
+        yield report
+        refusals += report.takes_nothing
+        if refusals == MOST_REFUSALS:
+            rest = changes[start + SMALL_PUSH :]
+            yield PushReport(tuple(Result(change.name, "rejected", "not tried") for change in rest), "")
+            return
+
+
+async def _taken_at_once(push: Push, changes: Sequence[Change]) -> PushReport | None:
+    """None where nothing was taken, and pushing less at a time might help."""
+    try:
+        report = await push(changes)
+    except (AuthenticationFailedError, HostKeyRefusedError, RemoteTimeoutError):
+        raise
+    except RemoteError:
+        if len(changes) <= SMALL_PUSH:
+            raise
+        return None
+    return None if report.takes_nothing and len(changes) > SMALL_PUSH else report
+
+
+async def _plan(
+    connection: Connection, repository: Path, selection: Selection
+) -> tuple[Plan, str | None, Ids]:
+    listing = asyncio.create_task(connection.list_refs())
+    try:
+        source = await read_source(repository)
+        remote_refs = await listing
+    finally:
+        listing.cancel()
+    try:
+        with allowed(Allowance(CHOOSING_SECONDS)):
+            comparison = await asyncio.to_thread(
+                compare, source.refs, remote_refs, selection, source.default_branch
+            )
+    except TooCostly as problem:
+        raise RemoteError(f"The branches to be pushed cannot be chosen: {problem}") from None
+    descents = await descents_that_hold(repository, comparison.open_questions())
+    return comparison.plan(descents), source.default_branch, set(remote_refs.ids.values())
+
+
+def _refusal(refused: Sequence[Result], messages: Sequence[str]) -> str:
+    lines = [f"{result.name}: {_reason(result)}" for result in refused[:REPORTED_REFS]]
+    if (more := len(refused) - REPORTED_REFS) > 0:
+        lines.append(f"... and {more} more")
+    said = "\n\n".join(text for text in messages if text)
+    return "Some refs have not been updated on the remote:\n\n" + "\n".join(lines) + (said and f"\n\n{said}")
+
+
+def _reason(result: Result) -> str:
+    if result.status == "stale":
+        return "has been changed on the remote during this run; the next run looks at it again"
+    return result.reason

@@ -1,0 +1,325 @@
+"""When mirrors run, and what becomes of a run: begun, pushed, recorded, reported; and taken up where it was cut off."""
+
+import asyncio
+import datetime
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import attrs
+import structlog
+from aiohttp import web
+
+from api_server.code.ref_queries import MovedProject
+from api_server.code.refs import REF_LISTENERS
+from api_server.git.received_push import RefUpdate
+from api_server.git.ref_names import BRANCHES, TAGS
+from api_server.git.remote.access import remove_leftovers
+from api_server.git.remote.ssh_keys import HostKey, InvalidHostKeysError, parse_host_keys
+from api_server.git.repositories import REPOSITORIES
+from api_server.mirrors import queries
+from api_server.mirrors.configuration import (
+    all_branches,
+    branches_matching,
+    open_credentials,
+    protected_branches,
+)
+from api_server.mirrors.lfs import LfsTransfer
+from api_server.mirrors.pushing import Outcome, Selection, Target, update_target
+from api_server.mirrors.queries import Ending, Maintainer, Mirror, MirroredProject
+from api_server.namespaces.resources import Project
+from api_server.outbound.client import OUTGOING_POLICY, RESOLVER
+from api_server.outbound.mail import Letter, queue_letter
+from api_server.state import audit_trail
+from api_server.state.audit_trail import SYSTEM, Entity
+from api_server.state.database import Transaction
+from api_server.state.errors import Unavailable
+from api_server.state.queue import QUEUE, enqueue
+from api_server.state.secrets import Vault
+from api_server.web.context import DATABASE, VAULT, App
+from api_server.web.errors import invalid
+from common.concurrency import end
+
+#: The queued task that makes one run.
+TASK = "run_remote_mirror"
+#: With the mirror's id: the queue's lock under which it runs once at a time.
+LOCK_PREFIX = "remote_mirror:"
+#: Between the beginnings of two runs; the shorter where only protected branches are pushed.
+BACK_OFF = datetime.timedelta(minutes=5)
+PROTECTED_BACK_OFF = datetime.timedelta(minutes=1)
+#: Seconds after which a run is over; the first one has everything to push.
+RUN_SECONDS = 3600
+FIRST_RUN_SECONDS = 3 * 3600
+
+
+async def run_for_caller(transaction: Transaction, project: Project, mirror: Mirror) -> None:
+    """As `run_soon`; while a run is on its way there is nothing to queue. Raises 400 for a mirror that does not run."""
+    if not mirror.enabled or project.repository_access_level == "disabled":
+        raise invalid("Cannot proceed with the push mirroring. Please verify your mirror configuration.")
+    if mirror.update_status != "started":
+        await run_soon(transaction, mirror)
+
+
+async def run_all_soon(transaction: Transaction, project_id: int) -> None:
+    """Each enabled mirror of a project, as `run_soon`."""
+    for mirror in await queries.enabled_mirrors(transaction, project_id):
+        await run_soon(transaction, mirror)
+
+
+async def run_soon(transaction: Transaction, mirror: Mirror) -> None:
+    """Queues a run, unless one waits already: at once, or a full back-off from now if the last has just begun."""
+    back_off = PROTECTED_BACK_OFF if mirror.only_protected_branches else BACK_OFF
+    began = mirror.last_update_started_at
+    has_just_begun = began is not None and began >= transaction.now - back_off
+    await _enqueue(transaction, mirror.id, transaction.now + back_off if has_just_begun else None)
+
+
+async def run_at_once(transaction: Transaction, mirror_id: int) -> None:
+    """Queues a run, unless one waits already, whenever the last one was."""
+    await _enqueue(transaction, mirror_id, None)
+
+
+async def run_later(transaction: Transaction, mirror_id: int, seconds: int) -> None:
+    """Likewise, for that many seconds from now."""
+    await _enqueue(transaction, mirror_id, transaction.now + datetime.timedelta(seconds=seconds))
+
+
+async def _enqueue(transaction: Transaction, mirror_id: int, at: datetime.datetime | None) -> None:
+    lock = f"{LOCK_PREFIX}{mirror_id}"
+    await enqueue(transaction, TASK, lock=lock, queueing_lock=lock, at=at, mirror_id=mirror_id)
+
+
+def time_limit(mirror: Mirror) -> int:
+    """Seconds that a run of this mirror may take."""
+    return FIRST_RUN_SECONDS if mirror.last_update_at is None else RUN_SECONDS
+
+
+def is_stuck(mirror: Mirror, now: datetime.datetime) -> bool:
+    """Whether its run has taken longer than that."""
+    began = mirror.last_update_started_at
+    limit = datetime.timedelta(seconds=time_limit(mirror))
+    return mirror.update_status == "started" and began is not None and began < now - limit
+
+
+async def report_failure(transaction: Transaction, mirror: Mirror, last_error: str, *, by_mail: bool) -> None:
+    """Records the failure of the mirror; `by_mail` also sends it to everybody who can mend it."""
+    project = await queries.project_of(transaction, mirror.project_id)
+    await audit_trail.record(
+        transaction,
+        "remote_mirror_update_failed",
+        author=SYSTEM,
+        entity=Entity(type="Project", id=mirror.project_id, path=project.full_path),
+        target_id=mirror.id,
+        target_details=mirror.shown_url,
+        message="Push mirror failed",
+        reason=last_error,
+    )
+    if by_mail:
+        for maintainer in await queries.maintainers(transaction, mirror.project_id):
+            await queue_letter(transaction, failure_letter(mirror, project, maintainer, last_error))
+
+
+def failure_letter(
+    mirror: Mirror, project: MirroredProject, maintainer: Maintainer, last_error: str
+) -> Letter:
+    """The mail to one maintainer; each run of a mirror that is told of has a letter of its own."""
+    return Letter(
+        id=f"remote-mirror-{mirror.id}-{mirror.run}-{maintainer.id}",
+        to=maintainer.email,
+        subject=f"The push mirror of {project.full_path} failed",
+        paragraphs=[
+            f"The push mirror of {project.full_path} to {mirror.shown_url} could not be updated:",
+            *(line for line in last_error.splitlines() if line.strip()),
+            "It is tried again after the next push, or when somebody asks for it. "
+            "You get no further mail about it until it has worked again.",
+        ],
+        links=[(project.full_path, project.url)],
+    )
+
+
+log = structlog.get_logger(__name__)
+
+ResultT = TypeVar("ResultT")
+
+#: Seconds after which a run notices that its mirror or its project is gone.
+NOTICED_AFTER = 2.0
+#: The misspelling is GitLab's, and clients may look for it.
+STUCK = "The remote mirror took to long to complete."
+UNEXPECTED = "The mirror could not be updated because of a failure of this service; its log has the reason."
+
+
+@attrs.frozen
+class Attempt:
+    """What came of a run: the event, the text for `last_error`, and the host keys that were seen."""
+
+    event: Ending
+    last_error: str | None = None
+    learnt_host_keys: tuple[str, ...] = ()
+    #: What nobody has foreseen, for the log.
+    problem: Exception | None = None
+
+
+async def run_mirror_once(app: App, mirror_id: int) -> None:
+    """Makes one run of the mirror, whatever it meets; does nothing where the mirror is gone or disabled."""
+    async with app[DATABASE].transaction() as transaction:
+        mirror = await queries.begin_run(transaction, mirror_id)
+    if mirror is not None:
+        attempt = await _while_current(app, mirror, _attempt(app, mirror))
+        if attempt is not None:
+            await record_run(app, mirror, attempt)
+
+
+async def record_run(app: App, mirror: Mirror, attempt: Attempt) -> None:
+    """Ends the run of `mirror`: queues the next one where it is tried again, and tells the maintainers where it is a
+    failure that is news."""
+    async with app[DATABASE].transaction() as transaction:
+        if keys := _host_keys(mirror.url, attempt.learnt_host_keys):
+            await queries.learn_host_keys(transaction, mirror.id, mirror.run, keys)
+        ended = await queries.end_run(transaction, mirror.id, mirror.run, attempt.event, attempt.last_error)
+        if ended is not None and ended.status == "to_retry":
+            as_it_is_now = await queries.find(transaction, mirror.project_id, mirror.id)
+            await run_soon(transaction, as_it_is_now)
+        if ended is not None and ended.status == "failed":
+            await report_failure(transaction, mirror, attempt.last_error or "", by_mail=ended.to_be_told)
+    _log_run(mirror, attempt, "superseded" if ended is None else ended.status)
+
+
+def _log_run(mirror: Mirror, attempt: Attempt, status: str) -> None:
+    """The one line about a run."""
+    if status not in ("to_retry", "failed"):
+        log.info("mirror run ended", mirror=mirror.id, project=mirror.project_id, status=status)
+        return
+    log.warning(
+        "mirror run failed",
+        mirror=mirror.id,
+        project=mirror.project_id,
+        host=urlsplit(mirror.url).hostname,
+        status=status,
+        reason=attempt.last_error,
+        exc_info=attempt.problem,
+    )
+
+
+async def attend_runs(app: App) -> None:
+    """Takes up the runs that were cut off: fails those whose time is over, and makes the others again.
+
+    What killed processes have left of secrets goes first.
+    """
+    await asyncio.to_thread(remove_leftovers, None)
+    for mirror in await queries.unattended_runs(app[DATABASE], LOCK_PREFIX):
+        if is_stuck(mirror, app[DATABASE].now):
+            await record_run(app, mirror, Attempt("fail", STUCK))
+        else:
+            async with app[DATABASE].transaction() as transaction:
+                await run_at_once(transaction, mirror.id)
+
+
+async def postpone(app: App, mirror_id: int, seconds: int) -> None:
+    """Queues the run again for later: this process has no room for it now."""
+    async with app[DATABASE].transaction() as transaction:
+        await run_later(transaction, mirror_id, seconds)
+
+
+def target_of(vault: Vault, mirror: Mirror) -> Target:
+    """Where the mirror pushes to, with its secrets opened; a key takes the place of a password."""
+    user, password = open_credentials(vault, mirror.credentials)
+    private_key = None
+    if mirror.auth_method == "ssh_public_key" and mirror.private_key is not None:
+        private_key, password = vault.decrypt(mirror.private_key), None
+    return Target(mirror.url, user, password, private_key, tuple(key.line for key in mirror.pinned_keys))
+
+
+async def selection_of(app: App, mirror: Mirror) -> Selection:
+    """What the mirror pushes."""
+    if mirror.only_protected_branches:
+        selects = protected_branches(await queries.protected_names(app[DATABASE], mirror.project_id))
+    elif mirror.mirror_branch_regex is not None:
+        selects = branches_matching(mirror.mirror_branch_regex)
+    else:
+        selects = all_branches
+    return Selection(selects, mirror.keep_divergent_refs)
+
+
+async def _attempt(app: App, mirror: Mirror) -> Attempt:
+    try:
+        outcome = await update_target(
+            app[REPOSITORIES].path(mirror.project_id),
+            target_of(app[VAULT], mirror),
+            await selection_of(app, mirror),
+            policy=await app[OUTGOING_POLICY](),
+            resolver=app[RESOLVER],
+            time_limit=time_limit(mirror),
+            bring_objects=LfsTransfer(app, mirror, time_limit(mirror) / 2),
+        )
+    except Unavailable:  # the queue tries again, and fails in its turn while there is no database
+        raise
+    except Exception as problem:
+        return Attempt("fail", UNEXPECTED, problem=problem)
+    return Attempt(_event(outcome), outcome.last_error, outcome.learnt_host_keys)
+
+
+async def _while_current(app: App, mirror: Mirror, work: Coroutine[Any, Any, ResultT]) -> ResultT | None:
+    """What `work` returns; None, with `work` ended, as soon as the run does not count any more."""
+    task = asyncio.create_task(work)
+    try:
+        while not (await asyncio.wait({task}, timeout=NOTICED_AFTER))[0]:
+            if not await queries.is_current_run(app[DATABASE], mirror.id, mirror.run):
+                return None
+        return task.result()
+    finally:
+        await end(task)
+
+
+def _event(outcome: Outcome) -> Ending:
+    if outcome.failure is not None:
+        return "retry"
+    return "diverge" if outcome.divergent else "succeed"
+
+
+def _host_keys(url: str, lines: tuple[str, ...]) -> tuple[HostKey, ...]:
+    """Known_hosts lines that ssh has written, as they are pinned; none where one cannot be read."""
+    parts = urlsplit(url)
+    try:
+        return parse_host_keys(lines, parts.hostname or "", parts.port)
+    except InvalidHostKeysError:
+        return ()
+
+
+#: Runs at a time in one process, so that slow targets do not take the whole worker.
+AT_ONCE = 5
+#: How long a run waits before it looks for room again.
+NO_ROOM_SECONDS = 15
+
+
+def setup(app: web.Application) -> None:
+    """Registers the run of a mirror, and what sets it off."""
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def run_mirror(mirror_id: int) -> None:
+        if room.locked():
+            await postpone(app, mirror_id, NO_ROOM_SECONDS)
+            return
+        async with room:
+            await run_mirror_once(app, mirror_id)
+
+    async def attend_mirrors() -> None:
+        await attend_runs(app)
+
+    app[QUEUE].add(TASK, run_mirror)
+    app[QUEUE].add_periodic("attend_remote_mirrors", "* * * * *", attend_mirrors)
+    app[REF_LISTENERS].append(schedule_mirrors)
+    app.cleanup_ctx.append(_attend_at_start)
+
+
+async def schedule_mirrors(
+    transaction: Transaction, project: MovedProject, _user_id: int | None, updates: Sequence[RefUpdate]
+) -> None:
+    """After branches or tags have moved, the project's mirrors run."""
+    if any(update.ref.startswith((BRANCHES, TAGS)) for update in updates):
+        await run_all_soon(transaction, project.id)
+
+
+async def _attend_at_start(app: web.Application) -> AsyncIterator[None]:
+    """At the start: what a killed process has left."""
+    await attend_runs(app)
+    yield

@@ -1,0 +1,358 @@
+"""Statements about what fails now, and about queued tasks: their list, and what operators do to them."""
+
+import datetime
+from typing import Literal
+
+import attrs
+
+from api_server.state.database import Executor, Transaction
+from api_server.state.statements import Query
+
+
+@attrs.frozen
+class FailingMirror:
+    """A mirror whose last run has failed. `target` is its URL without credentials."""
+
+    full_path: str
+    target: str
+    since: datetime.datetime | None
+    last_error: str
+
+
+MIRRORS = Query(
+    """
+    SELECT projects.full_path, remote_mirrors.url AS target,
+        coalesce(remote_mirrors.last_successful_update_at, remote_mirrors.created_at) AS since,
+        remote_mirrors.last_error
+    FROM (
+        SELECT * FROM remote_mirrors WHERE last_error IS NOT NULL AND enabled
+        ORDER BY id DESC LIMIT %(most)s::integer
+    ) remote_mirrors JOIN projects ON projects.id = remote_mirrors.project_id
+    ORDER BY remote_mirrors.id DESC
+    """,
+    FailingMirror,
+)
+
+
+async def mirrors(database: Executor, most: int) -> list[FailingMirror]:
+    """Enabled mirrors whose last run has failed, the newest mirrors first; `since` is their last success."""
+    return await database.rows(MIRRORS, most=most)
+
+
+@attrs.frozen
+class FailingCheck:
+    """A status check whose receiver fails, or that is paused."""
+
+    full_path: str
+    name: str
+    since: datetime.datetime | None
+    problem: str | None
+    pause_reason: str | None
+
+
+CHECKS = Query(
+    """
+    SELECT projects.full_path, checks.name, coalesce(checks.failing_since, checks.paused_at) AS since,
+        checks.problem, checks.pause_reason
+    FROM (
+        SELECT * FROM external_status_checks WHERE failing_since IS NOT NULL OR paused_at IS NOT NULL
+        ORDER BY id DESC LIMIT %(most)s::integer
+    ) checks JOIN projects ON projects.id = checks.project_id
+    ORDER BY checks.id DESC
+    """,
+    FailingCheck,
+)
+
+
+async def checks(database: Executor, most: int) -> list[FailingCheck]:
+    """Status checks to which deliveries fail or are not sent any more, the newest checks first."""
+    return await database.rows(CHECKS, most=most)
+
+
+@attrs.frozen
+class FailingEdge:
+    """An edge that could not be told of changes."""
+
+    url: str
+    since: datetime.datetime | None
+    problem: str | None
+
+
+EDGES = Query(
+    """
+    SELECT url, failing_since AS since, problem FROM edges
+    WHERE failing_since < %(since)s ORDER BY id LIMIT %(most)s::integer
+    """,
+    FailingEdge,
+)
+
+
+async def edges(database: Executor, since: datetime.datetime, most: int) -> list[FailingEdge]:
+    """Those that could not be told before `since`."""
+    return await database.rows(EDGES, since=since, most=most)
+
+
+@attrs.frozen
+class FailedTasks:
+    """Tasks of one name that have failed for good: how many, and why the newest did, as far as it is known."""
+
+    task: str
+    count: int
+    since: datetime.datetime | None
+    reason: str | None
+
+
+#: Names are found one after the other, so that very many tasks of one name cost no more than one; of each name so many
+#: are counted.
+TASKS = Query(
+    """
+    WITH RECURSIVE names (task) AS (
+        (SELECT jobs.task_name FROM procrastinate_jobs jobs WHERE jobs.status = 'failed'
+        ORDER BY jobs.task_name LIMIT 1)
+        UNION ALL
+        SELECT (
+            SELECT jobs.task_name FROM procrastinate_jobs jobs
+            WHERE jobs.status = 'failed' AND jobs.task_name > names.task ORDER BY jobs.task_name LIMIT 1
+        ) FROM names WHERE names.task IS NOT NULL
+    )
+    SELECT names.task, counted.count, known.last_at AS since, known.reason
+    FROM names
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS count, max(bounded.id) AS newest FROM (
+            SELECT jobs.id FROM procrastinate_jobs jobs WHERE jobs.status = 'failed' AND jobs.task_name = names.task
+            ORDER BY jobs.id DESC LIMIT %(counted)s::integer
+        ) bounded
+    ) counted
+    LEFT JOIN operations_failures known
+        ON known.part = 'task' AND known.subject = counted.newest::text AND known.source = ''
+    WHERE names.task IS NOT NULL ORDER BY names.task LIMIT %(most)s::integer
+    """,
+    FailedTasks,
+)
+
+
+async def failed_tasks(database: Executor, most: int, counted: int) -> list[FailedTasks]:
+    """By name; a count that reaches `counted` goes no further."""
+    return await database.rows(TASKS, most=most, counted=counted)
+
+
+@attrs.frozen
+class Unserved:
+    """Jobs of a project that wait while none of the runners that may take them is there: how many runners there are,
+    and when one of them was last heard of."""
+
+    full_path: str
+    jobs: int
+    waits_since: datetime.datetime | None
+    runners: int
+    last_heard: datetime.datetime | None
+    tags: list[str]
+
+
+#: What a runner may take is said in `CHOOSE_JOB` of ci/runners/job_queries.py. Of all jobs that wait, the oldest
+#: `looked_at` are looked at: the others wait behind them.
+UNSERVED = Query(
+    """
+    WITH waiting AS MATERIALIZED (
+        SELECT jobs.project_id, jobs.tag_list, jobs.protected, coalesce(jobs.queued_at, jobs.created_at) AS queued_at
+        FROM jobs WHERE jobs.status = 'pending' AND jobs.kind = 'build'
+        ORDER BY jobs.id LIMIT %(looked_at)s::integer
+    ),
+    wanted AS (
+        SELECT project_id, tag_list, protected, count(*) AS jobs, min(queued_at) AS waits_since
+        FROM waiting GROUP BY project_id, tag_list, protected
+    )
+    SELECT projects.full_path, wanted.jobs, wanted.waits_since, able.runners, able.last_heard,
+        wanted.tag_list AS tags
+    FROM wanted JOIN projects ON projects.id = wanted.project_id
+    JOIN namespaces ON namespaces.id = projects.namespace_id
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS runners, max(runners.contacted_at) AS last_heard FROM (
+            SELECT * FROM runners WHERE runners.runner_type = 'instance_type'
+            UNION ALL
+            SELECT * FROM runners WHERE runners.namespace_id = ANY (namespaces.lineage)
+            UNION ALL
+            SELECT runners.* FROM runner_projects JOIN runners ON runners.id = runner_projects.runner_id
+            WHERE runner_projects.project_id = projects.id AND runners.runner_type = 'project_type'
+        ) runners
+        WHERE runners.active AND wanted.tag_list <@ runners.tag_list
+            AND (wanted.tag_list <> '{}' OR runners.run_untagged)
+            AND (wanted.protected OR runners.access_level <> 'ref_protected')
+    ) able
+    WHERE projects.builds_access_level <> 'disabled' AND NOT projects.archived
+        AND (able.last_heard IS NULL OR able.last_heard < %(silent_since)s::timestamptz)
+    ORDER BY wanted.waits_since LIMIT %(most)s::integer
+    """,
+    Unserved,
+)
+
+
+async def unserved(
+    database: Executor, silent_since: datetime.datetime, most: int, looked_at: int
+) -> list[Unserved]:
+    """Projects whose jobs nobody takes: no runner that may was heard of since a moment."""
+    return await database.rows(UNSERVED, silent_since=silent_since, most=most, looked_at=looked_at)
+
+
+@attrs.frozen
+class Silent:
+    """A runner from which nothing is heard of jobs that it has: how many, the first one, and when it was heard last."""
+
+    id: int
+    description: str | None
+    jobs: int
+    job_id: int
+    full_path: str
+    last_heard: datetime.datetime
+
+
+#: Silence counts only while the service was there to listen, see ci/jobs/upkeep.py.
+SILENT = Query(
+    """
+    SELECT runners.id, runners.description, found.jobs, found.job_id, projects.full_path, found.last_heard
+    FROM (
+        SELECT jobs.runner_id, count(*) AS jobs, min(jobs.id) AS job_id, max(jobs.contacted_at) AS last_heard
+        FROM jobs
+        WHERE jobs.status IN ('running', 'canceling') AND jobs.kind = 'build'
+            AND jobs.contacted_at < %(silent_since)s::timestamptz
+            AND EXISTS (SELECT FROM runner_watch WHERE one AND listening_since <= %(silent_since)s::timestamptz)
+        GROUP BY jobs.runner_id ORDER BY jobs.runner_id LIMIT %(most)s::integer
+    ) found
+    JOIN runners ON runners.id = found.runner_id
+    JOIN jobs ON jobs.id = found.job_id JOIN projects ON projects.id = jobs.project_id
+    ORDER BY runners.id
+    """,
+    Silent,
+)
+
+
+async def silent(database: Executor, silent_since: datetime.datetime, most: int) -> list[Silent]:
+    """Runners that have said nothing of jobs in their hands since a moment."""
+    return await database.rows(SILENT, silent_since=silent_since, most=most)
+
+
+Status = Literal["todo", "doing", "failed"]
+
+
+@attrs.frozen
+class QueuedTask:
+    """A task in the queue. `due_at` is null where it is due at once, `arguments` JSON, `reason` why the last attempt
+    has failed, `failed_at` when."""
+
+    id: int
+    name: str
+    status: str
+    attempts: int
+    due_at: datetime.datetime | None
+    lock: str | None
+    arguments: str
+    reason: str | None
+    failed_at: datetime.datetime | None
+
+
+def _list(order: str, beyond: str) -> Query[QueuedTask]:
+    return Query(
+        f"""
+        SELECT jobs.id, jobs.task_name AS name, jobs.status::text AS status, jobs.attempts,
+            jobs.scheduled_at AS due_at, jobs.lock, left(jobs.args::text, 1000) AS arguments,
+            known.reason, known.last_at AS failed_at
+        FROM (
+            SELECT * FROM procrastinate_jobs jobs
+            WHERE jobs.status = %(status)s AND (%(name)s::text IS NULL OR jobs.task_name = %(name)s)
+                AND (%(beyond)s::bigint IS NULL OR jobs.id {beyond} %(beyond)s)
+            ORDER BY jobs.id {order} LIMIT %(limit)s::integer
+        ) jobs
+        LEFT JOIN operations_failures known
+            ON known.part = 'task' AND known.subject = jobs.id::text AND known.source = ''
+        ORDER BY jobs.id {order}
+        """,
+        QueuedTask,
+    )
+
+
+OLDEST_FIRST, NEWEST_FIRST = _list("ASC", ">"), _list("DESC", "<")
+
+
+async def list_tasks(
+    database: Executor, status: Status, name: str | None, beyond: int | None, limit: int
+) -> list[QueuedTask]:
+    """Those of a status, and of a name where one is given: failed ones the newest first, others the oldest, from
+    beyond the id of the last one seen."""
+    statement = NEWEST_FIRST if status == "failed" else OLDEST_FIRST
+    return await database.rows(statement, status=status, name=name, beyond=beyond, limit=limit)
+
+
+@attrs.frozen
+class LockedTask:
+    name: str
+    status: str
+
+
+LOCK = Query(
+    """
+    SELECT task_name AS name, status::text AS status FROM procrastinate_jobs WHERE id = %(id)s FOR UPDATE
+    """,
+    LockedTask,
+)
+
+
+async def lock_task(transaction: Transaction, task_id: int) -> LockedTask | None:
+    """Holds a task until the transaction ends; None where it is gone."""
+    return await transaction.row(LOCK, id=task_id)
+
+
+RETRY = """
+    UPDATE procrastinate_jobs SET status = 'todo', attempts = 0, scheduled_at = NULL
+    WHERE id = %(id)s AND NOT EXISTS (
+        SELECT FROM procrastinate_jobs other
+        WHERE other.queueing_lock = procrastinate_jobs.queueing_lock AND other.status = 'todo')
+"""
+
+
+async def retry_task(transaction: Transaction, task_id: int) -> bool:
+    """Due at once, as if it had never been tried. False where the same work waits already."""
+    return await transaction.run(RETRY, id=task_id) > 0
+
+
+MAKE_DUE = "UPDATE procrastinate_jobs SET scheduled_at = NULL WHERE id = %(id)s"
+
+
+async def make_due(transaction: Transaction, task_id: int) -> None:
+    """It does not wait any longer."""
+    await transaction.run(MAKE_DUE, id=task_id)
+
+
+REMOVE = "DELETE FROM procrastinate_jobs WHERE id = %(id)s"
+
+
+async def remove_task(transaction: Transaction, task_id: int) -> None:
+    await transaction.run(REMOVE, id=task_id)
+
+
+FORGET = """
+    DELETE FROM procrastinate_jobs WHERE id IN (
+        SELECT jobs.id FROM procrastinate_jobs jobs
+        LEFT JOIN operations_failures known
+            ON known.part = 'task' AND known.subject = jobs.id::text AND known.source = ''
+        WHERE jobs.status = 'failed' AND coalesce(known.last_at, (
+            SELECT max(events.at) FROM procrastinate_events events WHERE events.job_id = jobs.id
+        ), '-infinity') < %(before)s::timestamptz
+        ORDER BY jobs.id LIMIT %(most)s::integer
+    )
+"""
+
+
+async def forget_tasks(transaction: Transaction, before: datetime.datetime, most: int) -> int:
+    """Removes up to `most` tasks that have failed for good before a moment; how many."""
+    return await transaction.run(FORGET, before=before, most=most)
+
+
+FORGET_REASONS = """
+    DELETE FROM operations_failures known WHERE known.part = 'task' AND NOT EXISTS (
+        SELECT FROM procrastinate_jobs WHERE procrastinate_jobs.id = known.subject::bigint)
+"""
+
+
+async def forget_reasons(transaction: Transaction) -> None:
+    """Removes the reasons of tasks that are gone."""
+    await transaction.run(FORGET_REASONS)

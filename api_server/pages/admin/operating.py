@@ -1,0 +1,194 @@
+"""`/admin/background_tasks` and `/admin/edges`: queued and failed tasks, and the edges that are told of changes."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import urlencode
+
+import aiohttp
+import attrs
+from aiohttp import web
+
+from api_server.operations import tasks
+from api_server.operations.queries import Status
+from api_server.operations.tasks import TaskRefused
+from api_server.outbound.edges import EDGES, EdgeApi, EdgeRefuses
+from api_server.pages import page
+from api_server.pages.admin import queries
+from api_server.pages.admin.lists import EMPTY_IS_ALL, Pager, Refused, attempted
+from api_server.pages.routes import Pages
+from api_server.pages.sessions import Form, Visitor
+from api_server.state.database import Database
+from api_server.state.queue import QUEUE
+from api_server.web import context
+from api_server.web.routes import ADMINISTRATOR
+
+pages = Pages()
+_SHOWN_TASKS = 50
+
+
+@attrs.frozen(kw_only=True)
+class ListTasks:
+    """`beyond` is the id of the last task that was seen."""
+
+    status: Status = "failed"
+    name: str | None = attrs.field(default=None, metadata=EMPTY_IS_ALL)
+    beyond: int | None = attrs.field(default=None, metadata=EMPTY_IS_ALL)
+
+
+@attrs.frozen(kw_only=True)
+class OneTask:
+    id: int
+
+
+@pages.get("/admin/background_tasks", access=ADMINISTRATOR)
+async def list_tasks(request: web.Request, who: Visitor, wanted: ListTasks) -> web.Response:
+    """Failed ones the newest first, others the oldest."""
+    database, queue = context.database(request), request.config_dict[QUEUE]
+    found = await tasks.list_tasks(
+        database, wanted.status, name=wanted.name, beyond=wanted.beyond, limit=_SHOWN_TASKS + 1
+    )
+    shown = found[:_SHOWN_TASKS]
+    query = {name: value for name, value in request.query.items() if value.strip() and name != "beyond"}
+    last = await queries.last_deferred(database, list(queue.periodic))
+    return page.answer(
+        request,
+        who,
+        "admin/background_tasks.html",
+        rows=shown,
+        wanted=wanted,
+        names=queue.names,
+        periodic=[(name, cron, last.get(name)) for name, cron in sorted(queue.periodic.items())],
+        pager_links=Pager(
+            first=f"?{urlencode(query)}" if wanted.beyond is not None else None,
+            following=f"?{urlencode({**query, 'beyond': shown[-1].id})}"
+            if len(found) > _SHOWN_TASKS
+            else None,
+        ),
+        back=page.address(request),
+    )
+
+
+@pages.post("/admin/background_tasks/{id}/retry", access=ADMINISTRATOR)
+async def retry(request: web.Request, who: Visitor, wanted: OneTask, form: Form) -> web.Response:
+    return await attempted(request, who, form, _done(request, tasks.retry, wanted.id, "is tried again"))
+
+
+@pages.post("/admin/background_tasks/{id}/cancel", access=ADMINISTRATOR)
+async def cancel(request: web.Request, who: Visitor, wanted: OneTask, form: Form) -> web.Response:
+    return await attempted(request, who, form, _done(request, tasks.cancel, wanted.id, "is removed"))
+
+
+async def _done(
+    request: web.Request, act: Callable[[Database, int], Awaitable[str]], task_id: int, said: str
+) -> str:
+    try:
+        name = await act(context.database(request), task_id)
+    except TaskRefused as problem:
+        raise Refused(str(problem)) from None
+    return f"Task {task_id} ({name}) {said}."
+
+
+#: Of what an edge has stored so many are shown at a time.
+_SHOWN_EDGES = 50
+_PROBLEMS = (EdgeRefuses, aiohttp.ClientError, OSError, ValueError)  # TimeoutError is an OSError
+
+
+@attrs.frozen(kw_only=True)
+class ListEdges:
+    """`edge` is the number of the edge whose store is shown, from 0 on; `prefix` the beginning of the paths in it."""
+
+    edge: int | None = attrs.field(default=None, metadata=EMPTY_IS_ALL)
+    prefix: str = ""
+    after: str | None = attrs.field(default=None, metadata=EMPTY_IS_ALL)
+
+
+@attrs.frozen(kw_only=True)
+class PurgeEdges:
+    """`edge` is the number of one; without it, all. Forgotten is what is below `prefix`, everything below `/`."""
+
+    edge: int | None = attrs.field(default=None, metadata=EMPTY_IS_ALL)
+    prefix: str = "/"
+
+
+@attrs.frozen
+class Asked:
+    """An edge and what it says of itself, or why it says nothing."""
+
+    url: str
+    status: dict[str, Any] | None
+    problem: str | None
+
+
+@pages.get("/admin/edges", access=ADMINISTRATOR)
+async def list_edges(request: web.Request, who: Visitor, wanted: ListEdges) -> web.Response:
+    apis = await request.config_dict[EDGES].apis()
+    asked = await asyncio.gather(*(_asked(api) for api in apis))
+    stored, following, problem = None, None, None
+    if wanted.edge is not None and 0 <= wanted.edge < len(apis):
+        try:
+            stored, following = await apis[wanted.edge].stored(wanted.prefix, wanted.after, _SHOWN_EDGES)
+        except _PROBLEMS as refusal:
+            problem = why(refusal)
+    told: dict[str, Any] = {"edges": asked, "stored": stored, "following": following, "problem": problem}
+    return page.answer(request, who, "admin/edges.html", wanted=wanted, back=page.address(request), **told)
+
+
+@pages.post("/admin/edges/purge", access=ADMINISTRATOR)
+async def purge_edges(request: web.Request, who: Visitor, wanted: PurgeEdges, form: Form) -> web.Response:
+    return await attempted(request, who, form, _purged(request, wanted))
+
+
+async def _purged(request: web.Request, wanted: PurgeEdges) -> str:
+    prefix = wanted.prefix if wanted.prefix.startswith("/") else f"/{wanted.prefix}"
+    count, problems = await purge(request, {"prefixes": [prefix]}, wanted.edge)
+    if problems:
+        raise Refused(f"Not all was purged. {' '.join(problems)}")
+    return f"Purged: {count} stored responses below {prefix} are not served any more."
+
+
+async def purge(
+    request: web.Request, document: dict[str, Any], edge: int | None = None
+) -> tuple[int, list[str]]:
+    """Has one edge, or all, forget what the document names: how many responses that were together, and why some have
+    not, each in a sentence."""
+    known = await request.config_dict[EDGES].apis()
+    apis = [api for number, api in enumerate(known) if edge in (None, number)]
+    if not apis:
+        return 0, ["There is no such edge: the setting edge_urls names them."]
+    results = await asyncio.gather(*(_purge(api, document) for api in apis))
+    problems = [f"{api.url}: {problem}" for api, (_, problem) in zip(apis, results, strict=True) if problem]
+    return sum(number for number, _ in results), problems
+
+
+async def _purge(api: EdgeApi, document: dict[str, Any]) -> tuple[int, str | None]:
+    try:
+        return await api.purge(document), None
+    except _PROBLEMS as problem:
+        return 0, why(problem)
+
+
+async def _asked(api: EdgeApi) -> Asked:
+    try:
+        return Asked(api.url, await api.status(), None)
+    except _PROBLEMS as problem:
+        return Asked(api.url, None, why(problem))
+
+
+def why(problem: Exception) -> str:
+    """Why an edge has not done what it was asked for, in one sentence."""
+    match problem:
+        case EdgeRefuses(status=401):
+            return "It refuses our token: give it as purge_token the edge_purge_token of this service."
+        case EdgeRefuses(status=404):
+            return (
+                "It has no such route: it was started without a purge_token, or is no edge of this version."
+            )
+        case EdgeRefuses():
+            return f"It answers {problem.status}."
+        case TimeoutError():
+            return "It does not answer in time."
+        case aiohttp.ClientConnectorError():
+            return f"It cannot be reached: {problem.os_error.strerror or problem.os_error}."
+        case _:
+            return f"Its answer cannot be read ({type(problem).__name__})."

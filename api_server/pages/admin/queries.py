@@ -1,0 +1,161 @@
+"""Statements of administrators' pages that no route of the API has: lists over the whole instance, periodic tasks."""
+
+import datetime
+from typing import Any, Literal
+
+import attrs
+
+from api_server.ci.runners.queries import ENTITIES as RUNNERS
+from api_server.mirrors.running import LOCK_PREFIX
+from api_server.state.database import Executor
+from api_server.state.listing import Listed, Listing, Page, read_sql
+from api_server.state.statements import Query
+
+_ENTITIES = read_sql("api_server.pages.admin")
+
+_MIRRORS = "SELECT remote_mirrors.* FROM remote_mirrors"
+MIRRORS = {
+    None: Listing(_ENTITIES["mirror"], _MIRRORS),
+    "failing": Listing(
+        _ENTITIES["mirror"],
+        f"{_MIRRORS} WHERE remote_mirrors.last_error IS NOT NULL AND remote_mirrors.enabled",
+    ),
+}
+
+
+async def list_mirrors(database: Executor, page: Page, state: Literal["failing"] | None) -> Listed:
+    """All of the instance, or those whose last run has failed."""
+    return await MIRRORS[state].read(database, page, lock_prefix=LOCK_PREFIX)
+
+
+DeliveryState = Literal["queued", "delivered", "failed"]
+_DELIVERIES = "SELECT deliveries.id FROM status_check_deliveries deliveries"
+DELIVERIES = {
+    None: Listing(_ENTITIES["delivery"], _DELIVERIES),
+    "queued": Listing(_ENTITIES["delivery"], f"{_DELIVERIES} WHERE deliveries.status = 'queued'"),
+    "delivered": Listing(_ENTITIES["delivery"], f"{_DELIVERIES} WHERE deliveries.status = 'delivered'"),
+    "failed": Listing(_ENTITIES["delivery"], f"{_DELIVERIES} WHERE deliveries.status = 'failed'"),
+}
+
+
+async def list_deliveries(database: Executor, page: Page, state: DeliveryState | None) -> Listed:
+    return await DELIVERIES[state].read(database, page)
+
+
+@attrs.frozen
+class DeliveryPlace:
+    """Where a delivery belongs."""
+
+    project_id: int
+    check_id: int
+
+
+DELIVERY_PLACE = Query(
+    """
+    SELECT checks.project_id, checks.id AS check_id
+    FROM status_check_deliveries deliveries JOIN external_status_checks checks ON checks.id = deliveries.check_id
+    WHERE deliveries.id = %(id)s
+    """,
+    DeliveryPlace,
+)
+
+
+async def place_of_delivery(database: Executor, delivery_id: int) -> DeliveryPlace:
+    """Raises NotFound."""
+    return await database.one(DELIVERY_PLACE, id=delivery_id)
+
+
+TokenState = Literal["active", "expired", "revoked"]
+_TOKENS = "SELECT tokens.* FROM personal_access_tokens tokens"
+_OF_USER = (
+    "tokens.user_id = (SELECT users.id FROM users WHERE lower(users.username) = lower(%(username)s::text))"
+)
+_TOKEN_STATES = {
+    None: "true",
+    "active": "NOT tokens.revoked AND NOT has_expired(tokens.expires_at, %(now)s)",
+    "expired": "NOT tokens.revoked AND has_expired(tokens.expires_at, %(now)s)",
+    "revoked": "tokens.revoked",
+}
+TOKENS = {
+    (of_user, state): Listing(
+        _ENTITIES["token"], f"{_TOKENS} WHERE {condition}" + (f" AND {_OF_USER}" if of_user else "")
+    )
+    for state, condition in _TOKEN_STATES.items()
+    for of_user in (True, False)
+}
+
+
+async def list_tokens(
+    database: Executor, page: Page, *, username: str | None, state: TokenState | None
+) -> Listed:
+    """Personal access tokens with their owners, of all users or of one."""
+    given = {"username": username} if username is not None else {}
+    return await TOKENS[username is not None, state].read(database, page, **given)
+
+
+RunnerStatus = Literal["online", "offline", "stale", "never_contacted"]
+RUNNERS_IN_DETAIL = Listing(
+    RUNNERS["runner_details"],
+    """
+    SELECT runners.* FROM runners
+    WHERE (%(runner_type)s::text IS NULL OR runners.runner_type = %(runner_type)s)
+        AND (%(paused)s::boolean IS NULL OR runners.active <> %(paused)s)
+        AND (%(status)s::text IS NULL
+            OR contact_status(runners.contacted_at, runners.created_at, %(now)s) = %(status)s)
+    """,
+)
+
+
+async def list_runners(database: Executor, page: Page, **filters: Any) -> Listed:
+    """All runners with their details. `filters` are runner_type, paused and status; None is any."""
+    return await RUNNERS_IN_DETAIL.read(database, page, **filters)
+
+
+@attrs.frozen
+class Holder:
+    """A project with files, perhaps."""
+
+    id: int
+    full_path: str
+    default_branch: str
+
+
+_HOLDERS = """
+    SELECT projects.id, projects.full_path, projects.default_branch FROM projects
+    WHERE projects.repository_access_level = 'enabled' AND projects.visibility = %(visibility)s
+    ORDER BY projects.id DESC LIMIT %(most)s::integer
+"""
+HOLDERS = Query(_HOLDERS, Holder)
+
+
+async def holders(database: Executor, visibility: str, most: int) -> list[Holder]:
+    """The newest projects of that visibility whose repository is open to all who see them."""
+    return await database.rows(HOLDERS, visibility=visibility, most=most)
+
+
+@attrs.frozen
+class Deferred:
+    """When a periodic task was queued last, in seconds since 1970."""
+
+    name: str
+    timestamp: int
+
+    @property
+    def moment(self) -> datetime.datetime:
+        return datetime.datetime.fromtimestamp(self.timestamp, datetime.UTC)
+
+
+LAST_DEFERRED = Query(
+    """
+    SELECT known.name, last.defer_timestamp AS timestamp FROM unnest(%(names)s::text[]) AS known (name)
+    CROSS JOIN LATERAL (
+        SELECT defers.defer_timestamp FROM procrastinate_periodic_defers defers
+        WHERE defers.task_name = known.name ORDER BY defers.defer_timestamp DESC LIMIT 1) last
+    """,
+    Deferred,
+)
+
+
+async def last_deferred(database: Executor, names: list[str]) -> dict[str, datetime.datetime]:
+    """When each of the tasks was queued last by its clock; those that never were are missing."""
+    return {one.name: one.moment for one in await database.rows(LAST_DEFERRED, names=names)}

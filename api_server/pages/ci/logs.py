@@ -1,0 +1,297 @@
+"""The log of a job as HTML: the part of it that a page shows, and then what is added.
+
+Lines are numbered from 1, sections are folded. What a part has to know of the log before it is its `State`: the part
+before ends with it. So a log that grows is shown piece by piece, each rendered here: a section that goes on is a
+`<div data-continues>`, whose content the script on the page moves into the section that is open there.
+"""
+
+import asyncio
+import html
+from collections.abc import Sequence
+
+import attrs
+import orjson
+from aiohttp import web
+from attrs import field, validators
+
+from api_server.ci.jobs.handlers import watched_log
+from api_server.ci.jobs.logs import Logs, logs_of
+from api_server.pages.ci import terminal
+from api_server.pages.ci.terminal import PLAIN, Begin, End, Part, Pieces, Style
+
+#: Bytes of one line; what is longer goes on in a line without a number.
+LONGEST_LINE = 64 * 1024
+#: Sections within sections; the marks of more are passed over.
+_DEEPEST = 10
+
+
+@attrs.frozen
+class Open:
+    """A section that has not ended; it began at `at`, in seconds since 1970."""
+
+    name: str = field(validator=validators.instance_of(str))
+    at: int = field(validator=validators.instance_of(int))
+
+
+@attrs.frozen
+class State:
+    """What a part of a log has to know of what is before it: the number of its first line (0: nobody has counted, and
+    none is shown), the style that it begins in and the sections that it begins in, the outermost first."""
+
+    number: int = field(default=1, validator=validators.instance_of(int))
+    style: Style = PLAIN
+    sections: tuple[Open, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """For the page, which brings it back."""
+        sections = [[section.name, section.at] for section in self.sections]
+        return orjson.dumps([self.number, attrs.astuple(self.style), sections]).decode()
+
+
+def state_of(text: str) -> State:
+    """What `State.text` gave. Raises ValueError for anything else."""
+    try:
+        number, style, sections = orjson.loads(text)
+        state = State(number, Style(*style), tuple(Open(name, at) for name, at in sections))
+    except TypeError:
+        raise ValueError(text) from None
+    if len(sections) > _DEEPEST:
+        raise ValueError(text)
+    return state
+
+
+@attrs.frozen
+class Rendered:
+    """A part of a log as HTML; the next one begins `read` bytes further on, in `state`."""
+
+    html: str
+    read: int
+    state: State
+
+
+@attrs.define
+class _Section:
+    """A section while it is rendered: the one that everything is in (`begun` is None), one that begins here (`title`)
+    or one that goes on."""
+
+    begun: Open | None = None
+    title: str | None = None
+    content: list[str] = attrs.field(factory=list)
+    took: str = ""
+
+
+def render(log: bytes, state: State) -> Rendered:
+    """`log` from a line's beginning on. A line at its end that has not ended is shown, but the next part begins with
+    it; unless it is too long to go on."""
+    page = _Page(state)
+    position = 0
+    while (end := log.find(b"\n", position)) >= 0 or len(log) - position > LONGEST_LINE:
+        if end < 0 or end - position > LONGEST_LINE:
+            end = _cut(log, position)
+            page.add(log[position:end], continues=True)
+            position = end
+        else:
+            page.add(log[position:end])
+            position = end + 1
+    after = page.state
+    page.add_unfinished(log[position:])
+    return Rendered(page.html(), position, after)
+
+
+def _cut(log: bytes, position: int) -> int:
+    """Where a line that is too long goes on: not within a character."""
+    end = position + LONGEST_LINE
+    while end > position + LONGEST_LINE - 4 and log[end] & 0xC0 == 0x80:
+        end -= 1
+    return end
+
+
+class _Page:
+    def __init__(self, state: State) -> None:
+        self._number, self._style = state.number, state.style
+        self._stack = [_Section(), *(_Section(section) for section in state.sections)]
+        #: The present line has been given its number, or is the rest of one that was too long.
+        self._numbered = False
+        self._cut = False
+
+    @property
+    def state(self) -> State:
+        opened = tuple(section.begun for section in self._stack if section.begun is not None)
+        return State(self._number, self._style, opened)
+
+    def add(self, line: bytes, *, continues: bool = False) -> None:
+        """A line; `continues` where the next one is still the same."""
+        parts, self._style = terminal.read_line(line.decode(errors="replace"), self._style)
+        self._numbered = self._cut
+        if not parts and not self._cut:
+            self._row(())
+        while parts:
+            self._add(parts.pop(0), parts)
+        self._cut = continues
+        if not continues and self._number:
+            self._number += 1
+
+    def add_unfinished(self, line: bytes) -> None:
+        """Text alone: what sections it belongs to is seen when it has ended."""
+        parts, _ = terminal.read_line(line.decode(errors="replace"), self._style)
+        texts = [part for part in parts if isinstance(part, tuple)]
+        if texts:
+            number, link = ("", "") if self._cut else _linked(self._number)
+            row = f'<div class="row"{number} data-unfinished>{link}{_text(texts[-1])}</div>'
+            self._stack[-1].content.append(row)
+
+    def html(self) -> str:
+        while len(self._stack) > 1:
+            self._close("")
+        return "".join(self._stack[0].content)
+
+    def _add(self, part: Part, rest: list[Part]) -> None:
+        match part:
+            case Begin() if len(self._stack) <= _DEEPEST:
+                following = rest[0] if rest else None
+                title = following if isinstance(following, tuple) else ()
+                del rest[: 1 if title else 0]
+                self._begin(part, title)
+            case Begin():
+                pass
+            case End():
+                self._end(part)
+            case _:
+                self._row(part)
+
+    def _row(self, pieces: Pieces) -> None:
+        number, link = self._number_of_row()
+        self._stack[-1].content.append(f'<div class="row"{number}>{link}{_text(pieces)}</div>')
+
+    def _begin(self, begun: Begin, title: Pieces) -> None:
+        number, link = self._number_of_row()
+        text = _text(title) if title else f"<span>{html.escape(begun.name)}</span>"
+        opened = Open(begun.name, begun.at)
+        fold = (
+            f'<div class="section"{number}>{link}<details{"" if begun.collapsed else " open"}><summary>{text}'
+        )
+        self._stack.append(_Section(opened, fold))
+
+    def _end(self, ended: End) -> None:
+        """Sections that have not ended within it end with it; the end of what has not begun is none."""
+        names = [section.begun.name if section.begun else None for section in self._stack]
+        while ended.name in names:
+            begun = self._stack[-1].begun
+            self._close(_duration(ended.at - begun.at) if begun is not None else "")
+            names.pop()
+
+    def _close(self, took: str) -> None:
+        section = self._stack.pop()
+        content = "".join(section.content)
+        if section.title is None:
+            whole = f'<div data-continues data-took="{took}">{content}</div>'
+        else:
+            whole = f'{section.title}<span class="took">{took}</span></summary>{content}</details></div>'
+        self._stack[-1].content.append(whole)
+
+    def _number_of_row(self) -> tuple[str, str]:
+        """The attribute and the link of the present line's number; nothing where it has been given already."""
+        if self._numbered:
+            return "", ""
+        self._numbered = True
+        return _linked(self._number)
+
+
+def _linked(number: int) -> tuple[str, str]:
+    return (f' id="L{number}"', f'<a href="#L{number}">{number}</a>') if number else ("", "")
+
+
+def _text(pieces: Sequence[terminal.Piece]) -> str:
+    return f"<span>{''.join(_piece(piece) for piece in pieces)}</span>"
+
+
+def _piece(piece: terminal.Piece) -> str:
+    text = html.escape(piece.text)
+    classes = piece.style.classes
+    return f'<b class="{" ".join(classes)}">{text}</b>' if classes else text
+
+
+def _duration(seconds: int) -> str:
+    """`01:05`, `1:00:05`; clocks that were set back make no negative ones."""
+    minutes, seconds = divmod(max(seconds, 0), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes:02}:{seconds:02}"
+
+
+#: Bytes and lines that are shown at once; a browser has some hundred bytes of its own for each line.
+WINDOW = 256 * 1024
+MOST_LINES = 5_000
+#: Bytes whose lines are counted; further on lines have no numbers.
+COUNTED = 32 * 2**20
+#: Bytes that are rendered here and now; more takes a thread.
+_AT_ONCE = 8 * 1024
+
+
+@attrs.frozen
+class LogPart:
+    """Bytes `start` to `end` (exclusive) of a log of `size`, as HTML. The next part begins at `next`, in `state`."""
+
+    start: int
+    next: int
+    end: int
+    size: int
+    html: str
+    state: State
+
+
+async def last_part(request: web.Request, job_id: int) -> LogPart:
+    """The end of the log, from a line's beginning on, as much as is shown at once; of size 0 without a log."""
+    size = await _size(request, job_id)
+    logs = logs_of(request.config_dict)
+    start = max(0, size - WINDOW)
+    text = await _read(logs, job_id, start, size)
+    skipped = text.find(b"\n") + 1 if start else 0
+    for _ in range(text.count(b"\n", skipped) - MOST_LINES):
+        skipped = text.find(b"\n", skipped) + 1
+    state = State(await _lines_before(logs, job_id, start, text[:skipped]))
+    rendered = await _rendered(text[skipped:], state)
+    return _part(start + skipped, start + len(text), size, rendered)
+
+
+async def part_from(request: web.Request, job_id: int, start: int, state: State) -> LogPart | None:
+    """What follows `start`, where a line begins, as much as is shown at once. None where the log is not that long (any
+    more)."""
+    size = await _size(request, job_id)
+    if start > size:
+        return None
+    text = await _read(logs_of(request.config_dict), job_id, start, min(size, start + WINDOW))
+    lines = text.split(b"\n", MOST_LINES)
+    if len(lines) > MOST_LINES:
+        text = text[: len(text) - len(lines[-1])]
+    return _part(start, start + len(text), size, await _rendered(text, state))
+
+
+def _part(start: int, end: int, size: int, rendered: Rendered) -> LogPart:
+    return LogPart(start, start + rendered.read, end, size, rendered.html, rendered.state)
+
+
+async def _size(request: web.Request, job_id: int) -> int:
+    """Bytes that may be shown; the runner is told that somebody looks."""
+    log = await watched_log(request, job_id)
+    return 0 if log is None else log.size - log.held_size
+
+
+async def _read(logs: Logs, job_id: int, start: int, end: int) -> bytes:
+    return b"".join([piece async for piece in logs.read(job_id, start, end)])
+
+
+async def _lines_before(logs: Logs, job_id: int, start: int, skipped: bytes) -> int:
+    """The number of the line behind the first `start` bytes and what is `skipped`; 0 where counting would take long."""
+    if start > COUNTED:
+        return 0
+    number = 1 + skipped.count(b"\n")
+    async for piece in logs.read(job_id, 0, start):
+        number += piece.count(b"\n")
+    return number
+
+
+async def _rendered(text: bytes, state: State) -> Rendered:
+    if len(text) <= _AT_ONCE:
+        return render(text, state)
+    return await asyncio.to_thread(render, text, state)

@@ -1,0 +1,202 @@
+"""`/-/commits/<ref>`, `/-/commit/<sha>` and `/-/compare/<ref>...<ref>`: history, and what a commit changes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import orjson
+from aiohttp import web
+
+from api_server.code.reading import reading
+from api_server.code.repository import entities
+from api_server.code.repository.access import opened, url_of
+from api_server.code.repository.finding import commit_named
+from api_server.code.repository.queries import last_pipeline
+from api_server.git import commits, references
+from api_server.git.commits import History
+from api_server.git.diffs import DiffLimits, FileDiff, differences
+from api_server.git.repositories import Repository
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
+from api_server.pages import page
+from api_server.pages.files import read_tree_path
+from api_server.pages.page import pager, url_path
+from api_server.pages.routes import Pages
+from api_server.pages.sessions import Visitor
+from api_server.state.listing import Listed, Page
+from api_server.web import context
+from api_server.web.errors import not_found
+from api_server.web.pagination import Paginated, offset_page
+
+#: Lines of all files of a page together, and bytes of one file.
+MOST_LINES = 3000
+MOST_BYTES = 128 * 1024
+
+_KINDS = {"+": "added", "-": "removed", "@": "hunk", "\\": "hunk"}
+
+
+@attrs.frozen
+class Line:
+    kind: str
+    text: str
+
+
+@attrs.frozen
+class FileDifference:
+    """A file that differs; `lines` is empty where there is nothing to show, for which `note` has the reason."""
+
+    old_path: str
+    new_path: str
+    title: str
+    note: str
+    lines: Sequence[Line]
+
+
+async def read_differences(
+    request: web.Request, repository: Repository, old: str | None, new: str, page: Page
+) -> tuple[Sequence[FileDifference], Listed]:
+    """The files on that page, and how many there are. Raises `TooBusy`, and 503 for what takes too long."""
+    most = context.settings(request).diff_max_files
+    limits = DiffLimits(diff_max_files=most, diff_max_lines=MOST_LINES, diff_max_patch_bytes=MOST_BYTES)
+    async with reading(request):
+        found, total = await differences(repository, old, new, limits, skip=page.offset, limit=page.size)
+    listed = Listed("", page.offset + page.size < total, None, total)
+    return [_file(each) for each in found], listed
+
+
+def _file(found: FileDiff) -> FileDifference:
+    title = f"{found.old_path} → {found.new_path}" if found.renamed else found.new_path
+    return FileDifference(found.old_path, found.new_path, title, _note(found), _lines(found.text))
+
+
+def _note(found: FileDiff) -> str:
+    """What happened to the file as a whole, and why nothing of it is shown."""
+    kinds = {"new": found.added, "removed": found.removed, "renamed": found.renamed}
+    words = [word for word, holds in kinds.items() if holds]
+    if found.old_mode != found.new_mode and not (found.added or found.removed):
+        words.append(f"mode {found.old_mode} → {found.new_mode}")
+    if found.too_large:
+        words.append("too large to be shown")
+    elif found.collapsed:
+        words.append("not shown, since there is so much before it")
+    elif not found.text and not words:
+        words.append("nothing to show")
+    return ", ".join(words)
+
+
+def _lines(text: str) -> Sequence[Line]:
+    return (
+        [Line(_KINDS.get(line[:1], "same"), line) for line in text.removesuffix("\n").split("\n")]
+        if text
+        else []
+    )
+
+
+pages = Pages()
+
+#: Commits that a comparison lists.
+MOST_COMPARED = 100
+
+
+@attrs.frozen(kw_only=True)
+class ListCommits(Paginated):
+    rest: str
+    per_page: int = 40
+
+
+@attrs.frozen(kw_only=True)
+class ShowCommit(Paginated):
+    sha: str
+
+
+@attrs.frozen(kw_only=True)
+class Compare(Paginated):
+    refs: str
+
+
+@pages.get("/{project}/-/commits", access=project(opens="repository"))
+async def list_default_commits(request: web.Request, who: Visitor, found: Project) -> web.Response:
+    return page.see_other(request, who, f"/{found.full_path}/-/commits/{url_path(found.default_branch)}")
+
+
+@pages.get("/{project}/-/commits/{rest:.+}", access=project(opens="repository"))
+async def list_commits(
+    request: web.Request, who: Visitor, wanted: ListCommits, found: Project
+) -> web.Response:
+    """Newest first; with a path, those that changed what is there."""
+    at = await read_tree_path(request, found, wanted.rest)
+    if at is None:
+        return page.answer(request, who, "projects/no_commits.html", project=found, tab="commits")
+    part, url = offset_page(wanted), url_of(request, found)
+    history = History(start=at.commit, path=at.path or None)
+    async with reading(request):
+        shas = await commits.history(at.repository, history, skip=part.offset, limit=part.size + 1)
+    listed = Listed("", len(shas) > part.size, None, None)
+    return page.answer(
+        request,
+        who,
+        "projects/commits.html",
+        project=found,
+        at=at,
+        commits=await entities.commit_list(at.repository, shas[: part.size], url),
+        pages=pager(request, part, listed),
+    )
+
+
+@pages.get("/{project}/-/commit/{sha}", access=project(opens="repository"))
+async def show_commit(request: web.Request, who: Visitor, wanted: ShowCommit, found: Project) -> web.Response:
+    """Against its first parent."""
+    repository = await opened(request, found)
+    sha = commit_named(repository, wanted.sha)
+    commit = entities.commit(repository, sha, url_of(request, found))
+    parent = commit["parent_ids"][0] if commit["parent_ids"] else None
+    part = offset_page(wanted)
+    files, listed = await read_differences(request, repository, parent, sha, part)
+    return page.answer(
+        request,
+        who,
+        "projects/commit.html",
+        project=found,
+        commit=commit,
+        pipeline=await _pipeline(request, found, sha),
+        files=files,
+        total=listed.total,
+        pages=pager(request, part, listed),
+    )
+
+
+async def _pipeline(request: web.Request, found: Project, sha: str) -> dict[str, Any] | None:
+    """The commit's newest pipeline, where the visitor may see it."""
+    if not found.shows_pipelines:
+        return None
+    text = await last_pipeline(context.database(request), found.id, sha)
+    return None if text is None else orjson.loads(text)
+
+
+@pages.get("/{project}/-/compare/{refs:.+}", access=project(opens="repository"))
+async def compare(request: web.Request, who: Visitor, wanted: Compare, found: Project) -> web.Response:
+    """What the second has that the first has not: since they parted, or between two dots as they are."""
+    ends = references.split_range(wanted.refs)
+    if ends is None:
+        raise not_found("Comparison")
+    first, dots, second = ends
+    repository, part = await opened(request, found), offset_page(wanted)
+    old, new = commit_named(repository, first), commit_named(repository, second)
+    async with reading(request):
+        base = old if dots == ".." else await commits.merge_base(repository, old, new)
+        shas = await commits.commits_between(repository, old, new, MOST_COMPARED + 1)
+    files, listed = await read_differences(request, repository, base, new, part)
+    url = url_of(request, found)
+    return page.answer(
+        request,
+        who,
+        "projects/compare.html",
+        project=found,
+        first=first,
+        second=second,
+        commits=await entities.commit_list(repository, shas[:MOST_COMPARED], url),
+        more=len(shas) > MOST_COMPARED,
+        files=files,
+        total=listed.total,
+        pages=pager(request, part, listed),
+    )

@@ -1,0 +1,200 @@
+"""Pages that mails link to: confirming an address, answering an invitation, setting a new password.
+
+Opening such a page changes nothing; its form does, once. Whoever confirms an address has proven two things: that she
+reads its mail, and that the account is hers; a stranger's address is not won by a click of its owner. The page that
+asks for a link to set a new password tells nobody whether an address is an account's.
+"""
+
+import asyncio
+import functools
+
+from aiohttp import web
+
+from api_server.accounts import email_queries, emails, password_queries, passwords
+from api_server.accounts.email_queries import Email
+from api_server.accounts.password_queries import Account
+from api_server.accounts.passwords import problem_with
+from api_server.invitations import changes as invitation_changes
+from api_server.invitations import queries as invitation_queries
+from api_server.pages import page, sessions
+from api_server.pages.sessions import Form, Visitor
+from api_server.state.secrets import digest
+from api_server.web import context, grounds
+from api_server.web.grounds import Ground, rely_on
+from api_server.web.rate_limits import RateLimiter
+
+
+async def show_email(request: web.Request) -> web.Response:
+    who = await sessions.visitor(request)
+    email = _linked(request, await email_queries.find(context.database(request), _email_id(request)))
+    if email is None:
+        return _unknown_email(request, who)
+    own = who.user is not None and who.user.id == email.user_id
+    return page.answer(request, who, "account/email.html", email=email, own_account=own, path=request.path)
+
+
+async def confirm_email(request: web.Request, who: Visitor, _form: Form) -> web.StreamResponse:
+    async with context.database(request).transaction() as transaction:
+        email = _linked(request, await email_queries.lock(transaction, _email_id(request)))
+        if email is None:
+            return _unknown_email(request, who)
+        if who.user is None or email.user_id != who.user.id:
+            text = f"It was added to the account @{email.username}. Sign in with that one, and try again."
+            return page.say(request, who, "The address could not be confirmed", text, status=403)
+        await emails.confirm(transaction, email, who.author())
+    return page.say(request, who, f"{email.email} is confirmed")
+
+
+def _email_id(request: web.Request) -> int:
+    return int(request.match_info["id"])
+
+
+def _linked(request: web.Request, email: Email | None) -> Email | None:
+    """The address, where the link is one to it."""
+    if email is None:
+        return None
+    token = request.match_info["token"]
+    return email if emails.is_token_of(context.vault(request), email, token) else None
+
+
+def _unknown_email(request: web.Request, who: Visitor) -> web.Response:
+    text = "The address may have been removed from the account. Add it again to get a new link."
+    return page.say(request, who, "There is no such address", text, status=404)
+
+
+async def show_invitation(request: web.Request) -> web.Response:
+    who = await sessions.visitor(request)
+    database = context.database(request)
+    invitation = await invitation_queries.find_by_token(database, _digest(request))
+    if invitation is None:
+        return _unknown_invitation(request, who)
+    own = who.user is not None and await invitation_queries.is_own_address(
+        database, who.user.id, invitation.email
+    )
+    return page.answer(
+        request,
+        who,
+        "account/invite.html",
+        invitation=invitation,
+        token=request.match_info["token"],
+        own_address=own,
+    )
+
+
+async def accept_invitation(request: web.Request, who: Visitor, _form: Form) -> web.StreamResponse:
+    """Only for somebody who has confirmed that the invited address is hers."""
+    await _rely_on_inviter(request)
+    async with context.database(request).transaction() as transaction:
+        invitation = await invitation_queries.lock_by_token(transaction, _digest(request))
+        if invitation is None:
+            return _unknown_invitation(request, who)
+        if who.user is None:  # only here, where what was sent is known to be a token, and fit for a header
+            here = f"/-/invites/{request.match_info['token']}"
+            return web.Response(status=303, headers={"Location": f"/-/sign_in?return_to={here}"})
+        if not await invitation_queries.is_own_address(transaction, who.user.id, invitation.email):
+            text = f"{invitation.email} is not a confirmed address of your account."
+            return page.say(request, who, "The invitation could not be accepted", text, status=403)
+        await invitation_changes.accept(transaction, invitation, who.user, who.author())
+    return page.say(request, who, f"Welcome to the {invitation.kind} {invitation.source_name}")
+
+
+async def decline_invitation(request: web.Request, who: Visitor, _form: Form) -> web.StreamResponse:
+    """For anyone who has the link."""
+    async with context.database(request).transaction() as transaction:
+        invitation = await invitation_queries.lock_by_token(transaction, _digest(request))
+        if invitation is None:
+            return _unknown_invitation(request, who)
+        await invitation_changes.decline(transaction, invitation, who.author(invitation.email))
+    return page.say(request, who, "You have declined the invitation", "Whoever invited you is told.")
+
+
+async def _rely_on_inviter(request: web.Request) -> None:
+    """Nobody takes away from whoever has invited what that needs, before it is accepted."""
+    read = functools.partial(invitation_queries.find_by_token, digest=_digest(request))
+    invitation = await read(context.database(request))
+    if invitation is not None:
+        rely_on(request, Ground((f"user:{invitation.created_by_id}",), invitation, read))
+
+
+def _digest(request: web.Request) -> bytes:
+    return digest(request.match_info["token"])
+
+
+def _unknown_invitation(request: web.Request, who: Visitor) -> web.Response:
+    text = "It may have expired, been answered already, or been taken back. Ask for a new one."
+    return page.say(request, who, "There is no such invitation", text, status=404)
+
+
+#: Forms a minute from one address.
+FORMS_BY_ADDRESS = 10
+
+BY_ADDRESS = web.AppKey("passwords_by_address", RateLimiter)
+
+
+async def show_password_question(request: web.Request) -> web.Response:
+    return page.answer(request, await sessions.visitor(request), "account/password_question.html")
+
+
+async def send_password_link(request: web.Request, who: Visitor, form: Form) -> web.StreamResponse:
+    email = str(form.get("email", "")).strip()
+    async with context.database(request).transaction() as transaction:
+        await passwords.ask_for_link(transaction, context.settings(request), email, request.remote)
+    text = "If there is an account with that address, a link to set a new password is on its way to it."
+    return page.say(request, who, "Look into your mail", text)
+
+
+async def show_password_form(request: web.Request) -> web.Response:
+    who = await sessions.visitor(request)
+    account = await password_queries.find(context.database(request), digest(_token(request)))
+    return _unknown_link(request, who) if account is None else _password_form(request, who, account)
+
+
+async def set_password(request: web.Request, who: Visitor, form: Form) -> web.StreamResponse:
+    """Ends all sessions of the account."""
+    read = functools.partial(password_queries.find, digest=digest(_token(request)))
+    account = await read(context.database(request))
+    if account is None:
+        return _unknown_link(request, who)
+    password, again = str(form.get("password", "")), str(form.get("password_confirmation", ""))
+    problem = f"Password {text}." if (text := problem_with(password)) else None
+    if problem or password != again:
+        return _password_form(
+            request, who, account, problem or "The two passwords are not the same.", status=400
+        )
+    # Takes some 50 ms of computing.
+    hashed = await asyncio.to_thread(context.vault(request).hash_password, password)
+    grounds.rely_on(request, Ground((f"user:{account.id}",), account, read))
+    grounds.end(request, f"user:{account.id}")
+    async with context.database(request).transaction() as transaction:
+        if await passwords.use_link(transaction, _token(request), hashed, request.remote) is None:
+            return _unknown_link(request, who)
+    return page.answer(request, await sessions.visitor(request), "account/password_set.html")
+
+
+def _password_form(
+    request: web.Request, who: Visitor, account: Account, problem: str = "", status: int = 200
+) -> web.Response:
+    values = {"token": _token(request), "username": account.username, "problem": problem}
+    return page.answer(request, who, "account/password_form.html", status, **values)
+
+
+def _token(request: web.Request) -> str:
+    return request.match_info["token"]
+
+
+def _unknown_link(request: web.Request, who: Visitor) -> web.Response:
+    text = "It may have expired, or been used or replaced already. Ask for a new one."
+    return page.say(request, who, "There is no such link", text, status=404)
+
+
+def setup(app: web.Application) -> None:
+    app.router.add_get(r"/-/emails/{id:\d{1,18}}/{token}", show_email)
+    app.router.add_post(r"/-/emails/{id:\d{1,18}}/{token}", page.form(confirm_email))
+    app.router.add_get("/-/invites/{token}", show_invitation)
+    app.router.add_post("/-/invites/{token}/accept", page.form(accept_invitation))
+    app.router.add_post("/-/invites/{token}/decline", page.form(decline_invitation))
+    app[BY_ADDRESS] = RateLimiter("passwords by address", lambda: FORMS_BY_ADDRESS)
+    app.router.add_get("/-/password/new", show_password_question)
+    app.router.add_post("/-/password", page.form(send_password_link, BY_ADDRESS))
+    app.router.add_get("/-/password/{token}", show_password_form)
+    app.router.add_post("/-/password/{token}", page.form(set_password, BY_ADDRESS))

@@ -1,0 +1,236 @@
+"""`/<project>/-/merge_requests`: the list, the page of one, and what its buttons do, as the API does it."""
+
+from typing import Any, Final, Literal
+
+import attrs
+import orjson
+from aiohttp import web
+
+from api_server.git.repositories import repositories
+from api_server.merge_requests import handlers, list_queries, note_handlers
+from api_server.merge_requests import queries as merge_requests
+from api_server.merge_requests.handlers import CHANGE
+from api_server.merge_requests.list_handlers import ListOfProject, filters_of
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
+from api_server.pages import commits, page, queries
+from api_server.pages.page import pager
+from api_server.pages.routes import Pages
+from api_server.pages.sessions import Visitor
+from api_server.state.listing import Page
+from api_server.status_checks import handlers as checks
+from api_server.status_checks import handlers as status_checks
+from api_server.web import context
+from api_server.web.errors import ApiError
+from api_server.web.pagination import Paginated, wanted_page
+from api_server.web.routes import Handler, Role, ask
+
+#: By `detailed_merge_status`: what is so, and what to do.
+OBSTACLES: Final = {
+    "not_open": "It is not open.",
+    "commits_status": "Its source branch has no commits that the target has not, or one of the branches is gone."
+    " Push commits to the source branch.",
+    "draft_status": "It is a draft. Take the word Draft off its title when it is ready.",
+    "discussions_not_resolved": "A discussion of it has not been resolved, as the project demands.",
+    "status_checks_must_pass": "An external status check has not passed, as the project demands. See the checks below.",
+    "conflict": "Its changes conflict with the target branch. Merge the target into the source branch, or rebase it,"
+    " resolve the conflicts and push.",
+    "unchecked": "Whether it can be merged is being found out. Load the page again in a moment.",
+    "need_rebase": "The target branch has moved on, and this project merges by fast-forward. Rebase the source branch.",
+    "ci_still_running": "The pipeline of its last commit has not finished, and the project demands that it succeeds.",
+    "ci_must_pass": "The pipeline of its last commit has not succeeded, or there is none, and the project demands that"
+    " it succeeds.",
+}
+
+
+def obstacle(status: str) -> str:
+    """A sentence or two; "" for what can be merged."""
+    if status == "mergeable":
+        return ""
+    return OBSTACLES.get(status, f"The service says: {status.replace('_', ' ')}.")
+
+
+pages = Pages()
+
+#: What is shown of each list on the page of a merge request.
+MOST = 20
+MOST_NOTES = 100
+
+
+@attrs.frozen(kw_only=True)
+class ListOfMergeRequests(Paginated):
+    state: Literal["opened", "closed", "merged", "all"] = "opened"
+
+
+@attrs.frozen(kw_only=True)
+class OneMergeRequest:
+    iid: int
+
+
+@pages.get("/{project}/-/merge_requests", access=project(opens="repository"))
+async def list_merge_requests(
+    request: web.Request, who: Visitor, wanted: ListOfMergeRequests, found: Project
+) -> web.Response:
+    """Newest first."""
+    part = wanted_page(wanted, list_queries.OF_PROJECT)
+    filters = filters_of(ListOfProject(id=str(found.id), state=wanted.state), who.user_id or 0)
+    listed = await list_queries.list_of_project(context.database(request), part, found.id, filters)
+    return page.answer(
+        request,
+        who,
+        "merge_requests/list.html",
+        project=found,
+        tab="merge_requests",
+        merge_requests=orjson.loads(listed.body),
+        pages=pager(request, part, listed),
+        state=wanted.state,
+    )
+
+
+@pages.get("/{project}/-/merge_requests/{iid}", access=project(opens="repository"))
+async def show_merge_request(
+    request: web.Request, who: Visitor, wanted: OneMergeRequest, found: Project
+) -> web.Response:
+    one = {"id": str(found.id), "merge_request_iid": wanted.iid}
+    shown = await _read(request, handlers.show_merge_request, **one)
+    row = await merge_requests.find(context.database(request), found.id, wanted.iid)
+    looks_after = found.role >= Role.MAINTAINER
+    repository = repositories(request).open(found.id)
+    files, differing = await commits.read_differences(
+        request, repository, row.base_sha, row.head_sha, Page(MOST)
+    )
+    return page.answer(
+        request,
+        who,
+        "merge_requests/show.html",
+        project=found,
+        tab="merge_requests",
+        mr=shown,
+        obstacle=obstacle(shown["detailed_merge_status"]),
+        commits=await _read(request, handlers.list_commits, **one, per_page=MOST),
+        files=files,
+        total=differing.total or 0,
+        approvals=await _read(request, handlers.show_approvals, **one),
+        checks=await _if_open(request, checks.list_checks, **one),
+        deliveries=await queries.deliveries_of_merge_request(context.database(request), row.id, MOST)
+        if looks_after
+        else [],
+        pipelines=await _read(request, handlers.list_pipelines, **one) if found.shows_pipelines else [],
+        notes=await _read(request, note_handlers.list_notes, **one, sort="asc", per_page=MOST_NOTES),
+        may_act=found.role >= Role.DEVELOPER and not found.archived,
+        most=MOST,
+        most_notes=MOST_NOTES,
+    )
+
+
+async def _read(request: web.Request, handler: Handler, **sent: Any) -> Any:
+    """What the API shows."""
+    answer = await ask(request, handler, **sent)
+    assert isinstance(answer, web.Response)  # noqa: S101  # a handler of JSON
+    return orjson.loads(answer.body)  # type: ignore[arg-type]
+
+
+async def _if_open(request: web.Request, handler: Handler, **sent: Any) -> Any:
+    """Likewise; None where the visitor or the tier has it not."""
+    try:
+        return await _read(request, handler, **sent)
+    except ApiError as refused:
+        if refused.status != 403:
+            raise
+        return None
+
+
+_ONE = "/{project}/-/merge_requests/{iid}"
+
+
+@attrs.frozen(kw_only=True)
+class OfHead(OneMergeRequest):
+    """`sha` is the head that the page showed: what has been pushed since is neither merged nor approved."""
+
+    sha: str
+
+
+@attrs.frozen(kw_only=True)
+class Merge(OfHead):
+    remove_source_branch: bool = False
+    later: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class OneCheck(OneMergeRequest):
+    check_id: int
+
+
+@attrs.frozen(kw_only=True)
+class OneDelivery(OneCheck):
+    delivery_id: int
+
+
+@pages.post(f"{_ONE}/merge", access=CHANGE)
+async def merge(request: web.Request, who: Visitor, wanted: Merge, found: Project) -> web.Response:
+    """Now, or (`later`) when its pipeline has succeeded."""
+    sent = {"should_remove_source_branch": wanted.remove_source_branch, "auto_merge": wanted.later}
+    text = "It is merged when its pipeline has succeeded." if wanted.later else "It is merged."
+    return await _do(request, who, found, wanted, handlers.merge_merge_request, text, sha=wanted.sha, **sent)
+
+
+@pages.post(f"{_ONE}/cancel_auto_merge", access=CHANGE)
+async def cancel_auto_merge(
+    request: web.Request, who: Visitor, wanted: OneMergeRequest, found: Project
+) -> web.Response:
+    return await _do(
+        request, who, found, wanted, handlers.cancel_auto_merge, "It is not merged by itself any more."
+    )
+
+
+@pages.post(f"{_ONE}/approve", access=CHANGE)
+async def approve(request: web.Request, who: Visitor, wanted: OfHead, found: Project) -> web.Response:
+    text = "You approve of it."
+    return await _do(request, who, found, wanted, handlers.approve_merge_request, text, sha=wanted.sha)
+
+
+@pages.post(f"{_ONE}/unapprove", access=CHANGE)
+async def unapprove(
+    request: web.Request, who: Visitor, wanted: OneMergeRequest, found: Project
+) -> web.Response:
+    text = "You do not approve of it any more."
+    return await _do(request, who, found, wanted, handlers.unapprove_merge_request, text)
+
+
+@pages.post(f"{_ONE}/retry_check", access=CHANGE)
+async def retry_check(request: web.Request, who: Visitor, wanted: OneCheck, found: Project) -> web.Response:
+    """The check is asked again."""
+    sent = {"external_status_check_id": wanted.check_id}
+    return await _do(request, who, found, wanted, status_checks.retry, "The check is asked again.", **sent)
+
+
+@pages.post(f"{_ONE}/redeliver", access=project(Role.MAINTAINER, opens="repository"))
+async def redeliver(request: web.Request, who: Visitor, wanted: OneDelivery, found: Project) -> web.Response:
+    """The same message once more."""
+    await ask(
+        request,
+        status_checks.redeliver,
+        id=str(found.id),
+        check_id=wanted.check_id,
+        delivery_id=wanted.delivery_id,
+    )
+    return _back(request, who, found, wanted, "The message is sent again.")
+
+
+async def _do(
+    request: web.Request,
+    who: Visitor,
+    found: Project,
+    wanted: OneMergeRequest,
+    handler: Handler,
+    text: str,
+    **sent: object,
+) -> web.Response:
+    await ask(request, handler, id=str(found.id), merge_request_iid=wanted.iid, **sent)
+    return _back(request, who, found, wanted, text)
+
+
+def _back(
+    request: web.Request, who: Visitor, found: Project, wanted: OneMergeRequest, text: str
+) -> web.Response:
+    return page.see_other(request, who, f"/{found.full_path}/-/merge_requests/{wanted.iid}", text)

@@ -1,0 +1,175 @@
+"""`/`, `/groups/<full path>`, and `/<full path>` of a project or user: what no other route has taken, last of all."""
+
+import re
+
+import attrs
+import orjson
+from aiohttp import web
+
+from api_server.accounts import user_queries
+from api_server.accounts.path_rules import FULL_PATH
+from api_server.code.git_http import go_get
+from api_server.namespaces import namespace_queries, project_queries
+from api_server.namespaces.access import group, visible_group
+from api_server.namespaces.paths import MOST_SEGMENTS, problem_with
+from api_server.namespaces.resources import Group
+from api_server.pages import page, routes
+from api_server.pages.page import pager
+from api_server.pages.problems import SignInFirst
+from api_server.pages.projects import show_project
+from api_server.pages.routes import Pages
+from api_server.pages.sessions import NOBODY, Visitor
+from api_server.state.listing import Page
+from api_server.web import context
+from api_server.web.errors import not_found
+from api_server.web.pagination import MAX_PER_PAGE, Paginated, wanted_page
+from api_server.web.params import structure
+from api_server.web.request_data import in_url
+from api_server.web.routes import Role
+
+pages = Pages()
+
+
+@attrs.frozen(kw_only=True)
+class ShowHome(Paginated):
+    search: str | None = None
+
+
+@pages.get("/")
+async def show_home(request: web.Request, who: Visitor, wanted: ShowHome) -> web.Response:
+    if who.user is None:
+        base_url = context.settings(request).base_url
+        return page.answer(request, who, "welcome.html", base_url=base_url)
+    part = wanted_page(wanted, project_queries.LISTING, default_order="last_activity_at")
+    listed = await project_queries.list_projects(
+        context.database(request),
+        part,
+        viewer_id=who.user.id,
+        sees_all=False,
+        min_level=Role.GUEST,
+        visibility=None,
+        archived=None,
+        search=wanted.search,
+    )
+    return page.answer(
+        request,
+        who,
+        "home.html",
+        projects=orjson.loads(listed.body),
+        pages=pager(request, part, listed),
+        search=wanted.search or "",
+    )
+
+
+@attrs.frozen(kw_only=True)
+class ShowGroup(Paginated):
+    pass
+
+
+@pages.get(f"/groups/{{group:{FULL_PATH}}}", access=group())
+async def show_group(request: web.Request, who: Visitor, wanted: ShowGroup, found: Group) -> web.Response:
+    database, viewer = context.database(request), who.user_id or NOBODY
+    entity = orjson.loads(await namespace_queries.show_group(database, found.id))
+    groups = await namespace_queries.list_groups(
+        database,
+        Page(MAX_PER_PAGE, order="name", descending=False, counted=False),
+        user_id=viewer,
+        admin=who.is_admin,
+        min_level=None,
+        parent_id=found.id,
+        ancestor_id=None,
+        top_level_only=False,
+        skipped=[],
+        search=None,
+    )
+    part = wanted_page(wanted, project_queries.LISTING, default_order="last_activity_at")
+    projects = await project_queries.list_projects(
+        database,
+        part,
+        viewer_id=viewer,
+        sees_all=who.is_admin,
+        group_id=found.id,
+        visibility=None,
+        archived=None,
+        search=None,
+    )
+    return page.answer(
+        request,
+        who,
+        "group.html",
+        group=entity,
+        groups=orjson.loads(groups.body),
+        more_groups=groups.more,
+        projects=orjson.loads(projects.body),
+        pages=pager(request, part, projects),
+    )
+
+
+async def show_user(request: web.Request, who: Visitor, wanted: Paginated, username: str) -> web.Response:
+    """Raises `SignInFirst`, and 404."""
+    if who.user is None:
+        raise SignInFirst
+    database = context.database(request)
+    namespace = await namespace_queries.namespace_of_named(database, user_id=None, username=username)
+    if namespace is None:
+        raise not_found("User")
+    own = namespace.owner_id == who.user.id
+    part = wanted_page(wanted, project_queries.LISTING, default_order="last_activity_at")
+    projects = await project_queries.list_projects(
+        database,
+        part,
+        viewer_id=who.user.id,
+        sees_all=who.user.admin or own,
+        group_id=namespace.id,
+        visibility=None,
+        archived=None,
+        search=None,
+    )
+    return page.answer(
+        request,
+        who,
+        "user.html",
+        user=orjson.loads(await user_queries.show_user(database, namespace.owner_id, "user")),
+        own=own,
+        projects=orjson.loads(projects.body),
+        pages=pager(request, part, projects),
+    )
+
+
+named_pages = Pages()
+
+_FULL_PATH = re.compile(FULL_PATH)
+_CLONED_FROM = ".git"
+
+
+@named_pages.get("/{full_path:(?s:.*)}")
+async def show_named(request: web.Request, who: Visitor) -> web.StreamResponse:
+    """Strangers are sent to sign in from whatever may be a private project, and told nothing of it."""
+    path = request.match_info["full_path"].removesuffix("/").removesuffix(_CLONED_FROM)
+    if go_get.is_asked(request) and (project := _outermost_project(path)) is not None:
+        return await go_get.answer(request, path, project)
+    if not _leads_somewhere(path):
+        raise not_found("Page")
+    if path != request.match_info["full_path"]:
+        return page.see_other(request, who, f"/{path}")
+    if "/" in path and (found := await routes.visible_project(request, who, path)) is not None:
+        return await show_project(request, who, found)
+    if await visible_group(request, path, user_id=who.user_id, admin=who.is_admin) is not None:
+        return page.see_other(request, who, f"/groups/{path}")
+    if "/" in path:
+        raise SignInFirst if who.user is None else not_found("Page")
+    return await show_user(request, who, structure(in_url(request), Paginated), path)
+
+
+def _outermost_project(path: str) -> str | None:
+    """The shortest beginning of a path that may be a project's."""
+    project = "/".join(path.split("/", 2)[:2])
+    return project if "/" in project and _leads_somewhere(project) else None
+
+
+def _leads_somewhere(path: str) -> bool:
+    """Whether something may have that full path."""
+    if path.count("/") >= MOST_SEGMENTS or not _FULL_PATH.fullmatch(path):
+        return False
+    first, *others = path.split("/")
+    return problem_with(first) is None and all(problem_with(f"{first}/{other}") is None for other in others)

@@ -1,1 +1,0 @@
-"""Pages of a project and of what is in its repository."""

@@ -1,0 +1,286 @@
+"""Status check services of a project (endpoints 12-15), their results for a merge request (16-18), their deliveries."""
+
+from typing import Literal
+
+import attrs
+from aiohttp import web
+
+from api_server.merge_requests import queries as merge_requests
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
+from api_server.status_checks import delivery_queries, queries, services
+from api_server.status_checks.queries import Service
+from api_server.status_checks.services import Configuration, ServiceAudit
+from api_server.web import context
+from api_server.web.answers import json_text, json_value, no_content
+from api_server.web.errors import forbidden
+from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.params import UNSET, CommaList, Description, Unset, Url
+from api_server.web.routes import Feature, Role, Routes, author
+
+routes = Routes()
+
+STATUS_CHECKS = Feature("External status checks", tier="ultimate")
+SERVICES = "/projects/{id}/external_status_checks"
+SERVICE = f"{SERVICES}/{{check_id}}"
+
+
+@attrs.frozen(kw_only=True)
+class ListServices(Paginated):
+    id: str
+
+
+@attrs.frozen(kw_only=True)
+class CreateService:
+    id: str
+    name: str
+    external_url: str
+    shared_secret: str | None = attrs.field(default=None, repr=False)
+    protected_branch_ids: CommaList[int] | None = None
+
+
+@attrs.frozen(kw_only=True)
+class ServiceId:
+    id: str
+    check_id: int
+
+
+@attrs.frozen(kw_only=True)
+class UpdateService(ServiceId):
+    name: str | Unset | None = UNSET
+    external_url: str | Unset | None = UNSET
+    shared_secret: str | Unset | None = attrs.field(default=UNSET, repr=False)
+    protected_branch_ids: CommaList[int] | Unset | None = UNSET
+    #: False resumes a check that was paused because its receiver failed.
+    paused: bool | None = None
+
+
+@routes.get(SERVICES, access=project(Role.MAINTAINER), feature=STATUS_CHECKS)
+async def list_services(request: web.Request, wanted: ListServices, found: Project) -> web.Response:
+    """Endpoint 12. The services that are asked of every merge request."""
+    page = wanted_page(wanted, queries.LISTING, default_sort="asc")
+    listed = await queries.list_services(context.database(request), page, found.id)
+    return await paginated(request, page, listed)
+
+
+@routes.post(SERVICES, access=project(Role.MAINTAINER), feature=STATUS_CHECKS)
+async def create_service(request: web.Request, wanted: CreateService, found: Project) -> web.Response:
+    """Endpoint 13. Its secret is never shown."""
+    url = wanted.external_url.strip()
+    new = Configuration(
+        name=wanted.name,
+        external_url=url,
+        secret=_secret(wanted.shared_secret),
+        branch_ids=tuple(wanted.protected_branch_ids or ()),
+        blocked=await services.why_blocked(request, url),
+    )
+    async with context.database(request).transaction() as transaction:
+        made = await services.create(request, transaction, found, new)
+        shown = await queries.show(transaction, found.id, made)
+    return json_text(shown, status=201)
+
+
+@routes.get(SERVICE, access=project(Role.MAINTAINER), feature=STATUS_CHECKS)
+async def show_service(request: web.Request, wanted: ServiceId, found: Project) -> web.Response:
+    """One service; beyond GitLab."""
+    return json_text(await queries.show(context.database(request), found.id, wanted.check_id))
+
+
+@routes.put(SERVICE, access=project(Role.MAINTAINER), feature=STATUS_CHECKS)
+async def update_service(request: web.Request, wanted: UpdateService, found: Project) -> web.Response:
+    """Endpoint 14. What is not sent stays as it is."""
+    url = "" if wanted.external_url is UNSET else (wanted.external_url or "").strip()
+    blocked = await services.why_blocked(request, url)
+    async with context.database(request).transaction() as transaction:
+        before = await queries.lock(transaction, found.id, wanted.check_id)
+        after = _changed(request, before, wanted, blocked)
+        await services.update(request, transaction, found, before, after, resumes=wanted.paused is False)
+        shown = await queries.show(transaction, found.id, before.id)
+    return json_text(shown)
+
+
+@routes.delete(SERVICE, access=project(Role.MAINTAINER), feature=STATUS_CHECKS)
+async def delete_service(request: web.Request, wanted: ServiceId, found: Project) -> web.Response:
+    """Endpoint 15. Its results and deliveries go with it."""
+    async with context.database(request).transaction() as transaction:
+        before = await queries.lock(transaction, found.id, wanted.check_id)
+        await services.delete(request, transaction, found, before)
+    return no_content()
+
+
+def _changed(
+    request: web.Request, before: Service, wanted: UpdateService, blocked: str | None
+) -> Configuration:
+    url = before.external_url if wanted.external_url is UNSET else (wanted.external_url or "").strip()
+    return Configuration(
+        name=before.name if wanted.name is UNSET else wanted.name or "",
+        external_url=url,
+        secret=services.secret_of(request, before)
+        if wanted.shared_secret is UNSET
+        else _secret(wanted.shared_secret),
+        branch_ids=None if wanted.protected_branch_ids is UNSET else tuple(wanted.protected_branch_ids or ()),
+        blocked=blocked if url != before.external_url else None,
+    )
+
+
+def _secret(sent: str | None) -> str | None:
+    """Blank means none."""
+    return sent if sent and sent.strip() else None
+
+
+CHECKS = "/projects/{id}/merge_requests/{merge_request_iid}"
+#: Milliseconds after which asking again is worth it.
+POLL_INTERVAL = "10000"
+
+
+@attrs.frozen(kw_only=True)
+class ListChecks(Paginated):
+    id: str
+    merge_request_iid: int
+
+
+@attrs.frozen(kw_only=True)
+class Respond:
+    id: str
+    merge_request_iid: int
+    sha: str = attrs.field(metadata={"present": True})
+    external_status_check_id: int
+    status: Literal["pending", "passed", "failed"] = "pending"
+    description: Description | None = None
+    target_url: Url | None = None
+
+
+@attrs.frozen(kw_only=True)
+class CheckOfMergeRequest:
+    id: str
+    merge_request_iid: int
+    external_status_check_id: int
+
+
+@attrs.frozen(kw_only=True)
+class ListResponses(ListChecks):
+    external_status_check_id: int
+
+
+@routes.get(f"{CHECKS}/status_checks", access=project(opens="repository"), feature=STATUS_CHECKS)
+async def list_checks(request: web.Request, wanted: ListChecks, found: Project) -> web.Response:
+    """Endpoint 16. The services' results for the head; their URLs are for Developers."""
+    page = wanted_page(wanted, queries.CHECKS, default_sort="asc")
+    _require_reader(found)
+    database = context.database(request)
+    iid, shows_url = wanted.merge_request_iid, found.role >= Role.DEVELOPER
+    listed = await queries.list_checks(database, page, found.id, iid, shows_url=shows_url)
+    if listed.last_id is None:
+        await merge_requests.find(database, found.id, iid)  # which refuses where there is none
+    response = await paginated(request, page, listed)
+    response.headers["Poll-Interval"] = POLL_INTERVAL
+    return response
+
+
+@routes.post(
+    f"{CHECKS}/status_check_responses",
+    access=project(Role.DEVELOPER, opens="repository", changes=True),
+    feature=STATUS_CHECKS,
+)
+async def respond(request: web.Request, wanted: Respond, found: Project) -> web.Response:
+    """Endpoint 17. A service says how the head does; `pending` where it does not say."""
+    response = services.Response(
+        sha=wanted.sha,
+        status=wanted.status,
+        description=wanted.description,
+        target_url=wanted.target_url,
+    )
+    async with context.database(request).transaction() as transaction:
+        merge_request = await merge_requests.find(transaction, found.id, wanted.merge_request_iid)
+        check = await queries.hold(transaction, found.id, wanted.external_status_check_id)
+        made = await services.record_response(request, transaction, check, merge_request, response)
+        shown = await merge_requests.show(transaction, merge_request.id, found)
+        service = await queries.show(transaction, found.id, check.id)
+    body = f'{{"id":{made},"merge_request":{shown},"external_status_check":{service}}}'
+    return json_text(body, status=201)
+
+
+@routes.post(
+    f"{CHECKS}/status_checks/{{external_status_check_id}}/retry",
+    access=project(Role.DEVELOPER, opens="repository", changes=True),
+    feature=STATUS_CHECKS,
+)
+async def retry(request: web.Request, wanted: CheckOfMergeRequest, found: Project) -> web.Response:
+    """Endpoint 18. Asks a service whose check has failed once more."""
+    async with context.database(request).transaction() as transaction:
+        merge_request = await merge_requests.find(transaction, found.id, wanted.merge_request_iid)
+        check = await queries.hold(transaction, found.id, wanted.external_status_check_id)
+        await services.retry_check(request, transaction, check, merge_request)
+    return json_value({"message": "202 Accepted"}, status=202)
+
+
+@routes.get(
+    f"{CHECKS}/status_checks/{{external_status_check_id}}/responses",
+    access=project(opens="repository"),
+    feature=STATUS_CHECKS,
+)
+async def list_responses(request: web.Request, wanted: ListResponses, found: Project) -> web.Response:
+    """Every answer, for every head, newest first."""
+    page = wanted_page(wanted, queries.RESPONSES)
+    _require_reader(found)
+    database = context.database(request)
+    merge_request = await merge_requests.find(database, found.id, wanted.merge_request_iid)
+    check = await queries.find(database, found.id, wanted.external_status_check_id)
+    listed = await queries.list_responses(database, page, merge_request.id, check.id)
+    return await paginated(request, page, listed)
+
+
+def _require_reader(found: Project) -> None:
+    """Reporters, and everybody inside where the project is internal."""
+    if found.role < Role.REPORTER and found.visibility != "internal":
+        raise forbidden()
+
+
+@attrs.frozen(kw_only=True)
+class ListDeliveries(Paginated):
+    id: str
+    check_id: int
+    status: Literal["queued", "delivered", "failed"] | None = None
+
+
+@attrs.frozen(kw_only=True)
+class DeliveryId:
+    id: str
+    check_id: int
+    delivery_id: int
+
+
+@routes.get(f"{SERVICE}/deliveries", access=project(Role.MAINTAINER), feature=STATUS_CHECKS)
+async def list_deliveries(request: web.Request, wanted: ListDeliveries, found: Project) -> web.Response:
+    """What was sent to the service, newest first; beyond GitLab."""
+    page = wanted_page(wanted, delivery_queries.LISTING)
+    check = await queries.find(context.database(request), found.id, wanted.check_id)
+    listed = await delivery_queries.list_deliveries(
+        context.database(request), page, check_id=check.id, status=wanted.status
+    )
+    return await paginated(request, page, listed)
+
+
+@routes.get(f"{SERVICE}/deliveries/{{delivery_id}}", access=project(Role.MAINTAINER), feature=STATUS_CHECKS)
+async def show_delivery(request: web.Request, wanted: DeliveryId, found: Project) -> web.Response:
+    """One delivery with its payload and every attempt; beyond GitLab."""
+    check = await queries.find(context.database(request), found.id, wanted.check_id)
+    shown = await delivery_queries.show(context.database(request), check.id, wanted.delivery_id)
+    return json_text(shown)
+
+
+@routes.post(
+    f"{SERVICE}/deliveries/{{delivery_id}}/redeliver", access=project(Role.MAINTAINER), feature=STATUS_CHECKS
+)
+async def redeliver(request: web.Request, wanted: DeliveryId, found: Project) -> web.Response:
+    """The same message at once, also to a paused check; beyond GitLab."""
+    async with context.database(request).transaction() as transaction:
+        check = await queries.hold(transaction, found.id, wanted.check_id)
+        await delivery_queries.redeliver(transaction, check.id, wanted.delivery_id)
+        await ServiceAudit(author(request), transaction, found, check.id, check.name).record(
+            "status_check_delivery_redelivered",
+            f"Redelivered to {check.name} status check",
+            delivery_id=wanted.delivery_id,
+        )
+        shown = await delivery_queries.show(transaction, check.id, wanted.delivery_id)
+    return json_text(shown, status=202)

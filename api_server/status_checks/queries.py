@@ -1,0 +1,381 @@
+"""Statements about status check services and their answers."""
+
+import datetime
+from typing import Any
+
+import attrs
+
+from api_server.state.database import Executor, Transaction
+from api_server.state.listing import Listed, Listing, Page, Quota, one, read_sql
+from api_server.state.statements import Query, Statement
+
+_SERVICE = read_sql("api_server.status_checks")["service"]
+
+LISTING = Listing(
+    _SERVICE, "SELECT checks.id FROM external_status_checks checks WHERE checks.project_id = %(project_id)s"
+)
+
+
+async def list_services(database: Executor, page: Page, project_id: int) -> Listed:
+    return await LISTING.read(database, page, project_id=project_id)
+
+
+_ONE = "FROM external_status_checks checks WHERE checks.id = %(id)s AND checks.project_id = %(project_id)s"
+
+SHOW = one(_SERVICE, f"SELECT checks.id {_ONE}")
+
+
+async def show(database: Executor, project_id: int, check_id: int) -> str:
+    """Raises NotFound."""
+    return await database.entity(SHOW, id=check_id, project_id=project_id)
+
+
+@attrs.frozen(kw_only=True)
+class Service:
+    """A status check service, as far as rules look at it; `shared_secret` is sealed by the vault."""
+
+    id: int
+    name: str
+    external_url: str
+    shared_secret: bytes | None = attrs.field(repr=False)
+    paused_at: datetime.datetime | None
+    updated_at: datetime.datetime
+
+
+_FIND = f"""
+    SELECT checks.id, checks.name, checks.external_url, checks.shared_secret, checks.paused_at, checks.updated_at
+    {_ONE}
+"""
+FIND = Statement(_FIND, Service)
+LOCK = Query(f"{_FIND} FOR UPDATE", Service)
+HOLD = Query(f"{_FIND} FOR KEY SHARE", Service)
+
+
+async def find(database: Executor, project_id: int, check_id: int) -> Service:
+    """Raises NotFound, also for another project's."""
+    return await database.one(FIND, id=check_id, project_id=project_id)
+
+
+async def lock(transaction: Transaction, project_id: int, check_id: int) -> Service:
+    """As it is until the transaction ends. Raises as `find`."""
+    return await transaction.one(LOCK, id=check_id, project_id=project_id)
+
+
+async def hold(transaction: Transaction, project_id: int, check_id: int) -> Service:
+    """One that nobody removes before the transaction ends. Raises as `find`."""
+    return await transaction.one(HOLD, id=check_id, project_id=project_id)
+
+
+@attrs.frozen
+class Taken:
+    """Whether another check of the project has that name, or that URL."""
+
+    name: bool
+    external_url: bool
+
+
+TAKEN = Query(
+    """
+    SELECT coalesce(bool_or(checks.name = %(name)s), false) AS name,
+        coalesce(bool_or(checks.external_url = %(external_url)s), false) AS external_url
+    FROM external_status_checks checks
+    WHERE checks.project_id = %(project_id)s AND checks.id IS DISTINCT FROM %(id)s::bigint
+    """,
+    Taken,
+)
+
+
+async def taken(
+    transaction: Transaction, project_id: int, check_id: int | None, *, name: str, external_url: str
+) -> Taken:
+    return await transaction.one(
+        TAKEN, project_id=project_id, id=check_id, name=name, external_url=external_url
+    )
+
+
+QUOTA = Quota("external_status_checks", "project_id")
+
+CREATE = """
+    INSERT INTO external_status_checks (project_id, name, external_url, shared_secret, created_at, updated_at)
+    VALUES (%(project_id)s, %(name)s, %(external_url)s, %(shared_secret)s, %(now)s, %(now)s)
+    RETURNING id
+"""
+
+
+async def create(transaction: Transaction, **values: Any) -> int:
+    """Raises Conflict on `external_status_checks_name` and `external_status_checks_url`."""
+    return int(await transaction.value(CREATE, **values))
+
+
+UPDATE = """
+    UPDATE external_status_checks SET name = %(name)s, external_url = %(external_url)s,
+        shared_secret = %(shared_secret)s, updated_at = %(now)s
+    WHERE id = %(id)s
+"""
+
+
+async def update(transaction: Transaction, check_id: int, **values: Any) -> None:
+    """Raises Conflict as `create`."""
+    await transaction.run(UPDATE, id=check_id, **values)
+
+
+DELETE = """
+    DELETE FROM external_status_checks WHERE id = %(id)s
+"""
+
+
+async def delete(transaction: Transaction, check_id: int) -> None:
+    await transaction.run(DELETE, id=check_id)
+
+
+@attrs.frozen
+class ProtectedBranch:
+    """A rule that a check can be limited to; its name may have wildcards."""
+
+    id: int
+    project_id: int
+    name: str
+
+
+BRANCHES = Query(
+    """
+    SELECT branches.id, branches.project_id, branches.name FROM protected_branches branches
+    WHERE branches.id = ANY (%(ids)s::bigint[]) ORDER BY branches.id FOR KEY SHARE
+    """,
+    ProtectedBranch,
+)
+
+
+async def protected_branches(transaction: Transaction, ids: list[int]) -> list[ProtectedBranch]:
+    """Those that exist, and that nobody removes before the transaction ends."""
+    return await transaction.rows(BRANCHES, ids=ids)
+
+
+SCOPE = Query(
+    """
+    SELECT branches.id, branches.project_id, branches.name FROM external_status_check_branches scope
+    JOIN protected_branches branches ON branches.id = scope.protected_branch_id
+    WHERE scope.check_id = %(id)s ORDER BY branches.id
+    """,
+    ProtectedBranch,
+)
+
+
+async def scope(transaction: Transaction, check_id: int) -> list[ProtectedBranch]:
+    """The protected branches that the check is limited to."""
+    return await transaction.rows(SCOPE, id=check_id)
+
+
+CLEAR_SCOPE = """
+    DELETE FROM external_status_check_branches WHERE check_id = %(id)s
+"""
+
+SET_SCOPE = """
+    INSERT INTO external_status_check_branches (check_id, protected_branch_id)
+    SELECT %(id)s, unnest(%(branch_ids)s::bigint[])
+"""
+
+
+async def set_scope(transaction: Transaction, check_id: int, branch_ids: list[int]) -> None:
+    await transaction.run(CLEAR_SCOPE, id=check_id)
+    await transaction.run(SET_SCOPE, id=check_id, branch_ids=branch_ids)
+
+
+@attrs.frozen
+class Unlimited:
+    """A check that is not limited to a certain protected branch any more, and whether it is to none at all."""
+
+    id: int
+    name: str
+    is_paused: bool
+    applies_to_all: bool
+
+
+LEAVE_BRANCH = Query(
+    """
+    WITH past AS (
+        DELETE FROM external_status_check_branches WHERE protected_branch_id = %(branch_id)s RETURNING check_id
+    )
+    SELECT checks.id, checks.name, checks.paused_at IS NOT NULL AS is_paused,
+        NOT EXISTS (
+            SELECT FROM external_status_check_branches scope
+            WHERE scope.check_id = checks.id AND scope.protected_branch_id <> %(branch_id)s
+        ) AS applies_to_all
+    FROM past JOIN external_status_checks checks ON checks.id = past.check_id ORDER BY checks.id
+    """,
+    Unlimited,
+)
+
+
+async def leave_branch(transaction: Transaction, branch_id: int) -> list[Unlimited]:
+    """The checks that were limited to the protected branch, which they are no more."""
+    return await transaction.rows(LEAVE_BRANCH, branch_id=branch_id)
+
+
+@attrs.frozen
+class Paused:
+    """A check that has just been paused, and its project."""
+
+    id: int
+    name: str
+    project_id: int
+    full_path: str
+
+
+PAUSE = Query(
+    """
+    UPDATE external_status_checks checks SET paused_at = %(now)s, pause_reason = %(reason)s FROM projects
+    WHERE checks.id = %(id)s AND checks.paused_at IS NULL AND projects.id = checks.project_id
+    RETURNING checks.id, checks.name, checks.project_id, projects.full_path
+    """,
+    Paused,
+)
+
+
+async def pause(transaction: Transaction, check_id: int, reason: str) -> Paused | None:
+    """None where it was paused already."""
+    return await transaction.row(PAUSE, id=check_id, reason=reason)
+
+
+UNPAUSE = """
+    UPDATE external_status_checks SET paused_at = NULL, pause_reason = NULL, failing_since = NULL WHERE id = %(id)s
+"""
+
+
+async def unpause(transaction: Transaction, check_id: int) -> None:
+    await transaction.run(UNPAUSE, id=check_id)
+
+
+_ENTITIES = read_sql("api_server.status_checks")
+
+CHECKS = Listing(
+    _ENTITIES["check"],
+    """
+    SELECT results.* FROM merge_requests CROSS JOIN status_check_results(merge_requests) results
+    WHERE merge_requests.project_id = %(project_id)s AND merge_requests.iid = %(iid)s::bigint
+    """,
+    planned_once=True,
+)
+
+
+async def list_checks(
+    database: Executor, page: Page, project_id: int, iid: int, *, shows_url: bool
+) -> Listed:
+    """Those that apply to a merge request, each with its result for the present head; none where it is not there."""
+    return await CHECKS.read(database, page, project_id=project_id, iid=iid, shows_url=shows_url)
+
+
+RESPONSES = Listing(
+    _ENTITIES["response"],
+    """
+    SELECT answers.id FROM status_check_responses answers
+    WHERE answers.merge_request_id = %(merge_request_id)s AND answers.check_id = %(check_id)s
+    """,
+)
+
+
+async def list_responses(database: Executor, page: Page, merge_request_id: int, check_id: int) -> Listed:
+    return await RESPONSES.read(database, page, merge_request_id=merge_request_id, check_id=check_id)
+
+
+@attrs.frozen
+class NewAnswer:
+    """An answer that has just been recorded; `sha` is the head that it is about. With it what an audit event says: the
+    check's name, the merge request and its project."""
+
+    id: int
+    check_id: int
+    merge_request_id: int
+    sha: str
+    status: str
+    name: str
+    iid: int
+    title: str
+    project_id: int
+    full_path: str
+
+
+_NEW_ANSWER = """
+    RETURNING made.id, made.check_id, made.merge_request_id, made.sha, made.status,
+        (SELECT checks.name FROM external_status_checks checks WHERE checks.id = made.check_id) AS name,
+        (SELECT m.iid FROM merge_requests m WHERE m.id = made.merge_request_id) AS iid,
+        (SELECT m.title FROM merge_requests m WHERE m.id = made.merge_request_id) AS title,
+        (SELECT m.project_id FROM merge_requests m WHERE m.id = made.merge_request_id) AS project_id,
+        (SELECT projects.full_path FROM merge_requests m JOIN projects ON projects.id = m.project_id
+        WHERE m.id = made.merge_request_id) AS full_path
+"""
+
+RESPOND = Query(
+    f"""
+    INSERT INTO status_check_responses AS made (check_id, merge_request_id, sha, status, description, target_url,
+        user_id, created_at)
+    VALUES (%(check_id)s, %(merge_request_id)s, %(sha)s, %(status)s, %(description)s, %(target_url)s, %(user_id)s,
+        %(now)s)
+    {_NEW_ANSWER}
+    """,
+    NewAnswer,
+)
+
+
+async def respond(transaction: Transaction, **values: Any) -> NewAnswer:
+    """Raises NotFound."""
+    return await transaction.one(RESPOND, **values)
+
+
+@attrs.frozen
+class Answer:
+    """An answer that a service has given."""
+
+    id: int
+    status: str
+
+
+NEWEST_RESPONSE = Query(
+    """
+    SELECT answers.id, answers.status FROM status_check_responses answers
+    WHERE answers.check_id = %(check_id)s AND answers.merge_request_id = %(merge_request_id)s
+        AND answers.sha = %(sha)s
+    ORDER BY answers.id DESC LIMIT 1
+    FOR UPDATE
+    """,
+    Answer,
+)
+
+
+async def lock_newest_response(
+    transaction: Transaction, check_id: int, merge_request_id: int, sha: str
+) -> Answer | None:
+    return await transaction.row(
+        NEWEST_RESPONSE, check_id=check_id, merge_request_id=merge_request_id, sha=sha
+    )
+
+
+NOTE_RETRY = """
+    UPDATE status_check_responses SET retried_at = %(now)s WHERE id = %(id)s
+"""
+
+
+async def note_retry(transaction: Transaction, response_id: int) -> None:
+    await transaction.run(NOTE_RETRY, id=response_id)
+
+
+TIME_OUT = Query(
+    f"""
+    INSERT INTO status_check_responses AS made (check_id, merge_request_id, sha, status, description, created_at)
+    SELECT answers.check_id, answers.merge_request_id, answers.sha, 'failed', %(description)s, %(now)s
+    FROM status_check_responses answers JOIN merge_requests m ON m.id = answers.merge_request_id
+    WHERE answers.status = 'pending' AND answers.created_at < %(before)s
+        AND m.state = 'opened' AND m.head_sha = answers.sha
+        AND NOT EXISTS (
+            SELECT FROM status_check_responses newer
+            WHERE newer.merge_request_id = answers.merge_request_id AND newer.check_id = answers.check_id
+                AND newer.sha = answers.sha AND newer.id > answers.id)
+    {_NEW_ANSWER}
+    """,
+    NewAnswer,
+)
+
+
+async def time_out(transaction: Transaction, before: datetime.datetime, description: str) -> list[NewAnswer]:
+    """Fails the pending results that are older than `before` and still the newest for their head."""
+    return await transaction.rows(TIME_OUT, before=before, description=description)
