@@ -17,13 +17,9 @@ from api_server.ci.runners.job_handlers import routes as runner_jobs
 from api_server.ci.schedules.handlers import routes as schedules
 from api_server.ci.triggers.handlers import routes as triggers
 from api_server.ci.variables.handlers import routes as variables
-from api_server.code.branches.handlers import routes as branches
-from api_server.code.repository.ancestry import routes as ancestry
-from api_server.code.repository.browsing import routes as browsing
-from api_server.code.repository.comparing import routes as comparing
-from api_server.code.repository.handlers import routes as repository
-from api_server.code.repository.pick_handlers import routes as picking
-from api_server.code.tags.handlers import routes as protected_tags
+from api_server.code.commit_handlers import routes as commits
+from api_server.code.protected_ref_handlers import routes as protected_refs
+from api_server.code.repository_handlers import routes as repository
 from api_server.description.handlers import routes as description
 from api_server.invitations.handlers import routes as invitations
 from api_server.merge_requests.handlers import routes as merge_requests
@@ -52,13 +48,9 @@ ROUTES = [
     member_roles,
     member_overviews,
     invitations,
-    branches,
-    protected_tags,
+    protected_refs,
     repository,
-    browsing,
-    comparing,
-    ancestry,
-    picking,
+    commits,
     archives,
     settings_routes,
     audit,

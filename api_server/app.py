@@ -22,12 +22,17 @@ from api_server.ci.jobs.handlers import JOBS_LIMIT
 from api_server.ci.pipelines import tasks
 from api_server.ci.runners import job_handlers, uploads
 from api_server.ci.schedules import schedules
-from api_server.code import housekeeping, reading, refs
-from api_server.code.branches.changes import END_OF_PROTECTION_LISTENERS
-from api_server.code.git_http import handlers as git_http
-from api_server.code.lfs import handlers as lfs
+from api_server.code import (
+    committing,
+    file_answers,
+    git_http_handlers,
+    housekeeping,
+    lfs_handlers,
+    reading,
+    refs,
+)
+from api_server.code.protected_refs import END_OF_PROTECTION_LISTENERS
 from api_server.code.quotas import QUOTAS, Quotas
-from api_server.code.repository import first_commit, found_file
 from api_server.description import handlers as description
 from api_server.git.repositories import REPOSITORIES, Repositories
 from api_server.git.spawning import ChildLimits, set_limits
@@ -118,8 +123,8 @@ def create_app(settings: Settings, clock: Clock = system_clock) -> web.Applicati
     description.setup(app, ROUTES, urlsplit(settings.base_url).path)
     testing.setup(app, settings)
     site.setup(app)
-    git_http.setup(app)
-    lfs.setup(app)
+    git_http_handlers.setup(app)
+    lfs_handlers.setup(app)
     static_objects.setup(app)
     job_handlers.setup(app)
     uploads.setup(app)
@@ -162,7 +167,7 @@ def _furnish(app: web.Application, settings: Settings, clock: Clock) -> None:
     app[LIMITS] = Limits(settings)
     archive_builds.setup(app)
     reading.setup(app, settings)
-    found_file.setup(app)
+    file_answers.setup(app)
     app[JOBS_LIMIT] = RateLimiter("jobs", lambda: settings.jobs_rate_limit)
     app[THROTTLE] = Throttle()
     app[MERGE_REQUEST_LISTENERS] = []
@@ -217,7 +222,7 @@ def _add_tasks(app: web.Application) -> None:
     queue.add(removal.REMOVE_DATA, remove_project_data, attempts=5)
     groups.setup(app)
     projects.setup(app)
-    first_commit.setup(app)
+    committing.setup(app)
     housekeeping.setup(app)
     tasks.setup(app)
     schedules.setup(app)

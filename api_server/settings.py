@@ -43,18 +43,18 @@ class RepositorySettings(ClientSettings):
     }
 
     git_processes: int = option(
-        default=48, metadata=count(), help="gits that run at once for clones, fetches and pushes of users"
+        default=48, metadata=count(), help="git processes at once for clones, fetches and pushes of users"
     )
     git_anonymous_processes: int = option(
-        default=16, metadata=count(), help="gits that run at once for strangers"
+        default=16, metadata=count(), help="git processes at once for anonymous callers"
     )
     git_processes_each: int = option(
-        default=12, metadata=count(), help="gits that run at once for one user, stranger's address or project"
+        default=12, metadata=count(), help="git processes at once for one user, anonymous address or project"
     )
     git_queue_timeout: int = option(
         default=15,
         metadata=whole_seconds(0),
-        help="seconds that a git request waits for its turn; 0 is not at all",
+        help="seconds that a git request waits for its turn; 0 does not wait",
     )
     git_time_limit: int = option(
         default=7200, metadata=whole_seconds(), help="seconds that one clone, fetch or push may take"
@@ -66,90 +66,86 @@ class RepositorySettings(ClientSettings):
         default=900, metadata=whole_seconds(), help="seconds of processor time of one git process"
     )
 
-    housekeeping: bool = option(default=True, help="pack repositories that want it when they are at rest")
+    housekeeping: bool = option(default=True, help="pack repositories that need it while nobody uses them")
     housekeeping_loose_objects: int = option(
-        default=100, metadata=count(), help="loose objects from which on a repository is packed"
+        default=100, metadata=count(), help="number of loose objects at which a repository is packed"
     )
     housekeeping_loose_bytes: int = option(
         default=64 * 2**20,
         metadata=size(),
-        help="bytes of loose objects from which on a repository is packed",
+        help="bytes of loose objects at which a repository is packed",
     )
     housekeeping_packs: int = option(
-        default=20, metadata=count(), help="packs from which on a repository is packed anew"
+        default=20, metadata=count(), help="number of packs at which a repository is packed again"
     )
     housekeeping_loose_refs: int = option(
         default=100,
         metadata=count(),
-        help="loose refs, kept commits among them, from which on a repository's refs are packed",
+        help="number of loose refs, including those of kept commits, at which a repository's refs are packed",
     )
     housekeeping_patience: int = option(
         default=3600,
         metadata=whole_seconds(),
-        help="seconds after which a repository that is never at rest is packed even so",
+        help="seconds after which a repository that is always in use is packed anyway",
     )
     housekeeping_time_limit: int = option(
-        default=7200, metadata=whole_seconds(), help="seconds of each git that packs"
+        default=7200, metadata=whole_seconds(), help="seconds that each packing git process may take"
     )
     housekeeping_large: int = option(
         default=1000,
         metadata=count(),
-        help="objects from which on a repository gets bitmaps and a commit-graph",
+        help="number of objects at which a repository gets bitmaps and a commit-graph",
     )
     housekeeping_whole_bytes: int = option(
         default=256 * 2**20,
         metadata=size(),
-        help="bytes of objects up to which a repository becomes one pack again when it has doubled",
+        help="bytes of objects up to which a repository is repacked into one pack when it has doubled",
     )
     housekeeping_whole_days: int = option(
-        default=7, metadata=count(), help="days after which a repository becomes one pack again"
+        default=7, metadata=count(), help="days after which a repository is repacked into one pack"
     )
 
     repository_reads: int = option(
         default=12,
         metadata=count(),
-        help="git processes at once that read commits, trees and differences for callers",
+        help="git processes at once that read commits, trees and differences",
     )
     repository_reads_per_caller: int = option(
-        default=4, metadata=count(), help="those of one user, or of one stranger's address"
+        default=4, metadata=count(), help="of these, for one user or one anonymous address"
     )
     repository_read_timeout: int = option(
         default=30,
         metadata=whole_seconds(),
-        help="seconds after which reading commits, trees and differences is given up",
+        help="seconds after which reading commits, trees and differences is canceled",
     )
     repository_patience: float = option(
         default=10.0,
         metadata=timeout(0.0),
         help="seconds that a request waits for its turn to read before it is refused",
     )
-    file_streams: int = option(
-        default=40, metadata=count(), help="files beyond 256 KiB that flow to readers at once"
-    )
+    file_streams: int = option(default=40, metadata=count(), help="files above 256 KiB that are sent at once")
     file_streams_per_caller: int = option(
-        default=6, metadata=count(), help="those of one user, or of one stranger's address"
+        default=6, metadata=count(), help="of these, for one user or one anonymous address"
     )
     file_json_limit: int = option(
         default=10 * 2**20,
         metadata=size(),
-        help="bytes of a file that is answered as JSON; larger ones are read raw",
+        help="bytes of a file that can be read as JSON; larger files can be read raw",
     )
     commit_max_files: int = option(
         default=100_000,
         metadata=count(),
-        help="files of a branch to which the API commits; larger ones are pushed to",
+        help="number of files up to which the API commits to a branch; larger branches need pushes",
     )
     diff_max_files: int = option(
-        default=1000, metadata=count(), help="files that a difference between commits lists"
+        default=1000, metadata=count(), help="number of files that a difference between commits lists"
     )
-    diff_max_lines: int = option(
-        default=50_000, metadata=count(), help="lines of differences that one answer shows"
-    )
+    diff_max_lines: int = option(default=50_000, metadata=count(), help="lines of differences in one answer")
     diff_max_patch_bytes: int = option(
         default=512 * 2**10, metadata=size(), help="bytes of a file, and of its difference, that are shown"
     )
     notes_limit: int = option(
-        default=5000, metadata=count(), help="notes of a merge request beyond which nobody adds one"
+        default=5000, metadata=count(), help="maximum number of notes of a merge request"
     )
     notes_size_limit: int = option(
         default=64 * 2**20, metadata=size(), help="bytes of all notes of a merge request together"
@@ -158,7 +154,7 @@ class RepositorySettings(ClientSettings):
     archive_cache_bytes: int = option(
         default=2 * 2**30,
         metadata=size(),
-        help="bytes of built archives that are kept, with those that are being built",
+        help="bytes of all stored archives, including those that are being built",
     )
     archive_limit: int = option(default=2**30, metadata=size(), help="bytes of one archive of a repository")
     archive_timeout: int = option(
@@ -167,7 +163,7 @@ class RepositorySettings(ClientSettings):
     archive_wait: int = option(
         default=20,
         metadata=whole_seconds(0),
-        help="seconds for which an archive waits to be built while others are, 0 is not at all; the edge waits for 60",
+        help="seconds that an archive waits until it can be built, 0 does not wait; the edge waits for 60",
     )
     archive_builds: int = option(default=4, metadata=count(), help="archives that are built at the same time")
     archive_builds_each: int = option(
@@ -218,17 +214,18 @@ class CiSettings(RepositorySettings):
     hand_out_timeout: int = option(
         default=60,
         metadata=whole_seconds(),
-        help="seconds in which a runner has to be heard of after it got a job, which else goes to another, once",
+        help="seconds in which a runner must send a first request after it got a job; otherwise another gets the"
+        " job, once",
     )
     runner_poll_timeout: int = option(
         default=30,
         metadata=whole_seconds(0),
-        help="seconds that a runner's request for a job waits for one; 0 is not at all",
+        help="seconds that a runner's request waits for a job; 0 does not wait",
     )
     artifacts_expire_in: int = option(
         default=30 * 86400,
         metadata=whole_seconds(0),
-        help="seconds until artifacts expire whose job says nothing; 0 is never",
+        help="seconds until artifacts expire if their job sets nothing; 0 is never",
     )
     pipeline_rate_limit: int = option(
         default=25,
@@ -238,17 +235,17 @@ class CiSettings(RepositorySettings):
     git_push_pipeline_limit: int = option(
         default=4,
         metadata=count(0),
-        help="branches and tags of one push that get a pipeline, the first ones; 0 is all",
+        help="number of branches and tags of one push that get a pipeline; 0 is all",
     )
     pipeline_hierarchy_size: int = option(
         default=1000,
         metadata=count(),
-        help="pipelines that one pipeline may have started, directly or not, itself included",
+        help="pipelines that one pipeline may start, directly or indirectly, including itself",
     )
     child_pipeline_depth: int = option(
         default=3,
         metadata=count(),
-        help="pipelines of one project above one another: parent, child, grandchild",
+        help="levels of pipelines in one project: parent, child, grandchild",
     )
     triggers_limit: int = option(
         default=25_000, metadata=count(0), help="pipeline triggers of one project; 0 is no limit"
@@ -262,7 +259,8 @@ class CiSettings(RepositorySettings):
     commit_statuses_limit: int = option(
         default=5000,
         metadata=count(0),
-        help="jobs of a pipeline, its statuses included, beyond which no other system adds one; 0 is no limit",
+        help="number of jobs of a pipeline, including statuses, at which it accepts no further commit status; 0 "
+        "is no limit",
     )
     test_cases_limit: int = option(
         default=100_000, metadata=count(), help="test cases of a pipeline's reports that are read"
@@ -320,50 +318,50 @@ class Settings(CiSettings):
         help="PostgreSQL, as postgresql://user:password@host:port/name; several hosts with commas between them",
     )
     database_direct_url: str = secret(
-        default="", metadata=url("postgresql", "postgres"), help="PostgreSQL itself, where that is a pooler's"
+        default="",
+        metadata=url("postgresql", "postgres"),
+        help="URL of PostgreSQL itself, if database_url leads to a pooler",
     )
     database_replica_urls: str = secret(
         default="", metadata=url("postgresql", "postgres", several=True), help="replicas that answer reads"
     )
-    data_dir: Path = option(
-        kw_only=True, help="repositories, stored objects and the secret key live below this folder"
-    )
+    data_dir: Path = option(kw_only=True, help="folder of repositories, stored objects and the secret key")
     host: str = option(default="127.0.0.1", metadata=host(), help="address to listen on")
     port: int = option(default=8080, metadata=port(), help="port to listen on")
     testing: bool = option(
         default=False,
-        help="be a server for tests: whoever reaches it may reset it, move its clock and have it fail",
+        help="be a server for tests: everybody who reaches it may reset it, move its clock and order failures",
     )
     external_url: str = option(
         default="",
         metadata=url("http", "https"),
-        help="base of every URL in answers; default http://HOST:PORT",
+        help="beginning of every URL in answers; default http://HOST:PORT",
     )
     root_token_file: Path | None = option(
         default=None,
         metadata=file_of("root_token"),
-        help="file that holds the preset personal access token of the administrator `root`",
+        help="file with a personal access token for the administrator `root`",
     )
     root_token: str = secret(
         default="",
         metadata=matching("8 to 255 visible ASCII characters without spaces", r"[\x21-\x7e]{8,255}"),
-        help="that token itself: by the variable, since a flag shows in process lists",
+        help="the token itself; use the variable, because flags are visible in process lists",
     )
 
     tier: Tier = option(default="ultimate", help="features above this tier answer 403")
     offering: Offering = option(
-        default="self_managed", help="where it runs; some features exist on some only"
+        default="self_managed", help="kind of installation; some features exist only on some kinds"
     )
 
     gitlab_version: str = option(
         default="17.11.0",
         metadata=matching("a version such as 17.11 or 17.11.4-ee", GITLAB_VERSION, may_be_empty=False),
-        help="the GitLab that /version, /metadata and CI_SERVER_VERSION name; what the API can do stays the same",
+        help="version of GitLab in /version, /metadata and CI_SERVER_VERSION; the API stays the same",
     )
     unsupported_parameters: UnsupportedParameters = option(
         default="ignore",
-        help="what becomes of parameters that GitLab knows and this service has no use for: they are ignored and "
-        "named in X-Ignored-Parameters, or refused with 400",
+        help="parameters of GitLab without an effect here: ignore them and name them in X-Ignored-Parameters, or"
+        " refuse them with 400",
     )
 
     object_store_url: str = option(
@@ -372,32 +370,32 @@ class Settings(CiSettings):
     object_store_timeout: float = option(
         default=20.0,
         metadata=timeout(),
-        help="seconds that one request to an object store in S3 takes at most",
+        help="seconds that one request to an object store in S3 may take",
     )
     edge_urls: list[str] = option(
         factory=list,
         metadata=url("http", "https"),
-        help="base URLs of the storage edges that are told of changes",
+        help="base URLs of the storage edges that are told about changes",
     )
     edge_purge_token_file: Path | None = option(
         default=None,
         metadata=file_of("edge_purge_token"),
-        help="file that holds the token of the edges' purge API",
+        help="file with the token of the edges' purge API",
     )
     edge_purge_token: str = secret(
         default="",
         metadata=token(),
-        help="that token itself: by the variable, since a flag shows in process lists",
+        help="the token itself; use the variable, because flags are visible in process lists",
     )
     edge_purge_timeout: float = option(
         default=2.0,
         metadata=timeout(),
-        help="seconds that the answer to a change waits for edges that do not answer",
+        help="seconds that the answer to a change waits for an edge that does not answer",
     )
     smtp_url: str = secret(
         default="",
         metadata=url("smtp", "smtps"),
-        help="smtp://user:password@host:port; without it mail is written to files",
+        help="smtp://user:password@host:port; without it, mail is written to files",
     )
     mail_from: str = option(
         default="forgelet@localhost",
@@ -407,7 +405,7 @@ class Settings(CiSettings):
     letters_per_user: int = option(
         default=200,
         metadata=count(0),
-        help="invitations and confirmations an hour that one user has mailed; 0 is no limit",
+        help="invitations and confirmations an hour that one user may cause; 0 is no limit",
     )
     letters_per_address: int = option(
         default=20,
@@ -418,7 +416,7 @@ class Settings(CiSettings):
     audit_head_minutes: int = option(
         default=60,
         metadata=count(0),
-        help="minutes until the audit trail's head is kept in log and object store again; 0 is never",
+        help="minutes between copies of the audit trail's head in the log and the object store; 0 is never",
     )
     allow_local_requests: bool = option(
         default=False, help="deliveries, mirrors and include:remote may call local addresses"
@@ -441,12 +439,12 @@ class Settings(CiSettings):
     active_jobs_limit: int = option(
         default=20_000,
         metadata=count(0),
-        help="unfinished jobs of a project's last day beyond which it gets no pipeline; 0 is off",
+        help="unfinished jobs of a project's last day at which it gets no further pipeline; 0 is off",
     )
     job_token_allowlist_limit: int = option(
         default=200,
         metadata=count(),
-        help="projects, and groups, on the list of those whose jobs reach a project with their tokens",
+        help="number of projects, and of groups, whose jobs a project lets in",
     )
     release_links_limit: int = option(
         default=500, metadata=count(0), help="links of one release; 0 is no limit"
@@ -455,7 +453,7 @@ class Settings(CiSettings):
         default=600, metadata=count(0), help="requests a minute and user for a project's jobs; 0 is off"
     )
     lint_rate_limit: int = option(
-        default=60, metadata=count(0), help="CI files that a user tries out in a minute; 0 is off"
+        default=60, metadata=count(0), help="CI files that a user checks in a minute; 0 is off"
     )
     raw_rate_limit: int = option(
         default=300, metadata=count(0), help="requests a minute, project and path for raw files; 0 is off"
@@ -473,15 +471,15 @@ class Settings(CiSettings):
         default=10 * 2**20, metadata=size(), help="bytes of a request body that is not a stream"
     )
     early_body_limit: int = option(
-        default=64 * 2**10, metadata=size(), help="bytes of a body that are read before it is known who calls"
+        default=64 * 2**10, metadata=size(), help="bytes of a body that are read before the caller is known"
     )
     runner_body_limit: int = option(
         default=2**20,
         metadata=size(),
-        help="bytes of a body in which a runner sends the token that says who it is",
+        help="bytes of a body with a runner's token",
     )
     bodies_limit: int = option(
-        default=64 * 2**20, metadata=size(), help="bytes of all request bodies together that are in memory"
+        default=64 * 2**20, metadata=size(), help="bytes of all request bodies in memory together"
     )
     bodies_limit_per_address: int = option(
         default=32 * 2**20, metadata=size(), help="of these, bytes of bodies from one client address"
@@ -494,8 +492,8 @@ class Settings(CiSettings):
     orphan_age: int = option(
         default=3600,
         metadata=whole_seconds(0),
-        help="seconds for which the daily sweep leaves a stored object alone that no row names, at least 3600; "
-        "0 is no sweep",
+        help="age in seconds at which the nightly sweep removes an object without a row, at least 3600; 0 is no "
+        "sweep",
     )
     artifact_limit: int = option(default=2**30, metadata=size(), help="bytes of one uploaded artifact")
     project_artifacts_limit: int = option(
@@ -512,38 +510,40 @@ class Settings(CiSettings):
         default=10, metadata=count(), help="connections to PostgreSQL of this process"
     )
     database_connect_timeout: float = option(
-        default=5.0, metadata=timeout(), help="seconds within which PostgreSQL has to take a connection"
+        default=5.0, metadata=timeout(), help="seconds in which PostgreSQL must accept a connection"
     )
     database_statement_timeout: float = option(
         default=15.0,
         metadata=timeout(),
-        help="seconds that one statement may take; PostgreSQL's own word is waited for 5 more, then it is given up",
+        help="seconds that one statement may take; if PostgreSQL does not stop it within 5 more, the connection "
+        "is given up",
     )
     prepare_statements: bool = option(
         default=True,
-        help="off behind a pooler of transactions that is not noticed by itself, as PgBouncer is",
+        help="turn this off behind a transaction pooler that is not detected automatically, as PgBouncer is",
     )
-    workers: int = option(default=1, metadata=count(), help="processes that answer, behind a supervisor")
+    workers: int = option(default=1, metadata=count(), help="number of worker processes behind a supervisor")
     work: bool = option(default=True, help="run background work in this process too")
     worker_timeout: float = option(
         default=30.0,
         metadata=timeout(1.0),
-        help="seconds without a sign of life after which a process's background work is done by another",
+        help="seconds without a sign of life after which another process takes over background work",
     )
     failed_tasks_days: int = option(
         default=30,
         metadata=count(),
-        help="days for which background tasks that have failed for good are kept",
+        help="days for which background tasks that failed for good are kept",
     )
     samples_hours: int = option(
-        default=48, metadata=count(), help="hours for which figures of each minute are kept for operators"
+        default=48, metadata=count(), help="hours for which the figures of each minute are kept for operators"
     )
     log_format: LogFormat = option(
-        default="auto", help="how log lines look: auto is for people on a terminal, JSON elsewhere"
+        default="auto", help="format of log lines; auto is text on a terminal, otherwise JSON"
     )
-    log_level: LogLevel = option(default="INFO", help="least level that is logged")
+    log_level: LogLevel = option(default="INFO", help="lowest level that is logged")
     log_file: Path | None = option(
-        default=None, help="file to which the log is appended instead of standard error; SIGHUP opens it anew"
+        default=None,
+        help="file to which the log is appended instead of standard error; SIGHUP opens it again",
     )
 
     @property

@@ -32,12 +32,12 @@ class ClientSettings:
     body_timeout: float = option(
         default=30.0,
         metadata=timeout(),
-        help="seconds in which a request's body has to bring 64 KiB, or its end",
+        help="seconds in which a request's body must bring 64 KiB or end",
     )
     send_timeout: float = option(
         default=60.0,
         metadata=timeout(),
-        help="seconds in which a client has to take something of what is sent to it",
+        help="seconds in which a client must read some of the answer",
     )
     keepalive_timeout: float = option(
         default=75.0, metadata=timeout(), help="seconds that an idle client connection stays open"
@@ -45,43 +45,44 @@ class ClientSettings:
     shutdown_timeout: float = option(
         default=30.0,
         metadata=timeout(0.0),
-        help="seconds that requests and background work in flight may take after SIGTERM, all together",
+        help="seconds that running requests and background work may take after SIGTERM, all together",
     )
     max_header_bytes: int = option(
-        default=8190, metadata=number(1024, 2**20), help="longest request line and header line"
+        default=8190, metadata=number(1024, 2**20), help="longest request line and header line, in bytes"
     )
-    max_headers: int = option(default=100, metadata=number(16, 10_000), help="most header lines of a request")
+    max_headers: int = option(
+        default=100, metadata=number(16, 10_000), help="maximum number of header lines in a request"
+    )
 
     max_connections: int = option(
         default=4096,
         metadata=count(),
-        help="most connections of clients, as far as the system's limit of open files allows",
+        help="maximum number of client connections, if the system's limit of open files allows it",
     )
     max_connections_per_address: int = option(
         default=1024,
         metadata=count(),
-        help="most connections of one client address (IPv6: of one /64), but of trusted proxies",
+        help="maximum number of connections from one client address (IPv6: one /64), except trusted proxies",
     )
     trusted_proxies: list[str] = option(
         factory=list,
         metadata=network(),
-        help="addresses and networks of proxies whose X-Forwarded-For tells the client's address",
+        help="addresses and networks of proxies whose X-Forwarded-For is used as the client's address",
     )
 
     listen_fd: int = option(
         default=0,
         metadata=number(0, 65535),
-        help="number of an open socket that is listened on in place of host and port, as a supervisor hands it over; "
-        "0 is none",
+        help="number of an open socket to listen on instead of host and port, passed by a supervisor; 0 is none",
     )
     operations_port: int = option(
         default=0,
         metadata=port(0) | other_than("port"),
-        help="port of its own for /-/readiness and /-/metrics; 0 is the public one",
+        help="separate port for /-/readiness and /-/metrics; 0 is the public port",
     )
     operations_networks: list[str] = option(
         factory=list,
         metadata=network(),
-        help="addresses and networks that may ask for /-/readiness and /-/metrics; "
-        "default: loopback, private and link-local ones",
+        help="addresses and networks that may read /-/readiness and /-/metrics; default: loopback, private and "
+        "link-local addresses",
     )

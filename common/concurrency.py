@@ -13,7 +13,8 @@ import cachetools
 
 T = TypeVar("T")
 
-_PATIENCE = 1.0
+#: Seconds until a task that goes on is cancelled again.
+_CANCEL_AGAIN_SECONDS = 1.0
 
 
 async def end(*tasks: "asyncio.Task[Any]") -> None:
@@ -26,7 +27,7 @@ async def end(*tasks: "asyncio.Task[Any]") -> None:
     while pending:
         for task in pending:
             task.cancel()
-        _, pending = await asyncio.wait(pending, timeout=_PATIENCE)
+        _, pending = await asyncio.wait(pending, timeout=_CANCEL_AGAIN_SECONDS)
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
@@ -95,7 +96,7 @@ class ConcurrencyLimiter:
         return self._held
 
     def resize(self, total: int, each: int, patience: float) -> None:
-        """Other limits from now on; who holds a place keeps it."""
+        """Set other limits from now on; whoever holds a place keeps it."""
         self._total, self._each, self._patience = total, each, patience
         self._admit()
 
@@ -140,7 +141,7 @@ class ConcurrencyLimiter:
         self._held_by.update(keys)
 
     def give_back(self, *keys: Hashable) -> None:
-        """Ends what `take` began."""
+        """Give back the place that `take` took."""
         self._held -= 1
         self._held_by -= Counter(keys)
         self._admit()
@@ -165,7 +166,7 @@ class Gate:
 
     @contextlib.asynccontextmanager
     async def passing(self) -> AsyncIterator[None]:
-        """Is inside for the length of the block, which begins when the gate is open."""
+        """Enter as soon as the gate is open, and leave at the end of the block."""
         await self._open.wait()
         self._inside += 1
         self._empty.clear()
@@ -178,7 +179,7 @@ class Gate:
 
     @contextlib.contextmanager
     def closed(self) -> Iterator[None]:
-        """Nobody comes in for the length of the block; one block at a time."""
+        """Let nobody in for the length of the block; one block at a time."""
         self._open.clear()
         try:
             yield
@@ -186,7 +187,7 @@ class Gate:
             self._open.set()
 
     async def empty(self) -> None:
-        """Waits until nobody is inside."""
+        """Wait until nobody is inside."""
         await self._empty.wait()
 
 
@@ -205,12 +206,12 @@ class Rates:
         self._full_at: cachetools.LRUCache[str, float] = cachetools.LRUCache(REMEMBERED)
 
     def limit(self, rate: float, burst: int) -> None:
-        """From now on; a rate of 0 limits nothing."""
+        """Set the limit from now on; a rate of 0 limits nothing."""
         self._interval = 1 / rate if rate else 0.0
         self._tolerance = self._interval * (max(burst, 1) - 1)
 
     def forget(self) -> None:
-        """Nobody has done anything yet."""
+        """Forget what clients have done so far."""
         self._full_at.clear()
 
     @property

@@ -158,7 +158,7 @@ class Connection(asyncio.Protocol):
         self.reader.connection_made(transport)
 
     def _refuse(self, refusal: bytes) -> None:
-        """Closing at once would reset the connection, and the client might never read the refusal."""
+        """Send the refusal, and close a moment later: closing at once would reset the connection before it is read."""
         self._is_refused = True
         if self._all.refused(+1):
             self._transport.abort()
@@ -210,7 +210,7 @@ class Connection(asyncio.Protocol):
             self.reader.resume_writing()
 
     def begin(self, http: web.BaseRequest) -> None:
-        """A request of this connection is being answered."""
+        """Note that a request of this connection is answered from now on."""
         self._deadline = math.inf
         if http.body_exists:
             self._http = http
@@ -226,7 +226,7 @@ class Connection(asyncio.Protocol):
             self._body_bytes = 0
 
     def end(self) -> None:
-        """It is not being answered any more."""
+        """Note that the request has been answered."""
         self._deadline = self._loop.time() + self._all.settings.keepalive_timeout
         self._body_bytes = 0
         if self._http is not None and isinstance(self._http.content.exception(), BodyTooSlow):
@@ -257,7 +257,7 @@ class Connection(asyncio.Protocol):
             self.reader.force_close()
 
     def cut_off(self) -> "asyncio.Task[None] | None":
-        """Cancels the request that is being answered; its task."""
+        """Cancel the request that is being answered, and return its task."""
         task = self.reader._task_handler
         if task is not None:
             task.cancel()
@@ -268,7 +268,8 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
     def _look_at_body(self, http: web.BaseRequest, now: float) -> None:
-        """Where its handler does not read, the client cannot send; and it does not before it has been asked to."""
+        """Fail a body that makes no progress. One that nobody reads blocks its client, and one whose client sent
+        `Expect: 100-continue` waits for us: neither counts."""
         waits_for_us = not self._transport.is_reading() or WAITS in http
         if waits_for_us or self._body_bytes >= BODY_PROGRESS:
             self._body_bytes, self._body_since = 0, now
@@ -347,7 +348,7 @@ class Connections:
         return Connection(self, server)
 
     def refusal(self, connection: Connection) -> bytes | None:
-        """What a client is told whose connection is one too many: 503, or 429 where they are all hers."""
+        """The answer to a connection that is one too many: 503, or 429 where its client has too many; else None."""
         if len(self._open) >= min(self.room, self.settings.max_connections):
             return _TOO_MANY
         counted = self._open_by[connection.client] >= self.settings.max_connections_per_address
@@ -356,7 +357,7 @@ class Connections:
         return None
 
     def refused(self, change: int) -> bool:
-        """Counts refused connections that are still open; whether they are too many."""
+        """Count refused connections that are still open, and return whether they are too many."""
         self._refused += change
         return self._refused > MOST_REFUSED
 

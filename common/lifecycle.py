@@ -44,11 +44,11 @@ class Shutdown:
         return max(0.0, self._deadline - asyncio.get_running_loop().time())
 
     def at_begin(self, listener: Callable[[], None]) -> None:
-        """`listener()` is called when nothing new is to be begun any more; what has begun is waited for later."""
+        """Have `listener()` called when the shutdown begins, before what is in flight is waited for."""
         self._listeners.append(listener)
 
     def begin(self, seconds: float) -> None:
-        """What is in flight may take so many seconds more."""
+        """Begin the shutdown: what is in flight may take `seconds` more."""
         if self._deadline is None:
             self._deadline = asyncio.get_running_loop().time() + seconds
             for listener in self._listeners:
@@ -92,11 +92,12 @@ LONGEST_PAUSE = 30.0
 
 
 class TaskDown(Degraded):
-    """Work that should go on does not, just now."""
+    """Background work waits to be started again."""
 
 
 class Passing(Exception):
-    """What ends work and passes by itself, such as a database that is away; nobody wants to see where it was met."""
+    """Raised where work ends for a reason that passes by itself, such as a database that is away. It is logged
+    without a traceback."""
 
 
 class BackgroundTasks:
@@ -123,7 +124,7 @@ class BackgroundTasks:
         self._tasks[name] = asyncio.create_task(self._keep_up(name, work, longest_pause), name=name)
 
     def let_end(self, name: str) -> None:
-        """Work that has been told to end may do so; it is not started again."""
+        """Let work that has been told to end do so, without starting it again."""
         self._finishing.add(name)
 
     async def finish(self, name: str, seconds: float) -> None:
@@ -137,7 +138,7 @@ class BackgroundTasks:
 
     @contextlib.asynccontextmanager
     async def paused(self, *names: str) -> AsyncIterator[None]:
-        """Ends some of it, as far as it goes on, and begins it anew after the block."""
+        """End the named work, as far as it runs, and start it again after the block."""
         going_on = [name for name in names if name in self._tasks and name not in self._finishing]
         await end(*(self._tasks[name] for name in going_on))
         try:
@@ -149,7 +150,7 @@ class BackgroundTasks:
                     self.start(name, work, longest_pause=longest_pause)
 
     async def close(self) -> None:
-        """Ends all of it."""
+        """End all work."""
         await end(*self._tasks.values())
         self._tasks.clear()
 
@@ -177,7 +178,7 @@ class BackgroundTasks:
             if loop.time() - begun > longest_pause:
                 pause = FIRST_PAUSE
             self._restarts.labels(name).inc()
-            _tell(name, problem, is_first=pause == FIRST_PAUSE)
+            _log_end(name, problem, is_first=pause == FIRST_PAUSE)
             self._down[name] = _reason(problem)
             problem = None
             try:
@@ -191,8 +192,8 @@ def _reason(problem: BaseException | None) -> str:
     return "it ended" if problem is None else f"{type(problem).__name__}: {problem}".partition("\n")[0]
 
 
-def _tell(name: str, problem: BaseException | None, *, is_first: bool) -> None:
-    """With the traceback once, if at all: what keeps ending does so for the same reason."""
+def _log_end(name: str, problem: BaseException | None, *, is_first: bool) -> None:
+    """Log why work has ended, with the traceback at most once: work that keeps ending does so for the same reason."""
     log.error(
         "background work ended and is started again",
         task=name,

@@ -55,7 +55,7 @@ class Endpoint:
     late: bool = False
 
     def for_operators(self) -> "Endpoint | None":
-        """Where `operations_port` is listened on: each process has one of its own, which tells of nobody else."""
+        """The endpoint of `operations_port`, if it is set; each process has one that tells of itself alone."""
         if not self.settings.operations_port:
             return None
         return attrs.evolve(
@@ -97,7 +97,7 @@ class Listener:
         self._server = server
 
     async def open(self) -> None:
-        """Where it is not open already. Raises `Mistake` where the address cannot be listened on."""
+        """Open it if it is not open. Raises `Mistake` where the address cannot be listened on."""
         endpoint = self._endpoint
         if self._sockets is not None:
             return
@@ -124,7 +124,7 @@ class Listener:
         return host, port
 
     def close(self) -> None:
-        """Nobody can connect any more; the connections that there are remain."""
+        """Accept no more connections; those that there are remain."""
         if self._sockets is not None:
             self._sockets.close()
 
@@ -211,7 +211,7 @@ async def _expected(request: web.BaseRequest, handle: Handle) -> web.StreamRespo
 
 
 async def _closing_on_unread(request: web.BaseRequest, handle: Handle) -> web.StreamResponse:
-    """What has not been read of a body would have to be, before the connection could be used again."""
+    """Answer, and close the connection where the rest of the body would have to be read before its next request."""
     try:
         response = await handle(request)
     except web.HTTPException as refusal:
@@ -353,7 +353,11 @@ async def stopping() -> AsyncIterator[asyncio.Event]:
     loop = asyncio.get_running_loop()
     for number in _STOPPING:
         loop.add_signal_handler(number, stop.set)
-    listening = None if (ours := supervisor_line()) is None else asyncio.create_task(_heed(ours, stop))
+    listening = (
+        None
+        if (ours := supervisor_line()) is None
+        else asyncio.create_task(_stop_with_supervisor(ours, stop))
+    )
     try:
         yield stop
     finally:
@@ -363,7 +367,7 @@ async def stopping() -> AsyncIterator[asyncio.Event]:
             loop.remove_signal_handler(number)
 
 
-async def _heed(supervisor: Line, stop: asyncio.Event) -> None:
+async def _stop_with_supervisor(supervisor: Line, stop: asyncio.Event) -> None:
     await supervisor.listen()
     stop.set()
 

@@ -60,22 +60,22 @@ def port(least: int = 1) -> Metadata:
 
 
 def count(least: int = 1) -> Metadata:
-    """Of a number of things."""
+    """The metadata of a field that holds a number of things."""
     return number(least, 10**9)
 
 
 def size(least: int = 1) -> Metadata:
-    """Of bytes."""
+    """The metadata of a field that holds a number of bytes."""
     return number(least, 2**50)
 
 
 def whole_seconds(least: int = 1) -> Metadata:
-    """Of a lifetime."""
+    """The metadata of a field that holds a lifetime in whole seconds."""
     return number(least, 10**9)
 
 
 def timeout(least: float = 0.1) -> Metadata:
-    """Of seconds that are waited for; to wait for less would only keep the process busy."""
+    """The metadata of a field that holds a timeout in seconds; a shorter one would only keep the process busy."""
     return number(least, 86400.0)
 
 

@@ -46,7 +46,7 @@ class Worker:
         self._said = asyncio.Event()
 
     async def listen(self, asked: Callable[["Worker"], None]) -> None:
-        """Until it ends. `asked` is called when it wants what others have counted."""
+        """Read its messages until it ends. `asked` is called when it wants what others have counted."""
         with contextlib.suppress(asyncio.IncompleteReadError, OSError):
             while True:
                 letter, content = await received(self._reader)
@@ -61,7 +61,7 @@ class Worker:
             self.ready.set_result(False)
 
     async def say_figures(self) -> None:
-        """Has it say what it has counted, where it does so in time."""
+        """Have it say what it has counted, if it does so in time."""
         self._said.clear()
         self.writer.write(message(WANTED))
         with contextlib.suppress(TimeoutError):
@@ -74,7 +74,7 @@ class Worker:
         return self.ready.done() and self.ready.result()
 
     async def is_ready(self) -> bool:
-        """Waits until it is; False where it ends, or takes too long."""
+        """Wait until it is ready; return False where it ends, or takes too long."""
         either: set[asyncio.Future[Any]] = {self.ready, self.ended}
         await asyncio.wait(either, timeout=READY_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         return self.serves and not self.ended.done()
@@ -106,19 +106,19 @@ class Slot:
         self.turn = asyncio.Lock()
 
     def bind(self, host: str, ports: list[int]) -> None:
-        """Where it does not already."""
+        """Bind its sockets if they are not bound."""
         if not self.sockets:
             self.sockets = [_bound(host, port) for port in ports if port]
 
     def close(self) -> None:
-        """Nobody is sent here any more."""
+        """Close its sockets, so that no client is sent here any more."""
         for each in self.sockets:
             each.close()
         self.sockets = []
 
 
 class Supervisor:
-    """Of the workers of one plan (`serving.become_supervisor`)."""
+    """The supervisor of the workers of one plan (`serving.become_supervisor`)."""
 
     def __init__(self, plan: dict[str, Any]) -> None:
         self._plan = plan
@@ -135,7 +135,7 @@ class Supervisor:
         self.status = 0
 
     async def run(self) -> None:
-        """Until SIGTERM or SIGINT, or until no worker can be begun because of the settings."""
+        """Run until SIGTERM or SIGINT, or until no worker can be begun because of the settings."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
@@ -226,10 +226,10 @@ class Supervisor:
                 await self._begin(slot, late=True)
 
     def _asked(self, worker: Worker) -> None:
-        self._watch_over(self._tell(worker))
+        self._watch_over(self._send_others(worker))
 
-    async def _tell(self, worker: Worker) -> None:
-        """What all others have counted, to a worker."""
+    async def _send_others(self, worker: Worker) -> None:
+        """Send to a worker what all others have counted."""
         await self._ask(worker)
         others = [self._ended, *(one.figures for one in self._all if one is not worker)]
         with contextlib.suppress(OSError):
@@ -237,7 +237,7 @@ class Supervisor:
             await worker.writer.drain()
 
     async def _ask(self, asking: Worker | None = None) -> None:
-        """All but the one that asks say what they have counted."""
+        """Have all workers but the one that asks say what they have counted."""
         asked = [one.say_figures() for one in self._all if one.serves and one is not asking]
         await asyncio.gather(*asked, return_exceptions=True)
 
@@ -247,7 +247,7 @@ class Supervisor:
             await self._ask()
 
     async def _pause(self, slot: Slot, worker: Worker) -> None:
-        """None after the first short life. In a longer one nobody is sent to who is not there."""
+        """Wait before a worker is begun again, but not after its first short life. No client is sent to it then."""
         lived = time.monotonic() - worker.began
         if lived >= SHORT_LIFE:
             slot.pause = 0.0
@@ -257,7 +257,7 @@ class Supervisor:
         slot.pause = min(slot.pause * 2 or FIRST_PAUSE, LONGEST_PAUSE) if lived < SHORT_LIFE else 0.0
 
     async def _replace_all(self) -> None:
-        """One after the other. Where a successor does not come to be ready, all that are left stay as they are."""
+        """Replace the workers one after the other. Where a successor does not get ready, those that are left stay."""
         for slot in self._slots:
             async with slot.turn:
                 old = slot.worker
@@ -280,7 +280,7 @@ class Supervisor:
         return None
 
     async def _end(self) -> None:
-        """All in order; who is not ready in time is killed."""
+        """End all workers in order, and kill those that do not end in time."""
         for slot in self._slots:
             slot.close()
         for worker in self._all:
@@ -303,7 +303,7 @@ def _bound(host: str, port: int) -> socket.socket:
 
 
 def main() -> None:
-    """The plan is the only argument."""
+    """Run the supervisor of the plan that is the only argument."""
     plan = json.loads(sys.argv[1])
     form, level, file = plan["log"]
     logs.configure(form, level, file=Path(file) if file else None)

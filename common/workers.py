@@ -49,14 +49,14 @@ class WorkerAddress:
     sections: int
 
     def tell_ready(self) -> None:
-        """Clients are served from now on. A supervisor that is gone need not know."""
+        """Tell the supervisor that clients are served from now on; it does not matter if it is gone."""
         with contextlib.suppress(OSError):
             os.write(self.line, b"r\0\0\0\0")  # `READY`
 
 
 @functools.cache
 def worker_address() -> WorkerAddress | None:
-    """This process's; None where it serves alone. Its children are no workers."""
+    """What the supervisor has told this worker, or None where the process serves alone. Its children are no workers."""
     told = os.environ.pop(WORKER_VARIABLE, None)
     if told is None:
         return None
@@ -91,12 +91,12 @@ def addable_figures(families: Iterable[Any], summed: Collection[str]) -> Figures
 
 
 def without_gauges(figures: Figures) -> Figures:
-    """Without gauges: what holds of a process that has ended."""
+    """What still holds of a process that has ended: all but gauges."""
     return {name: family for name, family in figures.items() if family[0] != "gauge"}
 
 
 def sum_figures(each: Iterable[Figures]) -> Figures:
-    """One for all."""
+    """The sum of all."""
     total: Figures = {}
     for figures in each:
         for name, (kind, documentation, samples) in figures.items():
@@ -125,18 +125,18 @@ ANSWER_SECONDS = 3.0
 
 
 def message(letter: bytes, content: bytes = b"") -> bytes:
-    """As it is sent."""
+    """A message as it is sent."""
     return letter + len(content).to_bytes(4) + content
 
 
 async def received(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
-    """Letter and content. Raises IncompleteReadError or OSError at the end."""
+    """Read a message: its letter and its content. Raises IncompleteReadError or OSError at the end."""
     letter, length = await reader.readexactly(1), int.from_bytes(await reader.readexactly(4))
     return letter, await reader.readexactly(length)
 
 
 class Line:
-    """A worker's end."""
+    """The worker's end of the socket that it shares with its supervisor."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -147,7 +147,7 @@ class Line:
         self.figures: Callable[[], Figures] | None = None
 
     async def listen(self) -> None:
-        """Until the supervisor is gone."""
+        """Answer the supervisor's messages until it is gone."""
         reader, self._writer = await asyncio.open_connection(sock=socket.socket(fileno=self._descriptor))
         self._writer.transport.set_write_buffer_limits(0)  # `drain` waits until all is sent
         with contextlib.suppress(asyncio.IncompleteReadError, OSError):
@@ -159,7 +159,7 @@ class Line:
                     self._others.set_result(content)
 
     async def tell_figures(self) -> None:
-        """What has been counted, as far as it is known yet. A supervisor that is gone need not know."""
+        """Send what has been counted, as far as it is known yet; it does not matter if the supervisor is gone."""
         if self.figures is not None:
             await self._send(FIGURES, await asyncio.to_thread(self.figures))
 
@@ -182,7 +182,7 @@ class Line:
 
 @functools.cache
 def supervisor_line() -> Line | None:
-    """This worker's; None where a process serves alone."""
+    """This worker's line to its supervisor, or None where the process serves alone."""
     mine = worker_address()
     return None if mine is None else Line(mine.line)
 
@@ -203,7 +203,7 @@ def shared_memory_size(sections: int) -> int:
 
 
 def make_shared_memory(sections: int) -> int:
-    """New memory; the number of a file that has no name."""
+    """Make the memory, and return the descriptor of its file, which has no name."""
     if hasattr(os, "memfd_create"):
         made = os.memfd_create("forgelet")
     else:
@@ -273,7 +273,7 @@ class SharedWindows:
 
 
 def _offset_of(names: bytes, name: bytes, start: int = 0) -> int:
-    """Of a word that is `name`, from `start` on; -1: there is none."""
+    """The offset of a word that is `name`, from `start` on, or -1."""
     at = names.find(name, start)
     while at % _WORD and at >= 0:  # parts of two words
         at = names.find(name, at + 1)
@@ -282,6 +282,6 @@ def _offset_of(names: bytes, name: bytes, start: int = 0) -> int:
 
 @functools.cache
 def shared_windows() -> SharedWindows | None:
-    """This worker's; None where a process serves alone, and counts for itself."""
+    """This worker's view, or None where a process serves alone, and counts for itself."""
     mine = worker_address()
     return None if mine is None else SharedWindows(mine.memory, mine.section, mine.sections)

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import click
 
 from common.mistakes import Mistake
-from forgelet.local import places, variables
+from forgelet.local import data_directory, variables
 from forgelet.local.data_directory import DataDirectory
 
 if TYPE_CHECKING:  # help and completion import neither the servers nor their settings
     from api_server.settings import Settings as ApiSettings
     from api_server.state.database import Database
     from common.settings import Sources
-    from forgelet.local.running import Running
+    from forgelet.local.data_directory import Running
     from storage_edge.settings import Settings as EdgeSettings
 
 #: Settings without which there is no server: where one of them is given, that server is meant.
@@ -46,7 +46,7 @@ class Instance:
     @functools.cached_property
     def running(self) -> "Running | None":
         """What the `forgelet up` that runs has written down; None where none does, or settings say where things are."""
-        from forgelet.local.running import found_running
+        from forgelet.local.data_directory import found_running
 
         return None if self.data is None else found_running(self.data)
 
@@ -117,7 +117,7 @@ class Instance:
         ending = contextlib.ExitStack()
         click.get_current_context().find_root().call_on_close(ending.close)
         ending.enter_context(self.data.opened())
-        cluster = embedded_postgres.of(self.data)
+        cluster = embedded_postgres.cluster_of(self.data)
         ending.callback(cluster.stop)
         cluster.start(self.data.log("postgres"))
         return cluster.url()
@@ -146,10 +146,10 @@ def _has_own_settings() -> bool:
 
 def _by_itself() -> DataDirectory:
     """The default folder if a `forgelet up` runs there; else the only one that runs; else the default folder."""
-    default = DataDirectory(places.default_data_dir())
+    default = DataDirectory(data_directory.default_data_dir())
     if default.is_held():
         return default
-    running = places.registered()
+    running = data_directory.registered()
     if len(running) > 1:
         folders = ", ".join(str(data.path) for data in running)
         raise Mistake(f"More than one forgelet runs here ({folders}): name one by --data-dir")

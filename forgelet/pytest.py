@@ -121,17 +121,17 @@ class Servers:
 
     def _found(self, kind: Kind) -> Forgelet:
         """The one that was started by hand, where it is of that kind."""
-        from forgelet.testing import by_hand
+        from forgelet.testing import starting
         from forgelet.testing.server import Forgelet
 
         option, named = _by_hand(self._config) or ("", "")
         if option == _URL:
-            ready = by_hand.of_url(named, os.environ.get("FORGELET_ROOT_TOKEN"))
+            ready = starting.of_url(named, os.environ.get("FORGELET_ROOT_TOKEN"))
         else:
-            ready = by_hand.of_file(Path(named))
+            ready = starting.of_file(Path(named))
         forgelet = Forgelet(ready, is_shared=self.are_shared)
         self._ending.callback(forgelet.close)
-        version = by_hand.version_of(forgelet)
+        version = starting.version_of(forgelet)
         if kind.tier or (kind.version and not f"{version}.".startswith(f"{kind.version}.")):
             pytest.skip(f"{forgelet.url} was started by hand, as {version}; this test wants {kind}")
         return forgelet

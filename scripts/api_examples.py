@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from forgelet.testing import starting
+from scripts.harness.contents import commit_values
 
 #: What a service is called in examples.
 ADDRESS = "https://forgelet.example.org"
@@ -48,15 +49,15 @@ class Recorder:
         address = filled + (f"?{urlencode(query)}" if query else "")
         status, answer = self._ask(method, address, token, body)
         if keep:
-            told = {"status": status, "request": self._shown(body), "response": self._shown(answer)}
-            self.examples[self._operations[method, path]] = told
+            example = {"status": status, "request": self._shown(body), "response": self._shown(answer)}
+            self.examples[self._operations[method, path]] = example
         return answer
 
     def _ask(self, method: str, address: str, headers: Mapping[str, str], body: Any) -> tuple[int, Any]:
         text = isinstance(body, str)
         sent = body.encode() if text else None if body is None else json.dumps(body).encode()
-        told = {"Content-Type": "text/plain" if text else "application/json", **headers}
-        request = urllib.request.Request(self._api_url + address, sent, told, method=method)
+        headers_sent = {"Content-Type": "text/plain" if text else "application/json", **headers}
+        request = urllib.request.Request(self._api_url + address, sent, headers_sent, method=method)
         try:
             with urllib.request.urlopen(request) as answer:
                 found = answer.read().decode()
@@ -109,8 +110,8 @@ def _people(service: Recorder, root: Token) -> tuple[Token, int, int]:
         "skip_confirmation": True,
     }
     user = ask(root, "POST", "/users", who)
-    wanted = {"name": "examples", "scopes": ["api"]}
-    token = ask(root, "POST", "/users/{user_id}/personal_access_tokens", wanted, user_id=user["id"])
+    body = {"name": "examples", "scopes": ["api"]}
+    token = ask(root, "POST", "/users/{user_id}/personal_access_tokens", body, user_id=user["id"])
     ada = {"PRIVATE-TOKEN": token["token"]}
     ask(ada, "GET", "/user")
     ask(ada, "GET", "/version")
@@ -123,15 +124,8 @@ def _people(service: Recorder, root: Token) -> tuple[Token, int, int]:
 
 def _jobs(service: Recorder, ada: Token, project: int) -> None:
     ask = service.ask
-    actions = [
-        {"action": "create", "file_path": name, "content": text}
-        for name, text in (
-            (".gitlab-ci.yml", CONFIG),
-            ("packages.yml", PACKAGES),
-            ("README.md", "# Example App\n"),
-        )
-    ]
-    start = {"branch": "main", "commit_message": "Begin", "actions": actions}
+    files = {".gitlab-ci.yml": CONFIG, "packages.yml": PACKAGES, "README.md": "# Example App\n"}
+    start = commit_values("main", files, message="Begin")
     ask(ada, "POST", f"{PROJECT}/repository/commits", start, id=project)
     agent = {"name": "example-agent"}
     ask(ada, "POST", f"{PROJECT}/cluster_agents", agent, id=project)
@@ -154,7 +148,7 @@ def _jobs(service: Recorder, ada: Token, project: int) -> None:
 
 
 def _pipeline(service: Recorder, ada: Token, project: int) -> int:
-    """The first of the project, when its child has been made too."""
+    """Return the first pipeline of the project, when its child has been made too."""
     for _ in range(600):
         found = service.ask(ada, "GET", f"{PROJECT}/pipelines", id=project)
         if found:
@@ -168,7 +162,7 @@ def _pipeline(service: Recorder, ada: Token, project: int) -> int:
 
 
 def _run(service: Recorder, ada: Token, project: int) -> int:
-    """A job that a runner has run."""
+    """Run a job as a runner does; return its id."""
     ask = service.ask
     runner = {"runner_type": "project_type", "project_id": project, "description": "example-runner"}
     made = ask(ada, "POST", "/user/runners", runner)
@@ -186,19 +180,14 @@ def _run(service: Recorder, ada: Token, project: int) -> int:
 def _checks(service: Recorder, ada: Token, project: int) -> None:
     ask = service.ask
     url = "https://checks.example/licences"
-    made = ask(
-        ada,
-        "POST",
-        f"{PROJECT}/external_status_checks",
-        {"name": "Licences", "external_url": url},
-        id=project,
-    )
+    check = {"name": "Licences", "external_url": url}
+    made = ask(ada, "POST", f"{PROJECT}/external_status_checks", check, id=project)
     ask(ada, "GET", f"{PROJECT}/external_status_checks", id=project)
-    change: dict[str, Any] = {"branch": "greeting", "start_branch": "main", "commit_message": "Greet"}
-    change["actions"] = [{"action": "update", "file_path": "README.md", "content": "# Hello\n"}]
+    file = {"README.md": "# Hello\n"}
+    change = commit_values("greeting", file, action="update", message="Greet", start_branch="main")
     ask(ada, "POST", f"{PROJECT}/repository/commits", change, id=project)
-    wanted = {"source_branch": "greeting", "target_branch": "main", "title": "Greet"}
-    opened = ask(ada, "POST", f"{PROJECT}/merge_requests", wanted, id=project)
+    body = {"source_branch": "greeting", "target_branch": "main", "title": "Greet"}
+    opened = ask(ada, "POST", f"{PROJECT}/merge_requests", body, id=project)
     request = f"{PROJECT}/merge_requests/{{merge_request_iid}}"
     at_request: dict[str, Any] = {"id": project, "merge_request_iid": opened["iid"]}
     result = {"sha": opened["sha"], "external_status_check_id": made["id"], "status": "failed"}
@@ -214,8 +203,8 @@ def _checks(service: Recorder, ada: Token, project: int) -> None:
 def _mirrors(service: Recorder, ada: Token, project: int) -> None:
     ask = service.ask
     mirrors, one = f"{PROJECT}/remote_mirrors", f"{PROJECT}/remote_mirrors/{{mirror_id}}"
-    wanted = {"url": "https://example-user:example-password@mirror.example/app.git", "enabled": True}
-    made = ask(ada, "POST", mirrors, wanted, id=project)
+    body = {"url": "https://example-user:example-password@mirror.example/app.git", "enabled": True}
+    made = ask(ada, "POST", mirrors, body, id=project)
     at_mirror: dict[str, Any] = {"id": project, "mirror_id": made["id"]}
     ask(ada, "GET", mirrors, id=project)
     ask(ada, "GET", one, **at_mirror)

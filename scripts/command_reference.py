@@ -30,7 +30,7 @@ _SERVERS = {"api", "edge", "worker"}
 def reference() -> str:
     """The whole document."""
     context = click.Context(forgelet, info_name="forgelet")
-    shared = [one for one in forgelet.get_params(context) if one.name in {"data_dir", "json"}]
+    shared = [option for option in forgelet.get_params(context) if option.name in {"data_dir", "json"}]
     parts = [HEAD, _help(forgelet), SHARED + "\n".join(_rows(context, shared)) + "\n"]
     return "\n".join([*parts, *_sections(context, forgelet)])
 
@@ -54,16 +54,16 @@ def _sections(context: click.Context, group: click.Group) -> Iterator[str]:
 def _of(context: click.Context, command: click.Command) -> Iterator[str]:
     pieces = [context.command_path, *command.collect_usage_pieces(context)]
     yield f"```text\n{' '.join(pieces)}\n```\n"
-    options = [one for one in command.params if isinstance(one, click.Option)]
+    options = [option for option in command.params if isinstance(option, click.Option)]
     if rows := list(_rows(context, options)):
         yield "| Option | What it is |\n|---|---|\n" + "\n".join(rows) + "\n"
 
 
 def _rows(context: click.Context, parameters: Sequence[click.Parameter]) -> Iterator[str]:
-    for one in parameters:
-        if record := one.get_help_record(context):
-            names, said = (text.replace("|", r"\|").strip() for text in record)
-            yield f"| `{names}` | {said} |"
+    for option in parameters:
+        if record := option.get_help_record(context):
+            names, text = (text.replace("|", r"\|").strip() for text in record)
+            yield f"| `{names}` | {text} |"
 
 
 def _help(command: click.Command) -> str:

@@ -93,11 +93,11 @@ def written() -> dict[str, Any]:
         return tomllib.load(file)
 
 
-def untried(said: Mapping[str, Any]) -> Iterator[str]:
+def untried(notes: Mapping[str, Any]) -> Iterator[str]:
     """A sentence for each line that nothing was tried of: which no test is named for, or one that is not there or has
     nothing to do with the endpoint."""
-    for name in (name for lines in said["endpoints"].values() for name in lines):
-        if not (named := said["tests"].get(name)):
+    for name in (name for lines in notes["endpoints"].values() for name in lines):
+        if not (named := notes["tests"].get(name)):
             yield f"{name}: name a test of it below [tests] in docs/compatibility.toml"
         for test in named or ():
             file, _, function = test.partition("::")
@@ -126,18 +126,18 @@ def _text(file: Path) -> str:
 
 def document() -> str:
     """The whole of it. Raises `Mistake` where nothing was tried of a line."""
-    found, said = routes(), written()
-    if problem := next(untried(said), None):
+    found, notes = routes(), written()
+    if problem := next(untried(notes), None):
         raise Mistake(problem)
     parts = [HEAD, "## Endpoints"]
-    for heading, lines in said["endpoints"].items():
+    for heading, lines in notes["endpoints"].items():
         rows = [f"| `{name}` | {_who(found[name])} | {line} |" for name, line in lines.items()]
         parts += [f"### {heading}", _table("Endpoint", "Who", "Compared with GitLab", rows=rows)]
     parts += ["## CI keywords", _KEYWORDS, _table("Keyword", "Compared with GitLab", rows=_keywords())]
     parts += ["## Ignored parameters", _table("Endpoint", "Parameters", rows=_ignored(found))]
-    rows = [f"| {what} | {line} |" for what, line in said["git"].items()]
+    rows = [f"| {what} | {line} |" for what, line in notes["git"].items()]
     parts += ["## git", _table("What", "Compared with GitLab", rows=rows)]
-    rows = [f"| {what} | `{path}` |" for what, path in said["absent"].items()]
+    rows = [f"| {what} | `{path}` |" for what, path in notes["absent"].items()]
     parts += [
         "## Not here",
         "Paths like these answer 404, below `/api/v4` in GitLab's words.",

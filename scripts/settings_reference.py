@@ -32,7 +32,7 @@ file, and the flag `--send-timeout` overrides both. For the storage edge, the se
   `FORGELET_EDGE_...` is only a warning, because other programs and later versions share the environment.
 - SIGHUP reads settings with a mark (↻) again; the others wait for the next start.
 """
-_TABLE = "| Setting | Default | What it is | Has to be |\n|---|---|---|---|"
+_TABLE = "| Setting | Default | Meaning | Must be |\n|---|---|---|---|"
 
 
 def reference() -> str:
@@ -52,9 +52,9 @@ def _table(settings_class: type[ClientSettings], fields: list["attrs.Attribute[A
 def _rows(settings_class: type[ClientSettings], fields: list["attrs.Attribute[Any]"]) -> Iterator[str]:
     for field in fields:
         mark = " ↻" if field.name in settings_class.reloaded else ""
-        said = field.metadata["typed-settings"]["help"].rstrip(".")
+        help_text = field.metadata["typed-settings"]["help"].rstrip(".")
         kind = has_to_be(field).removeprefix("has to be ")
-        yield f"| `{field.name}`{mark} | {_default(field)} | {_uncapitalised(said)} | {kind} |"
+        yield f"| `{field.name}`{mark} | {_default(field)} | {_uncapitalised(help_text)} | {kind} |"
 
 
 def _uncapitalised(text: str) -> str:

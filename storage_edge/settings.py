@@ -91,7 +91,7 @@ class Settings(ClientSettings):
     workers: int = typed_settings.option(
         default=1,
         metadata=count(),
-        help="Processes that answer, behind a supervisor; they share the data directory.",
+        help="Number of worker processes behind a supervisor; they share the data directory.",
     )
     tls_cert: Path | None = typed_settings.option(default=None, help="PEM certificate chain; turns TLS on.")
     tls_key: Path | None = typed_settings.option(
@@ -102,23 +102,24 @@ class Settings(ClientSettings):
         default="http://127.0.0.1:8080", metadata=url("http", "https", bare=True), help="URL of the service."
     )
     origin_flavour: OriginFlavour = typed_settings.option(
-        default="service", help="Whose header names the origin reads: this service's or a real GitLab's."
+        default="service",
+        help="Kind of origin, which decides the header names: this service or a real GitLab.",
     )
     origin_connections: int = typed_settings.option(
-        default=64, metadata=count(), help="Most connections to the origin at one time."
+        default=64, metadata=count(), help="Maximum number of requests at the origin at one time."
     )
     origin_connections_per_address: int = typed_settings.option(
-        default=16, metadata=count(), help="Most of these at work for one client address (IPv6: for one /64)."
+        default=16, metadata=count(), help="Of these, for one client address (IPv6: one /64)."
     )
     origin_patience: float = typed_settings.option(
         default=5.0,
         metadata=timeout(0.0),
-        help="Seconds for which a request waits for such a connection; then it is refused with 503.",
+        help="Seconds that a further request waits; then it is refused with 503.",
     )
     origin_connect_timeout: float = typed_settings.option(
         default=10.0,
         metadata=timeout(),
-        help="Seconds that a connection to the origin may take: its name, TCP and TLS.",
+        help="Seconds that a connection to the origin may take, including name, TCP and TLS.",
     )
     origin_timeout: float = typed_settings.option(
         default=60.0,
@@ -128,22 +129,22 @@ class Settings(ClientSettings):
     origin_read_timeout: float = typed_settings.option(
         default=0.0,
         metadata=timeout(0.0),
-        help="Seconds between two pieces of a body of the origin; 0 takes origin_timeout.",
+        help="Seconds between two pieces of a body from the origin; 0 uses origin_timeout.",
     )
     origin_check_interval: float = typed_settings.option(
         default=10.0,
         metadata=timeout(0.0),
-        help="Seconds between two looks whether the origin lives and knows the storage token; 0 leaves that to "
+        help="Seconds between checks that the origin answers and accepts the storage token; 0 checks only in "
         "/-/readiness.",
     )
     origin_check_path: str = typed_settings.option(
         default="",
         metadata=matching("a path that begins with a slash", r"/[\x21-\x7e]*"),
-        help="Path of a public file, such as /group/project/-/raw/main/README.md, that is asked for to learn whether "
-        "the storage token is right; this service needs none, a GitLab does.",
+        help="Path of a public file, such as /group/project/-/raw/main/README.md, used to check the storage "
+        "token; needed for a GitLab, not for this service.",
     )
     origin_ca: Path | None = typed_settings.option(
-        default=None, help="PEM certificates by which the origin's is judged instead of the system's."
+        default=None, help="PEM certificates that are trusted for the origin, instead of the system's."
     )
     origin_cert: Path | None = typed_settings.option(
         default=None, help="PEM certificate chain that the edge shows to the origin."
@@ -154,74 +155,74 @@ class Settings(ClientSettings):
     origin_tls_name: str = typed_settings.option(
         default="",
         metadata=matching("the name of a host", r"[\w.-]+"),
-        help="Name that the origin's certificate has to have (and SNI), where it is not the host of origin.",
+        help="Name that the origin's certificate must have (also for SNI), if it is not the host of origin.",
     )
     storage_token_file: Path | None = typed_settings.option(
         default=None,
         metadata=file_of("storage_token"),
-        help="File that holds the external storage token that is configured in the service.",
+        help="File with the external storage token that is set in the service.",
     )
     storage_token: typed_settings.SecretStr = typed_settings.secret(
         default=typed_settings.SecretStr(""),
         metadata=token(),
-        help="That token itself: by the variable, since a flag shows in process lists.",
+        help="The token itself; use the variable, because flags are visible in process lists.",
     )
     purge_token_file: Path | None = typed_settings.option(
         default=None,
         metadata=file_of("purge_token"),
-        help="File that holds the token that POST /-/purge, GET /-/status and /-/stored have to carry; without one "
-        "there are no such routes.",
+        help="File with the token for POST /-/purge, GET /-/status and /-/stored; without it, these routes do "
+        "not exist.",
     )
     purge_token: typed_settings.SecretStr = typed_settings.secret(
         default=typed_settings.SecretStr(""),
         metadata=token(),
-        help="That token itself: by the variable, since a flag shows in process lists.",
+        help="The token itself; use the variable, because flags are visible in process lists.",
     )
 
     data_dir: Path | None = typed_settings.option(
         default=None,
-        help="Directory of the disk tier; without one a temporary one that ends with the process.",
+        help="Directory of the disk tier; the default is a temporary one that is removed when the process ends.",
     )
     memory_bytes: int = typed_settings.option(
-        default=64 * _MIB, metadata=size(0), help="Budget of the memory tier; 0 keeps nothing there."
+        default=64 * _MIB, metadata=size(0), help="Bytes of the memory tier; 0 keeps nothing there."
     )
     memory_object_bytes: int = typed_settings.option(
         default=4 * _MIB,
         metadata=size(0),
-        help="Largest body that the memory tier takes, 0 is none; larger ones are read from disk.",
+        help="Largest body in the memory tier, 0 is none; larger ones are read from disk.",
     )
     disk_bytes: int = typed_settings.option(
         default=10 * _GIB,
         metadata=number(_MIB, 2**50),
-        help="Budget of the disk tier, bodies that arrive included.",
+        help="Bytes of the disk tier, including arriving bodies.",
     )
     disk_check_rate: int = typed_settings.option(
         default=_MIB,
         metadata=size(0),
-        help="Bytes of the disk tier that are read in a second to find damaged ones; 0 turns that off.",
+        help="Bytes of the disk tier that are checked for damage in a second; 0 turns that off.",
     )
 
     shared_store_url: str = typed_settings.option(
         default="",
         metadata=url("s3", "file"),
-        help="Second tier for public objects, from which new edges start warm: s3://bucket/prefix or "
-        "file:///directory. Credentials and region come from the usual AWS_... variables.",
+        help="Tier that several edges share for public objects, from which new edges start warm: "
+        "s3://bucket/prefix or file:///directory. Credentials and region come from the usual AWS_... variables.",
     )
     shared_store_timeout: float = typed_settings.option(
         default=2.0,
         metadata=timeout(),
-        help="Seconds that the second tier may take for an object; then the origin is asked for all of it.",
+        help="Seconds that the shared tier may take for an object; then the whole object comes from the origin.",
     )
     shared_store_pause: float = typed_settings.option(
         default=10.0,
         metadata=timeout(),
-        help="Seconds for which a second tier that failed is left alone before it is tried again.",
+        help="Seconds after which a failed shared tier is tried again.",
     )
 
     private_grace: float = typed_settings.option(
         default=0.0,
         metadata=timeout(0.0),
-        help="Seconds for which a user's access to a private object is not asked for again.",
+        help="Seconds for which a user's access to a private object is not checked again.",
     )
     negative_seconds: float = typed_settings.option(
         default=1.0,
@@ -231,8 +232,8 @@ class Settings(ClientSettings):
     stale_when_unreachable: float = typed_settings.option(
         default=0.0,
         metadata=timeout(0.0),
-        help="Seconds for which stale public objects are served while the origin cannot be reached, "
-        "beyond what the origin allows itself (stale-if-error).",
+        help="Seconds for which stale public objects are served while the origin cannot be reached, in addition "
+        "to the origin's own stale-if-error.",
     )
     client_directives: bool = typed_settings.option(
         default=True, help="Honour Cache-Control of requests (a browser's reload asks the origin)."
@@ -244,38 +245,38 @@ class Settings(ClientSettings):
     client_rate: float = typed_settings.option(
         default=0.0,
         metadata=number(0.0, 1e6),
-        help="Requests that a client address (IPv6: a /64) may make in a second; beyond it 429; 0 is no limit.",
+        help="Requests a second of one client address (IPv6: one /64); beyond it 429; 0 is no limit.",
     )
     client_burst: int = typed_settings.option(
-        default=100, metadata=count(), help="Requests that it may make at once before client_rate counts."
+        default=100, metadata=count(), help="Requests at once before client_rate applies."
     )
     client_origin_rate: float = typed_settings.option(
         default=0.0,
         metadata=number(0.0, 1e6),
-        help="Requests of one client address that may go on to the origin in a second, as those for what is not "
-        "stored or private do; beyond it 429; 0 is no limit.",
+        help="Requests a second of one client address that go on to the origin (for private objects, and for "
+        "those that are not stored); beyond it 429; 0 is no limit.",
     )
     client_origin_burst: int = typed_settings.option(
-        default=100, metadata=count(), help="Likewise, before client_origin_rate counts."
+        default=100, metadata=count(), help="Such requests at once before client_origin_rate applies."
     )
     compress_from: int = typed_settings.option(
         default=1024,
         metadata=size(0),
-        help="Public text of at least so many bytes is compressed for those who take gzip; 0 compresses nothing.",
+        help="Bytes from which public text is compressed for clients that accept gzip; 0 compresses nothing.",
     )
 
     testing: bool = typed_settings.option(
         default=False,
-        help="Be an edge of a server for tests: whoever has the purge token may reset it and move its clock.",
+        help="Be the edge of a server for tests: everybody with the purge token may reset it and move its clock.",
     )
     access_log: bool = typed_settings.option(default=True, help="Log every request, without its token.")
     log_format: LogFormat = typed_settings.option(
-        default="auto", help="How log lines look; auto: JSON off terminals."
+        default="auto", help="Format of log lines; auto is text on a terminal, otherwise JSON."
     )
-    log_level: LogLevel = typed_settings.option(default="INFO", help="Least level that is logged.")
+    log_level: LogLevel = typed_settings.option(default="INFO", help="Lowest level that is logged.")
     log_file: Path | None = typed_settings.option(
         default=None,
-        help="File to which the log is appended instead of standard error; SIGHUP opens it anew.",
+        help="File to which the log is appended instead of standard error; SIGHUP opens it again.",
     )
 
     @property

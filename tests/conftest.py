@@ -101,7 +101,7 @@ def nobody_holds_the_loop(watchdog: Watchdog, request: pytest.FixtureRequest) ->
 def postgres() -> Iterator[embedded_postgres.Cluster]:
     """A PostgreSQL server of this test process. Nothing is vacuumed or analysed at moments that nobody has chosen: with
     hundreds of databases that takes a core, and changes plans."""
-    with embedded_postgres.temporary() as cluster:
+    with embedded_postgres.temporary_cluster() as cluster:
         superuser = cluster.url("postgres", "postgres")
         _as(superuser, "ALTER SYSTEM SET autovacuum = off", "SELECT pg_reload_conf()")
         yield cluster

@@ -22,7 +22,7 @@ TASK = "mail_confirmation"
 
 
 def confirmation_token(vault: Vault, email: Email) -> str:
-    """Of this address only: ids are never used again."""
+    """Return the token of this address. Ids are never used again, so it is good for no other."""
     return vault.derived_token(CONFIRMATION_TOKEN, f"address {email.id} {email.email}".encode())
 
 
@@ -31,7 +31,7 @@ def is_token_of(vault: Vault, email: Email, text: str) -> bool:
 
 
 async def queue_confirmation(transaction: Transaction, email_id: int) -> None:
-    """Mails the link once the transaction has committed."""
+    """Mail the link once the transaction has committed."""
     await enqueue(transaction, TASK, email_id=email_id)
 
 
@@ -63,7 +63,7 @@ def letter(email: Email, url: str) -> Letter:
 async def add(
     transaction: Transaction, user: User, email: str, author: Author, settings: Settings, *, confirmed: bool
 ) -> str:
-    """The JSON of a new address of `user`, who gets a mail there unless it is `confirmed`. Raises 400 and 429."""
+    """Add an address for `user`, with a mail to it unless it is `confirmed`. Returns its JSON. Raises 400 and 429."""
     if not is_address(email):
         raise invalid({"email": ["is invalid"]})
     if await email_queries.users_of(transaction, email):
@@ -87,7 +87,7 @@ async def add(
 
 
 async def confirm(transaction: Transaction, email: Email, author: Author) -> None:
-    """From now on the address is its user's, for invitations too."""
+    """Confirm the address; from now on it counts as its user's, also for invitations."""
     if email.confirmed_at is not None:
         return
     await email_queries.confirm(transaction, email.id)
@@ -95,7 +95,7 @@ async def confirm(transaction: Transaction, email: Email, author: Author) -> Non
 
 
 async def remove(transaction: Transaction, email_id: int, user_id: int, author: Author) -> None:
-    """Raises 404 where the user has no such address."""
+    """Remove an address. Raises 404 if the user has no such address."""
     email = await email_queries.lock(transaction, email_id)
     if email is None or email.user_id != user_id:
         raise not_found("Email")

@@ -46,17 +46,17 @@ SECRET = "static_objects_external_storage_auth_token"
 
 
 def defaults(settings: Settings) -> InstanceSettings:
-    """What holds where nothing is set: the process settings of the same meaning."""
+    """Return the settings where administrators have set nothing; some follow the process settings."""
     return InstanceSettings(allow_local_requests_from_web_hooks_and_services=settings.allow_local_requests)
 
 
 async def read(database: Executor, vault: Vault, unset: InstanceSettings) -> InstanceSettings:
-    """As they are in the database now, `unset` where nothing is set."""
+    """Read the settings from the database, with `unset` for what is not set."""
     return opened(await instance_queries.read_settings(database), vault, unset)
 
 
 def opened(stored: Stored, vault: Vault, unset: InstanceSettings) -> InstanceSettings:
-    """As they are stored, `unset` where nothing is set."""
+    """Return stored settings with their secret decrypted, with `unset` for what is not set."""
     values: dict[str, Any] = orjson.loads(stored.values)
     if stored.sealed_token is not None:
         values[SECRET] = vault.decrypt(stored.sealed_token)
@@ -67,13 +67,13 @@ CURRENT: web.AppKey[LookupCache[InstanceSettings]] = web.AppKey("instance_settin
 
 
 async def current(app: App) -> InstanceSettings:
-    """As they were a moment ago at most; a change made by this process is seen at once."""
+    """Return the settings, at most a moment old; changes that this process made are included at once."""
     unset = defaults(app[SETTINGS])
     return await app[CURRENT].get("all", lambda: read(app[DATABASE], app[VAULT], unset)) or unset
 
 
 def outbound_policy(app: App) -> PolicySource:
-    """Gives what both settings allow together at the moment of the call."""
+    """Return a function that gives what both settings together allow at the moment of the call."""
 
     async def policy() -> Policy:
         operator, instance = app[SETTINGS], await current(app)
@@ -125,7 +125,7 @@ async def update(
 
 
 def _problems(settings: InstanceSettings) -> dict[str, list[str]]:
-    """Why these cannot work, by setting."""
+    """Return what is wrong with the settings, by setting."""
     found = {}
     url, token = (
         settings.static_objects_external_storage_url,
@@ -181,7 +181,7 @@ def _problem_with_list(entries: list[str]) -> str | None:
 
 
 async def _record(transaction: Transaction, author: Author, name: str, old: Any, new: Any) -> None:
-    """One event for each setting that changed; the token's value is in none."""
+    """Record one event for each changed setting; no event has the token's value."""
     told = {"change": name}
     message = f"Changed {name}"
     if name != SECRET:

@@ -23,7 +23,7 @@ async def check(transaction: Transaction, member_role_id: int | None, level: Rol
 
 
 async def create(transaction: Transaction, name: str, level: Role, description: str, author: Author) -> str:
-    """The new role's JSON. Raises 400."""
+    """Create a custom role. Returns its JSON. Raises 400."""
     try:
         made = await member_role_queries.create(transaction, name, description, level)
     except Conflict:
@@ -33,7 +33,7 @@ async def create(transaction: Transaction, name: str, level: Role, description: 
 
 
 async def delete(transaction: Transaction, role_id: int, author: Author) -> None:
-    """Raises 404, and 400 where somebody carries the role or is invited with it."""
+    """Remove a custom role. Raises 404, and 400 if somebody carries it or is invited with it."""
     role = await member_role_queries.lock(transaction, role_id)
     if role is None:
         raise not_found("Member Role")

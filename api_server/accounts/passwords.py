@@ -24,7 +24,7 @@ SHORTEST, LONGEST = 8, 128
 
 
 def problem_with(password: str) -> str | None:
-    """Why that cannot be a password, as it goes on after the word; or None."""
+    """Return why that cannot be a password, in words that follow the field's name; or None."""
     if len(password) < SHORTEST:
         return f"is too short (minimum is {SHORTEST} characters)"
     if len(password) > LONGEST:
@@ -41,20 +41,20 @@ MAIL = "mail_password_reset"
 async def ask_for_link(
     transaction: Transaction, settings: Settings, email: str, ip_address: str | None
 ) -> None:
-    """Has a link mailed to the address, where it is an account's and does not get too many letters."""
+    """Queue a mail with a link, unless the address gets too many mails. Whether it is an account's shows later."""
     if is_address(email) and not await wait_if_anybody_asks(transaction, settings, email):
         await enqueue(transaction, ASKED, email=email, ip_address=ip_address)
 
 
 async def queue_mail(transaction: Transaction, user_id: int, *, is_new: bool) -> None:
-    """Mails the link once the transaction has committed; one of an account that `is_new` says so."""
+    """Mail the link once the transaction has committed; `is_new` says that the account has just been made."""
     await enqueue(transaction, MAIL, user_id=user_id, is_new=is_new)
 
 
 async def use_link(
     transaction: Transaction, token: str, password_hash: str, ip_address: str | None
 ) -> Account | None:
-    """Sets the password; sessions end, tokens do not. None where the link is good for nothing (any more)."""
+    """Set the password; sessions end, tokens do not. Returns None if the link is not (or no longer) valid."""
     account = await password_queries.set_password(transaction, digest(token), password_hash)
     if account is not None:
         await _record(transaction, account, ip_address)
@@ -62,7 +62,7 @@ async def use_link(
 
 
 async def change(transaction: Transaction, user_id: int, password_hash: str, ip_address: str | None) -> None:
-    """Sets the password of somebody who knows the present one; all sessions end, tokens do not."""
+    """Set the password of a user who knows the old one; all sessions end, tokens do not."""
     await _record(
         transaction, await password_queries.change_password(transaction, user_id, password_hash), ip_address
     )

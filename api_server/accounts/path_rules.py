@@ -33,7 +33,7 @@ RESERVED_ROOTS = frozenset(
 
 
 def problem_with(path: str, reserved: AbstractSet[str] = RESERVED_ROOTS) -> str | None:
-    """Why `path` cannot be the path of something where the names in `reserved` lead elsewhere, or None."""
+    """Return why `path` cannot be a path where the names in `reserved` mean something else; or None."""
     if not _PATH.fullmatch(path) or path.lower().endswith(_BAD_ENDINGS):
         return (
             "can contain only letters, digits, '_', '-' and '.'. "

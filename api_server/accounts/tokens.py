@@ -36,7 +36,7 @@ class Issued:
 
 
 async def issue(transaction: Transaction, new: NewToken) -> Issued:
-    """Whoever calls this records it."""
+    """Create a token. The caller records the event."""
     text = secrets.new_token(secrets.PERSONAL_ACCESS_TOKEN)
     token_id = await token_queries.create_token(transaction, **attrs.asdict(new), digest=secrets.digest(text))
     return Issued(token_id, text)
@@ -45,14 +45,14 @@ async def issue(transaction: Transaction, new: NewToken) -> Issued:
 async def create(
     transaction: Transaction, new: NewToken, username: str, user_name: str, author: Author
 ) -> str:
-    """The entity with the token's text."""
+    """Create a token. Returns the entity with the token's text."""
     created = await issue(transaction, new)
     await _record(transaction, "created", author, created.id, new.user_id, username, user_name)
     return await token_queries.show_new_token(transaction, created.id, created.text)
 
 
 async def revoke(app: App, transaction: Transaction, token: Token, author: Author) -> None:
-    """Revoking twice changes nothing. A bot goes with its last token."""
+    """Revoke a token; twice changes nothing. A bot is removed with its last token."""
     if await token_queries.revoke_token(transaction, token.id):
         await _record_of(transaction, "revoked", author, token)
         if token.bot and not await token_queries.has_token(transaction, token.user_id):
@@ -62,7 +62,7 @@ async def revoke(app: App, transaction: Transaction, token: Token, author: Autho
 async def rotate(
     transaction: Transaction, token: Token, expires_at: datetime.date | None, author: Author
 ) -> str:
-    """The entity of a token that takes `token`'s place. Raises 400 for one that is no longer valid."""
+    """Replace `token`. Returns the entity of the new one. Raises 400 if the old one is no longer valid."""
     successor = await succeed(transaction, token, expires_at)
     await _record_of(transaction, "revoked", author, token)
     await _record_of(transaction, "created", author, attrs.evolve(token, id=successor.id))
@@ -70,7 +70,7 @@ async def rotate(
 
 
 async def succeed(transaction: Transaction, token: Token, expires_at: datetime.date | None) -> Issued:
-    """As `rotate`; whoever calls this records both."""
+    """Replace `token` like `rotate`; the caller records both events."""
     if token.expired:
         raise bad_request("Token is expired")
     if not await token_queries.revoke_token(transaction, token.id):
@@ -98,7 +98,7 @@ async def _record(
     username: str,
     user_name: str,
 ) -> None:
-    """It belongs to whoever did it, as with GitLab; to the token's user where that was no user."""
+    """Record an event of whoever acts, as GitLab does; of the token's user if no user acts."""
     owner = (author.id, author.username) if author.username else (user_id, username)
     await audit_trail.record(
         transaction,

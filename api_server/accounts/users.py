@@ -57,7 +57,7 @@ _EMAIL_TAKEN = "Email has already been taken"
 
 @attrs.frozen(kw_only=True)
 class NewUser:
-    """An account to be."""
+    """An account that is to be created."""
 
     username: str
     name: str
@@ -113,7 +113,7 @@ async def _tell(app: App, transaction: Transaction, event: UserEvent) -> None:
 
 
 async def create(app: App, transaction: Transaction, user: NewUser, author: Author) -> int:
-    """The id of the new account. Raises 400 and 409 as GitLab words them."""
+    """Create an account. Returns its id. Raises 400 and 409 in GitLab's words."""
     if problems := _problems(username=user.username, email=user.email, projects_limit=user.projects_limit):
         raise invalid(problems)
     if await email_queries.users_of(transaction, user.email):
@@ -139,7 +139,7 @@ async def create(app: App, transaction: Transaction, user: NewUser, author: Auth
 
 
 async def update(app: App, transaction: Transaction, user_id: int, author: Author, **values: Any) -> None:
-    """Changes what is not None. Raises 404, 400, 409."""
+    """Change what is not None. Raises 404, 400, 409."""
     before = await existing_user(transaction, user_id)
     check_present("name", values["name"])
     if problems := _problems(**{name: values[name] for name in ("username", "email", "projects_limit")}):
@@ -171,7 +171,7 @@ def _event(kind: UserChange, user: User, author: Author) -> UserEvent:
 async def _record_changes(
     transaction: Transaction, author: Author, before: User, values: Mapping[str, Any]
 ) -> None:
-    """What opens or closes an account has an event of its own, everything else is told by one."""
+    """Record an event of its own for what opens or closes an account, and one for everything else."""
     entity = attrs.evolve(before, username=values["username"] or before.username).entity
     record = functools.partial(audit_trail.record, transaction, author=author, entity=entity)
     for name, event_type in (("email", "email_address"), ("admin", "admin_status")):
@@ -206,7 +206,7 @@ async def delete(
 async def set_state(
     app: App, transaction: Transaction, user_id: int, state: Literal["active", "blocked"], author: Author
 ) -> bool:
-    """Whether that was a change. Raises 404."""
+    """Block or unblock an account. Returns whether that was a change. Raises 404."""
     user = await existing_user(transaction, user_id)
     changed = await user_queries.set_state(transaction, user_id, state)
     if changed:
@@ -222,7 +222,7 @@ async def set_state(
 async def new_static_object_token(
     transaction: Transaction, vault: Vault, user_id: int, author: Author
 ) -> str:
-    """The user's new static-object token; the old one is no longer valid."""
+    """Give the user a new static-object token; the old one is no longer valid."""
     user = await existing_user(transaction, user_id)
     seed, token = _static_object_token(vault)
     await user_queries.set_static_object_token(transaction, user_id, seed, secrets.digest(token))
@@ -261,7 +261,7 @@ PRESET_SCOPES = ["api", "sudo"]
 
 
 async def ensure_administrator(app: App, token: str) -> None:
-    """Makes `root` where it does not exist; a preset `token` takes the place of the one that was preset before."""
+    """Create `root` if it does not exist; a preset `token` replaces the one that was preset before."""
     async with app[DATABASE].transaction() as transaction:
         await user_queries.hold_start(transaction)
         user = await user_queries.find_user_by_username(transaction, "root")
@@ -288,7 +288,7 @@ async def ensure_administrator(app: App, token: str) -> None:
 
 
 def preset_token(app: web.Application, fresh: Settings) -> Change:
-    """The token that `fresh` presets takes the place of the one before, in a running server."""
+    """Return a change that replaces the preset token in a running server."""
 
     async def change() -> None:
         await ensure_administrator(app, fresh.root_token)

@@ -13,7 +13,7 @@ import structlog
 from aiohttp import web
 from cachetools import TTLCache
 
-from api_server.code import housekeeping_queries as queries
+from api_server.code import repository_queries
 from api_server.git import upkeep
 from api_server.git.at_work import note_writing
 from api_server.git.errors import GitError, RepositoryError
@@ -132,7 +132,7 @@ async def remove_orphans(app: App) -> None:
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
     ids = await asyncio.to_thread(lambda: sorted(_ids(root)))
     for start in range(0, len(ids), _AT_ONCE):
-        orphans = await queries.without_project(app[DATABASE], ids[start : start + _AT_ONCE])
+        orphans = await repository_queries.without_project(app[DATABASE], ids[start : start + _AT_ONCE])
         if orphans and backups.is_under_way(root):
             return  # which may name them still; the next hour finds them
         for project_id in orphans:

@@ -8,7 +8,7 @@ import attrs
 from aiohttp import web
 from cachetools import TTLCache
 
-from api_server.code import quota_queries
+from api_server.code import lfs_queries
 from api_server.git.repositories import Repositories
 from api_server.state.database import Executor
 
@@ -28,7 +28,7 @@ class QuotaExceeded(Exception):
 
 @attrs.define
 class _Repository:
-    """Bytes of its objects: what was measured, and what has come since."""
+    """The bytes of a repository's objects: as measured, plus what has arrived since."""
 
     size: int
 
@@ -46,18 +46,18 @@ class Quotas:
         self._arriving: Counter[int] = Counter()
 
     def forget(self) -> None:
-        """All repositories are measured again."""
+        """Make all repositories be measured again."""
         self._measured.clear()
 
     async def take(self, database: Executor, project_id: int, size: int) -> None:
-        """Counts a push or a commit that has brought `size` bytes. Raises QuotaExceeded."""
+        """Count a push or a commit that has brought `size` bytes. Raises QuotaExceeded."""
         if self._limit:
             repository = await self._with_room(database, project_id, size)
             repository.size += size
 
     @asynccontextmanager
     async def arriving(self, database: Executor, project_id: int, size: int) -> AsyncIterator[None]:
-        """Room for an LFS object of `size` bytes, for as long as it takes to arrive. Raises QuotaExceeded."""
+        """Reserve room for an LFS object of `size` bytes while it arrives. Raises QuotaExceeded."""
         self._arriving[project_id] += size
         try:
             await self.check(database, project_id, 0)
@@ -71,12 +71,12 @@ class Quotas:
             await self._with_room(database, project_id, size)
 
     async def _with_room(self, database: Executor, project_id: int, size: int) -> _Repository:
-        """The project's repository. Raises QuotaExceeded."""
+        """Return the project's repository. Raises QuotaExceeded unless it has room for `size` bytes more."""
         repository = self._measured.get(project_id)
         if repository is None:
             measured = _Repository(await self._repositories.size(project_id))
             repository = self._measured.setdefault(project_id, measured)
-        stored_lfs = await quota_queries.lfs_bytes(database, project_id)
+        stored_lfs = await lfs_queries.lfs_bytes(database, project_id)
         self._check(project_id, stored_lfs + repository.size, size)
         return repository
 
@@ -102,7 +102,7 @@ QUOTAS: web.AppKey[Quotas] = web.AppKey("quotas", Quotas)
 
 
 def human_size(size: float) -> str:
-    """As GitLab writes sizes: `10 GiB`, `1.5 MiB`."""
+    """Return a size as GitLab writes it: `10 GiB`, `1.5 MiB`."""
     units = ("Bytes", "KiB", "MiB", "GiB", "TiB")
     unit = 0
     while size >= 1024 and unit < len(units) - 1:

@@ -1,19 +1,31 @@
-"""How much of repositories is read at once, and for how long: the git processes that callers wait for.
+"""Reading a repository for a request: the git processes that callers wait for, and pages of what git lists.
 
 Reads that end by themselves (lists, differences) have a time limit. Files that are too large for the memory flow as
 fast as their reader takes them, which may be slow, and so have places of their own.
 """
 
 import asyncio
+import base64
+import binascii
 from collections.abc import AsyncIterator, Hashable, Sequence
 from contextlib import asynccontextmanager
+from typing import Any, TypeVar
 
+import attrs
+import orjson
 from aiohttp import web
 
+from api_server.code import entities
+from api_server.git.diffs import DiffLimits, FileDiff, differences
 from api_server.git.errors import GitTimeoutError, OutOfMemoryError, OutputTooLargeError
+from api_server.git.repositories import Repository, repositories
+from api_server.namespaces.project_queries import is_there
+from api_server.namespaces.resources import Project
 from api_server.settings import Settings
+from api_server.state.listing import Listed
 from api_server.web import context
-from api_server.web.errors import ApiError
+from api_server.web.errors import ApiError, bad_parameters, not_found
+from api_server.web.pagination import Paginated, offset_page, paginated
 from api_server.web.routes import CALLER
 from common.concurrency import ConcurrencyLimiter
 
@@ -53,7 +65,7 @@ async def reading(request: web.Request) -> AsyncIterator[None]:
 async def streaming(
     request: web.Request, *, user_id: int | None = None, from_storage: bool = False
 ) -> AsyncIterator[None]:
-    """A place for a file that flows to the caller, or to `user_id` where the route knows none. Raises `TooBusy`."""
+    """Hold a place for a file that flows to the caller, or to `user_id` if no caller is known. Raises `TooBusy`."""
     async with request.config_dict[STREAMS].place(*counted_for(request, user_id, from_storage=from_storage)):
         yield
 
@@ -74,3 +86,131 @@ def counted_for(
 
 def _refused(reason: str) -> ApiError:
     return ApiError(503, {"message": f"503 Service Unavailable - {reason}"})
+
+
+async def ensured(request: web.Request, project: Project) -> bool:
+    """Makes the project's repository where it does not exist yet; False for a project that has just been removed, of
+    which nothing may be left."""
+    found = repositories(request)
+    if not found.exists(project.id):
+        if not await is_there(context.database(request), project.id):
+            return False
+        await found.ensure(project.id, project.default_branch)
+    return True
+
+
+async def opened(request: web.Request, project: Project) -> Repository:
+    """Return the project's repository, which is made if it does not exist yet. Raises 404 if the project is gone."""
+    if not await ensured(request, project):
+        raise not_found("Project")
+    return repositories(request).open(project.id)
+
+
+def url_of(request: web.Request, project: Project) -> str:
+    """Return the URL of the project's page."""
+    return f"{context.settings(request).base_url}/{project.full_path}"
+
+
+ItemT = TypeVar("ItemT")
+
+
+def on_page(wanted: Paginated, items: Sequence[ItemT]) -> Sequence[ItemT]:
+    """Return the items that are on the requested page."""
+    page = offset_page(wanted)
+    return items[page.offset : page.offset + page.size]
+
+
+async def listed(
+    request: web.Request, wanted: Paginated, shown: Sequence[dict[str, Any]], total: int
+) -> web.Response:
+    """Answer with these entities, which are on the requested page, out of `total`."""
+    page = offset_page(wanted)
+    more = page.offset + page.size < total
+    return await paginated(request, page, Listed(orjson.dumps(shown).decode(), more, None, total))
+
+
+def token_at(key: bytes) -> str:
+    """Return the `page_token` of the page that follows the node at `key`."""
+    return base64.urlsafe_b64encode(key).decode()
+
+
+def position_of(token: str | None) -> bytes:
+    """Return the key after which a page begins. Raises 400."""
+    try:
+        return base64.b64decode((token or "").encode(), altchars=b"-_", validate=True)
+    except (ValueError, binascii.Error):
+        raise bad_parameters("page_token is invalid") from None
+
+
+async def all_commits(
+    request: web.Request, found: Project, repository: Repository, shas: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return these commits as the API shows them."""
+    return await entities.commit_list(repository, shas, url_of(request, found))
+
+
+async def listed_differences(
+    request: web.Request, wanted: Paginated, repository: Repository, old: str | None, new: str
+) -> web.Response:
+    """Answer with a page of the files that differ between two commits."""
+    page = offset_page(wanted)
+    async with reading(request):
+        files, total = await differences(
+            repository, old, new, _limits(request), skip=page.offset, limit=page.size
+        )
+    return await listed(request, wanted, [_diff(file) for file in files], total)
+
+
+async def all_differences(
+    request: web.Request, repository: Repository, old: str | None, new: str
+) -> tuple[list[dict[str, Any]], bool]:
+    """The files that differ between two commits, and whether there is more than is shown at once; for within
+    `reading`."""
+    limits = _limits(request)
+    files, total = await differences(repository, old, new, limits, limit=limits.diff_max_files)
+    overflows = total >= limits.diff_max_files or any(file.collapsed for file in files)
+    return [_diff(file) for file in files], overflows
+
+
+async def number_of_differences(
+    request: web.Request, repository: Repository, old: str | None, new: str
+) -> str:
+    """Return how many files differ, as GitLab writes it: with a plus if there are more than are listed."""
+    limits = _limits(request)
+    _, total = await differences(
+        repository, old, new, attrs.evolve(limits, diff_max_files=limits.diff_max_files + 1), limit=0
+    )
+    return f"{limits.diff_max_files}+" if total > limits.diff_max_files else str(total)
+
+
+async def listed_commits(
+    request: web.Request, wanted: Paginated, found: Project, repository: Repository, shas: Sequence[str]
+) -> web.Response:
+    """Answer with a page of these commits."""
+    shown = await entities.commit_list(repository, on_page(wanted, shas), url_of(request, found))
+    return await listed(request, wanted, shown, len(shas))
+
+
+def _limits(request: web.Request) -> DiffLimits:
+    settings = context.settings(request)
+    return DiffLimits(
+        diff_max_files=settings.diff_max_files,
+        diff_max_lines=settings.diff_max_lines,
+        diff_max_patch_bytes=settings.diff_max_patch_bytes,
+    )
+
+
+def _diff(file: FileDiff) -> dict[str, Any]:
+    return {
+        "diff": file.text,
+        "collapsed": file.collapsed,
+        "too_large": file.too_large,
+        "new_path": file.new_path,
+        "old_path": file.old_path,
+        "a_mode": file.old_mode,
+        "b_mode": file.new_mode,
+        "new_file": file.added,
+        "renamed_file": file.renamed,
+        "deleted_file": file.removed,
+        "generated_file": None,
+    }

@@ -11,8 +11,8 @@ import attrs
 from aiohttp import web
 
 from api_server.accounts import user_queries
-from api_server.code.branches.protection import Protection, protection_of
-from api_server.code.repository.committing import acting_person
+from api_server.code.committing import acting_person
+from api_server.code.protection import Protection, protection_of
 from api_server.git.commits import Person, commit_data, commits_between
 from api_server.git.errors import RepositoryMissingError
 from api_server.git.ref_moves import remove_internal_ref, set_internal_ref

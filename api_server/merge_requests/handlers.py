@@ -10,10 +10,8 @@ from api_server.ci.pipelines import queries as pipelines
 from api_server.ci.pipelines.access import may_change
 from api_server.ci.pipelines.creation import maker, not_allowed_on
 from api_server.ci.pipelines.creation_queries import find_merge_request
-from api_server.code.reading import reading
-from api_server.code.repository.committing import acting_person
-from api_server.code.repository.comparing import all_differences, listed_commits, listed_differences
-from api_server.code.repository.pages import listed
+from api_server.code.committing import acting_person
+from api_server.code.reading import all_differences, listed, listed_commits, listed_differences, reading
 from api_server.git.commits import commits_between
 from api_server.git.repositories import Repository, repositories
 from api_server.merge_requests import changes, merging, queries

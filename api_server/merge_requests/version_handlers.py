@@ -10,10 +10,8 @@ import orjson
 from aiohttp import web
 from cachetools import LRUCache
 
-from api_server.code.reading import reading
-from api_server.code.repository.access import opened
-from api_server.code.repository.comparing import all_commits, all_differences, number_of_differences
-from api_server.code.repository.finding import commit_named
+from api_server.code.entities import commit_named
+from api_server.code.reading import all_commits, all_differences, number_of_differences, opened, reading
 from api_server.git.commits import commits_between, descendants, refs_containing
 from api_server.git.diffs import patch_id
 from api_server.git.errors import NotFoundError

@@ -1,6 +1,6 @@
 """Finding the group or project that a request names, by id or by a path of now or before, under its route's rule."""
 
-from typing import ClassVar, NoReturn
+from typing import ClassVar, Literal, NoReturn, TypeVar
 
 import attrs
 from aiohttp import web
@@ -16,6 +16,8 @@ from api_server.web.route_index import plain
 from api_server.web.routes import Place, Role, caller
 
 _MOST_DIGITS = 30
+
+ResourceT = TypeVar("ResourceT", Group, Project)
 
 
 def id_in(reference: str, parameter: str = "id") -> int | None:
@@ -40,6 +42,19 @@ def redirect(request: web.Request, current_id: int) -> NoReturn:
     raise web.HTTPMovedPermanently(
         written_url(url), text=f"This resource has been moved permanently to {url}"
     )
+
+
+def _open_to_caller(
+    request: web.Request, found: ResourceT | None, noun: Literal["Group", "Project"], role: Role
+) -> ResourceT:
+    """Return what was found. Raises 404 if that is nothing, 403 below `role`; old paths redirect."""
+    if found is None:
+        raise not_found(noun)
+    if found.moved:
+        redirect(request, found.id)
+    if found.role < role:
+        raise forbidden()
+    return found
 
 
 GROUPS: web.AppKey[LookupCache[Group]] = web.AppKey("groups", LookupCache)
@@ -67,14 +82,7 @@ def group(role: Role = Role.NO_ACCESS) -> GroupAccess:
 
 async def find_group(request: web.Request, reference: str, role: Role = Role.NO_ACCESS) -> Group:
     """The group with that id or full path. Raises 404 where the caller cannot see it, 403 below `role`."""
-    found = await _group_for_caller(request, reference)
-    if found is None:
-        raise not_found("Group")
-    if found.moved:
-        redirect(request, found.id)
-    if found.role < role:
-        raise forbidden()
-    return found
+    return _open_to_caller(request, await _group_for_caller(request, reference), "Group", role)
 
 
 async def group_to_name(request: web.Request, parameter: str, group_id: int) -> Group:
@@ -151,13 +159,7 @@ async def find_project(request: web.Request, reference: str, role: Role = Role.N
     """The project with that id or full path. Raises 404 where the caller cannot see it, 403 below `role`."""
     number = id_in(reference)
     found = await _project_for_caller(request, reference if number is None else number)
-    if found is None:
-        raise not_found("Project")
-    if found.moved:
-        redirect(request, found.id)
-    if found.role < role:
-        raise forbidden()
-    return found
+    return _open_to_caller(request, found, "Project", role)
 
 
 async def project_to_name(request: web.Request, parameter: str, project_id: int) -> Project:

@@ -66,7 +66,7 @@ async def create(app: App, transaction: Transaction, source: Source, wanted: Wan
 async def _make_bot(
     app: App, transaction: Transaction, source: Source, wanted: Wanted, author: Author
 ) -> int:
-    """The id of a user who is a member of the place, and can do nothing elsewhere."""
+    """Create a user who is a member of the place and can do nothing elsewhere. Returns her id."""
     username = f"{source.kind}_{source.id}_bot_{secrets.token_hex(16)}"
     bot = NewUser(
         username=username,
@@ -89,12 +89,12 @@ async def _make_bot(
 
 
 def _host(settings: Settings) -> str:
-    """Of this service, as an address of mail can end with it."""
+    """Return this service's host name in a form that can end an e-mail address."""
     return re.sub(r"[^A-Za-z0-9.-]+", "-", urlsplit(settings.base_url).hostname or "localhost")
 
 
 async def revoke(app: App, transaction: Transaction, source: Source, token: Token, author: Author) -> None:
-    """Its bot goes with it."""
+    """Revoke the token and remove its bot."""
     if await revoke_token(transaction, token.id):
         await _record_deleted(transaction, source, author, token)
     await users.delete(app, transaction, token.user_id, author)

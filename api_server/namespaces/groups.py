@@ -73,7 +73,7 @@ async def create(transaction: Transaction, group: NewGroup, owner_id: int, autho
 
 
 async def update(transaction: Transaction, group: Group, wishes: Mapping[str, Any], author: Author) -> None:
-    """Changes what is not None of a `LockedGroup`. Raises 400."""
+    """Change what is not None of a `LockedGroup`. Raises 400."""
     parents = group.lineage[:-1]
     above = await namespace_queries.hold(transaction, parents) if parents else None
     check_present("name", wishes["name"])
@@ -131,7 +131,7 @@ def setup(app: web.Application) -> None:
 
 
 async def follow_user(transaction: Transaction, event: UserEvent) -> None:
-    """Raises Conflict where a group has the path. Bots have no projects of their own."""
+    """Keep a user's own namespace as her account is. Bots have none. Raises Conflict if a group has the path."""
     if event.bot:
         return
     match event.kind:

@@ -18,7 +18,7 @@ _LIST = {"project": "inbound list of allowed projects", "group": "list of allowe
 
 
 async def limit_access(transaction: Transaction, project: Project, author: Author, *, enabled: bool) -> None:
-    """Lets in the jobs of what the allow-list names, or (where it is not `enabled`) those of every project."""
+    """Let in only the jobs of the allow-list or, if not `enabled`, those of every project."""
     if await job_token_scope_queries.set_enabled(transaction, project.id, enabled=enabled):
         verb = "enabled" if enabled else "disabled"
         await audit_trail.record(
@@ -33,7 +33,7 @@ async def limit_access(transaction: Transaction, project: Project, author: Autho
 async def allow(
     transaction: Transaction, project: Project, kind: Kind, target_id: int, author: Author, *, most: int
 ) -> None:
-    """Lets in the jobs of the target, a project or all those of a group. Raises 400, also beyond `most` of a kind."""
+    """Let in the jobs of the target, a project or a whole group. Raises 400, also beyond `most` of a kind."""
     if kind == "project" and target_id == project.id:
         raise bad_request("Validation failed: Target project can't be the same as the source project")
     path = await job_token_scope_queries.allow(transaction, kind, project.id, target_id)
@@ -50,7 +50,7 @@ async def allow(
 async def disallow(
     transaction: Transaction, project: Project, kind: Kind, target_id: int, author: Author
 ) -> bool:
-    """False for what is not on the list. Raises 400 for the project itself."""
+    """Remove the target from the list; False if it is not on it. Raises 400 for the project itself."""
     if kind == "project" and target_id == project.id:
         raise bad_request("Source project cannot be removed from the job token scope")
     path = await job_token_scope_queries.disallow(transaction, kind, project.id, target_id)

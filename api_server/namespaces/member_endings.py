@@ -21,7 +21,7 @@ NO_RIGHT = "whoever made it may not make it any more"
 
 
 async def end_below(transaction: Transaction, group_id: int, user_id: int, author: Author) -> None:
-    """Ends her memberships of the group's subgroups and projects."""
+    """End the user's memberships of the group's subgroups and projects."""
     for ended in await member_queries.remove_below(transaction, group_id, user_id):
         await record_end(transaction, _place_of(ended), ended, author, DESTROYED)
 
@@ -65,7 +65,7 @@ async def withdraw_invitations(
     namespace_id: int | None,
     project_id: int | None,
 ) -> None:
-    """What somebody has invited others to goes with her membership."""
+    """Withdraw the invitations that a user has made at a place where her membership ends."""
     withdrawn = await member_queries.remove_invitations_by(
         transaction, user_id, namespace_id=namespace_id, project_id=project_id, below=below
     )
@@ -73,7 +73,7 @@ async def withdraw_invitations(
 
 
 async def withdraw_unfounded(transaction: Transaction, user_id: int, author: Author) -> None:
-    """What somebody may not invite others to any more goes with her right."""
+    """Withdraw the invitations that a user is no longer allowed to make."""
     withdrawn = await member_queries.remove_invitations_by(transaction, user_id)
     await _record_withdrawn(transaction, withdrawn, author, NO_RIGHT)
 

@@ -26,7 +26,7 @@ _GRANTABLE: dict[SourceKind, frozenset[Role]] = {
 
 
 def manager(kind: SourceKind) -> Role:
-    """The least role that manages the members there."""
+    """Return the least role that manages the members there."""
     return Role.OWNER if kind == "group" else Role.MAINTAINER
 
 
@@ -70,14 +70,14 @@ def sentence(problems: Mapping[str, Sequence[str]]) -> str:
 
 
 class Places(TypedDict):
-    """As lists of members take it."""
+    """Where members are looked for by lists."""
 
     project_id: int | None
     namespace_ids: list[int]
 
 
 class Place(TypedDict):
-    """As statements take it: one of the two, the other one None."""
+    """Where a membership is: one of the two is set, the other is None."""
 
     namespace_id: int | None
     project_id: int | None
@@ -126,7 +126,7 @@ class Source:
 
 
 def source_of(found: Group | Project) -> Source:
-    """What the route has found, as what members belong to."""
+    """Return the group or project of the route as what members belong to."""
     return Source(
         kind="group" if isinstance(found, Group) else "project",
         id=found.id,
@@ -141,7 +141,7 @@ MOST_USERS = 100
 
 
 class Person(Protocol):
-    """Who is made a member."""
+    """A user who becomes a member."""
 
     @property
     def id(self) -> int: ...
@@ -160,7 +160,7 @@ async def add(
     created_by_id: int | None = None,
     member_role_id: int | None = None,
 ) -> int:
-    """The id of the new membership of `user`. Raises 400, 403 and 409; the transaction stays usable."""
+    """Make `user` a member. Returns the id of the membership. Raises 400, 403, 409; the transaction stays usable."""
     if await user_queries.is_bot(transaction, user.id):
         raise invalid({"user": ["project bots cannot be added to other groups / projects"]})
     return await admit(
@@ -186,7 +186,7 @@ async def admit(
     created_by_id: int | None = None,
     member_role_id: int | None = None,
 ) -> int:
-    """As `add`, of bots too."""
+    """Make `user` a member like `add`, also if it is a bot."""
     if not may_touch(source.role, level):
         raise forbidden()
     await _check(transaction, source, user.id, level, expires_at)
@@ -229,7 +229,7 @@ async def add_several(
     *,
     expires_at: datetime.date | None,
 ) -> dict[str, str]:
-    """What was wrong with those who could not be added, by user name or (nobody's) id. Raises 400 for too many."""
+    """Make several users members. Returns what was wrong, by user name (by id if there is no user). Raises 400."""
     if len(user_ids) > MOST_USERS:
         raise bad_request(f"Too many users specified (limit is {MOST_USERS})")
     problems: dict[str, str] = {}

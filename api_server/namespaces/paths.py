@@ -31,18 +31,18 @@ _RESERVED_WITHIN = frozenset(
 
 
 def problem_with(full_path: str) -> str | None:
-    """Why something cannot have this full path, of which the last segment is new; or None."""
+    """Return why something cannot have this full path, whose last segment is new; or None."""
     above, _, path = full_path.rpartition("/")
     return path_rules.problem_with(path, _RESERVED_WITHIN if above else path_rules.RESERVED_ROOTS)
 
 
 def path_from(name: str) -> str:
-    """A path for a thing of that name: `My App!` -> `my-app`."""
+    """Return a path for a thing of that name: `My App!` -> `my-app`."""
     return re.sub(r"[^a-z0-9_.]+", "-", name.lower()).strip("-.")
 
 
 def beside(full_path: str, path: str) -> str:
-    """The full path of what is where `full_path` is and has another last segment."""
+    """Return `full_path` with another last segment."""
     return f"{full_path.rpartition('/')[0]}/{path}".lstrip("/")
 
 

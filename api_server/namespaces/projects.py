@@ -67,7 +67,7 @@ _CREATORS = {
 
 
 async def find_namespace(database: Executor, reference: str, who: Caller) -> Namespace:
-    """The namespace of that id or full path. Raises 404 where the caller cannot see it."""
+    """Return the namespace with that id or full path. Raises 404 if the caller cannot see it."""
     number = access.id_in(reference)
     found = await project_queries.find_namespace(
         database,
@@ -82,14 +82,14 @@ async def find_namespace(database: Executor, reference: str, who: Caller) -> Nam
 
 
 def may_create_in(namespace: Namespace, *, admin: bool) -> bool:
-    """Whether the caller may make projects there."""
+    """Whether the caller may create projects there."""
     level = namespace.project_creation_level
     least = _CREATORS.get(level)
     return admin and level == "administrator" if least is None else namespace.role >= least
 
 
 async def require_room(transaction: Transaction, namespace: Namespace) -> None:
-    """Raises 403 where a user has as many projects of her own as she may; groups have room for all."""
+    """Raises 403 if the user has as many personal projects as she may; groups have no such limit."""
     if namespace.owner_id is None:
         return
     limit = await project_queries.lock_projects_limit(transaction, namespace.owner_id)
@@ -147,9 +147,9 @@ async def change_default_branch(
 
 
 async def apply_default_branch(app: App, project_id: int) -> None:
-    """Moves git's HEAD to where the row says; then edges and listeners are told. Raises NotFound.
+    """Move git's HEAD to the default branch of the row, then tell edges and listeners. Raises NotFound.
 
-    Done before the change is answered, and by the queue for one whose process has died.
+    This happens before the change is answered, or by the queue if that process has died.
     """
     async with app[DATABASE].transaction() as transaction:
         project = await project_queries.lock_project(transaction, project_id)
@@ -226,7 +226,7 @@ async def update(
 
 
 def check_numbers(build_timeout: int, git_depth: int) -> None:
-    """Of seconds and of commits. Raises 400 as GitLab words it."""
+    """Check a timeout in seconds and a depth in commits. Raises 400 in GitLab's words."""
     if not _LEAST_TIMEOUT <= build_timeout < _TIMEOUTS_END:
         raise invalid({"build_timeout": ["needs to be between 10 minutes and 1 month"]})
     if git_depth < 0:
@@ -236,7 +236,7 @@ def check_numbers(build_timeout: int, git_depth: int) -> None:
 
 
 def with_newer_names(wishes: Mapping[str, Any]) -> dict[str, Any]:
-    """The wishes with `public_jobs` and `builds_access_level` for what older clients call otherwise."""
+    """Return the wishes with `public_jobs` and `builds_access_level` for their older names."""
     wished = dict(wishes)
     is_public, is_enabled = wished.pop("public_builds", None), wished.pop("jobs_enabled", None)
     if is_public is not None:
@@ -260,7 +260,7 @@ def _wished(before: LockedProject, wishes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _changes_owners_demand(before: Settings, after: Settings) -> bool:
-    """Whether what only an Owner may demand of those who give variables is set, or taken back."""
+    """Whether a minimum role is set or taken back that only an Owner may demand of those who give variables."""
     roles = {
         before.ci_pipeline_variables_minimum_override_role,
         after.ci_pipeline_variables_minimum_override_role,
@@ -278,13 +278,13 @@ async def _renamed(transaction: Transaction, project: Project, after: LockedProj
 
 
 async def _move_to(transaction: Transaction, project_id: int, full_path: str) -> bool:
-    """Whether the project has that path now; those that it had redirect."""
+    """Give the project that path; its old paths redirect. Returns False if the path is taken."""
     await path_queries.leave(transaction, project_id)
     return await path_queries.take(transaction, full_path, project_id=project_id)
 
 
 async def transfer(transaction: Transaction, project: Project, namespace: Namespace, author: Author) -> None:
-    """Moves the project into another namespace; it shows no more than that does. Raises 400 as GitLab words it."""
+    """Move the project into another namespace; it becomes no more visible than that. Raises 400 in GitLab's words."""
     held = await namespace_queries.hold(transaction, namespace.lineage)
     before = await project_queries.lock_project(transaction, project.id)
     if namespace.id == before.namespace_id:
@@ -360,9 +360,9 @@ class NewProject:
 
 
 async def create(app: App, database: Database, wanted: NewProject, who: Caller, author: Author) -> int:
-    """The new project's id. Raises 400, 403 and 404 as GitLab words them.
+    """Create a project. Returns its id. Raises 400, 403 and 404 in GitLab's words.
 
-    Where it fails in the end, nothing is left of it, on disk neither.
+    If it fails in the end, nothing is left of it, not even on disk.
     """
     check_present("name", wanted.name)
     check_numbers(wanted.build_timeout, wanted.ci_default_git_depth)
@@ -384,7 +384,7 @@ async def create(app: App, database: Database, wanted: NewProject, who: Caller, 
 
 
 async def _home_of(transaction: Transaction, wanted: NewProject, who: Caller) -> Namespace:
-    """Where the caller may make it. Raises 404 and 403."""
+    """Return the namespace in which the caller may create the project. Raises 404 and 403."""
     namespace_id = wanted.namespace_id
     if namespace_id is None:
         namespace_id = (await namespace_queries.namespace_of(transaction, who.user_id)).id

@@ -22,7 +22,7 @@ STEP_PIPELINES = 100
 
 
 async def remove_project(transaction: Transaction, project_id: int, author: Author) -> None:
-    """With all that belongs to it. Raises NotFound where somebody else has just removed it."""
+    """Remove a project with all that belongs to it. Raises NotFound if somebody else has just removed it."""
     await queries.lock_project(transaction, project_id)
     await queries.end_jobs(transaction, project_id)
     await users.retire_bots(transaction, author, project_id=project_id)
@@ -55,7 +55,7 @@ async def remove_pipelines(database: Database, project_id: int) -> None:
 
 
 async def remove_namespace(transaction: Transaction, namespace_id: int, author: Author) -> None:
-    """With the groups and projects below it, each of which is told of. Raises NotFound."""
+    """Remove a namespace with the groups and projects below it, each with an event. Raises NotFound."""
     await namespace_queries.lock(transaction, namespace_id)
     for project_id in await queries.projects_below(transaction, namespace_id):
         await remove_project(transaction, project_id, author)

@@ -7,11 +7,10 @@ import attrs
 import orjson
 from aiohttp import web
 
-from api_server.code.reading import reading
-from api_server.code.repository import entities
-from api_server.code.repository.access import opened, url_of
-from api_server.code.repository.finding import commit_named
-from api_server.code.repository.queries import last_pipeline
+from api_server.code import entities
+from api_server.code.entities import commit_named
+from api_server.code.reading import opened, reading, url_of
+from api_server.code.repository_queries import last_pipeline
 from api_server.git import commits, references
 from api_server.git.commits import History
 from api_server.git.diffs import DiffLimits, FileDiff, differences

@@ -5,12 +5,10 @@ import asyncio
 import attrs
 from aiohttp import web
 
-from api_server.code.branches.protection import protections_of
-from api_server.code.reading import reading
-from api_server.code.repository import entities, orders, queries
-from api_server.code.repository.access import opened, url_of
-from api_server.code.repository.finding import tag_named
-from api_server.code.tags.protection import tag_protections_of
+from api_server.code import entities, repository_queries
+from api_server.code.entities import tag_named
+from api_server.code.protection import protections_of, tag_protections_of
+from api_server.code.reading import opened, reading, url_of
 from api_server.git import references, trees
 from api_server.git.errors import NotFoundError
 from api_server.git.repositories import Repository
@@ -169,7 +167,7 @@ async def list_branches(request: web.Request, who: Visitor, wanted: ListRefs, fo
     repository, part = await opened(request, found), offset_page(wanted)
     known = await asyncio.to_thread(references.branches, repository)
     named = [branch for branch in known if (wanted.search or "").lower() in branch.name.lower()]
-    ordered = await asyncio.to_thread(orders.of_branches, repository, named, "updated_desc")
+    ordered = await asyncio.to_thread(entities.sorted_branches, repository, named, "updated_desc")
     shown, url = ordered[part.offset : part.offset + part.size], url_of(request, found)
     protected = await protections_of(context.database(request), found.id, [branch.name for branch in shown])
     listed = Listed("", part.offset + part.size < len(ordered), None, len(ordered))
@@ -197,11 +195,11 @@ async def list_tags(request: web.Request, who: Visitor, wanted: ListRefs, found:
     repository, part = await opened(request, found), offset_page(wanted)
     known = await asyncio.to_thread(references.tags, repository)
     named = [tag for tag in known if (wanted.search or "").lower() in tag.name.lower()]
-    ordered = await asyncio.to_thread(orders.of_tags, repository, named, "updated", descending=True)
+    ordered = await asyncio.to_thread(entities.sorted_tags, repository, named, "updated", descending=True)
     shown, url = ordered[part.offset : part.offset + part.size], url_of(request, found)
     names = [tag.name for tag in shown]
     rules = await tag_protections_of(context.database(request), found.id, names)
-    releases = await queries.releases_of(context.database(request), found.id, names)
+    releases = await repository_queries.releases_of(context.database(request), found.id, names)
     listed = Listed("", part.offset + part.size < len(ordered), None, len(ordered))
     return page.answer(
         request,

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from api_server.accounts import user_queries
 from api_server.accounts.path_rules import FULL_PATH
-from api_server.code.git_http import go_get
+from api_server.code import git_http_handlers
 from api_server.namespaces import namespace_queries, project_queries
 from api_server.namespaces.access import group, visible_group
 from api_server.namespaces.paths import MOST_SEGMENTS, problem_with
@@ -146,8 +146,8 @@ _CLONED_FROM = ".git"
 async def show_named(request: web.Request, who: Visitor) -> web.StreamResponse:
     """Strangers are sent to sign in from whatever may be a private project, and told nothing of it."""
     path = request.match_info["full_path"].removesuffix("/").removesuffix(_CLONED_FROM)
-    if go_get.is_asked(request) and (project := _outermost_project(path)) is not None:
-        return await go_get.answer(request, path, project)
+    if git_http_handlers.is_go_get(request) and (project := _outermost_project(path)) is not None:
+        return await git_http_handlers.answer_go_get(request, path, project)
     if not _leads_somewhere(path):
         raise not_found("Page")
     if path != request.match_info["full_path"]:

@@ -7,8 +7,8 @@ import attrs
 import orjson
 from aiohttp import web
 
-from api_server.code.repository import entities
-from api_server.code.repository.access import opened, url_of
+from api_server.code import entities
+from api_server.code.reading import opened, url_of
 from api_server.git import references, trees
 from api_server.git.commits import tree_of
 from api_server.git.repositories import Repository

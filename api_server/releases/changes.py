@@ -13,12 +13,11 @@ import attrs
 from aiohttp import web
 from yarl import URL
 
-from api_server.code import ref_queries
+from api_server.code import committing, entities, ref_queries
+from api_server.code.protection import NOT_TO_CREATE, tag_protection_for
+from api_server.code.reading import opened, url_of
 from api_server.code.ref_queries import MovedProject
 from api_server.code.refs import REF_LISTENERS
-from api_server.code.repository import committing, entities
-from api_server.code.repository.access import opened, url_of
-from api_server.code.tags.protection import NOT_TO_CREATE, tag_protection_for
 from api_server.git import references
 from api_server.git.errors import NotFoundError
 from api_server.git.received_push import RefUpdate

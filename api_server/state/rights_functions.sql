@@ -73,7 +73,7 @@ RETURN EXISTS (
 END $$;
 
 -- Whether somebody with that role in the project may put commits into the branch, by merging or by pushing; see
--- code/branches/protection.py.
+-- code/protection.py.
 CREATE OR REPLACE FUNCTION may_merge_into(p projects, branch text, role integer, is_admin boolean) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$ BEGIN
 RETURN (

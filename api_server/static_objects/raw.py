@@ -7,9 +7,9 @@ from typing import Final
 import attrs
 from aiohttp import hdrs, web
 
+from api_server.code import file_answers
 from api_server.code.reading import streaming
 from api_server.code.refs import ref_key
-from api_server.code.repository import blobs
 from api_server.git import references, trees
 from api_server.git.references import Resolved
 from api_server.git.repositories import Repository, repositories
@@ -154,7 +154,7 @@ async def serve(
     headers = SAFETY | freshness(project, ref) | {hdrs.ETAG: f'"{digest[:32]}"'}
     inline = dict(path.query).get("inline") != "false"
     place = streaming(request, user_id=reader.id, from_storage=from_storage)
-    return await blobs.send(
+    return await file_answers.send_raw(
         request, repository, entry, headers, place, lambda head: _labelled(label(head), entry, inline)
     )
 

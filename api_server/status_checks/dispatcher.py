@@ -17,7 +17,7 @@ import attrs
 import structlog
 from aiohttp import web
 
-from api_server.code.branches.changes import END_OF_PROTECTION_LISTENERS
+from api_server.code.protected_refs import END_OF_PROTECTION_LISTENERS
 from api_server.merge_requests.changes import MERGE_REQUEST_LISTENERS
 from api_server.outbound.client import OUTGOING_SESSION
 from api_server.state import audit_trail

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 from aiohttp import web
 
-from api_server.code.branches.changes import EndOfProtection
+from api_server.code.protected_refs import EndOfProtection
 from api_server.merge_requests.changes import check_head
 from api_server.merge_requests.merging import look_again
 from api_server.merge_requests.queries import MergeRequest

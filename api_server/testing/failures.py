@@ -17,7 +17,7 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.typedefs import Handler
 
-from api_server.code.git_http.credentials import git_caller
+from api_server.code.git_access import git_caller
 from api_server.state.errors import Unavailable
 from api_server.testing.journal import ENTRY
 from api_server.testing.steering import check_pattern, fits, is_about_us, refused, sent_path

@@ -28,12 +28,9 @@ import psycopg2
 from api_server.state.backups import backing_up
 from api_server.state.driver import blocking_connection
 from common.mistakes import Mistake
-from forgelet.backup import form, repositories, table_queries
-from forgelet.backup.form import DATABASE, HEADER, MANIFEST, Writer
-from forgelet.backup.places import Places
-from forgelet.backup.repositories import Refs
-from forgelet.backup.sealing import Seal
-from forgelet.backup.stored_objects import Copier, Keys, Tally
+from forgelet.backup import contents, form, table_queries
+from forgelet.backup.contents import Copier, Keys, Places, Refs, Tally
+from forgelet.backup.form import DATABASE, HEADER, MANIFEST, Seal, Writer
 
 #: Seconds in which a transaction that moves refs has to end; pushes that begin wait meanwhile.
 _PATIENCE_SECONDS = 2.0
@@ -94,7 +91,7 @@ def back_up(
         snapshot.execute("COMMIT")  # what follows may take long
         for done, (project_id, files) in enumerate(refs.each(moment.ids)):
             progress("repositories", done, len(moment.ids))
-            repositories.copy(writer, places.repositories, project_id, files)
+            contents.copy_repository(writer, places.repositories, project_id, files)
         tally = _copy_objects(writer, places, keys, chain_end, progress)
         missing = sorted(refs.missing.intersection(moment.pushed_to))
         made = BackedUp(
@@ -126,9 +123,7 @@ def _cursor(places: Places) -> Iterator[Any]:
 
 def _take_moment(places: Places, snapshot: Any, barrier: Any, refs: Refs, progress: Progress) -> _Moment:
     snapshot.execute("SELECT 1")
-    for project_id in repositories.wait_for_packing(
-        places.repositories, list(table_queries.projects(snapshot))
-    ):
+    for project_id in contents.wait_for_packing(places.repositories, list(table_queries.projects(snapshot))):
         progress(f"waiting until the repository of project {project_id} is packed", 0, 0)
     known: dict[int, table_queries.Project] = {}
     for _ in range(_READINGS):

@@ -7,20 +7,91 @@
     manifest.json             what there has to be, with a digest of each part, signed; a file without it was cut off
 
 A part is a folder at the top; its digest is SHA-256 over the name, size and content of its members, in their order.
+A passphrase protects the secret key, and shows that nobody has changed the rest (`Seal`).
 """
 
+import base64
 import contextlib
 import hashlib
+import hmac
 import io
+import os
+import re
 import tarfile
+import zlib
 from collections.abc import Iterator, Mapping
 from typing import IO, Any, Protocol
 
 import attrs
 import orjson
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
+from api_server.state.migrate import known_migrations
+from api_server.state.secrets import KEY_FILE as SECRET_KEY
 from common.mistakes import Mistake
-from forgelet.backup.sealing import Seal
+
+#: About a third of a second and 128 MiB for each try.
+_COST = {"n": 2**17, "r": 8, "p": 1}
+_MOST_MEMORY = 2**30
+_SALT_BYTES = 16
+_NONCE_BYTES = 12
+
+
+@attrs.frozen
+class Seal:
+    """Two keys that are made from a passphrase: one encrypts, one authenticates."""
+
+    #: How they were made, for whoever has the passphrase: as in the backup.
+    derivation: Mapping[str, Any]
+    _encrypting: bytes = attrs.field(repr=False)
+    _authenticating: bytes = attrs.field(repr=False)
+
+    @classmethod
+    def new(cls, passphrase: str) -> "Seal":
+        salt = base64.b64encode(os.urandom(_SALT_BYTES)).decode()
+        return cls.again(passphrase, {"name": "scrypt", **_COST, "salt": salt})
+
+    @classmethod
+    def again(cls, passphrase: str, derivation: Mapping[str, Any]) -> "Seal":
+        """As `derivation` in a backup says. Raises `Mistake` where that is nothing that we have written."""
+        try:
+            cost = {name: int(derivation[name]) for name in _COST}
+            if derivation["name"] != "scrypt" or 128 * cost["n"] * cost["r"] * cost["p"] > _MOST_MEMORY:
+                raise ValueError
+            salt = base64.b64decode(derivation["salt"])
+            keys = Scrypt(salt=salt, length=64, **cost).derive(passphrase.encode())
+        except (KeyError, TypeError, ValueError):
+            raise Mistake("The backup is damaged: it does not say how its key is sealed") from None
+        return cls(derivation, keys[:32], keys[32:])
+
+    def close(self, values: Mapping[str, Any]) -> str:
+        nonce = os.urandom(_NONCE_BYTES)
+        sealed = AESGCM(self._encrypting).encrypt(nonce, orjson.dumps(values), None)
+        return base64.b64encode(nonce + sealed).decode()
+
+    def open(self, sealed: str) -> dict[str, Any]:
+        """Raises `Mistake` where the passphrase is another one."""
+        try:
+            given = base64.b64decode(sealed)
+            opened = AESGCM(self._encrypting).decrypt(given[:_NONCE_BYTES], given[_NONCE_BYTES:], None)
+        except (InvalidTag, ValueError):
+            raise Mistake(
+                "The passphrase is not the one that the backup was made with (or its beginning is damaged)"
+            ) from None
+        return dict(orjson.loads(opened))
+
+    def signature(self, *texts: bytes) -> str:
+        """By which it is seen that `texts` are as whoever had the passphrase has written them."""
+        mac = hmac.new(self._authenticating, digestmod="sha256")
+        for text in texts:
+            mac.update(len(text).to_bytes(8, "big") + text)
+        return mac.hexdigest()
+
+    def is_signature(self, given: str, *texts: bytes) -> bool:
+        return hmac.compare_digest(given.encode(), self.signature(*texts).encode())
+
 
 #: Goes up when older programs could no longer read what is written.
 FORMAT = 1
@@ -235,3 +306,131 @@ def _parsed(text: bytes) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise damaged("its header or manifest cannot be read")
     return found
+
+
+_PIECE_OF_TABLE = re.compile(r"(?P<table>\w+)\.(?P<number>\d{6})\.gz")
+
+
+def opened(stream: IO[bytes], passphrase: str | None) -> tuple[Reader, Seal | None, dict[str, str]]:
+    """The backup, its seal, and with the passphrase the small files that are sealed in it.
+
+    Raises `Mistake` where this program cannot restore it, or the passphrase is another one.
+    """
+    reader = Reader(stream)
+    given = reader.header.get("format")
+    if not isinstance(given, int) or given > FORMAT:
+        raise Mistake(
+            f"The backup is of format {given}, this program knows {FORMAT}: restore it with forgelet"
+            f" {reader.header.get('forgelet')} or newer"
+        )
+    if newer := sorted(set(reader.header.get("migrations", ())) - known_migrations()):
+        raise Mistake(
+            f"The backup is newer than this program, its database has {newer[-1]}: restore it with forgelet"
+            f" {reader.header.get('forgelet')} or newer"
+        )
+    if passphrase is None:
+        return reader, None, {}
+    seal = Seal.again(passphrase, reader.header.get("key", {}))
+    files = dict(seal.open(str(reader.header.get("sealed"))).get("files", {}))
+    if SECRET_KEY not in files or not all(map(is_plain, files)):
+        raise damaged("its sealed files are not those of an instance")
+    return reader, seal, files
+
+
+@attrs.frozen
+class Verified:
+    """A whole backup: when and by which version it was made, how much it has; whether the passphrase was tried."""
+
+    made_at: str
+    forgelet: str
+    projects: int
+    objects: int
+    rows: int
+    missing: list[str]
+    passphrase_fits: bool | None
+
+
+def verify(stream: IO[bytes], passphrase: str | None) -> Verified:
+    """Reads all of it. Raises `Mistake` where it could not be restored."""
+    reader, seal, _ = opened(stream, passphrase)
+    for member in reader.members():
+        if member.part == DATABASE and member.name.endswith(".gz"):
+            for _ in unpacked(member):
+                continue
+    reader.check(seal)
+    told = reader.manifest
+    return Verified(
+        str(reader.header.get("made_at")),
+        str(reader.header.get("forgelet")),
+        told["projects"],
+        told["objects"],
+        sum(told["rows"].values()),
+        told["missing"],
+        None if seal is None else True,
+    )
+
+
+def unpacked(member: Member) -> Iterator[bytes]:
+    """What is in one piece of a table, little by little."""
+    unpacker = zlib.decompressobj(wbits=31)
+    try:
+        while piece := member.content.read(PIECE):
+            while piece:
+                yield unpacker.decompress(piece, PIECE)
+                piece = unpacker.unconsumed_tail
+        yield unpacker.flush()
+    except zlib.error:
+        raise damaged(f"{member.name} cannot be unpacked") from None
+    if not unpacker.eof:
+        raise damaged(f"{member.name} is too short")
+
+
+class Members:
+    """The members of a backup in their order, of which the next one can be looked at before it is taken."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._members = reader.members()
+        self._next = next(self._members, None)
+
+    @property
+    def next(self) -> Member | None:
+        return self._next
+
+    def skip(self) -> None:
+        self._next = next(self._members, None)
+
+    def rows_of_next_table(self) -> "tuple[str, Rows] | None":
+        """The table whose rows come next, and these; None where no table comes."""
+        table = _table_of(self._next)
+        return None if table is None else (table, Rows(self, table))
+
+
+class Rows:
+    """The rows of one table, as COPY reads them."""
+
+    def __init__(self, members: Members, table: str) -> None:
+        self._pieces = self._all(members, table)
+        self._left = b""
+
+    @staticmethod
+    def _all(members: Members, table: str) -> Iterator[bytes]:
+        while members.next is not None and _table_of(members.next) == table:
+            yield from unpacked(members.next)
+            members.skip()
+
+    def read(self, size: int = -1) -> bytes:
+        wanted = PIECE if size < 0 else size
+        while len(self._left) < wanted:
+            piece = next(self._pieces, None)
+            if piece is None:
+                break
+            self._left += piece
+        given, self._left = self._left[:wanted], self._left[wanted:]
+        return given
+
+
+def _table_of(member: Member | None) -> str | None:
+    if member is None or member.part != DATABASE:
+        return None
+    match = _PIECE_OF_TABLE.fullmatch(member.path)
+    return match["table"] if match is not None else None

@@ -25,10 +25,8 @@ from api_server.state.objects import Objects
 from api_server.state.secrets import KEY_FILE as SECRET_KEY
 from common.mistakes import Mistake, first_line
 from forgelet.backup import form, table_queries
-from forgelet.backup.form import DATABASE, OBJECTS, PIECE, REPOSITORIES, Member
-from forgelet.backup.places import Places, is_without_objects, small_files_of_up
-from forgelet.backup.reading import Members, Rows, opened
-from forgelet.backup.stored_objects import pieces_of
+from forgelet.backup.contents import Places, is_without_objects, pieces_of, small_files_of_up
+from forgelet.backup.form import DATABASE, OBJECTS, PIECE, REPOSITORIES, Member, Members, Rows, opened
 from forgelet.backup.table_queries import Table
 
 #: `tell(what, bytes)`: what comes, and how many bytes of it have come.

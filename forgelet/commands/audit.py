@@ -14,9 +14,8 @@ from api_server.audit import chain, exports, queries
 from api_server.state.database import Database
 from api_server.state.errors import Unavailable
 from api_server.state.object_store import open_objects
-from forgelet.frame import Group
+from forgelet.frame import Group, answer, progress, table, wants_json
 from forgelet.instance import Instance
-from forgelet.output import answer, progress, table, wants_json
 
 ResultT = TypeVar("ResultT")
 #: Seconds; a month of events may take a while to count or to lock.

@@ -7,9 +7,8 @@ from urllib.parse import urlsplit
 import attrs
 import click
 
-from forgelet.frame import Group
+from forgelet.frame import Group, table
 from forgelet.instance import Instance
-from forgelet.output import table
 
 if TYPE_CHECKING:
     from common.settings import Sources

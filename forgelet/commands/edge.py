@@ -7,7 +7,7 @@ import click
 from forgelet.frame import Group, Lazy
 from storage_edge.__main__ import main as process
 
-_MODULE = "forgelet.commands.edges"
+_MODULE = "forgelet.commands.outgoing"
 #: Imported when they are used: they need much of the API server, which the process does not.
 _COMMANDS = {
     "status": Lazy(

@@ -10,8 +10,8 @@ import click
 from api_server.outbound.edges import EdgeApi, EdgeRefuses, project_key
 from api_server.pages.admin.operating import why
 from common.mistakes import Mistake
-from forgelet import output
-from forgelet.commands import repository_queries
+from forgelet import frame
+from forgelet.commands import queries
 from forgelet.frame import Command
 from forgelet.instance import Instance
 
@@ -30,7 +30,7 @@ def status_command(instance: Instance) -> None:
     Ends with status 1 where one does not answer."""
     rows = _of_each(instance, _status)
     columns = ["edge", "version", "hit_ratio", "responses", "bytes", "origin", "storage_token", "problem"]
-    output.table(columns, rows)
+    frame.table(columns, rows)
     _end(rows)
 
 
@@ -55,10 +55,10 @@ def list_command(instance: Instance, prefix: str, limit: int) -> None:
 
     asked = _of_each(instance, stored)
     rows = [{"edge": one["edge"], **row} for one in asked for row in one.get("found", [])]
-    output.table(["edge", "url", "kind", "bytes", "age", "hits", "tier", "private", "fresh_until"], rows)
+    frame.table(["edge", "url", "kind", "bytes", "age", "hits", "tier", "private", "fresh_until"], rows)
     for one in asked:
         if one.get("problem"):
-            output.note(f"{one['edge']}: {one['problem']}")
+            frame.note(f"{one['edge']}: {one['problem']}")
     _end(asked)
 
 
@@ -88,7 +88,7 @@ def purge_command(
         return await api.purge(document)
 
     rows = [{"purged": one.pop("found", None), **one} for one in _of_each(instance, told)]
-    output.table(["edge", "purged", "problem"], rows)
+    frame.table(["edge", "purged", "problem"], rows)
     _end(rows)
 
 
@@ -96,7 +96,7 @@ async def _keys(instance: Instance, projects: Sequence[str]) -> list[str]:
     keys = []
     async with instance.database() as database:
         for named in projects:
-            found = await repository_queries.project(database, named)
+            found = await queries.project(database, named)
             if found is None:
                 raise Mistake(f"There is no project {named}: name it by its id or its full path")
             keys.append(project_key(found.id))

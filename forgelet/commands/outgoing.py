@@ -13,10 +13,11 @@ from api_server.state.audit_trail import Entity, record
 from api_server.state.database import Database, Transaction
 from api_server.state.errors import NotFound
 from api_server.state.listing import Listed, Page
-from api_server.status_checks import delivery_queries, queries
-from forgelet import output
-from forgelet.acting import author
-from forgelet.commands import outgoing_queries, repository_queries
+from api_server.status_checks import delivery_queries
+from api_server.status_checks import queries as service_queries
+from forgelet import frame
+from forgelet.commands import queries
+from forgelet.commands.acting import author
 from forgelet.frame import Group
 from forgelet.instance import Instance
 
@@ -45,16 +46,16 @@ def list_mirrors(instance: Instance, limit: int, *, failing: bool) -> None:
 
     rows = _listed(instance, limit, read)
     columns = ["id", "project", "url", "status", "last_successful_update_at", "next_try_at", "last_error"]
-    output.table(columns, rows, empty="None fails." if failing else "There are none.")
+    frame.table(columns, rows, empty="None fails." if failing else "There are none.")
 
 
-@mirror.command()
+@mirror.command("sync")
 @click.argument("ids", nargs=-1, required=True, type=click.IntRange(1), metavar="ID...")
 @click.pass_obj
 def sync(instance: Instance, ids: Sequence[int]) -> None:
     """Has mirrors ID run at once, whenever they ran last; a server with background work has to be there for that."""
     rows = _act(instance, ids, _run_mirror, "runs soon")
-    output.table(["id", "result", "problem"], rows)
+    frame.table(["id", "result", "problem"], rows)
     _end(rows)
 
 
@@ -85,16 +86,16 @@ def list_deliveries(instance: Instance, limit: int, *, failing: bool) -> None:
         latest = row["latest"] or {}
         row["problem"] = row["pause_reason"] or latest.get("error") or _status_of(latest)
     columns = "id project check merge_request_iid status attempts next_attempt_at problem"
-    output.table(columns.split(), rows, empty="None fails." if failing else "There are none.")
+    frame.table(columns.split(), rows, empty="None fails." if failing else "There are none.")
 
 
-@delivery.command()
+@delivery.command("retry")
 @click.argument("ids", nargs=-1, required=True, type=click.IntRange(1), metavar="ID...")
 @click.pass_obj
 def retry(instance: Instance, ids: Sequence[int]) -> None:
     """Sends deliveries ID once more, as the same messages, also to a check that is paused."""
     rows = _act(instance, ids, _redeliver, "is sent again")
-    output.table(["id", "result", "problem"], rows)
+    frame.table(["id", "result", "problem"], rows)
     _end(rows)
 
 
@@ -108,15 +109,15 @@ def _status_of(latest: dict[str, Any]) -> str | None:
 
 
 async def _run_mirror(transaction: Transaction, mirror_id: int) -> None:
-    await running.run_at_once(transaction, await outgoing_queries.enabled_mirror(transaction, mirror_id))
+    await running.run_at_once(transaction, await queries.enabled_mirror(transaction, mirror_id))
 
 
 async def _redeliver(transaction: Transaction, delivery_id: int) -> None:
     """As the API does it, which is written down likewise."""
     place = await list_queries.place_of_delivery(transaction, delivery_id)
-    check = await queries.hold(transaction, place.project_id, place.check_id)
+    check = await service_queries.hold(transaction, place.project_id, place.check_id)
     await delivery_queries.redeliver(transaction, check.id, delivery_id)
-    project = await repository_queries.project(transaction, str(place.project_id))
+    project = await queries.project(transaction, str(place.project_id))
     if project is None:
         raise NotFound
     await record(

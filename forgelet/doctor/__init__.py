@@ -1,4 +1,5 @@
 """`forgelet doctor`: looks at everything that the service needs, and says what is wrong and what to do.
 
-One module per kind of check; each check is a coroutine function that takes the `Patient` and gives its findings.
+One module per kind of check; each check is a coroutine function that takes the `DiagnosedInstance` and gives its
+findings.
 """

@@ -1,32 +1,39 @@
-"""All checks, side by side, within a time that no check can exceed."""
+"""`forgelet doctor`: all checks, side by side, within a time that no check can exceed."""
 
 import asyncio
+import os
+import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
 import aiohttp
 import attrs
+import click
 
+from common import logs
 from common.mistakes import Mistake
-from forgelet.doctor import database, edges, machine, processes, services, work
-from forgelet.doctor.findings import Finding, failed, warning
-from forgelet.doctor.patient import Patient, read
+from common.settings import SETTINGS_FILE_VARIABLE
+from forgelet.doctor import machine, processes, services
+from forgelet.doctor.findings import DiagnosedInstance, Finding, State, failed, read_settings, warning, worst
+from forgelet.frame import Command, answer
+from forgelet.instance import Instance
+from forgelet.local import variables
 
-Check = Callable[[Patient], Awaitable[list[Finding]]]
+Check = Callable[[DiagnosedInstance], Awaitable[list[Finding]]]
 #: By the names under which their findings are shown, in this order.
 CHECKS: Mapping[str, Check] = {
     "versions": machine.versions,
     "clock": machine.clock,
     "disk": machine.disks,
     "files": machine.modes,
-    "database": database.database,
+    "database": services.database,
     "API server": processes.api_server,
     "storage edge": processes.storage_edge,
-    "edges": edges.edges,
+    "edges": processes.edges,
     "mail": services.mail,
     "object store": services.object_store,
     "shared store": services.shared_store,
-    "work": work.work,
+    "work": processes.work,
 }
 _OF_RUNNING = ("database", "edges", "work")
 _OF_MACHINE = ("versions", "clock", "disk")
@@ -67,10 +74,10 @@ async def _examine(
     wanted: Mapping[str, Check], environment: Mapping[str, str], longest: float, *, known: bool = True
 ) -> Examined:
     begun, counted = time.time(), time.monotonic()
-    api, edge, settings = read(environment) if known else (None, None, [])
+    api, edge, settings = read_settings(environment) if known else (None, None, [])
     async with aiohttp.ClientSession() as session:
-        patient = Patient(environment, api, edge, session)
-        checks = {name: asyncio.create_task(_found(check, patient)) for name, check in wanted.items()}
+        instance = DiagnosedInstance(environment, api, edge, session)
+        checks = {name: asyncio.create_task(_found(check, instance)) for name, check in wanted.items()}
         await asyncio.wait(checks.values(), timeout=longest)
         hangs = [name for name, check in checks.items() if not check.done()]
         for name in hangs:
@@ -85,9 +92,9 @@ async def _examine(
     return Examined(findings, bool(hangs))
 
 
-async def _found(check: Check, patient: Patient) -> list[Finding]:
+async def _found(check: Check, instance: DiagnosedInstance) -> list[Finding]:
     try:
-        return await check(patient)
+        return await check(instance)
     except Mistake as mistake:
         return [failed(mistake.message, "put that right")]
     except Exception as problem:  # one check's fault is not another's
@@ -107,3 +114,56 @@ def _jumps(gained: float) -> Finding:
     return warning(
         f"this machine's clock jumped by {gained:.1f} s while it was looked at", "keep it right (NTP)"
     )
+
+
+_COLOURS: Mapping[State, str] = {"ok": "green", "warning": "yellow", "failed": "red"}
+
+
+@click.command(cls=Command)
+@click.option("--quiet", "-q", is_flag=True, help="Only what is not well.")
+@click.pass_obj
+def doctor(instance: Instance, *, quiet: bool) -> int:
+    """Looks at everything that the service needs, and says in a line each what is wrong and what to do.
+
+    Settings, programs, clock, disks, files with secrets, the database and its role, the secret key, both processes, the
+    edges and their tokens, mail, object stores, and all that fails by the service's own notes. Changes nothing (a store
+    gets an object that is removed again), needs nothing to run, and takes 15 seconds at most.
+
+    Exit status 1 is that something has failed; warnings alone are 0.
+    """
+    logs.set_level("CRITICAL")  # what is wrong is said here, once
+    examined = _examined(instance)
+    findings = {
+        check: [finding for finding in found if not quiet or finding.state != "ok"]
+        for check, found in examined.findings.items()
+    }
+    lines = [
+        f"{click.style(finding.state.ljust(7), _COLOURS[finding.state])} {check:<13}{finding.text}"
+        for check, found in findings.items()
+        for finding in found
+    ]
+    state = worst(finding for found in examined.findings.values() for finding in found)
+    document = {
+        "state": state,
+        "findings": [{"check": check, **one.as_json()} for check, found in findings.items() for one in found],
+    }
+    answer(document, "\n".join(lines) or "All is well.")
+    status = 1 if state == "failed" else 0
+    if examined.hangs:  # what waits for a name server in a thread would be waited for
+        sys.stdout.flush()
+        os._exit(status)
+    return status
+
+
+def _examined(instance: Instance) -> Examined:
+    try:
+        environment, data, running = instance.environment, instance.data, instance.running
+    except Mistake as mistake:
+        if instance.named is not None:
+            raise
+        if any(name.startswith((variables.API.prefix, SETTINGS_FILE_VARIABLE)) for name in os.environ):
+            return asyncio.run(examine(os.environ))  # what is wrong with it is told with the settings
+        return asyncio.run(settings_cannot_be_found(mistake))
+    if data is not None and running is None and variables.has_own_postgres(data):
+        return asyncio.run(examine_stopped(environment))
+    return asyncio.run(examine(environment))

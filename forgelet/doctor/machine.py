@@ -21,8 +21,7 @@ from api_server.git.processes import check_git
 from api_server.state import secrets
 from common.mistakes import Mistake
 from common.settings import SETTINGS_FILE_VARIABLE, secret_in
-from forgelet.doctor.findings import Finding, failed, of_mistake, ok, warning
-from forgelet.doctor.patient import Patient, in_thread
+from forgelet.doctor.findings import DiagnosedInstance, Finding, failed, in_thread, of_mistake, ok, warning
 
 OLDEST_PYTHON = (3, 11)
 #: Below this part of a disk, or of its files, it is nearly full.
@@ -35,7 +34,7 @@ _SECRET = re.compile(r"^\s*\w*[-_]token\s*=|://[^/\s:]*:[^/\s]+@", re.MULTILINE)
 _FROM_THE_FUTURE = 60.0
 
 
-async def versions(patient: Patient) -> list[Finding]:  # noqa: ARG001 - of this program
+async def versions(instance: DiagnosedInstance) -> list[Finding]:  # noqa: ARG001 - of this program
     """Of this program, Python and git."""
     try:
         git = f"git {await in_thread(check_git)}"
@@ -55,9 +54,9 @@ def program() -> str:
         return "of a checkout"
 
 
-async def clock(patient: Patient) -> list[Finding]:
+async def clock(instance: DiagnosedInstance) -> list[Finding]:
     """Nothing was written later than now; that the clock does not jump is seen by the examination as a whole."""
-    folders = [one.data_dir for one in (patient.api, patient.edge) if one is not None and one.data_dir]
+    folders = [one.data_dir for one in (instance.api, instance.edge) if one is not None and one.data_dir]
     files = [Path(__file__), *folders, *(folder / secrets.KEY_FILE for folder in folders)]
     ahead = 0.0
     for file in files:
@@ -71,13 +70,13 @@ async def clock(patient: Patient) -> list[Finding]:
     return []
 
 
-async def disks(patient: Patient) -> list[Finding]:
+async def disks(instance: DiagnosedInstance) -> list[Finding]:
     """Folders can be written, and their disks have room."""
     folders = [("the folder for temporary files", Path(tempfile.gettempdir()), 0)]
-    if patient.edge is not None and patient.edge.data_dir is not None:
-        folders.insert(0, ("the edge's directory", patient.edge.data_dir, 0))
-    if patient.api is not None:
-        folders.insert(0, ("the data directory", patient.api.data_dir, patient.api.disk_reserve))
+    if instance.edge is not None and instance.edge.data_dir is not None:
+        folders.insert(0, ("the edge's directory", instance.edge.data_dir, 0))
+    if instance.api is not None:
+        folders.insert(0, ("the data directory", instance.api.data_dir, instance.api.disk_reserve))
     findings = []
     for title, folder, reserve in folders:
         try:
@@ -147,9 +146,9 @@ def _room(title: str, folder: Path, reserve: int) -> list[Finding]:
     return [ok(free)]
 
 
-async def modes(patient: Patient) -> list[Finding]:
+async def modes(instance: DiagnosedInstance) -> list[Finding]:
     """Nobody else may read what holds secrets."""
-    files = list(_secret_files(patient))
+    files = list(_secret_files(instance))
     open_ones = [file for file in files if _others_may_read(file)]
     if files and not open_ones:
         return [ok("files with secrets are closed to other accounts")]
@@ -159,15 +158,15 @@ async def modes(patient: Patient) -> list[Finding]:
     ]
 
 
-def _secret_files(patient: Patient) -> Iterator[Path]:
-    for settings in filter(None, (patient.api, patient.edge)):
+def _secret_files(instance: DiagnosedInstance) -> Iterator[Path]:
+    for settings in filter(None, (instance.api, instance.edge)):
         for field in attrs.fields(type(settings)):
             file = getattr(settings, field.name)
             if file is not None and (secret_in(field) or field.name == "tls_key"):
                 yield file
-    if patient.api is not None:
-        yield patient.api.data_dir / secrets.KEY_FILE
-    if path := patient.environment.get(SETTINGS_FILE_VARIABLE):
+    if instance.api is not None:
+        yield instance.api.data_dir / secrets.KEY_FILE
+    if path := instance.environment.get(SETTINGS_FILE_VARIABLE):
         file = Path(path)
         with contextlib.suppress(OSError, UnicodeDecodeError):
             if _SECRET.search(file.read_text()):

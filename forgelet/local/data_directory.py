@@ -1,14 +1,23 @@
-"""The folder that holds everything of one local forgelet: who may use it, its secrets, its parts."""
+"""The folder of one local forgelet: where it is, who may use it, its secrets, its parts, and what runs there.
+
+A `forgelet up` writes down that it runs, and with which settings and addresses, so that commands find it.
+"""
 
 import contextlib
 import fcntl
+import hashlib
+import json
+import os
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
+import attrs
+
 from common.mistakes import Mistake
+from forgelet import SERVERS
 
 #: What a `forgelet up` has written down of itself is remembered under this name.
 RUNNING = "running"
@@ -140,3 +149,114 @@ def _write(file: Path, value: str) -> None:
     scratch.touch(mode=0o600)
     scratch.write_text(f"{value}\n")
     scratch.replace(file)
+
+
+#: The checkout that this is run from, None where it is installed.
+CHECKOUT = None if SERVERS.is_dir() else SERVERS.parents[1]
+
+
+def default_data_dir() -> Path:
+    """`.forgelet` in a checkout; else the user's own folder for data (XDG), which is found from whatever folder."""
+    return CHECKOUT / ".forgelet" if CHECKOUT else _home("XDG_DATA_HOME", ".local/share") / "forgelet"
+
+
+@contextlib.contextmanager
+def registration(data: DataDirectory) -> Iterator[None]:
+    """Lets commands of this user find `data` for as long as the block lasts, if it is not the default folder. Where no
+    home can be written they have to name it."""
+    entry: Path | None = None
+    with contextlib.suppress(OSError, Mistake):
+        entry = _entries() / hashlib.sha256(bytes(data.path)).hexdigest()[:16]
+        entry.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        entry.write_text(f"{data.path}\n")
+    try:
+        yield
+    finally:
+        if entry is not None:
+            with contextlib.suppress(OSError):
+                entry.unlink()
+
+
+def registered() -> list[DataDirectory]:
+    """Folders in which a `forgelet up` of this user runs; what a killed one left is forgotten."""
+    found = []
+    with contextlib.suppress(OSError, Mistake):
+        for entry in sorted(_entries().iterdir()):
+            data = DataDirectory(Path(entry.read_text().rstrip("\n")))
+            if data.is_held():
+                found.append(data)
+            else:
+                entry.unlink()
+    return found
+
+
+def cache_folder(name: str) -> Path:
+    """The folder for what can be made again, of this user (XDG). Raises `Mistake` where there is no home."""
+    return _home("XDG_CACHE_HOME", ".cache") / "forgelet" / name
+
+
+def _entries() -> Path:
+    return _home("XDG_STATE_HOME", ".local/state") / "forgelet/instances"
+
+
+def _home(variable: str, usual: str) -> Path:
+    given = Path(os.environ.get(variable, ""))
+    if given.is_absolute():
+        return given
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111 - the other one raises where there is none
+    if not home.is_absolute():
+        raise Mistake("This account has no home folder: name a folder by --data-dir")
+    return home / usual
+
+
+@attrs.frozen(kw_only=True)
+class Running:
+    """Written to a file that only its owner can read, since variables may hold secrets."""
+
+    pid: int
+    version: str
+    api_url: str
+    edge_url: str | None
+    #: `FORGELET_...`, as both processes have them.
+    variables: Mapping[str, str]
+
+
+@contextlib.contextmanager
+def written_down(
+    data: DataDirectory, api_url: str, edge_url: str | None, variables: Mapping[str, str]
+) -> Iterator[None]:
+    """Lets commands that know `data` know for as long as the block lasts; it has to be `opened`."""
+    from importlib import metadata  # every command imports this module, and this one takes a while
+
+    told = {name: text for name, text in variables.items() if name.startswith("FORGELET_")}
+    running = Running(
+        pid=os.getpid(),
+        version=metadata.version("forgelet"),
+        api_url=api_url,
+        edge_url=edge_url,
+        variables=told,
+    )
+    data.remember(RUNNING, json.dumps(attrs.asdict(running)))
+    try:
+        yield
+    finally:
+        data.forget(RUNNING)
+
+
+def found_running(data: DataDirectory) -> Running | None:
+    """What the one that runs has written; None where none runs. Raises `Mistake` where another command uses `data` for
+    long.
+
+    What a killed one has written does not count: its hold on the folder has ended with it, and whoever holds the folder
+    next forgets it.
+    """
+    deadline = time.monotonic() + PATIENCE
+    while data.is_held():
+        if text := data.recall(RUNNING):
+            return Running(**json.loads(text))
+        if time.monotonic() > deadline:
+            raise Mistake(
+                f"forgelet is just starting in {data.path}, or another command works there: try again"
+            )
+        time.sleep(0.05)
+    return None

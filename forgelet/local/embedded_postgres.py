@@ -2,9 +2,15 @@
 
 It listens on a Unix socket in a folder closed to other accounts, never on TCP, and asks for a password. Since
 PostgreSQL refuses to run as root, root runs it as an unprivileged account that exists already.
+
+What an earlier server has left on the data is ended, or waited for, and its lock files are removed. PostgreSQL goes by
+the numbers of processes in its lock files, and numbers come again: in a container at every start. What cannot be
+mistaken is a lock (flock) on a file beside the data. A server and all its processes inherit it, so it ends with the
+last of them, in whichever container they run.
 """
 
 import contextlib
+import fcntl
 import locale
 import os
 import secrets
@@ -18,11 +24,105 @@ from typing import Protocol
 from urllib.parse import quote
 
 from common.mistakes import first_line
-from forgelet.local import cluster_folders, leftovers, postgres_binaries
+from forgelet.local import postgres_binaries
 from forgelet.local.data_directory import DataDirectory
-from forgelet.local.leftovers import SOCKET_FOLDER_PREFIX
 from forgelet.local.postgres_binaries import Binaries
-from forgelet.local.processes import Account, CannotStart, Child, StartWait
+from forgelet.local.processes import Account, CannotStart, Child, StartWait, end_processes_in, make_passable
+
+#: Where root keeps clusters whose owner cannot enter the data directory; a symbolic link there leads here.
+ROOTS_CLUSTERS = Path("/var/lib/forgelet")
+
+
+def make_folder(wanted: Path) -> Path:
+    """Makes sure that there is a folder for a cluster at `wanted` and returns where it really is.
+
+    As root it is given to an unprivileged account; where that account cannot reach `wanted`, the folder lies
+    below /var/lib/forgelet and `wanted` is a symbolic link to it. Existing folders keep their permissions.
+    """
+    if wanted.exists():
+        return wanted.resolve()
+    if os.geteuid() != 0:
+        wanted.mkdir(mode=0o700)
+        return wanted
+    account = Account.named("postgres", "nobody")
+    if account.may_enter(wanted.parent):
+        wanted.mkdir(mode=0o700)
+        give_folder(wanted, account)
+        return wanted
+    make_passable(ROOTS_CLUSTERS)
+    place = Path(tempfile.mkdtemp(prefix="postgres-", dir=ROOTS_CLUSTERS))
+    give_folder(place, account)
+    wanted.unlink(missing_ok=True)
+    wanted.symlink_to(place)
+    return place
+
+
+def temporary_root() -> str:
+    """The machine's temporary folder, or /tmp where an unprivileged account cannot enter that one."""
+    usual = tempfile.gettempdir()
+    if os.geteuid() != 0 or Account.named("postgres", "nobody").may_enter(Path(usual)):
+        return usual
+    return "/tmp"
+
+
+def give_folder(path: Path, account: Account) -> None:
+    """Makes it the account's, where that is not who we are."""
+    if not account.is_ours:
+        os.chown(path, account.uid, account.gid)
+
+
+#: Where sockets are whose path would be too long beside the data: below /tmp, in folders with names that begin so.
+SOCKET_FOLDER_PREFIX = "forgelet-pg-"
+#: Seconds that an earlier server may take to end.
+PATIENCE = 10.0
+
+
+@contextlib.contextmanager
+def clear_leftovers(data: Path, sockets: Path, patience: float = PATIENCE) -> Iterator[int]:
+    """For as long as the block lasts nobody else starts a server on `data`. Gives the open file that a server has to
+    inherit. Raises `CannotStart` where an earlier one works on that cannot be ended from here."""
+    # Never through a link: the folder may belong to another account than ours.
+    lock = os.open(data.with_name("server.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        pid_file = data / "postmaster.pid"
+        if pid_file.exists() or not _is_ours(lock):
+            end_processes_in(data, stop_signal=signal.SIGINT, patience=patience)
+        deadline = time.monotonic() + patience
+        while not _is_ours(lock):
+            if time.monotonic() > deadline:
+                raise CannotStart(
+                    f"A PostgreSQL that cannot be seen from here uses {data}, perhaps in another container: stop that"
+                )
+            time.sleep(0.05)
+        _remove_files_of_ended(pid_file, sockets)
+        yield lock
+    finally:
+        os.close(lock)
+
+
+def _is_ours(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _remove_files_of_ended(pid_file: Path, sockets: Path) -> None:
+    for lock in sockets.glob(".s.PGSQL.*.lock"):
+        lock.unlink(missing_ok=True)
+    if not pid_file.exists():
+        return
+    lines = pid_file.read_text().splitlines()
+    if (
+        len(lines) > 4
+        and lines[4].startswith(f"/tmp/{SOCKET_FOLDER_PREFIX}")
+        and "/" not in lines[4][5:]
+        and lines[4] != str(sockets)
+    ):
+        shutil.rmtree(lines[4], ignore_errors=True)
+    pid_file.unlink(missing_ok=True)
+
 
 DATABASE = ROLE = "forgelet"
 SUPERUSER = "postgres"
@@ -85,7 +185,7 @@ class Cluster:
         that takes longer than `wait` lasts, by default a minute."""
         wait = wait or StartWait()
         copied = self._copied()  # which may start and stop another one here
-        with leftovers.cleared(self.data, self._sockets or self._directory) as lock:
+        with clear_leftovers(self.data, self._sockets or self._directory) as lock:
             if copied is None:
                 return self._started(log, lock, wait)
             try:
@@ -177,7 +277,7 @@ class Cluster:
                 self._sockets = self._directory
             else:
                 self._sockets = Path(tempfile.mkdtemp(prefix=SOCKET_FOLDER_PREFIX, dir="/tmp"))
-                cluster_folders.give(self._sockets, self._account)
+                give_folder(self._sockets, self._account)
         return self._sockets
 
     def _wait_until_ready(self, server: Child, wait: StartWait) -> None:
@@ -213,7 +313,7 @@ class Cluster:
             raise CannotStart(f"PostgreSQL in {self.data} refuses us: {first_line(problem)}") from None
 
 
-def of(
+def cluster_of(
     data: DataDirectory,
     *,
     durable: bool = True,
@@ -222,22 +322,20 @@ def of(
 ) -> Cluster:
     """The PostgreSQL that keeps what belongs to `data`, not started yet; which has to be `opened`."""
     password = data.secret("postgres-password")
-    directory = cluster_folders.made(data.path / "postgres")
+    directory = make_folder(data.path / "postgres")
     return Cluster(directory, password, durable=durable, binaries=binaries, template=template)
 
 
 @contextlib.contextmanager
-def temporary(binaries: Binaries | None = None) -> Iterator[Cluster]:
+def temporary_cluster(binaries: Binaries | None = None) -> Iterator[Cluster]:
     """A started cluster for tests, quick instead of durable, that leaves nothing behind.
 
     Shape of use: `with temporary() as cluster: connect(cluster.url())`.
     """
-    with tempfile.TemporaryDirectory(
-        prefix=SOCKET_FOLDER_PREFIX, dir=cluster_folders.temporary_root()
-    ) as name:
+    with tempfile.TemporaryDirectory(prefix=SOCKET_FOLDER_PREFIX, dir=temporary_root()) as name:
         outside = Path(name)
         outside.chmod(0o711)
-        directory = cluster_folders.made(outside / "cluster")
+        directory = make_folder(outside / "cluster")
         # Nobody else reaches the socket, and SCRAM takes 2 ms of the processor for each connection.
         cluster = Cluster(directory, secrets.token_urlsafe(16), durable=False, binaries=binaries, auth="md5")
         try:

@@ -1,5 +1,6 @@
-"""Which PostgreSQL programs to run: the machine's own from version 15 on, else those inside a wheel."""
+"""Which PostgreSQL to use: the machine's own from version 15 on, else the one inside a wheel; or one elsewhere."""
 
+import contextlib
 import importlib.util
 import os
 import re
@@ -10,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from common.mistakes import first_line
 from forgelet.local.processes import Account, CannotStart, make_passable
 
 OLDEST_MAJOR = 15
@@ -176,3 +178,24 @@ def _version_text(postgres: Path) -> str:
         return ""
     found = re.search(r"\(PostgreSQL\) (\d+[\w.]*)", said)
     return found[1] if found else ""
+
+
+def check_external(url: str) -> None:
+    """Refuses a server that cannot be reached or is older than PostgreSQL 15."""
+    import psycopg2  # which PostgreSQL of our own does without for longer
+
+    try:
+        with contextlib.closing(psycopg2.connect(url, connect_timeout=10)) as connection:
+            major = connection.server_version // 10000
+    except (psycopg2.Error, UnicodeError) as problem:
+        raise CannotStart(f"The PostgreSQL of --database-url cannot be used: {first_line(problem)}") from None
+    if major < OLDEST_MAJOR:
+        oldest = OLDEST_MAJOR
+        raise CannotStart(f"--database-url names PostgreSQL {major}; {oldest} or newer is needed")
+
+
+def forget_variables() -> None:
+    """Takes libpq's variables (`PGOPTIONS`, `PGSERVICE`) from this process and those that it starts: they are said of
+    other servers than ours."""
+    for name in [name for name in os.environ if name.startswith("PG")]:
+        del os.environ[name]

@@ -1,7 +1,9 @@
 """Starts the database, the API server and the edge as one, joins them, and stops them as one.
 
 The servers take longest, by what they import. So they begin first, with nothing but their sockets, and everything else
-is imported, looked at and started meanwhile: here too, which is why imports stand in functions.
+is imported, looked at and started meanwhile: here too, which is why imports stand in functions. The sockets are held
+for as long as `up` runs: a free port stays ours from the moment that it is known, and whoever answers there is a
+process that we have started.
 """
 
 import contextlib
@@ -18,11 +20,123 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from forgelet.local import ports, variables
+from forgelet.local import variables
 from forgelet.local.data_directory import DataDirectory
-from forgelet.local.keeping_up import Service
 from forgelet.local.processes import START_TIMEOUT, CannotStart, Child, StartWait, end_processes_in, is_any_in
 from forgelet.local.variables import Addresses
+
+
+@attrs.frozen
+class Ports:
+    """Both sockets, without the edge's where there is none."""
+
+    wanted: Addresses
+    api: socket.socket
+    edge: socket.socket | None
+
+    @property
+    def addresses(self) -> Addresses:
+        """With the ports that there really are."""
+        edge_port = None if self.edge is None else _port(self.edge)
+        return attrs.evolve(self.wanted, api_port=_port(self.api), edge_port=edge_port)
+
+    def close(self) -> None:
+        for one in filter(None, (self.api, self.edge)):
+            one.close()
+
+
+def take(wanted: Addresses) -> Ports:
+    """The sockets at `wanted`, where a port 0 is any free one. Raises `CannotStart` for a port that another process
+    listens on, or that this account may not listen on."""
+    if wanted.api_port == wanted.edge_port != 0:
+        raise CannotStart(
+            f"--api-port and --edge-port are both {wanted.api_port}; choose two different ports"
+        )
+    with contextlib.ExitStack() as taken:
+        api = taken.enter_context(_bound(wanted.host, wanted.api_port, "--api-port"))
+        edge = None
+        if wanted.edge_port is not None:
+            edge = taken.enter_context(_bound(wanted.host, wanted.edge_port, "--edge-port"))
+        taken.pop_all()
+        return Ports(wanted, api, edge)
+
+
+def _bound(host: str, port: int, option: str) -> socket.socket:
+    """Not listened on: whoever is too early is refused, as where there is nobody."""
+    one = socket.socket()
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        one.bind((host, port))
+    except OSError as problem:
+        one.close()
+        raise CannotStart(
+            f"Port {port} of {host} cannot be used ({problem.strerror}); choose another {option}"
+        ) from None
+    return one
+
+
+def _port(one: socket.socket) -> int:
+    return int(one.getsockname()[1])
+
+
+#: Seconds until a process is started again, after its first and second end within a minute.
+PAUSES = (0.5, 1.0)
+#: Seconds after which an end is forgotten.
+MEMORY = 60.0
+
+
+class EndsAgainAndAgain(CannotStart):
+    """It has worked, and no longer does."""
+
+    exit_code = 1
+
+
+class Service:
+    """`title` as people read it; `start` gives a started child; its end may take `stop_timeout` seconds."""
+
+    def __init__(
+        self,
+        title: str,
+        start: Callable[[], Child],
+        tell: Callable[[str], None],
+        *,
+        stop_timeout: float = 0.0,
+    ) -> None:
+        self.title = title
+        self.stop_timeout = stop_timeout
+        self._start = start
+        self._tell = tell
+        self._ends: list[float] = []
+        self._due = 0.0
+        self.child: Child | None = None
+
+    def start(self) -> None:
+        """Raises `CannotStart`."""
+        self.child = self._start()
+
+    def keep_up(self) -> bool:
+        """Whether it runs; where it has ended, it is started again after a pause. Raises `EndsAgainAndAgain` with its
+        third end within a minute: then somebody has to look at it."""
+        if self.child is not None and self.child.has_ended():
+            self.child.stop()  # and what is left of its session
+            self._note_end(f"{self.title} ended with {self.child.account_of_end()}")
+        if self.child is None and time.monotonic() >= self._due:
+            try:
+                self.start()
+            except CannotStart as problem:
+                self._note_end(problem.message)
+        return self.child is not None
+
+    def _note_end(self, what: str) -> None:
+        self.child = None
+        now = time.monotonic()
+        self._ends = [*(moment for moment in self._ends if now - moment < MEMORY), now]
+        if len(self._ends) > len(PAUSES):
+            raise EndsAgainAndAgain(f"{what}, for the third time within a minute")
+        pause = PAUSES[len(self._ends) - 1]
+        self._due = now + pause
+        self._tell(f"{what}; it is started again in {pause:g} s.")
+
 
 if TYPE_CHECKING:
     from forgelet.local.api_client import Api
@@ -83,7 +197,7 @@ class Forgelet:
         self._hurried = False
         self._reload = False
         self._written = contextlib.ExitStack()
-        self._ports: ports.Ports | None = None
+        self._ports: Ports | None = None
 
     def __enter__(self) -> "Forgelet":
         try:
@@ -171,7 +285,7 @@ class Forgelet:
     def _start(self) -> None:
         wait = StartWait(self.plan.start_timeout, self._tell)
         self._end_leftovers()
-        self._ports = ports.take(self.plan.addresses)
+        self._ports = take(self.plan.addresses)
         plan = self.plan = attrs.evolve(self.plan, addresses=self._ports.addresses)
         self._tell("Starting the API server" + (" and the storage edge ..." if plan.edge_url else " ..."))
         servers = self._servers()
@@ -218,20 +332,24 @@ class Forgelet:
 
     def _write_down(self) -> None:
         """Let commands find this from here on."""
-        from forgelet.local import running
+        from forgelet.local import data_directory
 
         of_edge = self._variables(EDGE) if self.plan.edge_url else {}
         variables.remember(self._data, self.plan.addresses)
         self._written.enter_context(
-            running.written_down(
+            data_directory.written_down(
                 self._data, self.plan.api_url, self.plan.edge_url, {**of_edge, **self._variables(API_SERVER)}
             )
         )
 
     def _own_cluster(self) -> "Cluster":
-        from forgelet.local import embedded_postgres, templates
+        from forgelet.local import embedded_postgres, throwaway_data
 
-        cluster = templates.cluster(self._data) if self.plan.testing else embedded_postgres.of(self._data)
+        cluster = (
+            throwaway_data.templated_cluster(self._data)
+            if self.plan.testing
+            else embedded_postgres.cluster_of(self._data)
+        )
         if cluster.data.parent.parent != self._data.path:
             self._tell(f"PostgreSQL cannot run as root; its files are kept in {cluster.data.parent}.")
         return cluster

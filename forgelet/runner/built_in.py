@@ -6,10 +6,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from forgelet.runner.playing import Played, played
-from forgelet.runner.protocol import Asking, Connection, Gone, JobInHand, Unreachable, is_known, register
-from forgelet.runner.rules import Rules
-from forgelet.runner.uploads import uploads
+from forgelet.runner.protocol import (
+    Asking,
+    Connection,
+    Gone,
+    JobInHand,
+    Unreachable,
+    is_known,
+    register,
+    uploads,
+)
+from forgelet.runner.rules import Played, Rules, played
 
 #: Jobs that are played side by side.
 MOST_JOBS = 50

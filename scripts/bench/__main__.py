@@ -61,7 +61,7 @@ def bench(
     except ValueError as problem:
         raise click.ClickException(str(problem)) from None
     if old is not None:
-        sys.exit(1 if _told(old, run) else 0)
+        sys.exit(1 if _report_slower(old, run) else 0)
 
 
 def _chosen(names: tuple[str, ...]) -> list[str]:
@@ -89,8 +89,8 @@ def _only(run: Run, names: list[str]) -> Run:
     return Run(run.made, run.machine, run.rounds, [row for row in run.outcomes if row.name in names])
 
 
-def _told(old: Run, new: Run) -> bool:
-    """Whether something got slower; says what."""
+def _report_slower(old: Run, new: Run) -> bool:
+    """Say what got slower; return whether anything did."""
     found = report.slower(old, new)
     for sentence in found:
         click.echo(f"slower: {sentence}")

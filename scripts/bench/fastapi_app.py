@@ -57,7 +57,7 @@ async def page(
     counted: bool = True,
     size: int = 20,
 ) -> list[Any]:
-    """The rows of a page, and the headers that go with it."""
+    """Return the rows of a page; set the headers that go with it."""
     found = (await session.execute(rows.limit(size + 1))).unique().all()
     response.headers["X-Per-Page"] = str(size)
     response.headers["X-Next-Page"] = "2" if len(found) > size else ""

@@ -16,7 +16,7 @@ import psycopg2
 from api_server.state.database import Executor
 from api_server.state.migrate import known_migrations, make_older_schema
 from api_server.state.secrets import KEY_FILE, STATIC_OBJECT_TOKEN, digest, open_vault
-from forgelet.local import cluster_folders
+from forgelet.local import embedded_postgres
 from forgelet.local.embedded_postgres import SUPERUSER, Cluster
 from scripts.harness.contents import commit_head, data, git
 
@@ -52,7 +52,7 @@ FILL_EVENTS = """
 def fill_events(
     cluster: Cluster, total: int, *, project_id: int = 1, group_id: int = 1, chained: bool = False
 ) -> None:
-    """So many events. They are chained at a tenth of the speed, and only what verifies the chain looks at it."""
+    """Insert so many events. They are chained at a tenth of the speed, and only what verifies the chain looks at it."""
     values = {"total": total, "wanted": WANTED, "project_id": project_id, "group_id": group_id}
     url = cluster.url(role=SUPERUSER)
     with contextlib.closing(psycopg2.connect(url)) as connection, connection.cursor() as cursor:
@@ -97,7 +97,7 @@ FILL_JOBS = """
 async def fill_jobs(
     database: Executor, *, project_id: int, user_id: int, runner_id: int | None, jobs: int = 200_000
 ) -> None:
-    """Gives the project that many jobs."""
+    """Insert so many jobs of the project."""
     await database.run(
         FILL_JOBS,
         project_id=project_id,
@@ -146,11 +146,15 @@ INDEXES = """
 
 @contextlib.contextmanager
 def durable_cluster() -> Iterator[Cluster]:
-    """A durable one, which leaves nothing behind."""
-    with tempfile.TemporaryDirectory(prefix="forgelet-growth-", dir=cluster_folders.temporary_root()) as name:
+    """Run a durable PostgreSQL, which leaves nothing behind."""
+    with tempfile.TemporaryDirectory(
+        prefix="forgelet-growth-", dir=embedded_postgres.temporary_root()
+    ) as name:
         outside = Path(name)
         outside.chmod(0o711)
-        made = Cluster(cluster_folders.made(outside / "cluster"), secrets.token_urlsafe(16), durable=True)
+        made = Cluster(
+            embedded_postgres.make_folder(outside / "cluster"), secrets.token_urlsafe(16), durable=True
+        )
         made.start(outside / "server.log")
         try:
             with superuser(made) as cursor:
@@ -165,7 +169,7 @@ def durable_cluster() -> Iterator[Cluster]:
 
 @contextlib.contextmanager
 def superuser(cluster: Cluster) -> Iterator[Any]:
-    """A cursor outside of transactions."""
+    """Yield a cursor outside of transactions."""
     with contextlib.closing(psycopg2.connect(cluster.url(role=SUPERUSER))) as connection:
         connection.autocommit = True
         with connection.cursor() as cursor:
@@ -173,7 +177,7 @@ def superuser(cluster: Cluster) -> Iterator[Any]:
 
 
 def oldest_schema() -> set[str]:
-    """The migrations that make jobs, pipelines and the audit trail; of those that came to change them, none."""
+    """Return the migrations that make jobs, pipelines and the audit trail, without those that came to change them."""
     return {name for name in known_migrations() if name < "0025" or "0030" <= name <= "0050_audit_trail"}
 
 
@@ -208,7 +212,7 @@ def fill_oldest_schema(
 
 
 def _without_indexes(cursor: Any) -> list[str]:
-    """The definitions of all that are dropped."""
+    """Drop the indexes of all tables that are filled; return their definitions."""
     dropped = []
     for table in FILLED:
         cursor.execute(INDEXES, [table])
@@ -219,7 +223,7 @@ def _without_indexes(cursor: Any) -> list[str]:
 
 
 def _owner(folder: Path) -> dict[str, bytes]:
-    """The secrets of whom all of it belongs to, under a new key."""
+    """Make a key and, under it, the secrets of the owner of everything; return these."""
     folder.mkdir(mode=0o700)
     (folder / KEY_FILE).write_text(secrets.token_hex(32))
     seed = secrets.token_bytes(20)

@@ -53,7 +53,7 @@ class Plan:
 
 
 def explain(cluster: Cluster, *, on: bool) -> None:
-    """Whether connections from now on write the plans of all that they run to PostgreSQL's log."""
+    """Have connections from now on write the plans of all that they run to PostgreSQL's log, or no longer."""
     with superuser(cluster) as cursor:
         if not on:
             cursor.execute(f"ALTER DATABASE {DATABASE} RESET ALL")
@@ -75,7 +75,7 @@ def explain(cluster: Cluster, *, on: bool) -> None:
 
 
 def plans_of(log: Path, work: Callable[[], object]) -> list[Plan]:
-    """Of all that was run meanwhile."""
+    """Return the plans of all that is run during the work."""
     before = log.stat().st_size
     work()
     with log.open("rb") as file:
@@ -85,13 +85,13 @@ def plans_of(log: Path, work: Callable[[], object]) -> list[Plan]:
 
 
 def read_plans(log: str) -> list[Plan]:
-    """Plans in PostgreSQL's log, statement included."""
+    """Return the plans in PostgreSQL's log, statement included."""
     found = re.findall(r"LOG:  duration: [\d.]+ ms  plan:\n((?:\t.*\n)*)", log)
     return [Plan(text, _pages(text)) for text in found]
 
 
 def _pages(text: str) -> int:
-    """The first line about buffers is that of the uppermost node, with all below it."""
+    """Return the pages of a plan: the first line about buffers is that of the uppermost node, with all below it."""
     first = _BUFFERS.search(text)
     return sum(int(number or 0) for number in first.groups()) if first else 0
 
@@ -142,7 +142,7 @@ MIDDLE = """
 
 
 def list_paths(cluster: Cluster, ids: Mapping[str, int], rows: int) -> dict[str, str]:
-    """Of each list, by its name."""
+    """Return the path of each list, by its name."""
     with superuser(cluster) as cursor:
         cursor.execute(MIDDLE, {**ids, "jobs": rows // 20, "pipelines": rows // 200})
         names = [column.name for column in cursor.description]
@@ -200,7 +200,7 @@ SIZES = """
 
 
 def give_token(cluster: Cluster, ids: Mapping[str, int]) -> None:
-    """To the first runner."""
+    """Give the first runner its token."""
     with superuser(cluster) as cursor:
         cursor.execute(
             "UPDATE runners SET token_digest = %s WHERE id = %s", [digest(TOKEN), ids["runner_id"]]
@@ -228,7 +228,7 @@ def remove_project(cluster: Cluster, server: Running, project_id: int) -> tuple[
 
 
 def measure_vacuum(cluster: Cluster) -> dict[str, float]:
-    """Milliseconds of each, after a few jobs were written anew; with the tables as warm as they are."""
+    """Return the milliseconds of each, after a few jobs were written anew; with the tables as warm as they are."""
     found = {}
     with superuser(cluster) as cursor:
         cursor.execute("VACUUM jobs")  # what removals have left
@@ -241,7 +241,7 @@ def measure_vacuum(cluster: Cluster) -> dict[str, float]:
 
 
 def sizes(cluster: Cluster) -> dict[str, str]:
-    """Of tables with their indexes, in words."""
+    """Return the sizes of tables with their indexes, in words."""
     with superuser(cluster) as cursor:
         cursor.execute(SIZES)
         return dict(cursor.fetchall())
@@ -255,7 +255,7 @@ FILES = """
 
 
 def measure_migrations(cluster: Cluster) -> tuple[dict[str, float], list[str]]:
-    """Seconds of each migration, and the tables that one of them has written anew."""
+    """Return the seconds of each migration, and the tables that one of them has written anew."""
     seconds, done, rewritten = {}, oldest_schema(), []
     with superuser(cluster) as cursor:
         cursor.execute(FILES)
@@ -295,25 +295,25 @@ class Measured:
     not_told: str = ""
 
 
-def measure_growth(rows: int, projects: int, told: Callable[[str], None]) -> Measured:
-    """A new database with so many jobs and events."""
+def measure_growth(rows: int, projects: int, report: Callable[[str], None]) -> Measured:
+    """Measure everything in a new database with so many jobs and events."""
     with filling.durable_cluster() as cluster, tempfile.TemporaryDirectory(dir="/tmp") as folder:
-        told(f"{rows:,} jobs and events: filling")
+        report(f"{rows:,} jobs and events: filling")
         ids, seconds = filling.fill_oldest_schema(cluster, Path(folder, "data"), rows, projects)
-        told(f"  filled in {sum(seconds.values()):.0f} s; migrating")
+        report(f"  filled in {sum(seconds.values()):.0f} s; migrating")
         migrations, rewritten = measure_migrations(cluster)
         found = Measured(rows, seconds, migrations, rewritten)
         give_token(cluster, ids)
         found.sizes = sizes(cluster)
-        told("  lists")
+        report("  lists")
         with _server(cluster, Path(folder)) as server:
             paths = list_paths(cluster, ids, rows)
             for name, path in paths.items():
                 found.milliseconds[name] = list_milliseconds(server, path)
             found.milliseconds["a job handed out"] = hand_out(server)
-        told("  plans")
+        report("  plans")
         _explained(cluster, Path(folder), paths, ids["tiny_id"], found)
-        told("  removals and vacuum")
+        report("  removals and vacuum")
         with _server(cluster, Path(folder)) as server:
             _measure_removals(cluster, server, ids, found)
         found.milliseconds |= measure_vacuum(cluster)
@@ -367,7 +367,7 @@ _SHORTEST = 0.5  # seconds: migrations that take less at every size are left out
 
 
 def growth_text(found: Sequence[Measured]) -> str:
-    """A line for each thing: milliseconds at each size, how often the last has the first, and pages alike."""
+    """Return a line for each thing: milliseconds at each size, their growth, and pages alike."""
     first, last = found[0], found[-1]
     lines = [
         _line("milliseconds", [f"{one.rows:,}" for one in found], "grew", "pages of 8 KiB", "read whole")
@@ -389,7 +389,7 @@ def growth_text(found: Sequence[Measured]) -> str:
     lines += ["", "with indexes"]
     lines += [_line(name, [one.sizes[name] for one in found]) for name in last.sizes]
     if last.not_told:
-        lines += ["", f"Plans are not told: {last.not_told}"]
+        lines += ["", f"Plans are not report: {last.not_told}"]
     return "\n".join(lines)
 
 
@@ -428,7 +428,7 @@ def growth(rows: int, beside: int, projects: int, keep: Path | None, plans: Path
             f"{free >> 30} GiB are free, and {rows:,} rows want {rows * BYTES_A_ROW + LEFT >> 30}."
         )
     sizes = sorted({min(beside, rows), rows})
-    found = [measure_growth(size, projects, told=_tell) for size in sizes]
+    found = [measure_growth(size, projects, report=_report) for size in sizes]
     click.echo(growth_text(found))
     if keep:
         kept = {
@@ -440,7 +440,7 @@ def growth(rows: int, beside: int, projects: int, keep: Path | None, plans: Path
         plans.write_text("\n".join(f"=== {name}\n{text}" for name, text in found[-1].plans.items()))
 
 
-def _tell(text: str) -> None:
+def _report(text: str) -> None:
     click.echo(text, err=True)
 
 

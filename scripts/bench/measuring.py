@@ -22,7 +22,7 @@ from tests.support.ports import free_port
 
 
 def describe_machine() -> dict[str, str]:
-    """Processor, Python, PostgreSQL and git; no names of hosts."""
+    """Return processor, Python, PostgreSQL and git; no names of hosts."""
     found = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     return {
         "processor": f"{len(os.sched_getaffinity(0))} x {found[1].strip() if found else platform.machine()}",
@@ -43,7 +43,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def processor_seconds(pids: Iterable[int]) -> float:
-    """Of these processes and those below them that still run, and of those that they have waited for."""
+    """Return what these processes, those below them that still run, and those that they have waited for have used."""
     return sum(_ticks(process) for pid in pids for process in {pid, *descendants(pid)}) / _TICKS
 
 
@@ -61,7 +61,7 @@ START_SECONDS = 120.0
 
 
 def need(*programs: str) -> None:
-    """Raises `NotMeasured` where one of them is not installed."""
+    """Raise `NotMeasured` if one of them is not installed."""
     missing = [program for program in programs if shutil.which(program) is None]
     if missing:
         raise NotMeasured(f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed.")
@@ -76,7 +76,7 @@ def listening(
     *,
     path: str | None = None,
 ) -> Iterator[int]:
-    """Runs a program until it listens on `port`, or answers `path` with 200, and gives its process id."""
+    """Run a program; yield its process id when it listens on `port`, or answers `path` with 200."""
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
     try:
@@ -196,7 +196,7 @@ _PIECE = 1 << 20
 
 
 def read_by_crowd(port: int, path: str, clients: int, length: int) -> None:
-    """All of them read a body of so many bytes to its end; raises `RuntimeError` where one of them does not."""
+    """Have so many clients read a body of so many bytes to its end; raise `RuntimeError` if one of them does not."""
     head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode()
     connections = {}
     poller = select.epoll()
@@ -218,7 +218,7 @@ def read_by_crowd(port: int, path: str, clients: int, length: int) -> None:
 
 
 def _drain(poller: select.epoll, connections: dict[int, socket.socket], received: dict[int, int]) -> None:
-    """The kernel throws the bytes away (MSG_TRUNC): nothing is copied."""
+    """Read everything. The kernel throws the bytes away (MSG_TRUNC): nothing is copied."""
     nowhere, left, deadline = bytearray(_PIECE), len(connections), time.monotonic() + CROWD_SECONDS
     while left:
         if time.monotonic() > deadline:
@@ -235,7 +235,7 @@ def _drain(poller: select.epoll, connections: dict[int, socket.socket], received
 
 
 def statements(script: str, connection: dict[str, str], seconds: float, clients: int) -> Sample:
-    """Times a second that pgbench gets through `script`, whose variable `prepared` is 0 at first."""
+    """Measure how often a second pgbench gets through `script`, whose variable `prepared` is 0 at first."""
     pgbench = postgres_binaries.preferred().directory / "pgbench"
     if not pgbench.exists():
         raise NotMeasured("pgbench does not belong to the PostgreSQL that is used.")
@@ -254,7 +254,7 @@ def statements(script: str, connection: dict[str, str], seconds: float, clients:
 
 
 def _run_for(command: list[str], seconds: float) -> str:
-    """What the program says that is asked to end after so long."""
+    """Run a program, interrupt it after so long, and return what it printed."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         try:
             said, _ = process.communicate(timeout=seconds)

@@ -12,12 +12,12 @@ from scripts.bench.runs import OURS, Outcome, Row, Run, Side
 
 
 def figure(value: float) -> str:
-    """Three digits that count, or all before the point."""
+    """Return three significant digits, or all before the point."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def row_description(title: str, row: Row) -> str:
-    """A row that can be measured, with its aims."""
+    """Return what a row measures, with its aims."""
     aims = [f"{aim:.3g} of {name}" for name, aim in row.aims.items()]
     if row.most is not None:
         aims.append(f"at most {row.most:g} {row.unit}")
@@ -25,7 +25,7 @@ def row_description(title: str, row: Row) -> str:
 
 
 def row_text(outcome: Outcome) -> str:
-    """One row: our figure and its spread, then each peer's with the share of it."""
+    """Return one row: our figure and its spread, then each peer's with the share of it."""
     begin = f"{outcome.name}: "
     if not outcome.ours.values:
         return f"{begin}not measured: {outcome.ours.reason}"
@@ -37,7 +37,7 @@ def row_text(outcome: Outcome) -> str:
 
 
 def side_text(outcome: Outcome, other: Side) -> str:
-    """The share of one peer, with the shares of the rounds."""
+    """Return the share of one peer, with the shares of the rounds."""
     if not other.values:
         return f"{other.name}: not measured: {other.reason}"
     shares = outcome.shares(other)
@@ -50,12 +50,12 @@ def side_text(outcome: Outcome, other: Side) -> str:
 
 
 def processor(side: Side) -> float:
-    """The least of its rounds, which others disturbed least, in microseconds."""
+    """Return the least of its rounds, which others disturbed least, in microseconds."""
     return min(side.cpu)
 
 
 def run_text(run: Run) -> str:
-    """All rows, each group under its title."""
+    """Return all rows, each group under its title."""
     lines: list[str] = []
     group = ""
     for outcome in run.outcomes:
@@ -82,7 +82,7 @@ def slower(old: Run, new: Run) -> list[str]:
 
 
 def not_compared(old: Run, new: Run) -> list[str]:
-    """Rows of the new run that the old one does not have, or has not measured."""
+    """Return the rows of the new run that the old one does not have, or has not measured."""
     return [
         outcome.name
         for outcome in new.outcomes
@@ -104,7 +104,7 @@ def _of_row(old: Outcome, new: Outcome) -> Iterator[str]:
 
 
 def _worse(what: str, before: list[float], after: list[float]) -> Iterator[str]:
-    """Where no round of the new run was as good as the worst one of the old."""
+    """Yield a sentence if no round of the new run was as good as the worst one of the old."""
     was, is_now = statistics.median(before), statistics.median(after)
     if max(after) < min(before) and is_now < was * (1 - LEAST):
         yield f"{what} fell from {was:.3g} to {is_now:.3g} ({1 - is_now / was:.0%})"
@@ -144,7 +144,7 @@ def draw(run: Run, folder: Path) -> dict[str, str]:
 
 
 def _bars(axes: Any, bars: list[tuple[Outcome, Side]]) -> None:
-    """One bar a share, from the least to the greatest round a line over it, and a mark where the aim is."""
+    """Draw one bar for each share, a line from the least to the greatest round over it, and a mark at the aim."""
     for place, (outcome, other) in enumerate(bars):
         share, shares = outcome.share(other), outcome.shares(other)
         missed = other.name in outcome.missed
@@ -172,12 +172,12 @@ Explanations = dict[str, dict[str, str]]
 
 
 def explanations(path: Path = EXPLAINED) -> Explanations:
-    """What is known of aims that are missed."""
+    """Return what is known of aims that are missed."""
     return tomllib.loads(path.read_text())
 
 
 def write_page(run: Run, page: Path = PAGE) -> None:
-    """The table and the charts; what the page says around them stays."""
+    """Write the table and the charts into the page; the text around them stays."""
     folder = page.parent / page.stem
     drawn = draw(run, folder)
     text = figures(run, explanations(), drawn)
@@ -185,7 +185,7 @@ def write_page(run: Run, page: Path = PAGE) -> None:
 
 
 def figures(run: Run, explained: Explanations, drawn: dict[str, str]) -> str:
-    """All that comes from one run, as Markdown; `drawn` are the charts' paths by the titles of groups."""
+    """Return all that comes from one run, as Markdown; `drawn` are the charts' paths by the titles of groups."""
     machine = ", ".join(f"{name} {value}" for name, value in run.machine.items())
     parts = [f"Measured on {run.made}, {run.rounds} rounds: {machine}.\n", _verdict(run, explained)]
     for group in dict.fromkeys(outcome.group for outcome in run.outcomes):
@@ -198,7 +198,7 @@ def figures(run: Run, explained: Explanations, drawn: dict[str, str]) -> str:
 
 
 def _cells(outcome: Outcome) -> Iterator[tuple[str, ...]]:
-    """A row for each peer."""
+    """Yield a row of the table for each peer."""
     if outcome.ours.values:
         values = outcome.ours.values
         ours = f"{figure(outcome.value)} {outcome.unit} ({figure(min(values))} to {figure(max(values))})"
@@ -232,7 +232,7 @@ def _missed(outcome: Outcome, name: str) -> str:
 
 
 def _verdict(run: Run, explained: Explanations) -> str:
-    """Aims that are missed, each with what explains it or without."""
+    """Return the aims that are missed, each with its explanation if there is one."""
     lines = [
         f"- `{outcome.name}`, {'limit' if name == OURS else f'share of {name}'}: "
         f"{explained.get(outcome.name, {}).get(name, 'missed, and not explained.')}"

@@ -66,8 +66,8 @@ class Bench(ExitStack):
         self._folders = 0
 
     def use(self, make: Callable[["Bench"], AbstractContextManager[T]]) -> T:
-        """What `make` sets up, the same for all who ask; it ends with the bench. What could not be set up is tried
-        once, and its reason raised to all."""
+        """Return what `make` sets up, the same for all who ask; it ends with the bench. A failure is raised to all who
+        ask."""
         if make not in self._used:
             try:
                 self._used[make] = self.enter_context(make(self))
@@ -79,7 +79,7 @@ class Bench(ExitStack):
         return made  # type: ignore[no-any-return]
 
     def new_folder(self) -> Path:
-        """An empty one, which goes with the bench."""
+        """Make an empty folder, which goes with the bench."""
         self._folders += 1
         folder = self.folder / str(self._folders)
         folder.mkdir()
@@ -91,7 +91,7 @@ Make = Callable[[Bench], AbstractContextManager[T]]
 
 
 def with_rounds(size: Size, rounds: int) -> Size:
-    """The same with another number of rounds."""
+    """Return the same size with another number of rounds."""
     return attrs.evolve(size, rounds=rounds)
 
 
@@ -174,11 +174,11 @@ class Outcome:
 
     @property
     def value(self) -> float:
-        """The median of ours."""
+        """The median of our rounds."""
         return statistics.median(self.ours.values)
 
     def shares(self, other: Side) -> list[float]:
-        """One for each round: above 1, ours is the better one."""
+        """Return a share for each round: above 1, ours is the better one."""
         pairs = zip(self.ours.values, other.values, strict=True)
         return [theirs / ours if self.less_is_better else ours / theirs for ours, theirs in pairs]
 
@@ -187,7 +187,7 @@ class Outcome:
 
     @property
     def missed(self) -> list[str]:
-        """Whose aim was not reached; our own name is the limit."""
+        """The sides whose aims were not reached; our own name stands for the limit."""
         missed = [
             other.name
             for other in self.others
@@ -212,12 +212,12 @@ class Run:
 
 
 def write_run(run: Run, path: Path) -> None:
-    """As JSON."""
+    """Write the run as JSON."""
     path.write_bytes(orjson.dumps(cattrs.unstructure(run), option=orjson.OPT_INDENT_2) + b"\n")
 
 
 def read_run(path: Path) -> Run:
-    """Raises `ValueError` where the file is none of ours."""
+    """Read a run that `write_run` has written. Raise `ValueError` if the file is another one."""
     try:
         return cattrs.structure(orjson.loads(path.read_bytes()), Run)
     except (orjson.JSONDecodeError, cattrs.BaseValidationError, TypeError, KeyError) as problem:
@@ -229,8 +229,8 @@ WARM_UP = 0.25
 
 
 def measure_row(row: Row, group: str, bench: Bench) -> Outcome:
-    """Each round begins with another side than the one before it. A row that fails is told as not measured with what
-    it failed of, and the others go on."""
+    """Measure a row; each round begins with another side than the one before it. If it fails, the outcome says why, and
+    the other rows are measured all the same."""
     try:
         return _measure(row, group, bench)
     except Exception as problem:

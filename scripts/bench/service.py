@@ -19,7 +19,7 @@ from api_server.state.database import connect
 from api_server.state.migrate import migrate
 from common import logs
 from forgelet.local.api_client import Api
-from forgelet.local.embedded_postgres import DATABASE, ROLE, SUPERUSER, Cluster, temporary
+from forgelet.local.embedded_postgres import DATABASE, ROLE, SUPERUSER, Cluster, temporary_cluster
 from scripts.bench import filling
 from scripts.bench.measuring import listening
 from scripts.bench.runs import Bench
@@ -64,12 +64,12 @@ def running(cluster: Cluster, folder: Path, **settings: str) -> Iterator[Running
 
 
 def postmaster(cluster: Cluster) -> int:
-    """The process id of PostgreSQL."""
+    """Return the process id of PostgreSQL."""
     return int((cluster.data / "postmaster.pid").read_text().split("\n", 1)[0])
 
 
 def list_statements(cluster: Cluster, folder: Path, paths: Iterable[str]) -> dict[str, str]:
-    """For the list at each path, a pgbench script of what the server prepares and runs for it."""
+    """Return, for the list at each path, a pgbench script of what the server prepares and runs for it."""
     scripts = {}
     _set_logging(cluster, "all")
     try:
@@ -83,7 +83,7 @@ def list_statements(cluster: Cluster, folder: Path, paths: Iterable[str]) -> dic
 
 
 def prepared_script(log: str) -> str:
-    """A pgbench script out of PostgreSQL's log: the last list that was prepared, once, then its execution."""
+    """Make a pgbench script out of PostgreSQL's log: the last list that was prepared, once, then its execution."""
     logged = re.findall(r"LOG:  statement: (.*(?:\n\t.*)*)", log)
     prepared = {text.split()[1]: text for text in logged if text.startswith("PREPARE")}
     for text in reversed(logged):
@@ -98,14 +98,14 @@ def prepared_script(log: str) -> str:
 
 
 def _set_logging(cluster: Cluster, which: str) -> None:
-    """Which statements new connections write to PostgreSQL's log."""
+    """Set which statements new connections write to PostgreSQL's log."""
     with contextlib.closing(psycopg2.connect(cluster.url(role=SUPERUSER))) as connection:
         connection.autocommit = True
         connection.cursor().execute(f"ALTER DATABASE {DATABASE} SET log_statement = '{which}'")
 
 
 def connection(cluster: Cluster) -> dict[str, str]:
-    """How pgbench connects, as the API server does."""
+    """Return the variables with which pgbench connects as the API server does."""
     parts = psycopg2.extensions.parse_dsn(cluster.url())
     return {
         "PGHOST": parts["host"],
@@ -126,9 +126,9 @@ class Plain:
 
 @contextlib.contextmanager
 def plain(_: Bench) -> Iterator[Plain]:
-    """As a process of its own."""
+    """Run the API server as a process of its own."""
     with (
-        temporary() as cluster,
+        temporary_cluster() as cluster,
         tempfile.TemporaryDirectory(dir="/tmp") as folder,
         running(cluster, Path(folder)) as server,
     ):
@@ -145,9 +145,9 @@ class InProcess:
 
 @contextlib.contextmanager
 def in_process(_: Bench) -> Iterator[InProcess]:
-    """In this process, so that a part of it can be left out; its log is written as ever, and read by nobody."""
+    """Run the API server in this process, so that a part of it can be left out. Nobody reads its log."""
     with (
-        temporary() as cluster,
+        temporary_cluster() as cluster,
         tempfile.TemporaryDirectory(dir="/tmp") as folder,
         Path(os.devnull).open("w") as nowhere,
         asyncio.Runner() as runner,
@@ -168,7 +168,7 @@ LINE = b"a line of a log, as long as it takes\n"
 
 
 def project_with_jobs(api: Api, number: int, name: str) -> tuple[int, str]:
-    """A new project, and the token of a runner for that many pending jobs of it."""
+    """Make a project with so many pending jobs; return its id, and the token of a runner for it."""
     project = int(api.post("projects", {"name": name})["id"])
     text = "".join(f"job{index}: {{script: make}}\n" for index in range(number))
     commit = commit_values("main", {".gitlab-ci.yml": text}, message="Begin [ci skip]")
@@ -179,7 +179,7 @@ def project_with_jobs(api: Api, number: int, name: str) -> tuple[int, str]:
 
 
 async def take_all(base_url: str, token: str, number: int) -> list[dict[str, Any]]:
-    """All jobs, by POLLING runners that ask at the same time."""
+    """Take all jobs, by POLLING runners that ask at the same time."""
     taken: list[dict[str, Any]] = []
 
     async def poll(session: aiohttp.ClientSession, system: int) -> None:
@@ -198,7 +198,7 @@ async def take_all(base_url: str, token: str, number: int) -> list[dict[str, Any
 
 
 async def append(base_url: str, job: dict[str, Any], size: int) -> None:
-    """So many bytes at the beginning of a job's log."""
+    """Send so many bytes at the beginning of a job's log."""
     headers = {"JOB-TOKEN": job["token"], "Content-Range": f"0-{size - 1}"}
     piece = (LINE * (size // len(LINE) + 1))[:size]
     url = f"{base_url}/api/v4/jobs/{job['id']}/trace"
@@ -208,7 +208,7 @@ async def append(base_url: str, job: dict[str, Any], size: int) -> None:
 
 
 def job_with_log(api: Api, size: int = 4096) -> dict[str, Any]:
-    """A running job of a project with an agent: `id`, `token` and `project_id`."""
+    """Start a job of a project with an agent; return its `id`, `token` and `project_id`."""
     project, token = project_with_jobs(api, 1, "ci")
     api.post(f"projects/{project}/cluster_agents", {"name": "agent"})
     [job] = asyncio.run(take_all(api.base_url, token, 1))
@@ -259,8 +259,8 @@ class Service:
 
 @contextlib.contextmanager
 def service(bench: Bench) -> Iterator[Service]:
-    """With as many rows as the bench is large."""
-    with temporary() as cluster, tempfile.TemporaryDirectory(dir="/tmp") as name:
+    """Run the API server with as many rows as the bench is large."""
+    with temporary_cluster() as cluster, tempfile.TemporaryDirectory(dir="/tmp") as name:
         folder = Path(name)
         with running(cluster, folder) as first:  # which migrates
             ids = _places(first.api)

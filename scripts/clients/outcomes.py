@@ -11,6 +11,8 @@ from xml.etree import ElementTree
 
 import attrs
 
+from scripts.harness.report import Table
+
 Result = Literal["passed", "failed", "skipped"]
 
 
@@ -208,13 +210,10 @@ def table(outcomes: Sequence[Outcome]) -> str:
     """How many tests of each file passed, failed, and were skipped."""
     counts = Counter((outcome.file, outcome.result) for outcome in outcomes)
     files = sorted({outcome.file for outcome in outcomes})
-    width = max((len(file) for file in files), default=4)
-    lines = [f"{'file':<{width}}" + "".join(f"{result:>9}" for result in _RESULTS)]
-    lines += [
-        f"{file:<{width}}" + "".join(f"{counts[file, result]:>9}" for result in _RESULTS) for file in files
-    ]
     totals = Counter(outcome.result for outcome in outcomes)
-    return "\n".join([*lines, f"{'all':<{width}}" + "".join(f"{totals[result]:>9}" for result in _RESULTS)])
+    shown = Table(("file", max(map(len, files), default=4)), *((result, 9) for result in _RESULTS))
+    rows = [shown.row(file, *(counts[file, result] for result in _RESULTS)) for file in files]
+    return "\n".join([shown.heading, *rows, shown.row("all", *(totals[result] for result in _RESULTS))])
 
 
 def changes(outcomes: Sequence[Outcome], written: Expected) -> list[str]:

@@ -14,14 +14,7 @@ import attrs
 
 from common.mistakes import Mistake
 from forgelet.testing.server import Forgelet
-from scripts.clients.outcomes import (
-    Outcome,
-    from_calls,
-    from_junit,
-    from_playbook,
-    from_tap,
-    from_vitest,
-)
+from scripts.clients.outcomes import Outcome, from_calls, from_junit, from_playbook, from_tap, from_vitest
 
 PLUGINS = Path(__file__).with_name("plugins")
 PROGRAMS = Path(__file__).with_name("programs")
@@ -192,10 +185,7 @@ SUITES = {
         program="node",
     ),
     "perl": Suite(
-        "GitLab::API::v4",
-        {"t/regression.t": "name a checkout of GitLab-API-v4"},
-        _perl,
-        program="perl",
+        "GitLab::API::v4", {"t/regression.t": "name a checkout of GitLab-API-v4"}, _perl, program="perl"
     ),
     "ruby-gitlab": Suite("Ruby's gitlab", {}, _program("ruby", "ruby_gitlab.rb"), "ruby", _RUNNER),
     "go-gitlab": Suite(

@@ -63,14 +63,18 @@ class Ledger:
 
     def lost(self) -> list[Operation]:
         """What was acknowledged and is not there."""
-        return [one for one in self._judged() if one.outcome == "acknowledged" and self._times(one) == 0]
+        return [
+            operation
+            for operation in self._judged()
+            if operation.outcome == "acknowledged" and self._times(operation) == 0
+        ]
 
     def doubled(self) -> list[Operation]:
         """What was done more than once."""
-        return [one for one in self._judged() if self._times(one) > 1]
+        return [operation for operation in self._judged() if self._times(operation) > 1]
 
     def _judged(self) -> list[Operation]:
-        return [one for one in self.operations if one.kind in self.present]
+        return [operation for operation in self.operations if operation.kind in self.present]
 
     def _times(self, operation: Operation) -> int:
         return self.present[operation.kind][operation.identity]

@@ -14,9 +14,8 @@ from urllib.parse import parse_qs, urlsplit
 import attrs
 import psycopg2
 
-from forgelet.local import cluster_folders
 from forgelet.local.data_directory import DataDirectory
-from forgelet.local.embedded_postgres import DATABASE, ROLE, SUPERUSER, Cluster
+from forgelet.local.embedded_postgres import DATABASE, ROLE, SUPERUSER, Cluster, make_folder
 from forgelet.local.processes import Account
 from scripts.faults import surroundings
 from scripts.faults.surroundings import Proxy, Shape
@@ -50,7 +49,7 @@ class Server:
         return standbys.url_of(self.sockets, self.password, database, role)
 
     async def run(self, statement: str) -> object:
-        """The first value of what a superuser's statement gives."""
+        """Run a superuser's statement; return its first value."""
         return await asyncio.to_thread(standbys.run, self.url("postgres", "postgres"), statement)
 
 
@@ -66,7 +65,7 @@ class Replication:
 
     @property
     def servers(self) -> Sequence[Server]:
-        return [one for one in (self.primary, self.standby) if one is not None]
+        return [server for server in (self.primary, self.standby) if server is not None]
 
     async def begin(self, folder: Path) -> None:
         """Start a standby in an empty folder, for which all commits wait from now on."""
@@ -76,8 +75,8 @@ class Replication:
         await self.follow(folder)
 
     async def promote(self) -> Path:
-        """The primary is lost for good, whatever it was doing, and the standby is the primary. The folder of what was
-        lost, which is empty."""
+        """Lose the primary for good, whatever it was doing, and have the standby take its place. Return the folder of
+        what was lost, which is empty."""
         assert self.standby is not None
         lost, self.primary, self.standby = self.primary, self.standby, None
         await lost.kept.end()
@@ -87,7 +86,7 @@ class Replication:
         return lost.folder
 
     async def caught_up(self) -> bool:
-        """Whether the standby shows, within a minute, all that the primary has by now."""
+        """Return whether the standby shows, within a minute, all that the primary has by now."""
         position = await self.primary.run("SELECT pg_current_wal_flush_lsn()")
         statement = _HAS_REPLAYED.format(position)
         return bool(await retry_until(lambda: self.primary.run(statement), CATCH_UP_SECONDS, pause=0.05))
@@ -137,10 +136,13 @@ class Databases:
 
     @property
     def kept(self) -> Sequence[KeptProcess]:
-        return [*(one.kept for one in self.replication.servers), *([self.pooler.kept] if self.pooler else [])]
+        return [
+            *(server.kept for server in self.replication.servers),
+            *([self.pooler.kept] if self.pooler else []),
+        ]
 
     async def fail_over(self) -> None:
-        """The primary is lost for good, the replica takes its place, and gets a replica of its own."""
+        """Lose the primary for good; the replica takes its place, and gets a replica of its own."""
         folder = await self.replication.promote()
         if self.pooler is not None:
             self.pooler.lead_to(self.replication.primary)
@@ -170,7 +172,7 @@ class Pooler:
 
 @contextlib.asynccontextmanager
 async def running_databases(data: DataDirectory, shape: Shape) -> AsyncIterator[Databases]:
-    """All of them, started; they end with the block."""
+    """Run all of them until the block ends."""
     async with contextlib.AsyncExitStack() as stack:
         primary = await _primary(data, stack)
         replication = Replication(primary, data.part("logs"), stack)
@@ -185,7 +187,7 @@ async def running_databases(data: DataDirectory, shape: Shape) -> AsyncIterator[
 
 
 def _disk(data: DataDirectory, name: str, stack: contextlib.AsyncExitStack) -> Path:
-    folder = cluster_folders.made(data.path / name)
+    folder = make_folder(data.path / name)
     stack.enter_context(surroundings.mounted(folder, surroundings.POSTGRES_SIZE, like=folder))
     return folder
 
@@ -210,7 +212,7 @@ def _upstream(replication: Replication, pooler: Pooler | None) -> Callable[[], s
 
 
 def _settings(replication: Replication, url: str, pooler: Pooler | None) -> dict[str, str]:
-    """Each of the servers may be the primary, and the other is the replica then."""
+    """Return the servers' settings: each of the databases may be the primary, and the other is the replica then."""
     urls = [server.url() for server in replication.servers]
     settings = {"DATABASE_URL": url}
     if pooler is not None:
@@ -221,7 +223,7 @@ def _settings(replication: Replication, url: str, pooler: Pooler | None) -> dict
 
 
 def _bounded(cluster: Cluster) -> None:
-    """PostgreSQL's log of what it writes fits on its small disk."""
+    """Bound PostgreSQL's write-ahead log, so that it fits on its small disk."""
     with contextlib.closing(psycopg2.connect(cluster.url("postgres", SUPERUSER))) as connection:
         connection.autocommit = True
         for name, value in (("max_wal_size", "128MB"), ("min_wal_size", "32MB")):

@@ -44,7 +44,7 @@ HAND_OUT_SECONDS = 15
 
 @attrs.frozen
 class Ports:
-    """Of loopback. Everybody comes to the servers by the balancer, the edges too."""
+    """Ports of loopback. Everybody reaches the servers by the balancer, the edges too."""
 
     balancer: int
     apis: Sequence[int]
@@ -64,7 +64,7 @@ class Ports:
 def programs_of(
     data: DataDirectory, shape: Shape, ports: Ports, databases: Databases
 ) -> tuple[list[KeptProgram], list[KeptProgram]]:
-    """The servers and the edges, none of which has been started."""
+    """Return the servers and the edges, none of which has been started."""
     purging = data.file_with_secret("edge-purge-token")
     api = {
         "DATA_DIR": str(data.part("api")),
@@ -101,7 +101,7 @@ def programs_of(
 def _program(
     data: DataDirectory, name: str, module: str, prefix: str, port: int, settings: Mapping[str, str]
 ) -> KeptProgram:
-    given = {"PORT": str(port), "LOG_FORMAT": "json", **settings}
+    values = {"PORT": str(port), "LOG_FORMAT": "json", **settings}
     others = {name: value for name, value in os.environ.items() if not name.startswith("FORGELET_")}
     return KeptProgram(
         name,
@@ -110,7 +110,7 @@ def _program(
         environment={
             **others,
             "PYTHONPATH": str(Path(__file__).parents[2]),
-            **{f"FORGELET_{prefix}_{setting}": value for setting, value in given.items()},
+            **{f"FORGELET_{prefix}_{setting}": value for setting, value in values.items()},
         },
         cwd=data.path,
     )
@@ -145,7 +145,7 @@ class Environment:
     urls: Sequence[str]
 
     def git_url(self, project: str) -> str:
-        """Of a project's repository, for its owner."""
+        """Return the URL of a project's repository for its owner."""
         host = urlsplit(self.owner.base).netloc
         return f"http://{OWNER}:{self.owner.token}@{host}/{OWNER}/{project}.git"
 
@@ -167,11 +167,11 @@ class Environment:
         return *self.apis, *self.edges, *self.databases.kept
 
     async def serve(self) -> bool:
-        """Whether all API servers say within a minute that they are ready."""
+        """Return whether all API servers become ready within a minute."""
         return await _are_ready(self.urls[: len(self.apis)])
 
     async def ready(self) -> bool:
-        """Whether the edges do, too."""
+        """Return whether the edges do, too."""
         return await _are_ready(self.urls)
 
 
@@ -186,7 +186,7 @@ async def _are_ready(urls: Sequence[str]) -> bool:
 async def running_environment(
     report: Callable[[str], None], shape: Shape = ALONE
 ) -> AsyncIterator[Environment]:
-    """Starts everything, with a user and her token; ends all of it."""
+    """Start everything, with a user and her token; end all of it."""
     async with contextlib.AsyncExitStack() as stack:
         data = stack.enter_context(_folders(shape))
         http = await stack.enter_async_context(
@@ -238,13 +238,13 @@ async def running_environment(
 
 def _started(kept: Sequence[KeptProcess], are_ready: bool) -> None:
     if not are_ready:
-        said = "\n".join(one.newest_log().read_text()[-3000:] for one in kept)
-        raise RuntimeError(f"The service did not start: {said}")
+        logs = "\n".join(program.newest_log().read_text()[-3000:] for program in kept)
+        raise RuntimeError(f"The service did not start: {logs}")
 
 
 @contextlib.contextmanager
 def _folders(shape: Shape) -> Iterator[DataDirectory]:
-    """On small disks of their own where we are root."""
+    """Make the data directory, on small disks of its own if we are root."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fgl-faults-", dir="/tmp")))
         folder.chmod(0o711)  # PostgreSQL may have to run as another account
@@ -257,7 +257,7 @@ def _folders(shape: Shape) -> Iterator[DataDirectory]:
 
 
 def _set_up(root: Api, edge_url: str, data: DataDirectory) -> str:
-    """Makes the owner and joins the edge; her token."""
+    """Make the owner and join the edge; return her token."""
     root.put(
         "application/settings",
         {

@@ -105,7 +105,7 @@ async def full_edge(environment: Environment, random: Random) -> None:
 
 
 async def _full(folder: Path, seconds: float) -> None:
-    """Keeps it full: what is freed meanwhile is taken too."""
+    """Keep the disk full: what is freed meanwhile is taken too."""
     until = time.monotonic() + seconds
     with surroundings.full(folder):
         while time.monotonic() < until:
@@ -114,14 +114,13 @@ async def _full(folder: Path, seconds: float) -> None:
 
 
 async def cut_connections(environment: Environment, random: Random) -> None:
-    """Each connection ends in the middle of its next statement, new ones too for a while; at last all that there are
-    are reset, between statements or in an answer."""
+    """Each connection ends in the middle of its next statement, new ones too for a while; at last all are reset."""
     await _hold(environment.databases.proxy, random, 0.05, 1.5, cutting=True)
     environment.databases.proxy.drop()
 
 
 async def slow_database(environment: Environment, random: Random) -> None:
-    """Each piece of a conversation takes its time."""
+    """The database's connections delay everything."""
     await _hold(environment.databases.proxy, random, 1, 4, delay=random.uniform(0.02, 0.2))
 
 
@@ -164,7 +163,7 @@ def no_clock_of_its_own(_: Environment) -> str | None:
 
 
 async def jump_clock(environment: Environment, random: Random) -> None:
-    """One of them is started anew under a clock that jumps to and fro, and ends where it should be."""
+    """A server is started anew under a clock that jumps to and fro, and ends where it should be."""
     server = random.choice(environment.apis)
     shift = environment.folder / "clock"
     _set(shift, 0)
@@ -207,13 +206,13 @@ _FORBIDDEN = (
 
 
 async def slow_store(environment: Environment, random: Random) -> None:
-    """Each piece of a conversation with it takes its time."""
+    """The object store's connections delay everything."""
     assert environment.object_store is not None
     await _hold(environment.object_store, random, 2, 5, delay=random.uniform(0.1, 1.0))
 
 
 async def lost_store(environment: Environment, random: Random) -> None:
-    """Its connections are reset, and new ones end at once."""
+    """The object store's connections are reset, and new ones end at once."""
     assert environment.object_store is not None
     environment.object_store.refusing = True
     environment.object_store.drop()
@@ -222,7 +221,7 @@ async def lost_store(environment: Environment, random: Random) -> None:
 
 
 async def refusing_store(environment: Environment, random: Random) -> None:
-    """It answers 503 Slow Down, or 403."""
+    """The object store answers 503 Slow Down, or 403."""
     assert environment.object_store is not None
     await _hold(environment.object_store, random, 1, 4, instead=random.choice((_SLOW_DOWN, _FORBIDDEN)))
     environment.object_store.drop()
@@ -267,7 +266,7 @@ FAULTS: dict[str, Fault] = {
 
 
 def parts(name: str) -> list[str]:
-    """The faults that a name stands for. Raises ValueError with one sentence where there is none of that name."""
+    """Return the faults that a name stands for. Raise ValueError with one sentence if one of them is unknown."""
     found = name.split("+")
     if unknown := [part for part in found if part not in FAULTS]:
         raise ValueError(f"There is no fault {', '.join(unknown)}; there are {', '.join(FAULTS)}.")
@@ -275,12 +274,12 @@ def parts(name: str) -> list[str]:
 
 
 def shape(name: str) -> Shape:
-    """Of the smallest service that all of it can be made on. Raises ValueError as `parts`."""
+    """Return the smallest service that all of it can be made on. Raise ValueError as `parts`."""
     return max((FAULTS[part].shape for part in parts(name)), key=[ALONE, WITH_S3, FLEET].index)
 
 
 def hindrance(name: str, environment: Environment) -> str | None:
-    """Why this cannot be made on this environment; None where it can."""
+    """Return why this cannot be made on this environment, or None."""
     return next(filter(None, (FAULTS[part].hindrance(environment) for part in parts(name))), None)
 
 

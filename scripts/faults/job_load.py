@@ -57,7 +57,7 @@ class Jobs:
     given_up: set[str] = attrs.field(factory=set)
 
     def unfinished(self) -> list[str]:
-        """Pipelines that were acknowledged, and whose job has not ended."""
+        """Return the pipelines that were acknowledged, and whose job has not ended."""
         done = {job.made_as for job in self.by_id.values() if job.finished}
         return sorted(self.acknowledged - done - self.given_up)
 
@@ -71,7 +71,9 @@ class Jobs:
                 where = f"{HERE}/pipelines/{shown['pipeline']['id']}/variables"
                 variables = await owner.ask("list", "GET", where)
                 if variables is not None and variables.ok:
-                    self.given_up |= {one["value"] for one in variables.json if one["key"] == MARK}
+                    self.given_up |= {
+                        variable["value"] for variable in variables.json if variable["key"] == MARK
+                    }
         return self.unfinished()
 
 
@@ -144,7 +146,7 @@ class Runner(Worker):
             # With this value the next request waits until there may be a job.
             self._last_update = "" if answer is None else answer.headers.get("X-GitLab-Last-Update", "")
             return
-        variables = {one["key"]: one["value"] for one in answer.json["variables"]}
+        variables = {variable["key"]: variable["value"] for variable in answer.json["variables"]}
         job = Job(answer.json["id"], answer.json["token"], variables[MARK])
         before = self._jobs.by_id.get(job.id)
         if before is None or before.heard or job.taken_at < before.taken_at + HAND_OUT_SECONDS:
@@ -171,7 +173,7 @@ class Runner(Worker):
             self.ledger.record("job", job.id, "acknowledged")
 
     async def _append(self, job: Job, piece: bytes) -> bool:
-        """Adds a piece to the log, from where the service says that it ends."""
+        """Add a piece to the log, from where the service says that it ends. Return whether the job is still ours."""
         start, job.log = len(job.log), job.log + piece
         deadline = time.monotonic() + RUNNER_SECONDS
         while time.monotonic() < deadline:
@@ -194,11 +196,11 @@ class Runner(Worker):
         return False
 
     def _was_taken(self, job: Job) -> bool:
-        """Whether another runner has it now, since nothing was heard of this one for too long."""
+        """Return whether another runner has it now, since nothing was heard of this one for too long."""
         return self._jobs.by_id[job.id] is not job
 
     def _refusals(self, job: Job) -> set[int]:
-        """What the service may say to a runner that it has not heard of in time."""
+        """Return what the service may answer a runner that it has not heard of in time."""
         late = not job.heard and time.monotonic() > job.taken_at + HAND_OUT_SECONDS
         return {401, 403, 404} if late or self._was_taken(job) else set()
 
@@ -209,14 +211,14 @@ class Runner(Worker):
         return await self._client.ask("upload", "POST", f"/jobs/{job.id}/artifacts", **sent)
 
     async def _end(self, job: Job) -> Answer | None:
-        """403 to a repetition: the job has ended, and the answer that said so was lost."""
+        """Report success. A repetition may be answered 403: the job has ended, and the answer that said so was lost."""
         body = {"token": job.token, "state": "success"}
         expected = {202, 403} if job.ending else {202}
         job.ending = True
         return await self._client.ask("end", "PUT", f"/jobs/{job.id}", json=body, expected=expected)
 
     async def _until_done(self, what: str, ask: Any, done: set[int]) -> bool:
-        """Asks until the service has done it; whether it has. 202 says that it will."""
+        """Ask until the service has done it; return whether it has. 202 says that it will."""
         deadline = time.monotonic() + RUNNER_SECONDS
         while time.monotonic() < deadline:
             answer = await ask()
@@ -229,10 +231,12 @@ class Runner(Worker):
         return False
 
 
-def _difference(answer: Answer | None, wanted: bytes) -> str:
+def _difference(answer: Answer | None, acknowledged: bytes) -> str:
     if answer is None:
         return "no answer"
     if answer.status != 200:
-        return f"status {answer.status}, where {len(wanted)} bytes were acknowledged"
-    same = next((at for at, (a, b) in enumerate(zip(answer.body, wanted, strict=False)) if a != b), None)
-    return f"{len(answer.body)} bytes for {len(wanted)}, the first other one at {same}"
+        return f"status {answer.status}, where {len(acknowledged)} bytes were acknowledged"
+    same = next(
+        (at for at, (a, b) in enumerate(zip(answer.body, acknowledged, strict=False)) if a != b), None
+    )
+    return f"{len(answer.body)} bytes for {len(acknowledged)}, the first other one at {same}"

@@ -150,7 +150,8 @@ class ApiWrites(Worker):
         clone = await mirror_of(self._scratch / "counted", self.environment.git_url(WRITES_PROJECT))
         branches = (await clone("for-each-ref", "--format=%(refname:short)", "refs/heads")).splitlines()
         variables = {
-            one["key"].removeprefix("V_"): one["value"] for one in await self.owner.all(f"{APP}/variables")
+            variable["key"].removeprefix("V_"): variable["value"]
+            for variable in await self.owner.all(f"{APP}/variables")
         }
         return {
             "branch": Counter(branches),
@@ -227,16 +228,20 @@ class MergeRequests(Worker):
         minute."""
 
         def differing(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
-            return [one for one in requests if (one["state"] == "merged") != bool(merges[_merge_of(one)])]
+            return [
+                request
+                for request in requests
+                if (request["state"] == "merged") != bool(merges[_merge_of(request)])
+            ]
 
         path = f"{HERE}/merge_requests?state=all"
         found = await retry_until(
             lambda: self.owner.all(path), self._timeout, is_done=lambda requests: not differing(requests)
         )
-        for one in differing(found) if self._timeout >= TAKEN_SECONDS else ():
-            count = merges[_merge_of(one)]
+        for request in differing(found) if self._timeout >= TAKEN_SECONDS else ():
+            count = merges[_merge_of(request)]
             self.ledger.find(
-                f"merge request {one['iid']} is {one['state']}, and main has {count} merges of it"
+                f"merge request {request['iid']} is {request['state']}, and main has {count} merges of it"
             )
         return found
 
@@ -248,13 +253,15 @@ class MergeRequests(Worker):
             lambda: self.owner.all(path), self._timeout, is_done=lambda all_: not any(map(_is_untried, all_))
         )
         present: Counter[str] = Counter()
-        for one in deliveries:
-            if _is_untried(one) and self._timeout < TAKEN_SECONDS:
+        for delivery in deliveries:
+            if _is_untried(delivery) and self._timeout < TAKEN_SECONDS:
                 continue
-            self.ledger.record("delivery", one["id"], "acknowledged")
-            arrived = one["webhook_id"] in self.environment.outside.delivered
-            recorded = one["status"] == "failed" or (one["status"] == "queued" and one["attempts_count"] > 0)
-            present[str(one["id"])] += arrived if one["status"] == "delivered" else recorded
+            self.ledger.record("delivery", delivery["id"], "acknowledged")
+            arrived = delivery["webhook_id"] in self.environment.outside.delivered
+            recorded = delivery["status"] == "failed" or (
+                delivery["status"] == "queued" and delivery["attempts_count"] > 0
+            )
+            present[str(delivery["id"])] += arrived if delivery["status"] == "delivered" else recorded
         return present
 
 

@@ -66,7 +66,7 @@ class Crawl:
         self._lists: dict[str, list[Any]] = {}
 
     def answers(self) -> dict[str, tuple[int, str]]:
-        """Status and text by path: JSON without what moves, of anything else its size and digest."""
+        """Return status and text by path: JSON without what moves, of anything else its size and digest."""
         found = {}
         for route in (route for routes in ROUTES for route in routes.routes):
             if route.method == "GET" and route.access.who != "job":
@@ -86,7 +86,7 @@ class Crawl:
         return status, f"{len(body)} bytes, {hashlib.sha256(body).hexdigest()}"
 
     def _paths(self, rest: str, done: str) -> Iterator[str]:
-        """All paths that the template `done` + `rest` can be, as far as `done` has been filled in."""
+        """Yield all paths that the template `done` + `rest` can be, as far as `done` has been filled in."""
         match = re.search(r"{(\w+)}", rest)
         if match is None:
             yield done + rest
@@ -103,8 +103,8 @@ class Crawl:
         if parameter in _LISTS and project:
             where = _LISTS[parameter].replace("/projects/{id}", project[0])
         names = _NAMES.get(parameter, ("id", "name"))
-        listed = [one for one in self._listed(where) if isinstance(one, Mapping)]
-        values = [next((one[name] for name in names if name in one), None) for one in listed]
+        listed = [entity for entity in self._listed(where) if isinstance(entity, Mapping)]
+        values = [next((entity[name] for name in names if name in entity), None) for entity in listed]
         return [value for value in values if value is not None][:_MOST_OF_EACH]
 
     def _listed(self, path: str) -> list[Any]:
@@ -134,17 +134,17 @@ def without_moving(body: Any) -> Any:
     """Return an answer without what differs between two readings."""
     if isinstance(body, dict):
         return {name: without_moving(value) for name, value in body.items() if name not in MOVING}
-    return [without_moving(one) for one in body] if isinstance(body, list) else body
+    return [without_moving(item) for item in body] if isinstance(body, list) else body
 
 
 def differences(before: Mapping[str, tuple[int, str]], after: Mapping[str, tuple[int, str]]) -> list[str]:
-    """One line for each path whose answer is not the same."""
-    told = []
+    """Return one line for each path whose answer is not the same."""
+    changes = []
     for path in sorted({*before, *after}):
         one, other = before.get(path), after.get(path)
         if one != other:
-            told.append(f"{path}: {_short(one, other)}")
-    return told
+            changes.append(f"{path}: {_short(one, other)}")
+    return changes
 
 
 def _short(one: tuple[int, str] | None, other: tuple[int, str] | None) -> str:
@@ -194,8 +194,8 @@ class Drill:
         environment = self.environment
         await environment.api.__aexit__()
         folder = environment.data.part("api")
-        for one in folder.iterdir():
-            shutil.rmtree(one) if one.is_dir() else one.unlink()
+        for path in folder.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
         self.restored += 1
         before = environment.api.environment["FORGELET_API_DATABASE_URL"]
         url = await asyncio.to_thread(new_database, before, f"restored_{self.restored}")
@@ -241,18 +241,20 @@ async def drill_under_load(drill: Drill, load: Load, seconds: float) -> None:
         ledger.fault = MEANWHILE
         file = await asyncio.to_thread(drill.back_up, "under-load.backup")
         await asyncio.sleep(seconds / 4)  # which the backup must not have
-    acknowledged = {one.kind for one in ledger.operations if one.outcome == "acknowledged"}
+    acknowledged = {operation.kind for operation in ledger.operations if operation.outcome == "acknowledged"}
     await drill.wipe_and_restore(file)
     await drill.look()
     await load.count_present(without=_OF_LATER)
     ledger.present["pipeline"] = await _pipelines(environment)
-    lost = [one for one in ledger.lost() if one.fault == BEFORE]
-    before = sum(one.fault == BEFORE and one.outcome == "acknowledged" for one in ledger.operations)
+    lost = [operation for operation in ledger.lost() if operation.fault == BEFORE]
+    before = sum(
+        operation.fault == BEFORE and operation.outcome == "acknowledged" for operation in ledger.operations
+    )
     drill.report(
         f"{before} writes of {len(acknowledged)} kinds were acknowledged before; {len(lost)} are lost"
     )
-    drill.problems += [f"lost: {one.kind} {one.identity}" for one in lost]
-    drill.problems += [f"twice: {one.kind} {one.identity}" for one in ledger.doubled()]
+    drill.problems += [f"lost: {operation.kind} {operation.identity}" for operation in lost]
+    drill.problems += [f"twice: {operation.kind} {operation.identity}" for operation in ledger.doubled()]
     await drill.crawl()
 
 
@@ -263,7 +265,11 @@ async def _pipelines(environment: Environment) -> Counter[str]:
         shown = await environment.owner.ask(
             "list", "GET", f"{job_load.HERE}/pipelines/{pipeline['id']}/variables"
         )
-        found += Counter(one["value"] for one in (shown.json if shown else ()) if one["key"] == job_load.MARK)
+        found += Counter(
+            variable["value"]
+            for variable in (shown.json if shown else ())
+            if variable["key"] == job_load.MARK
+        )
     return found
 
 
@@ -317,8 +323,8 @@ def main(seconds: float) -> None:
     """Backs up a forgelet of its own under load and at rest, wipes it and restores it. Ends with status 1 where
     anything is missing, or answered otherwise than before."""
     wrong = asyncio.run(run_drill(click.echo, seconds))
-    for one in wrong[:100]:
-        click.echo(f"WRONG: {one}")
+    for problem in wrong[:100]:
+        click.echo(f"WRONG: {problem}")
     click.echo(f"{len(wrong)} things are wrong." if wrong else "Everything is as it was.")
     sys.exit(bool(wrong))
 

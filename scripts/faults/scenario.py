@@ -83,7 +83,8 @@ class Load:
 
     @contextlib.asynccontextmanager
     async def working(self) -> AsyncIterator[None]:
-        """At its end each finishes what it does; the runners when no job is left, or after two minutes."""
+        """Have all work. At the end each finishes what it does; the runners when no job is left, or after two
+        minutes."""
         resting, idle = asyncio.Event(), asyncio.Event()
         makers = [asyncio.create_task(self._work(worker, resting)) for worker in self._makers]
         runners = [asyncio.create_task(self._work(worker, idle)) for worker in self._runners]
@@ -217,13 +218,16 @@ def not_flat(name: str, samples: Sequence[Sample]) -> list[str]:
     warm = [sample for sample in samples if sample.at >= WARM_SECONDS]
     if len(warm) < 3:
         return []
-    slope = statistics.linear_regression([one.at for one in warm], [one.memory for one in warm]).slope * 60
+    slope = (
+        statistics.linear_regression([sample.at for sample in warm], [sample.memory for sample in warm]).slope
+        * 60
+    )
     found = []
     if slope > MEMORY_A_MINUTE:
         found.append(f"{name}: memory grows by {slope / _MIB:.1f} MiB a minute")
     third = len(warm) // 3
     before, after = (
-        statistics.median(one.descriptors for one in part) for part in (warm[:third], warm[-third:])
+        statistics.median(sample.descriptors for sample in part) for part in (warm[:third], warm[-third:])
     )
     if after > before + DESCRIPTORS:
         found.append(f"{name}: descriptors grew from {before:.0f} to {after:.0f}")
@@ -264,7 +268,9 @@ class Report:
 
     def _row(self, name: str, faults: Sequence[InjectedFault]) -> str:
         numbers = {fault.number for fault in faults}
-        outcomes = Counter(one.outcome for one in self.ledger.operations if one.fault in numbers)
+        outcomes = Counter(
+            operation.outcome for operation in self.ledger.operations if operation.fault in numbers
+        )
         seconds = [max(fault.recovered.values()) for fault in faults if fault.recovered]
         answers: Counter[str] = Counter()
         for (number, what), count in self.ledger.answers.items():
@@ -274,8 +280,8 @@ class Report:
             sum(fault.number > 0 for fault in faults),
             outcomes["acknowledged"],
             outcomes["unknown"],
-            sum(one.fault in numbers for one in self.ledger.lost()),
-            sum(one.fault in numbers for one in self.ledger.doubled()),
+            sum(operation.fault in numbers for operation in self.ledger.lost()),
+            sum(operation.fault in numbers for operation in self.ledger.doubled()),
             sum(bool(fault.not_healed) for fault in faults),
             sum(number in numbers for number, _ in self.ledger.findings),
             f"{statistics.median(seconds):.1f}" if seconds else "",
@@ -290,9 +296,11 @@ class Report:
         for number, text in self.ledger.findings:
             by_kind[_kind(text)].append(f"[{number} {names.get(number, '')}] {text}")
         for what, operations in (("lost", self.ledger.lost()), ("doubled", self.ledger.doubled())):
-            for one in operations:
-                text = f"{what}: {one.kind} {one.identity} ({one.outcome})"
-                by_kind[f"{what} {one.kind}"].append(f"[{one.fault} {names.get(one.fault, '')}] {text}")
+            for operation in operations:
+                text = f"{what}: {operation.kind} {operation.identity} ({operation.outcome})"
+                by_kind[f"{what} {operation.kind}"].append(
+                    f"[{operation.fault} {names.get(operation.fault, '')}] {text}"
+                )
         lines: list[str] = []
         for texts in by_kind.values():
             for text in texts[:SHOWN]:
@@ -322,12 +330,12 @@ def _log_lines(logs: Path, text: str) -> list[str]:
 def _shortened(line: str) -> str:
     """Return a line of a log with the end of its traceback only: the last places in our code, and the exception."""
     try:
-        said = json.loads(line)
+        entry = json.loads(line)
     except ValueError:
         return line.strip()
-    trace = said.pop("exception", "")
+    trace = entry.pop("exception", "")
     places = re.findall(r'/((?:api_server|storage_edge|common)/[\w/]+\.py)", line (\d+)', trace)
-    shown = " ".join(f"{name}={value}" for name, value in said.items() if name in SHOWN_FIELDS)
+    shown = " ".join(f"{name}={value}" for name, value in entry.items() if name in SHOWN_FIELDS)
     if not trace:
         return shown
     last = re.findall(r"^[A-Za-z_][\w.]*(?:: .*)?$", trace, re.MULTILINE)[-1]

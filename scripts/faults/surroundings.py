@@ -22,13 +22,7 @@ from aiohttp import web
 from forgelet.local.processes import Child
 from tests.api_server.mirrors.repositories import BareRepository
 from tests.api_server.mirrors.targets import PASSWORD, USER, HttpTarget, serve_http
-from tests.api_server.status_checks.receiver import (
-    Behaviour,
-    Receiver,
-    answer,
-    reset,
-    running_receiver,
-)
+from tests.api_server.status_checks.receiver import Behaviour, Receiver, answer, reset, running_receiver
 from tests.support import pgbouncer, standbys
 from tests.support.ports import free_port, is_listened_on
 
@@ -71,7 +65,7 @@ class Proxy:
             await asyncio.wait(self._tasks)
 
     def drop(self) -> None:
-        """Resets all connections at once."""
+        """Reset all connections at once."""
         for writer in list(self._writers):
             writer.transport.abort()
 
@@ -115,7 +109,7 @@ class Proxy:
         writer: asyncio.StreamWriter,
         asked_by: asyncio.StreamWriter | None = None,
     ) -> None:
-        """Until either end is closed. `asked_by`: this is the client's direction, and that its other one."""
+        """Forward until either end is closed. `asked_by`: this is the client's direction, and that its other one."""
         with contextlib.suppress(OSError):
             while piece := await reader.read(PIECE):
                 if self.delay:
@@ -133,7 +127,7 @@ class Proxy:
 
 
 def balanced(ports: Sequence[int]) -> Callable[[], int]:
-    """By turns the next of these ports that somebody listens on, as balancers find out by themselves."""
+    """Return what chooses, in turn, one of these ports that somebody listens on, as balancers do."""
     turns = itertools.cycle(ports)
 
     def upstream() -> int:
@@ -153,7 +147,7 @@ def has_object_store() -> bool:
 
 @contextlib.asynccontextmanager
 async def object_store(logs: Path) -> AsyncIterator[Proxy]:
-    """An empty bucket. Nothing of what it holds is on disk, and it ends with the block."""
+    """Run S3 with an empty bucket, which is not on disk and ends with the block; yield the proxy before it."""
     port = free_port()
     child = Child(
         OBJECT_STORE_PROGRAM, [OBJECT_STORE_PROGRAM, "-H", "127.0.0.1", "-p", str(port)], log=logs / "s3.log"
@@ -177,7 +171,7 @@ async def _made(http: aiohttp.ClientSession, bucket: str) -> None:
 
 
 def object_store_settings(proxy: Proxy) -> dict[str, str]:
-    """The environment of an API server that keeps its objects there."""
+    """Return the environment of an API server that keeps its objects there."""
     return {
         "FORGELET_API_OBJECT_STORE_URL": f"s3://{BUCKET}",
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{proxy.port}",
@@ -193,13 +187,13 @@ HANG_SECONDS = 30.0
 
 
 async def hang(_: web.Request) -> web.StreamResponse:
-    """Says nothing for a long time, and then that it was in vain."""
+    """Answer nothing for a long time, and then 504."""
     await asyncio.sleep(HANG_SECONDS)
     return web.Response(status=504)
 
 
 async def garbage(request: web.Request) -> web.StreamResponse:
-    """Says something that is no HTTP."""
+    """Answer something that is no HTTP."""
     assert request.transport is not None
     request.transport.write(b"\x16\x03\x01\x00\xee nothing that anybody understands\r\n\r\n")
     request.transport.close()
@@ -232,13 +226,13 @@ class Outside:
         return self.receiver.url.replace("127.0.0.1", self.host)
 
     def new_target(self, name: str) -> str:
-        """Makes an empty repository; its URL with credentials."""
+        """Make an empty repository; return its URL with credentials."""
         BareRepository.create(self.mirrored / f"{name}.git")
         return f"http://{USER}:{quote(PASSWORD, safe='')}@{self.host}:{self.target_port}/{name}.git"
 
     @contextlib.contextmanager
     def misbehaving(self, part: str, how: str) -> Iterator[None]:
-        """The receiver, or the target, does so with each request of this time."""
+        """Have the receiver, or the target, misbehave with each request until the block ends."""
         if part == "receiver":
             before, self.receiver.answers = self.receiver.answers, [MISBEHAVIOUR[how]]
         else:
@@ -253,7 +247,7 @@ class Outside:
 
 @contextlib.asynccontextmanager
 async def running_outside(host: str) -> AsyncIterator[Outside]:
-    """Both, on ports of loopback, by this name of it."""
+    """Run the receiver and the target on ports of loopback, by this name of it."""
     with tempfile.TemporaryDirectory(prefix="fgl-faults-targets-") as folder:
         target = HttpTarget(Path(folder))
         delivered: set[str] = set()
@@ -290,7 +284,7 @@ class Shape:
         return _numbered("edge", self.edges)
 
     def hindrance(self) -> str | None:
-        """Why there can be no such service on this machine; None where there can."""
+        """Return why there can be no such service on this machine, or None."""
         if self.s3 and not has_object_store():
             return f"needs {OBJECT_STORE_PROGRAM} on PATH (pip install 'moto[server]')"
         if self.pooled and not pgbouncer.program():
@@ -343,7 +337,7 @@ def can_mount() -> bool:
 
 @contextlib.contextmanager
 def mounted(folder: Path, size: int, *, like: Path | None = None) -> Iterator[None]:
-    """A disk of so many bytes at `folder`, with owner and mode of `like`; nothing where we are not root."""
+    """Mount a disk of so many bytes at `folder`, with owner and mode of `like`; do nothing if we are not root."""
     if not can_mount():
         yield
         return
@@ -358,7 +352,7 @@ def mounted(folder: Path, size: int, *, like: Path | None = None) -> Iterator[No
 
 @contextlib.contextmanager
 def full(folder: Path) -> Iterator[None]:
-    """Nothing more fits on the disk of `folder`. Only for disks of our own."""
+    """Fill the disk of `folder`, which has to be one of our own, until the block ends."""
     if not folder.is_mount():
         raise RuntimeError(f"{folder} is no disk of its own.")
     filler = folder / FILLER
@@ -370,7 +364,7 @@ def full(folder: Path) -> Iterator[None]:
 
 
 def fill(filler: Path) -> None:
-    """Takes what is free now; what others free meanwhile can be taken by another call."""
+    """Take what is free now; what others free meanwhile can be taken by another call."""
     with filler.open("ab", buffering=0) as file, contextlib.suppress(OSError):
         for piece in (MIB, 4096, 1):
             with contextlib.suppress(OSError):
@@ -386,13 +380,13 @@ _A, _IN, _SERVFAIL = 1, 1, 2
 
 
 def can_be_asked() -> bool:
-    """Whether a process can be given a name server of its own: as root, by a mount namespace."""
+    """Return whether a process can be given a name server of its own: as root, by a mount namespace."""
     return os.geteuid() == 0 and shutil.which("unshare") is not None
 
 
 @attrs.define
 class NameServer(asyncio.DatagramProtocol):
-    """Says of every name that it is this machine."""
+    """A name server that says of every name that it is this machine."""
 
     #: Of loopback, so that it can have port 53 beside others.
     address: str
@@ -412,14 +406,14 @@ class NameServer(asyncio.DatagramProtocol):
             asyncio.get_running_loop().call_later(self.delay, self._transport.sendto, self.answer(data), addr)
 
     def command(self, folder: Path, command: Sequence[str]) -> list[str]:
-        """The command, for which this is the only name server; its process is the same one."""
+        """Return the command for which this is the only name server; its process is the same one."""
         configuration = folder / "resolv.conf"
         configuration.write_text(f"nameserver {self.address}\noptions timeout:2 attempts:2\n")
         mounted = f"mount --bind '{configuration}' /etc/resolv.conf && exec \"$@\""
         return ["unshare", "--mount", "sh", "-c", mounted, "sh", *command]
 
     def answer(self, question: bytes) -> bytes:
-        """RFC 1035 4.1: the question again, and an address where one was asked for."""
+        """Return the question again, and an address where one was asked for (RFC 1035 4.1)."""
         asked = question[12 : question.index(b"\0", 12) + 5]
         kind = struct.unpack(">H", asked[-4:-2])[0]
         address = b"" if self.failing or kind != _A else bytes(map(int, self.says.split(".")))
@@ -431,7 +425,7 @@ class NameServer(asyncio.DatagramProtocol):
 
 @contextlib.asynccontextmanager
 async def name_server() -> AsyncIterator[NameServer | None]:
-    """None where no process could be made to ask it."""
+    """Run a name server; yield None if no process could be made to ask it."""
     if not can_be_asked():
         yield None
         return

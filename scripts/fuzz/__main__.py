@@ -44,7 +44,7 @@ class World:
 
 
 def make_world(url: str, root_token: str) -> World:
-    """Makes it. Raises `ApiError`."""
+    """Make one of each kind. Raise `ApiError`."""
     api = Api(url, root_token)
     values: dict[str, object] = {}
     _people(api, values)
@@ -160,8 +160,8 @@ def _review(api: Api, project: str, values: dict[str, object]) -> None:
     values["{check_id}"] = values["{external_status_check_id}"] = api.post(
         f"{project}/external_status_checks", check
     )["id"]
-    wanted = {"source_branch": "greeting", "target_branch": "main", "title": "Greet"}
-    request = api.post(f"{project}/merge_requests", wanted)["iid"]
+    body = {"source_branch": "greeting", "target_branch": "main", "title": "Greet"}
+    request = api.post(f"{project}/merge_requests", body)["iid"]
     values["{merge_request_iid}"] = request
     one = f"{project}/merge_requests/{request}"
     values["{note_id}"] = api.post(f"{one}/notes", {"body": "A note"})["id"]
@@ -171,11 +171,11 @@ def _review(api: Api, project: str, values: dict[str, object]) -> None:
 
 
 def _jobs(api: Api, project: str, values: dict[str, object]) -> tuple[str, dict[str, Any], int, str]:
-    """The runner's token, the job that runs, the number of the one that waits for somebody, the trigger's token."""
+    """Return the runner's token, the job that runs, the id of the one that waits for somebody, the trigger's token."""
     trigger = api.post(f"{project}/triggers", {"description": "Fuzz"})
     values["{trigger_id}"] = trigger["id"]
-    wanted = {"runner_type": "project_type", "project_id": values["projects/{id}"]}
-    runner = api.post("user/runners", wanted)
+    body = {"runner_type": "project_type", "project_id": values["projects/{id}"]}
+    runner = api.post("user/runners", body)
     values["runners/{id}"] = values["{runner_id}"] = runner["id"]
     api.steer("settle", {})
     pipeline = api.post(f"{project}/pipeline", {"ref": "main"})["id"]
@@ -202,7 +202,7 @@ def _upload(url: str, job: dict[str, Any]) -> None:
 
 
 def _listed(api: Api, project: str, values: dict[str, object]) -> None:
-    """What is made by the service itself."""
+    """Note the ids of what the service itself has made."""
     api.steer("settle", {})
     group = f"groups/{values['groups/{id}']}"
     values["audit_events/{id}"] = api.get("audit_events")[0]["id"]
@@ -269,13 +269,13 @@ def _command(
 
 
 def _described(service: Forgelet) -> list[str]:
-    """The ids of all operations."""
+    """Return the ids of all operations."""
     paths = service.api.get("openapi.json")["paths"]
     return [operation["operationId"] for item in paths.values() for operation in item.values()]
 
 
 def _ask(command: list[str], service: Forgelet, folder: Path) -> bool:
-    """Whether schemathesis has found something."""
+    """Run schemathesis; return whether it has found something."""
     made = attrs.asdict(make_world(service.url, service.root_token))
     snapshot = service.snapshot()
     (folder / "world.json").write_text(json.dumps(made | {"url": service.url, "snapshot": snapshot}))
@@ -291,10 +291,10 @@ def _ask(command: list[str], service: Forgelet, folder: Path) -> bool:
 
 
 def _errors(log: Path) -> Iterator[str]:
-    """Its lines of errors, and those with a traceback."""
+    """Yield the lines of the log that are errors or have a traceback."""
     for line in log.read_text(errors="replace").splitlines():
-        told = json.loads(line) if line.startswith("{") else {"event": line}
-        if told.get("level") in (None, "error", "critical") or "exception" in told:
+        entry = json.loads(line) if line.startswith("{") else {"event": line}
+        if entry.get("level") in (None, "error", "critical") or "exception" in entry:
             yield line
 
 

@@ -15,15 +15,15 @@ from schemathesis.core.parameters import ParameterLocation
 
 from scripts.fuzz import leniency
 
-_told = json.loads(Path(os.environ["FORGELET_FUZZ_WORLD"]).read_text())
-_VALUES: dict[str, Any] = _told["values"]
-_FIELDS: dict[str, Any] = _told["fields"]
-_TOKENS: dict[str, str] = _told["tokens"]
+_world = json.loads(Path(os.environ["FORGELET_FUZZ_WORLD"]).read_text())
+_VALUES: dict[str, Any] = _world["values"]
+_FIELDS: dict[str, Any] = _world["fields"]
+_TOKENS: dict[str, str] = _world["tokens"]
 _READS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
-class _Course:
+class _Progress:
     """What the run has done so far."""
 
     def __init__(self) -> None:
@@ -42,14 +42,14 @@ class _Course:
     def note(self, case: Any, status: int) -> None:
         self.answers[f"{case.operation.label} {status}"] += 1
 
-    def tell(self) -> None:
+    def write(self) -> None:
         operations = {label.rpartition(" ")[0] for label in self.answers}
-        told = {"cases": self.cases, "operations": len(operations), "answers": self.answers}
-        Path(os.environ["FORGELET_FUZZ_COUNTS"]).write_text(json.dumps(told))
+        counts = {"cases": self.cases, "operations": len(operations), "answers": self.answers}
+        Path(os.environ["FORGELET_FUZZ_COUNTS"]).write_text(json.dumps(counts))
 
 
-_course = _Course()
-atexit.register(_course.tell)
+_progress = _Progress()
+atexit.register(_progress.write)
 
 
 @schemathesis.hook
@@ -59,7 +59,7 @@ def before_load_schema(context: Any, raw_schema: dict[str, Any]) -> None:
 
 @schemathesis.hook
 def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
-    _course.begin(case)
+    _progress.begin(case)
     if case.meta is None or not case.meta.is_negative_at(ParameterLocation.PATH):
         for name, drawn in (case.path_parameters or {}).items():
             value = _value(case.operation.path, name)
@@ -72,13 +72,13 @@ def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
             continue
         if "token" in place:
             place["token"] = _token_in_parameters(case.operation.path)
-        for name in place.keys() & _FIELDS.keys() if _course.cases % 2 else ():
+        for name in place.keys() & _FIELDS.keys() if _progress.cases % 2 else ():
             place[name] = _FIELDS[name]
 
 
 @schemathesis.hook
 def after_call(context: Any, case: Any, response: Any) -> None:
-    _course.note(case, response.status_code)
+    _progress.note(case, response.status_code)
 
 
 @schemathesis.hook
@@ -101,7 +101,7 @@ class Credentials:
 
 
 def _as_written(sent: Any) -> Any:
-    """For JSON Schema 20.0 is an integer, for the service it is none: nobody writes one so."""
+    """Return numbers as people write them: for JSON Schema 20.0 is an integer, for the service it is none."""
     if isinstance(sent, dict):
         return {name: _as_written(value) for name, value in sent.items()}
     if isinstance(sent, list):
@@ -110,7 +110,7 @@ def _as_written(sent: Any) -> Any:
 
 
 def _value(path: str, name: str) -> Any:
-    """What stands for the parameter in the path: of the longest piece of the path that is known."""
+    """Return what stands for the parameter in the path: that of the longest piece of the path that is known."""
     fitting = [piece for piece in _VALUES if piece in path and re.findall(r"{(\w+)}", piece)[-1] == name]
     return _VALUES[max(fitting, key=len)] if fitting else None
 
@@ -122,7 +122,7 @@ def _token_in_parameters(path: str) -> str:
 
 
 def _restore() -> None:
-    body = json.dumps({"id": _told["snapshot"]}).encode()
-    request = urllib.request.Request(f"{_told['url']}/-/testing/restore", body, method="POST")
+    body = json.dumps({"id": _world["snapshot"]}).encode()
+    request = urllib.request.Request(f"{_world['url']}/-/testing/restore", body, method="POST")
     with _direct.open(request, timeout=30):
         pass

@@ -15,7 +15,7 @@ _BYTES = "application/octet-stream"
 
 
 def describe(document: Schema) -> None:
-    """Widens what requests may send, and of what type files are, in place."""
+    """Widen in place what requests may send, and of what type files are."""
     schemas = document["components"]["schemas"]
     bodies: set[str] = set()
     for operation in _operations(document):
@@ -46,13 +46,13 @@ def _widen_fields(schema: Schema) -> None:
 
 
 def _counts_as_not_sent(schema: Schema) -> bool:
-    """An empty text is none of its values, but taken."""
+    """Return whether an empty text is none of its values, but taken."""
     kinds = _kinds(schema)
     return "enum" not in schema and (bool(kinds & {"integer", "number", "boolean"}) or "format" in schema)
 
 
 def _widened(schema: Schema) -> Schema:
-    """What is taken for a value of the schema, null and nothing aside."""
+    """Return a schema of all that is taken for a value of it, null and nothing aside."""
     if "anyOf" in schema:
         return schema | {"anyOf": [*map(_widened_item, schema["anyOf"]), *_one_number(schema["anyOf"])]}
     kinds = _kinds(schema)
@@ -78,12 +78,12 @@ def _widened(schema: Schema) -> Schema:
 
 
 def _widened_item(arm: Schema) -> Schema:
-    """Lists by commas are texts, and never numbers."""
+    """Widen an alternative, but not texts: they are lists by commas, and never numbers."""
     return arm if "string" in _kinds(arm) else _widened(arm)
 
 
 def _one_number(arms: list[Schema]) -> list[Schema]:
-    """A list of one may be that one, where numbers are in it."""
+    """Return the alternative of one number for a list that may have numbers in it."""
     items = [arm["items"] for arm in arms if "items" in arm]
     return [{"type": "integer"}] if items and "enum" not in items[0] else []
 
@@ -108,7 +108,7 @@ _ORDER = re.compile(r"^order_by does not have a valid value$")
 
 
 def counts(failure: str, case: Any, status: int, body: bytes) -> bool:
-    """Whether the failure (the name of its class) of the case is one."""
+    """Return whether the failure (the name of its class) of the case is one."""
     if failure == "RejectedPositiveData":
         return not _is_about_state(status, body)
     if failure == "UnsupportedMethodResponse":
@@ -117,16 +117,19 @@ def counts(failure: str, case: Any, status: int, body: bytes) -> bool:
 
 
 def _is_about_state(status: int, body: bytes) -> bool:
-    """A 400 with `error` says that a request cannot be read, one with `message` that it cannot be done."""
+    """Return whether the state forbids it: a 400 with `error` says that a request cannot be read, one with `message`
+    that it cannot be done."""
     if status != 400:
         return status in _STATE_FORBIDS
-    told = json.loads(body)
-    said = told.get("error")
-    return said is None or any(reason.search(said) for reason in (_DEPENDENT, _UNSUPPORTED, _FORMAT, _ORDER))
+    answer = json.loads(body)
+    error = answer.get("error")
+    return error is None or any(
+        reason.search(error) for reason in (_DEPENDENT, _UNSUPPORTED, _FORMAT, _ORDER)
+    )
 
 
 def _is_another_operation(case: Any) -> bool:
-    """`PUT /runners/all` is undescribed, but by `PUT /runners/{id}`."""
+    """Return whether another operation has that path: `PUT /runners/all` is `PUT /runners/{id}`."""
     path = urlsplit(case.formatted_path).path
     for template, item in case.operation.schema.raw_schema["paths"].items():
         fitting = re.fullmatch(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(template)), path)

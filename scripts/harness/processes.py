@@ -66,7 +66,7 @@ class WatchedProcess:
         self._thread.join()
 
     def usage(self) -> Usage:
-        """Raises ProcessLookupError when the server has gone."""
+        """Return what it holds now. Raise ProcessLookupError if the server has gone."""
         try:
             descriptors = len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
         except FileNotFoundError:
@@ -114,7 +114,7 @@ def descendants(pid: int) -> set[int]:
 
 
 def resident_bytes(pid: int) -> int:
-    """Resident bytes that no file backs: what the process itself has asked for."""
+    """Return the resident bytes that no file backs: what the process itself has asked for."""
     with contextlib.suppress(OSError):
         status = Path(f"/proc/{pid}/status").read_text()
         return sum(int(kilobytes) for kilobytes in re.findall(r"Rss(?:Anon|Shmem):\s+(\d+)", status)) * 1024
@@ -122,7 +122,8 @@ def resident_bytes(pid: int) -> int:
 
 
 async def longest_step(http: aiohttp.ClientSession, url: str, pid: int) -> float:
-    """Ask until cancelled; the most that the event loop has computed before an answer, in seconds of the processor."""
+    """Ask until cancelled; return the most that the event loop has computed before an answer, in seconds of the
+    processor."""
     longest = 0.0
     with contextlib.suppress(asyncio.CancelledError):
         while True:
@@ -136,12 +137,12 @@ async def longest_step(http: aiohttp.ClientSession, url: str, pid: int) -> float
 
 
 def processor_seconds(pid: int) -> float:
-    """Seconds of the processor that a process has used."""
+    """Return the seconds of the processor that a process has used."""
     return sum(map(_of_thread, Path(f"/proc/{pid}/task").iterdir()))
 
 
 def event_loop_seconds(pid: int) -> float:
-    """Those of its first thread, which runs the event loop."""
+    """Return the seconds of the processor of its first thread, which runs the event loop."""
     return _of_thread(Path(f"/proc/{pid}/task/{pid}"))
 
 
@@ -189,7 +190,7 @@ class KeptProcess(abc.ABC):
         await wait_until(lambda: self.pid, 10)
 
     async def end(self) -> None:
-        """kill -9 of it and all below it, for good: it is not started again."""
+        """End it and all below it with kill -9, for good: it is not started again."""
         self._closing = True
         if self._task is not None:
             await self._task
@@ -203,18 +204,18 @@ class KeptProcess(abc.ABC):
         return 0 if self._child is None or self._child.has_ended() else self._child.process.pid
 
     def kill(self) -> None:
-        """Ends the process without its children, which may go on."""
+        """End the process without its children, which may go on."""
         self.signal(signal.SIGKILL)
 
     def kill_tree(self) -> None:
-        """Ends the process and all below it in one moment, as the end of a container or the power does."""
+        """End the process and all below it in one moment, as the end of a container or the power does."""
         frozen = self.freeze()
         for pid in frozen:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
     def freeze(self) -> set[int]:
-        """Stops the process and all below it; their ids."""
+        """Stop the process and all below it; return their ids."""
         frozen: set[int] = set()
         while self.pid and (running := {self.pid, *descendants(self.pid)} - frozen):
             for pid in running:
@@ -249,7 +250,7 @@ class KeptProcess(abc.ABC):
 
     @abc.abstractmethod
     async def _started(self, log: Path) -> Child:
-        """The process, started anew. Raises `CannotStart`."""
+        """Start the process anew. Raise `CannotStart`."""
 
 
 class KeptProgram(KeptProcess):

@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 from api_server.audit import chain
 from api_server.ci.jobs import artifact_queries
 from api_server.ci.jobs.logs import logs_of, seal
-from api_server.code.lfs import queries as lfs_queries
+from api_server.code import lfs_queries
 from api_server.state.errors import Unavailable
 from api_server.state.objects import OBJECTS
 from tests.support.ci import CiProject, ci_project

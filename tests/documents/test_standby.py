@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import attrs
 import pytest
 
-from forgelet.local import cluster_folders, embedded_postgres
+from forgelet.local import embedded_postgres
 from forgelet.local.processes import Account
 from tests.support import standbys
 from tests.support.checkout import CHECKOUT
@@ -92,13 +92,13 @@ class Keyboard:
 
 @pytest.fixture
 def keyboard() -> Iterator[Keyboard]:
-    root = cluster_folders.temporary_root()
+    root = embedded_postgres.temporary_root()
     with (
-        embedded_postgres.temporary() as primary,
+        embedded_postgres.temporary_cluster() as primary,
         tempfile.TemporaryDirectory(prefix="forgelet-pg-", dir=root) as name,
     ):
         Path(name).chmod(0o711)
-        yield Keyboard(primary, cluster_folders.made(Path(name) / "standby"))
+        yield Keyboard(primary, embedded_postgres.make_folder(Path(name) / "standby"))
 
 
 def test_it_follows_under_its_name_and_the_copy_under_way_does_not_count_as_it(keyboard: Keyboard) -> None:

@@ -34,7 +34,7 @@ class Place:
 
 @contextlib.asynccontextmanager
 async def replicated(folder: Path, **settings: object) -> AsyncIterator[Place]:
-    with embedded_postgres.temporary() as primary, standbys.standby_of(primary) as standby:
+    with embedded_postgres.temporary_cluster() as primary, standbys.standby_of(primary) as standby:
         standbys.have_commits_wait(primary)
         url = standbys.several_hosts(primary.url(), standby.url("forgelet", "forgelet"))
         async with (

@@ -41,7 +41,10 @@ SECRETS = (STORAGE_TOKEN, PURGE_TOKEN, "correct horse", "hunter2", "made-up")
 @pytest.fixture(scope="module")
 def programs() -> Iterator[Programs]:
     with preloaded(
-        "forgelet.command_line", "forgelet.commands.doctor", "forgelet.commands.edges", "api_server.__main__"
+        "forgelet.command_line",
+        "forgelet.doctor.examination",
+        "forgelet.commands.outgoing",
+        "api_server.__main__",
     ) as programs:
         yield programs
 

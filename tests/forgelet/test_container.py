@@ -10,8 +10,8 @@ import click
 import pytest
 
 from common.operations import ROUTES
-from forgelet.local import places, variables
-from forgelet.local.up import up
+from forgelet.commands.up import up
+from forgelet.local import data_directory, variables
 from tests.support.checkout import CHECKOUT
 
 
@@ -71,9 +71,9 @@ def test_ports_and_variables_are_those_of_up(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_what_is_kept_is_in_the_volume_which_belongs_to_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     volume = only("VOLUME")
-    monkeypatch.setattr(places, "CHECKOUT", None)
+    monkeypatch.setattr(data_directory, "CHECKOUT", None)
     monkeypatch.setenv("XDG_DATA_HOME", environment()["XDG_DATA_HOME"])
-    assert places.default_data_dir() == Path(volume)
+    assert data_directory.default_data_dir() == Path(volume)
     assert only("WORKDIR") == volume
     made = only("RUN")
     user = only("USER")

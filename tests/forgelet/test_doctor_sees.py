@@ -12,8 +12,7 @@ import attrs
 from common.loop_watch import LOOP_WATCH, Held
 from forgelet.doctor import processes
 from forgelet.doctor.examination import examine
-from forgelet.doctor.findings import Finding
-from forgelet.doctor.patient import Patient
+from forgelet.doctor.findings import DiagnosedInstance, Finding
 from tests.api_server.operations.scene import PURGE_TOKEN, SECRET, Scene, failing_scene
 from tests.support.forge import Forge
 
@@ -76,7 +75,7 @@ async def test_what_held_the_event_loop_longest_is_named(forge: Forge) -> None:
     for seconds in (0.2, 2.8, 0.4):
         watch._record(Held(time.monotonic(), seconds, seconds, route="GET /slow", project="7"))
     settings = attrs.evolve(forge.settings, port=urlsplit(forge.base).port)
-    findings = await processes.api_server(Patient({}, settings, None, forge.session))
+    findings = await processes.api_server(DiagnosedInstance({}, settings, None, forge.session))
     watch._longest.clear()
     assert [one.state for one in findings] == ["ok", "warning"]
     assert findings[1].what == (

@@ -9,7 +9,7 @@ import pytest
 
 from common.mistakes import Mistake
 from forgelet.instance import Instance
-from forgelet.local import places, running, variables
+from forgelet.local import data_directory, variables
 from forgelet.local.data_directory import DataDirectory
 
 ADDRESSES = variables.Addresses(1234, 1235)
@@ -22,7 +22,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(f"FORGELET_{name}", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(places, "CHECKOUT", None)
+    monkeypatch.setattr(data_directory, "CHECKOUT", None)
     return tmp_path
 
 
@@ -33,7 +33,10 @@ def written(data: DataDirectory) -> Iterator[None]:
         "FORGELET_API_TIER": "free",
         "HOME": "/",
     }
-    with running.written_down(data, ADDRESSES.api_url, ADDRESSES.edge_url, given), places.registration(data):
+    with (
+        data_directory.written_down(data, ADDRESSES.api_url, ADDRESSES.edge_url, given),
+        data_directory.registration(data),
+    ):
         yield
 
 
@@ -65,8 +68,8 @@ def test_one_that_was_killed_does_not_run(home: Path) -> None:
     with data.opened():
         left = written(data)
         left.__enter__()  # and never left: its process was killed, which frees the folder
-    assert running.found_running(data) is None
-    assert places.registered() == []
+    assert data_directory.found_running(data) is None
+    assert data_directory.registered() == []
     with data.opened():
         assert data.recall("running") is None
 

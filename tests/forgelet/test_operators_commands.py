@@ -13,7 +13,7 @@ from tests.forgelet.test_doctor_sees import environment
 from tests.support.forge import running_forge
 from tests.support.preloaded import Ended, Programs, preloaded
 
-PARTS = ("outgoing", "task", "edge")
+PARTS = ("outgoing", "database", "edge")
 
 
 @pytest.fixture(scope="module")

@@ -19,21 +19,7 @@ case "$*" in '-m pip '*) ;; *) echo "Python VERSION was here" ;; esac
 case "VERSION $*" in *"${FAILING:-nothing at all}"*) exit 1 ;; esac
 """
 #: All that the commands use beside Python, which only a folder without any other Python shows.
-TOOLS = [
-    "cat",
-    "cksum",
-    "cp",
-    "dirname",
-    "id",
-    "mkdir",
-    "mktemp",
-    "rm",
-    "sed",
-    "sh",
-    "sort",
-    "tail",
-    "tee",
-]
+TOOLS = ["cat", "cksum", "cp", "dirname", "id", "mkdir", "mktemp", "rm", "sed", "sh", "sort", "tail", "tee"]
 
 
 class Copy:

@@ -78,10 +78,7 @@ def test_ci_runs_once_more_what_failed_and_names_what_is_unsteady(
     assert copy.run(".ci/run", "-k", "x", FAILING=failing)[0] == status
     all_of_them = "-P -m pytest -n 3 --dist worksteal --all -k x"
     again = f"{all_of_them} -n 0 --maxfail 5 --last-failed --last-failed-no-failures none"
-    assert [" ".join(run[2:]) for run in copy.ran() if "pytest" in run] == [
-        all_of_them,
-        again,
-    ]
+    assert [" ".join(run[2:]) for run in copy.ran() if "pytest" in run] == [all_of_them, again]
     assert copy.printed.splitlines()[-2] == f"Tests with Python {VERSION}: " + (
         f"FAILED: Python {VERSION} was here"
         if status

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from forgelet.local import cluster_folders
+from forgelet.local import embedded_postgres
 from forgelet.local.processes import Child
 from tests.support.ports import free_port, is_listened_on
 
@@ -58,7 +58,7 @@ def through(database_url: str, port: int) -> str:
 def running(database_url: str, **settings: object) -> Iterator[str]:
     """The URL through one that accepts connections; `settings` are PgBouncer's."""
     port = free_port()
-    root = cluster_folders.temporary_root()
+    root = embedded_postgres.temporary_root()
     with tempfile.TemporaryDirectory(prefix="forgelet-pgbouncer-", dir=root) as folder:
         log = Path(folder, "pgbouncer.log")
         child = Child("PgBouncer", command(Path(folder), database_url, port, **settings), log=log)

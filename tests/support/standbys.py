@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 import attrs
 import psycopg2
 
-from forgelet.local import cluster_folders, embedded_postgres, postgres_binaries
+from forgelet.local import embedded_postgres, postgres_binaries
 from forgelet.local.processes import Account, Child
 
 SECONDS = 60.0
@@ -150,9 +150,9 @@ def _children(pid: int) -> list[int]:
 @contextlib.contextmanager
 def standby_of(primary: embedded_postgres.Cluster) -> Iterator[Standby]:
     """One that follows `primary`, with the name `standby`."""
-    with tempfile.TemporaryDirectory(prefix="forgelet-pg-", dir=cluster_folders.temporary_root()) as name:
+    with tempfile.TemporaryDirectory(prefix="forgelet-pg-", dir=embedded_postgres.temporary_root()) as name:
         Path(name).chmod(0o711)
-        folder = cluster_folders.made(Path(name) / "standby")
+        folder = embedded_postgres.make_folder(Path(name) / "standby")
         url = primary.url("postgres", "postgres")
         copied(url, folder)
         password = unquote(urlsplit(url).password or "")

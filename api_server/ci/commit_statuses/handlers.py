@@ -9,10 +9,9 @@ from api_server.ci.commit_statuses import changes, queries
 from api_server.ci.commit_statuses.changes import ReportedStatus, State, Subject
 from api_server.ci.pipelines.access import archived_before, check_may_change, short_ref
 from api_server.ci.pipelines.planning import LIMITS
-from api_server.code.branches.protection import protection_for
-from api_server.code.reading import reading
-from api_server.code.repository.access import opened
-from api_server.code.repository.finding import commit_named
+from api_server.code.entities import commit_named
+from api_server.code.protection import protection_for
+from api_server.code.reading import opened, reading
 from api_server.git import commits, ref_moves
 from api_server.git.ref_names import MAX_NAME_BYTES
 from api_server.git.repositories import Repository

@@ -11,8 +11,7 @@ from api_server.ci.pipelines import queries, repository
 from api_server.ci.pipelines.creation_queries import Subject
 from api_server.ci.pipelines.queries import Pipeline
 from api_server.ci.variables.variables import Values, problems
-from api_server.code.branches.protection import protection_for, protection_of
-from api_server.code.tags.protection import tag_protection_for, tag_protection_of
+from api_server.code.protection import protection_for, protection_of, tag_protection_for, tag_protection_of
 from api_server.git.errors import AmbiguousNameError
 from api_server.git.repositories import repositories
 from api_server.namespaces.resources import Project

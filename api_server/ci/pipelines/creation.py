@@ -24,8 +24,7 @@ from api_server.ci.pipelines.creation_queries import MergeRequest, Subject
 from api_server.ci.pipelines.planning import LIMITS, REMOTE_FILES, Limits, RemoteFiles
 from api_server.ci.pipelines.repository import Commit
 from api_server.ci.variables import queries as variables
-from api_server.code.branches.protection import protection_of
-from api_server.code.tags.protection import tag_protection_of
+from api_server.code.protection import protection_of, tag_protection_of
 from api_server.git import ref_moves
 from api_server.git.errors import AmbiguousNameError, RepositoryError
 from api_server.git.ref_names import NO_COMMIT

@@ -17,7 +17,7 @@ from api_server.state import audit_trail
 from api_server.state.database import connect
 from api_server.state.listing import Page
 from api_server.state.migrate import migrate
-from forgelet.local.embedded_postgres import Cluster, temporary
+from forgelet.local.embedded_postgres import Cluster, temporary_cluster
 from scripts.bench import filling
 from scripts.bench.runs import OURS, Bench, Measure, Row, Sample, Sides
 from scripts.bench.service import in_process, service
@@ -64,7 +64,7 @@ READS = (
 
 @contextlib.contextmanager
 def _few(bench: Bench) -> Iterator[Cluster]:
-    with temporary() as cluster:
+    with temporary_cluster() as cluster:
         migrate(cluster.url())
         filling.fill_events(cluster, bench.size.few_events)
         yield cluster
@@ -99,7 +99,7 @@ async def _times_a_second(work: Callable[[], Awaitable[object]], seconds: float)
 
 @contextlib.contextmanager
 def _chained(bench: Bench) -> Iterator[tuple[Cluster, Cluster]]:
-    with temporary() as many, temporary() as few:
+    with temporary_cluster() as many, temporary_cluster() as few:
         for cluster, total in ((many, bench.size.chained_events), (few, bench.size.few_events)):
             migrate(cluster.url())
             filling.fill_events(cluster, total, chained=True)
@@ -128,7 +128,7 @@ async def _verified(url: str) -> Sample:
 
 @contextlib.contextmanager
 def _renamed(bench: Bench) -> Iterator[Callable[[], Awaitable[None]]]:
-    """Renames a project over HTTP."""
+    """Yield what renames a project over HTTP."""
     server = bench.use(in_process)
     root = server.forge.root
     project = server.runner.run(root.post("/projects", {"name": "app"})).body["id"]
@@ -157,7 +157,7 @@ def _recording(bench: Bench) -> Sides:
 
 
 async def _nothing(*_arguments: object, **_details: object) -> None:
-    """In the place of `record`."""
+    """Stand in for `record`."""
 
 
 _row = partial(Row, warmed_up=False)

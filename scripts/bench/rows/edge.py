@@ -124,7 +124,7 @@ end
 
 
 def _each(caches: Caches, measure: Callable[[Cache], Measure], bench: Bench) -> Sides:
-    """`measure` of each program that is there."""
+    """Return `measure` of each program that is installed."""
     return {name: side(lambda make=make: measure(bench.use(make))) for name, make in caches.items()}  # type: ignore[misc]
 
 
@@ -138,7 +138,7 @@ def _hits(size: str, caches: Caches, bench: Bench) -> Sides:
 
 
 def _large_hits(bench: Bench) -> Sides:
-    """By bytes: of few large answers in a round too many would be counted as none."""
+    """Measure bytes: of few large answers in a round too many would be counted as none."""
 
     def measure(cache: Cache) -> Measure:
         url = cache.url(OBJECT.format(size="64MiB" if bench.size.large_object else "1MiB"))

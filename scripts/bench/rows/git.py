@@ -61,7 +61,7 @@ def _repositories(bench: Bench) -> Iterator[dict[str, Path]]:
 
 @contextlib.contextmanager
 def our_server(bench: Bench) -> Iterator[str]:
-    """The API server, with public projects; pushes as the administrator."""
+    """Run the API server, with public projects; pushes are the administrator's."""
     api = bench.use(plain).running.api
     url = api.base_url.replace("://", f"://root:{TOKEN}@") + "/root"
     for name, path in bench.use(_repositories).items():
@@ -72,7 +72,7 @@ def our_server(bench: Bench) -> Iterator[str]:
 
 @contextlib.contextmanager
 def http_backend(bench: Bench) -> Iterator[str]:
-    """`git http-backend`, run by fcgiwrap behind nginx; it asks nobody who he is."""
+    """Run `git http-backend` by fcgiwrap behind nginx; it asks nobody who he is."""
     need("nginx", "fcgiwrap")
     folder = bench.new_folder()
     root, socket = folder / "root", folder / "socket"
@@ -104,10 +104,7 @@ def fcgiwrap(socket: Path) -> Iterator[None]:
 
 
 def _both(measure: Callable[[str], Measure], bench: Bench) -> Sides:
-    return {
-        OURS: measure(bench.use(our_server)),
-        BACKEND: side(lambda: measure(bench.use(http_backend))),
-    }
+    return {OURS: measure(bench.use(our_server)), BACKEND: side(lambda: measure(bench.use(http_backend)))}
 
 
 def _clones(name: str, bench: Bench) -> Sides:

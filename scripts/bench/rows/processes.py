@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import psycopg2
 
 from api_server.state.migrate import migrate
-from forgelet.local.embedded_postgres import SUPERUSER, Cluster, temporary
+from forgelet.local.embedded_postgres import SUPERUSER, Cluster, temporary_cluster
 from forgelet.local.supervisor import POSTGRESQL
 from forgelet.testing import starting
 from forgelet.testing.server import Forgelet
@@ -40,7 +40,7 @@ def _warm(_: Bench) -> Iterator[dict[str, str]]:
 @contextlib.contextmanager
 def _stopped_postgres(_: Bench) -> Iterator[Cluster]:
     """Yield a PostgreSQL that has been started once."""
-    with temporary() as cluster:
+    with temporary_cluster() as cluster:
         cluster.stop()
         yield cluster
 
@@ -80,7 +80,7 @@ def _testing_memory(bench: Bench) -> Sides:
 
 
 def _api_memory(bench: Bench) -> Sides:
-    """After lists have been read by all connections."""
+    """Measure after lists have been read by all connections."""
     served = bench.use(service)
     url = f"{served.api.base_url}/api/v4/projects/{served.ids['project_id']}/jobs"
     return {OURS: partial(_memory_after, url, HEADERS, served.running.pid)}
@@ -141,7 +141,7 @@ def _worn_server(bench: Bench) -> Iterator[Forgelet]:
 @contextlib.contextmanager
 def _database(_: Bench) -> Iterator[tuple[str, str]]:
     """Yield the URL of a cluster, and a migrated database in it."""
-    with temporary() as cluster:
+    with temporary_cluster() as cluster:
         migrate(cluster.url())
         yield cluster.url("postgres", SUPERUSER), urlsplit(cluster.url()).path.removeprefix("/")
 

@@ -102,7 +102,7 @@ def _handed_out(served: Plain, number: int) -> Sample:
 
 
 async def _append(base_url: str, jobs: list[dict[str, Any]], size: int, seconds: float) -> float:
-    """Pieces of `size` bytes a second that are acknowledged, each job's one after the other."""
+    """Return the pieces of `size` bytes a second that are acknowledged, each job's one after the other."""
     piece = (LINE * (size // len(LINE) + 1))[:size]
     deadline = time.perf_counter() + seconds
     acknowledged = 0

@@ -87,10 +87,7 @@ def refusals(place: str, url: str) -> None:
         with Repo(f"{place}/shallow") as repo:
             mine = repo.head()
             answer = client.send_pack(
-                path,
-                lambda _: {b"refs/heads/main": mine},
-                repo.generate_pack_data,
-                progress=lambda _: None,
+                path, lambda _: {b"refs/heads/main": mine}, repo.generate_pack_data, progress=lambda _: None
             )
         assert (answer.ref_status or {}).get(b"refs/heads/main"), answer.ref_status
         assert api("GET", "projects/1/repository/branches/main")["commit"]["id"] == head.decode()

@@ -1,6 +1,6 @@
 """Contents of files in Base64: as Go's `base64.NewDecoder(base64.StdEncoding, …)` reads them, which is GitLab's."""
 
-from api_server.code.repository.committing import decoded
+from api_server.code.committing import decoded
 from api_server.web.errors import ApiError
 from tests.support.forge import Forge
 

@@ -12,7 +12,7 @@ import attrs
 import pytest
 from yarl import URL
 
-from api_server.code.git_http.places import PLACES
+from api_server.code.git_http_handlers import PLACES
 from api_server.git.repositories import REPOSITORIES
 from tests.api_server.code.raw_push import (
     commands,

@@ -9,12 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api_server.code.branches.protection import (
-    UNPROTECTED,
-    Protection,
-    protection_of,
-    protections_of,
-)
+from api_server.code.protection import UNPROTECTED, Protection, protection_of, protections_of
 from tests.support.forge import Forge
 
 

@@ -8,7 +8,7 @@ import attrs
 import gitlab
 import pytest
 
-from api_server.code.tags.protection import UNPROTECTED_TAG, TagProtection, tag_protections_of
+from api_server.code.protection import UNPROTECTED_TAG, TagProtection, tag_protections_of
 from api_server.web.routes import Role
 from tests.support.forge import Answer, Forge, Person
 from tests.support.git_client import Git, git_url

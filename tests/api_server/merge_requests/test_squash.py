@@ -8,7 +8,7 @@ import pytest
 
 from api_server.git.errors import BranchMovedError
 from api_server.git.repositories import REPOSITORIES, Repository
-from api_server.merge_requests import merging
+from api_server.merge_requests import merging, merging_queries
 from api_server.state.database import Database
 from tests.support.forge import Forge, Person
 from tests.support.merge_requests import commit, head_of, open_merge_request
@@ -175,9 +175,9 @@ async def test_a_squash_that_was_noted_ends_with_the_head_that_it_was_of(
 ) -> None:
     made = await open_two_commits(alice, project)
     async with forge.database.transaction() as transaction:
-        await merging.merging_queries.note_squash(transaction, made["id"], made["sha"], "a" * 40)
+        await merging_queries.note_squash(transaction, made["id"], made["sha"], "a" * 40)
     head = await commit(alice.api, project, "feature")
-    assert await merging.queries.squash_noted(forge.database, made["id"]) is None
+    assert await merging_queries.squash_noted(forge.database, made["id"]) is None
     merged = (await alice.api.put(f"{made['path']}/merge", {"squash": False})).body
     assert (merged["sha"], merged["state"], merged["squash_commit_sha"]) == (head, "merged", None)
 
@@ -189,7 +189,7 @@ async def test_what_has_been_merged_keeps_the_squash_that_has_arrived(
     made = await open_two_commits(alice, project)
     merged = (await alice.api.put(f"{made['path']}/merge", {"squash": True})).body
     async with forge.database.transaction() as transaction:
-        await merging.merging_queries.note_squash(transaction, made["id"], made["sha"], "a" * 40)
+        await merging_queries.note_squash(transaction, made["id"], made["sha"], "a" * 40)
     assert (await alice.api.get(made["path"])).body["squash_commit_sha"] == merged["squash_commit_sha"]
 
 

@@ -152,7 +152,7 @@ async def test_a_change_whose_process_has_died_is_followed_by_the_next(
     async with new_forge() as forge:
         alice, project = await _two_branches(forge)
         with monkeypatch.context() as dying:
-            dying.setattr(projects, "follow", die)
+            dying.setattr(projects, "apply_default_branch", die)
             answer = await alice.api.put(f"/projects/{project['id']}", {"default_branch": "next"})
             assert answer.status == 500
         repositories = forge.server.app[REPOSITORIES]

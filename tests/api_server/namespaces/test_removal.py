@@ -7,13 +7,13 @@ from typing import Any, cast
 
 import asyncpg
 import pytest
-from scripts.bench.scene.many_rows import fill_jobs as fill
 
 from api_server.git.repositories import REPOSITORIES
 from api_server.namespaces import removal
 from api_server.state.audit_trail import Author
 from api_server.state.database import Database, Transaction
 from api_server.web.routes import Role
+from scripts.bench.filling import fill_jobs as fill
 from tests.support.ci import ci_project, eventually
 from tests.support.forge import Answer, Forge
 from tests.support.purges import Told

@@ -7,8 +7,8 @@ from typing import Any
 
 import aiohttp
 
-from forgelet.doctor.patient import Patient
-from forgelet.doctor.work import work
+from forgelet.doctor.findings import DiagnosedInstance
+from forgelet.doctor.processes import work
 from tests.api_server.operations.scene import Scene, failing_scene
 from tests.api_server.operations.test_failing import eventually
 from tests.api_server.operations.test_metrics import metrics_of
@@ -66,6 +66,6 @@ async def _page(browser: Browser) -> str:
 
 async def _doctor(scene: Scene) -> list[str]:
     async with aiohttp.ClientSession() as session:
-        patient = Patient({}, scene.forge.settings, None, session)
+        patient = DiagnosedInstance({}, scene.forge.settings, None, session)
         patient.database_serves.set_result(True)
         return [one.text for one in await work(patient)]

@@ -64,7 +64,7 @@ async def test_without_a_database_the_rest_is_shown(new_forge: Any, monkeypatch:
         async def away(*_: object) -> None:
             raise Unavailable("the database")
 
-        monkeypatch.setattr(figures, "read", away)
+        monkeypatch.setattr(figures, "read_figures", away)
         monkeypatch.setattr(figures, "FRESH_SECONDS", 0)
         metrics = await metrics_of(forge)
         assert metrics["forgelet_database_up",] == 0

@@ -38,7 +38,7 @@ async def _add(database: Database, number: int, *, at_commit: bool = False) -> N
 
 @replicated
 async def test_nothing_is_lost_that_was_acknowledged() -> None:
-    with embedded_postgres.temporary() as primary, standbys.standby_of(primary) as standby:
+    with embedded_postgres.temporary_cluster() as primary, standbys.standby_of(primary) as standby:
         standbys.have_commits_wait(primary)
         url = standbys.several_hosts(primary.url(), standby.url("forgelet", "forgelet"))
         async with connect(url, base_url="x", size=WRITERS, connect_timeout=4) as database:
@@ -72,7 +72,7 @@ async def test_nothing_is_lost_that_was_acknowledged() -> None:
 @replicated
 async def test_what_no_standby_has_is_not_acknowledged() -> None:
     """PostgreSQL ends its waiting like any other statement, by a warning, and the commit stays on the primary alone."""
-    with embedded_postgres.temporary() as primary, standbys.standby_of(primary) as standby:
+    with embedded_postgres.temporary_cluster() as primary, standbys.standby_of(primary) as standby:
         standbys.have_commits_wait(primary)
         async with connect(primary.url(), base_url="x", size=1, statement_timeout=0.5) as database:
             async with database.transaction() as transaction:

@@ -13,7 +13,7 @@ import pytest
 from api_server.ci.runners.job_handlers import PENDING_JOBS
 from api_server.state import database
 from api_server.state.migrate import migrate
-from forgelet.local.embedded_postgres import Cluster, temporary
+from forgelet.local.embedded_postgres import Cluster, temporary_cluster
 from scripts.harness.processes import descendants
 from tests.support.ci import CiProject, ci_project, eventually
 from tests.support.database_roles import as_role
@@ -27,7 +27,7 @@ FAST, IMMEDIATE, KILLED = signal.SIGINT, signal.SIGQUIT, signal.SIGKILL
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """One that nobody else uses."""
-    with temporary() as started:
+    with temporary_cluster() as started:
         migrate(started.url())
         yield started
 

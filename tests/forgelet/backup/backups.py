@@ -5,7 +5,7 @@ import datetime
 import io
 
 from forgelet.backup.backing_up import BackedUp, Progress, back_up
-from forgelet.backup.places import Places
+from forgelet.backup.contents import Places
 from forgelet.backup.restoring import Restored, check_is_empty, restore
 from tests.support.forge import Forge
 

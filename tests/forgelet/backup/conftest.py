@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from api_server.state import migrate
-from forgelet.backup import restoring, sealing
-from forgelet.backup.places import Places
+from forgelet.backup import form, restoring
+from forgelet.backup.contents import Places
 from forgelet.local.embedded_postgres import Cluster
 from tests.support.database_roles import as_role
 from tests.support.forge import new_name
@@ -18,7 +18,7 @@ from tests.support.forge import new_name
 def cheap_passphrases() -> Iterator[None]:
     """To try one takes a third of a second else, which is meant."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sealing._COST, "n", 2**10)
+        patch.setitem(form._COST, "n", 2**10)
         yield
 
 

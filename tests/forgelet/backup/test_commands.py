@@ -14,11 +14,10 @@ from click.testing import Result
 from api_server.audit import chain
 from api_server.state import secrets
 from api_server.state.backups import UNFINISHED_RESTORE
-from api_server.state.objects import OBJECTS, open_objects
-from forgelet.backup.places import Places
-from forgelet.backup.stored_objects import _SMALL
-from forgelet.commands import backup as backup_command
-from forgelet.commands import restore as restore_command
+from api_server.state.object_store import open_objects
+from api_server.state.objects import OBJECTS
+from forgelet.backup.contents import _SMALL, Places
+from forgelet.commands import backup
 from tests.forgelet.commands.running import answer, mistake, of_server
 from tests.support.database_roles import as_role
 from tests.support.forge import Forge, running_forge
@@ -26,7 +25,7 @@ from tests.support.s3 import Bucket, serving_bucket
 
 from .backups import PASSPHRASE
 
-ENDING_TIDILY = backup_command.ending_tidily
+ENDING_TIDILY = backup.ending_tidily
 _HERE, _THERE = "s3://bucket/here", "s3://bucket/there"
 #: By key: one that is fetched with others, and one that goes through piece by piece.
 _STORED = {"projects/1/lfs/small": b"small", "projects/1/lfs/large": os.urandom(_SMALL) * 9}
@@ -79,8 +78,8 @@ async def scene(
     (folder / "passphrase").write_text(f"{PASSPHRASE}\n")
     with pytest.MonkeyPatch.context() as patch:
         for command in (
-            backup_command,
-            restore_command,
+            backup,
+            backup,
         ):  # signals are for the main thread, which serves the bucket
             patch.setattr(command, "ending_tidily", contextlib.nullcontext)
         async with (
@@ -181,7 +180,7 @@ def test_a_signal_leaves_the_file_of_before_and_no_other(tmp_path: Path, number:
     target.write_text("of yesterday")
 
     def begin_and_stop() -> None:
-        with ENDING_TIDILY(), backup_command._target(str(target)) as stream:
+        with ENDING_TIDILY(), backup._target(str(target)) as stream:
             stream.write(b"begun")
             assert len([*tmp_path.glob("today.forgelet.unfinished-*")]) == 1
             signal.raise_signal(number)

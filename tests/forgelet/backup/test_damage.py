@@ -14,10 +14,8 @@ from api_server.audit.chain import HEADS_FOLDER
 from api_server.state import secrets
 from common.mistakes import Mistake
 from forgelet.backup.backing_up import back_up
-from forgelet.backup.form import HEADER, MANIFEST
-from forgelet.backup.places import Places
-from forgelet.backup.reading import verify
-from forgelet.backup.sealing import Seal
+from forgelet.backup.contents import Places
+from forgelet.backup.form import HEADER, MANIFEST, Seal, verify
 from tests.support.database_roles import as_role
 
 from .backups import NOW, PASSPHRASE, quiet, restored

@@ -16,8 +16,7 @@ from api_server.state.backups import backing_up, not_during
 from api_server.state.errors import Unavailable
 from common.mistakes import Mistake
 from forgelet.backup import backing_up as backing_up_module
-from forgelet.backup.places import Places
-from forgelet.backup.repositories import Refs
+from forgelet.backup.contents import Places, Refs
 from tests.support.ci import CiProject, ci_project
 from tests.support.database_roles import as_role
 from tests.support.forge import Client, Forge, running_forge

@@ -16,7 +16,7 @@ from api_server.audit.chain import verify as verify_chain
 from api_server.state import migrate, secrets, sweep
 from api_server.state.objects import OBJECTS
 from forgelet.backup.backing_up import BackedUp, back_up
-from forgelet.backup.places import Places
+from forgelet.backup.contents import Places
 from tests.support.database_roles import as_role
 from tests.support.forge import ROOT_TOKEN, Forge, running_forge
 from tests.support.furnished import Furnished, furnish

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from forgelet.local import demo_data, demo_repositories
+from forgelet.local import demo_data
 from forgelet.local.api_client import ApiError, encoded
 from forgelet.local.data_directory import DataDirectory
 from forgelet.local.processes import CannotStart
@@ -176,7 +176,7 @@ def server(tmp_path: Path) -> Path:
 
 def push(server: Path, checkout: Path) -> list[str]:
     """Pushes as `up` does and returns the names of the refs that are there then."""
-    demo_repositories.push_project(checkout, server.as_uri(), "demo/app", "main", "alice", "a-token")
+    demo_data.push_project(checkout, server.as_uri(), "demo/app", "main", "alice", "a-token")
     refs = git(server / "demo/app.git", "for-each-ref", "--format=%(refname)")
     return refs.splitlines()
 

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forgelet.local import cluster_folders, leftovers, postgres_binaries
-from forgelet.local.embedded_postgres import Cluster, temporary
+from forgelet.local import embedded_postgres, postgres_binaries
+from forgelet.local.embedded_postgres import Cluster, temporary_cluster
 from forgelet.local.postgres_binaries import VERSION_VARIABLE, Binaries, choose, from_system, from_wheel
 from forgelet.local.processes import Account, CannotStart
 
@@ -34,14 +34,14 @@ def ask(url: str, statement: str) -> Any:
 
 @pytest.fixture
 def cluster(place: Path) -> Any:
-    cluster = Cluster(cluster_folders.made(place / "postgres"), "a-password", durable=False)
+    cluster = Cluster(embedded_postgres.make_folder(place / "postgres"), "a-password", durable=False)
     yield cluster
     cluster.stop()
 
 
 @pytest.mark.parametrize("binaries", SOURCES, ids=[f"{b.directory.parts[1]}-{b.major}" for b in SOURCES])
 def test_every_source_of_programs_gives_a_working_server_that_leaves_nothing(binaries: Binaries) -> None:
-    with temporary(binaries) as cluster:
+    with temporary_cluster(binaries) as cluster:
         assert int(ask(cluster.url(), "SHOW server_version_num")) // 10000 == binaries.major
         assert ask(cluster.url(), "SHOW listen_addresses") == ""
         assert ask(cluster.url(), "SHOW password_encryption") == "md5", "which is quicker than SCRAM"
@@ -63,7 +63,7 @@ def test_the_database_asks_for_the_password_and_its_socket_is_closed_to_others(
 
 
 def test_what_was_committed_is_there_after_the_server_was_killed(place: Path) -> None:
-    cluster = Cluster(cluster_folders.made(place / "postgres"), "a-password", durable=True)
+    cluster = Cluster(embedded_postgres.make_folder(place / "postgres"), "a-password", durable=True)
     server = cluster.start(place / "log")
     ask(cluster.url(), "CREATE TABLE kept AS SELECT 7 AS n")
     server.process.send_signal(signal.SIGKILL)
@@ -157,10 +157,10 @@ def test_a_server_that_cannot_be_seen_is_waited_for_and_then_named(
 ) -> None:
     """One of another container: its processes are not among those of this one, but hold the lock."""
     cluster.start(place / "log")
-    monkeypatch.setattr(leftovers, "end_processes_in", lambda *_, **__: None)
+    monkeypatch.setattr(embedded_postgres, "end_processes_in", lambda *_, **__: None)
     with (
         pytest.raises(CannotStart, match=r"uses .*/data, perhaps in another container: stop that"),
-        leftovers.cleared(cluster.data, cluster.data.parent, patience=0.1),
+        embedded_postgres.clear_leftovers(cluster.data, cluster.data.parent, patience=0.1),
     ):
         pytest.fail("two servers on the same data")
     assert ask(cluster.url(), "SELECT 1") == 1
@@ -169,7 +169,7 @@ def test_a_server_that_cannot_be_seen_is_waited_for_and_then_named(
 def test_a_path_too_long_for_a_socket_gets_a_private_folder_that_goes_away(place: Path) -> None:
     deep = place / ("long" * 20)
     deep.mkdir(mode=0o711)
-    cluster = Cluster(cluster_folders.made(deep / "postgres"), "a-password", durable=False)
+    cluster = Cluster(embedded_postgres.make_folder(deep / "postgres"), "a-password", durable=False)
     try:
         cluster.start(place / "log")
         sockets = Path(unquote(re.search("host=(.*)", cluster.url())[1]))
@@ -190,7 +190,7 @@ def test_an_initdb_that_was_cut_short_is_done_again(cluster: Cluster, place: Pat
 
 
 def test_data_of_another_version_is_refused_in_one_sentence(place: Path) -> None:
-    directory = cluster_folders.made(place / "postgres")
+    directory = embedded_postgres.make_folder(place / "postgres")
     (directory / "data").mkdir()
     (directory / "data" / "PG_VERSION").write_text("9\n")
     with pytest.raises(CannotStart, match=r"^The data was written by PostgreSQL 9, found here: .*$"):
@@ -243,11 +243,11 @@ def test_a_version_that_is_asked_for_is_used_wherever_it_is(monkeypatch: pytest.
 def test_root_keeps_a_cluster_elsewhere_when_its_account_cannot_reach_the_data_directory(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_folders, "ROOTS_CLUSTERS", place / "clusters")
+    monkeypatch.setattr(embedded_postgres, "ROOTS_CLUSTERS", place / "clusters")
     tmp_path.chmod(0o700)
-    real = cluster_folders.made(tmp_path / "postgres")
+    real = embedded_postgres.make_folder(tmp_path / "postgres")
     assert real.parent == place / "clusters"
-    assert (tmp_path / "postgres").resolve() == real == cluster_folders.made(tmp_path / "postgres")
+    assert (tmp_path / "postgres").resolve() == real == embedded_postgres.make_folder(tmp_path / "postgres")
     assert tmp_path.stat().st_mode & 0o777 == 0o700
     cluster = Cluster(real, "a-password", durable=False)
     try:
@@ -275,12 +275,12 @@ def test_programs_that_the_account_cannot_read_are_copied_once(
         monkeypatch.undo()
     assert nobody.may_run(copy.postgres)
     assert nobody.may_run(copy.initdb)
-    with temporary(copy) as cluster:
+    with temporary_cluster(copy) as cluster:
         assert ask(cluster.url(), "SELECT 1") == 1
 
 
 def test_a_server_dies_with_the_process_that_started_it(place: Path) -> None:
-    directory = cluster_folders.made(place / "postgres")
+    directory = embedded_postgres.make_folder(place / "postgres")
     reader, writer = os.pipe()
     owner = os.fork()
     if owner == 0:

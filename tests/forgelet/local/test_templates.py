@@ -10,7 +10,7 @@ import psycopg2
 import pytest
 
 from api_server.state.migrate import planned
-from forgelet.local import embedded_postgres, templates
+from forgelet.local import embedded_postgres, throwaway_data
 from forgelet.local.data_directory import DataDirectory
 
 
@@ -19,7 +19,7 @@ def started(folder: Path) -> Iterator[str]:
     """The URL of the database that a server for tests has in `folder`."""
     data = DataDirectory(folder)
     with data.opened():
-        cluster = templates.cluster(data)
+        cluster = throwaway_data.templated_cluster(data)
         try:
             cluster.start(data.log("postgres"))
             yield cluster.url()
@@ -64,8 +64,8 @@ def test_a_broken_template_and_a_lost_password_are_made_again(
     kept.mkdir(parents=True)
     (kept / "postgres-password").touch(mode=0o600)
     with DataDirectory(place / "named").opened():
-        template = templates.cluster(DataDirectory(place / "named"))._template
-    assert isinstance(template, templates.Template)
+        template = throwaway_data.templated_cluster(DataDirectory(place / "named"))._template
+    assert isinstance(template, throwaway_data.Template)
     password = (kept / "postgres-password").read_text()
     assert password
     (template.path / "global").mkdir(parents=True)
@@ -86,8 +86,8 @@ def test_another_accounts_templates_are_not_used(place: Path, monkeypatch: pytes
     monkeypatch.setattr(os, "geteuid", lambda: kept.stat().st_uid + 1)
     data = DataDirectory(place / "data")
     with data.opened():
-        monkeypatch.setattr(embedded_postgres, "of", lambda *_, **given: given)
-        assert templates.cluster(data)["template"] is None  # type: ignore[index]
+        monkeypatch.setattr(embedded_postgres, "cluster_of", lambda *_, **given: given)
+        assert throwaway_data.templated_cluster(data)["template"] is None  # type: ignore[index]
     assert list(kept.iterdir()) == []
 
 
@@ -96,7 +96,7 @@ def test_templates_are_few(tmp_path: Path) -> None:
         (tmp_path / f"{number}").mkdir()
         os.utime(tmp_path / f"{number}", (number, number))
     (tmp_path / "lock").touch()
-    templates.keep_few(tmp_path)
+    throwaway_data.keep_few(tmp_path)
     assert {one.name for one in tmp_path.iterdir()} == {"3", "4", "5", "lock"}
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from yarl import URL
 
-from forgelet.local import memory
+from forgelet.commands.up import ReadyFile
+from forgelet.local import throwaway_data
 from forgelet.local.data_directory import DataDirectory
 from forgelet.local.processes import CannotStart
-from forgelet.local.ready_file import ReadyFile
 
 from .conftest import Up, come_true, given, gone
 
@@ -91,26 +91,26 @@ def test_what_a_killed_one_left_is_removed_by_the_next(start_testing: StartTesti
 def test_what_was_left_goes_though_its_number_is_another_process_now(
     monkeypatch: pytest.MonkeyPatch, place: Path
 ) -> None:
-    monkeypatch.setattr(memory, "SHARED_MEMORY", place)
-    monkeypatch.setattr(memory, "temporary_root", lambda: str(place))
+    monkeypatch.setattr(throwaway_data, "SHARED_MEMORY", place)
+    monkeypatch.setattr(throwaway_data, "temporary_root", lambda: str(place))
     left, held, new = (place / f"forgelet-testing-{os.getpid()}-{digit * 16}" for digit in "012")
     for folder in (left, held, new):
         folder.mkdir()
     with DataDirectory(held).opened():
         for folder in (left, held):
             os.utime(folder, (0, 0))
-        with memory.passing_data():
+        with throwaway_data.passing_data():
             assert sorted(place.iterdir()) == [held, new]
 
 
 def test_the_log_that_a_failed_start_names_is_there_until_the_next_start(
     monkeypatch: pytest.MonkeyPatch, place: Path
 ) -> None:
-    monkeypatch.setattr(memory, "SHARED_MEMORY", place)
-    monkeypatch.setattr(memory, "temporary_root", lambda: str(place))
+    monkeypatch.setattr(throwaway_data, "SHARED_MEMORY", place)
+    monkeypatch.setattr(throwaway_data, "temporary_root", lambda: str(place))
 
     def fail() -> None:
-        with memory.passing_data() as data, data.opened():
+        with throwaway_data.passing_data() as data, data.opened():
             data.part("postgres")
             log = data.log("api")
             log.write_text("the moon is in the wrong phase")
@@ -123,7 +123,7 @@ def test_the_log_that_a_failed_start_names_is_there_until_the_next_start(
     assert log.read_text() == "the moon is in the wrong phase"
     assert not (folder / "postgres").exists()
     os.utime(folder, (0, 0))  # one that is new may be only beginning
-    with memory.passing_data() as data, data.opened():
+    with throwaway_data.passing_data() as data, data.opened():
         assert list(place.iterdir()) == [data.path]
     assert list(place.iterdir()) == [], "nothing was wrong"
 

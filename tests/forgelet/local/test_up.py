@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from forgelet.command_line import forgelet
 from forgelet.instance import Instance
 from forgelet.local.data_directory import DataDirectory
-from forgelet.local.embedded_postgres import temporary
+from forgelet.local.embedded_postgres import temporary_cluster
 
 from .conftest import Up, free_ports, given, gone, of_process
 
@@ -189,7 +189,7 @@ def test_a_process_that_dies_at_the_start_is_one_sentence_with_its_last_words(st
 
 
 def test_an_external_database_is_used_in_place_of_ours(start_up: StartUp) -> None:
-    with temporary() as cluster:
+    with temporary_cluster() as cluster:
         up = start_up(FORGELET_DATABASE_URL=cluster.url())
         up.wait_until_ready()
         assert len(up.children()) == 2

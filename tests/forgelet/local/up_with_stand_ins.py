@@ -5,7 +5,8 @@ import sys
 from pathlib import Path
 
 from forgelet.command_line import forgelet
-from forgelet.local import supervisor, up
+from forgelet.commands import up
+from forgelet.local import supervisor
 
 stand_in = str(Path(__file__).with_name("stand_in.py"))
 planned = functools.partial(

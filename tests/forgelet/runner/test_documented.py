@@ -7,8 +7,7 @@ from pathlib import Path
 from api_server.testing.failures import _FIELDS, ordered
 from api_server.testing.journal import MOST_BYTES, MOST_OF_BODY, MOST_REQUESTS
 from forgelet.runner.built_in import MOST_JOBS
-from forgelet.runner.playing import FIELDS, PREFIX
-from forgelet.runner.rules import read_rules
+from forgelet.runner.rules import FIELDS, PREFIX, read_rules
 from tests.support.checkout import CHECKOUT
 
 PAGE = (CHECKOUT / "docs/testing.md").read_text()

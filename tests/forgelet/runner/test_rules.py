@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from common.mistakes import Mistake
-from forgelet.runner.playing import Played, played
-from forgelet.runner.rules import read_rules
+from forgelet.runner.rules import Played, played, read_rules
 
 RULES = """
 # the first that fits counts

@@ -5,7 +5,7 @@ import io
 import zipfile
 from typing import Any
 
-from forgelet.runner.uploads import Upload, uploads
+from forgelet.runner.protocol import Upload, uploads
 
 FILES = {"dist/app.js": "app", "dist/app.map": "map", "report.xml": "<testsuite/>", "notes.txt": "n"}
 

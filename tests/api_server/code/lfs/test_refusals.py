@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from yarl import URL
 
-from api_server.code.lfs.batch import Refusal, read_batch
+from api_server.code.lfs import Refusal, read_batch
 from api_server.git.lfs_pointers import Pointer
 from tests.api_server.code.lfs.client import LfsClient, Place, named, oid_of
 from tests.support.forge import Forge

@@ -1,1 +1,0 @@
-"""Protected branches: who may push to and merge into which branches."""

@@ -1,0 +1,414 @@
+"""`/projects/:id/repository/commits`, `/tree`, `/compare` and `/merge_base` (supporting resources)."""
+
+import datetime
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Literal
+
+import attrs
+import orjson
+from aiohttp import web
+
+from api_server.code import committing, entities
+from api_server.code.committing import Change, Encoding
+from api_server.code.entities import commit_named, folder_named
+from api_server.code.reading import (
+    all_commits,
+    all_differences,
+    listed,
+    listed_differences,
+    on_page,
+    opened,
+    position_of,
+    reading,
+    token_at,
+    url_of,
+)
+from api_server.code.repository_queries import last_pipeline
+from api_server.git import commits, references, trees
+from api_server.git.commits import History, commits_between, merge_base
+from api_server.git.new_commits import FileAction
+from api_server.git.ref_names import BRANCHES, TAGS
+from api_server.git.repositories import Repository
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
+from api_server.state.listing import MOST_COUNTED, Listed
+from api_server.web import context
+from api_server.web.answers import json_value
+from api_server.web.errors import ApiError, invalid, not_found
+from api_server.web.pagination import (
+    Paginated,
+    bounded_offset_page,
+    offset_page,
+    paginated,
+    paginated_by_token,
+)
+from api_server.web.params import CommaList, Description, Name
+from api_server.web.routes import Role, Routes
+
+routes = Routes()
+
+
+@attrs.frozen(kw_only=True)
+class ListCommits(Paginated):
+    id: str
+    ref_name: str | None = None
+    since: datetime.datetime | None = None
+    until: datetime.datetime | None = None
+    path: str | None = None
+    author: str | None = None
+    all: bool = False
+    with_stats: bool = False
+    first_parent: bool = False
+    order: Literal["default", "topo"] = "default"
+
+
+@attrs.frozen(kw_only=True)
+class OneCommit:
+    id: str
+    sha: str
+    stats: bool = True
+
+
+@attrs.frozen(kw_only=True)
+class ListTree(Paginated):
+    id: str
+    path: str = ""
+    ref: str | None = None
+    recursive: bool = False
+    page_token: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Action:
+    """What is to happen to one file."""
+
+    action: Literal["create", "delete", "move", "update", "chmod"]
+    file_path: str = attrs.field(metadata={"present": True})
+    previous_path: str | None = None
+    content: str | None = None
+    encoding: Encoding = "text"
+    execute_filemode: bool | None = None
+    last_commit_id: str | None = None
+
+    def for_git(self) -> FileAction:
+        """A `chmod` is a move to where the file is; a `move` keeps the bytes unless there are new ones."""
+        if self.action == "chmod":
+            return FileAction(
+                "move", self.file_path, None, self.file_path, self.execute_filemode, self.last_commit_id
+            )
+        content = None if self.content is None else committing.decoded(self.content, self.encoding)
+        if self.action in ("create", "update"):
+            content = content or b""
+        return FileAction(
+            self.action,
+            self.file_path,
+            content,
+            self.previous_path,
+            self.execute_filemode,
+            self.last_commit_id,
+        )
+
+
+@attrs.frozen(kw_only=True)
+class CreateCommit:
+    id: str
+    branch: str = attrs.field(metadata={"present": True})
+    commit_message: Description = attrs.field(metadata={"present": True})
+    actions: list[Action]
+    start_branch: str | None = None
+    author_name: Name | None = None
+    author_email: Name | None = None
+    stats: bool = True
+
+
+@routes.post(
+    "/projects/{id}/repository/commits",
+    access=project(Role.DEVELOPER, opens="repository"),
+)
+async def create_commit(request: web.Request, wanted: CreateCommit, found: Project) -> web.Response:
+    """All actions as one commit, or none of them."""
+    values = attrs.asdict(wanted, filter=lambda field, _: field.name not in ("id", "actions", "stats"))
+    actions = [action.for_git() for action in wanted.actions]
+    sha = await committing.commit_files(request, found, Change(**values), actions)
+    repository = await opened(request, found)
+    stats = None
+    with suppress(ApiError):  # the commit is made, however long its lines take to count
+        stats = await _stats(request, repository, sha) if wanted.stats else None
+    return json_value(await _detailed(request, found, repository, sha, stats), status=201)
+
+
+@routes.get(
+    "/projects/{id}/repository/commits",
+    access=project(opens="repository"),
+)
+async def list_commits(request: web.Request, wanted: ListCommits, found: Project) -> web.Response:
+    """Of a branch, tag, commit or range (by default of the default branch), newest first; not counted, as GitLab's are
+    not."""
+    repository, page = await opened(request, found), offset_page(wanted)
+    history = _history(repository, wanted, found.default_branch)
+    shas: list[str] = []
+    stats: dict[str, dict[str, int]] = {}
+    async with reading(request):
+        if history is not None:
+            shas = await commits.history(repository, history, skip=page.offset, limit=page.size + 1)
+        if wanted.with_stats:
+            stats = await commits.line_counts(repository, shas[: page.size])
+    url, more = url_of(request, found), len(shas) > page.size
+    shown = await entities.commit_list(repository, shas[: page.size], url, stats)
+    return await paginated(request, page, Listed(orjson.dumps(shown).decode(), more, None, None))
+
+
+def _history(repository: Repository, wanted: ListCommits, default_branch: str) -> History | None:
+    """Which commits are wanted; None of a default branch that is not there yet. Raises 404 for other names."""
+    start = references.resolve_history(repository, wanted.ref_name or default_branch)
+    if start is None and not wanted.all:
+        if wanted.ref_name:
+            raise not_found("Reference")
+        return None
+    return History(
+        start=None if wanted.all else start,
+        path=(wanted.path or "").strip("/") or None,
+        since=wanted.since,
+        until=wanted.until,
+        author=wanted.author,
+        first_parent=wanted.first_parent,
+        topological=wanted.order == "topo",
+    )
+
+
+@routes.get(
+    "/projects/{id}/repository/commits/{sha}", access=project(opens="repository"), takes_job_token=True
+)
+async def show_commit(request: web.Request, wanted: OneCommit, found: Project) -> web.Response:
+    """By SHA, or by the name of a branch or tag."""
+    repository = await opened(request, found)
+    sha = commit_named(repository, wanted.sha)
+    stats = await _stats(request, repository, sha) if wanted.stats else None
+    return json_value(await _detailed(request, found, repository, sha, stats))
+
+
+@routes.get("/projects/{id}/repository/tree", access=project(opens="repository"))
+async def list_tree(request: web.Request, wanted: ListTree, found: Project) -> web.Response:
+    """What is in a folder of a branch, tag or commit: folders first, then by name; with keyset pagination by path."""
+    ref, folder = wanted.ref or found.default_branch, wanted.path.strip("/")
+    opened_folder = folder_named(await opened(request, found), ref, folder, recursive=wanted.recursive)
+    by_path = wanted.pagination == "keyset"
+    async with reading(request):
+        return await (_tree_by_path if by_path else _tree_by_page)(request, wanted, opened_folder)
+
+
+async def _tree_by_page(request: web.Request, wanted: ListTree, folder: trees.Folder) -> web.Response:
+    page = bounded_offset_page(wanted)
+    nodes, more, total = await folder.page(page.offset, page.size, MOST_COUNTED)
+    return await paginated(request, page, Listed(_json(nodes), more, None, total))
+
+
+async def _tree_by_path(request: web.Request, wanted: ListTree, folder: trees.Folder) -> web.Response:
+    size = offset_page(wanted).size
+    nodes, more = await folder.after(position_of(wanted.page_token), size)
+    following = token_at(nodes[-1].key) if more else None
+    return await paginated_by_token(request, size, _json(nodes), following)
+
+
+def _json(nodes: Sequence[trees.Node]) -> str:
+    return orjson.dumps([_node(node) for node in nodes]).decode()
+
+
+def _node(node: trees.Node) -> dict[str, Any]:
+    name = node.path.rpartition("/")[2]
+    return {"id": node.id, "name": name, "type": node.kind, "path": node.path, "mode": node.mode}
+
+
+async def _stats(request: web.Request, repository: Repository, sha: str) -> dict[str, int]:
+    async with reading(request):
+        return (await commits.line_counts(repository, [sha]))[sha]
+
+
+async def _detailed(
+    request: web.Request, found: Project, repository: Repository, sha: str, stats: dict[str, int] | None
+) -> dict[str, Any]:
+    """A commit with its line counts, where they are given, and its newest pipeline, where the caller may see it."""
+    shown = entities.commit(repository, sha, url_of(request, found), stats)
+    pipeline = None
+    if found.shows_pipelines:
+        pipeline = await last_pipeline(context.database(request), found.id, sha)
+    last = None if pipeline is None else orjson.loads(pipeline)
+    status = None if last is None else last["status"]
+    return shown | {"status": status, "project_id": found.id, "last_pipeline": last}
+
+
+#: A comparison shows no more commits.
+MOST_COMPARED = 1000
+
+
+@attrs.frozen(kw_only=True)
+class ShowDiff(Paginated):
+    id: str
+    sha: str
+
+
+@attrs.frozen(kw_only=True)
+class Compare:
+    id: str
+    from_: str = attrs.field(metadata={"name": "from", "present": True})
+    to: str = attrs.field(metadata={"present": True})
+    straight: bool = False
+
+
+@routes.get(
+    "/projects/{id}/repository/commits/{sha}/diff",
+    access=project(opens="repository"),
+)
+async def show_diff(request: web.Request, wanted: ShowDiff, found: Project) -> web.Response:
+    """Of a commit against its first parent."""
+    repository = await opened(request, found)
+    sha = commit_named(repository, wanted.sha)
+    parents = commits.commit_data(repository, sha)["parent_ids"]
+    return await listed_differences(request, wanted, repository, parents[0] if parents else None, sha)
+
+
+@routes.get(
+    "/projects/{id}/repository/compare",
+    access=project(opens="repository"),
+)
+async def compare(request: web.Request, wanted: Compare, found: Project) -> web.Response:
+    """What `to` has that `from` has not: since they parted, or (`straight`) between the two as they are."""
+    repository = await opened(request, found)
+    old, new = commit_named(repository, wanted.from_), commit_named(repository, wanted.to)
+    async with reading(request):
+        base = old if wanted.straight else await merge_base(repository, old, new)
+        files, _ = await all_differences(request, repository, base, new)
+        shas = await commits_between(repository, old, new, MOST_COMPARED)
+    shown = await all_commits(request, found, repository, list(reversed(shas)))
+    return json_value(
+        {
+            "commit": shown[-1] if shown else None,
+            "commits": shown,
+            "diffs": files,
+            "compare_timeout": False,
+            "compare_same_ref": old == new,
+            "web_url": f"{url_of(request, found)}/-/compare/{old}...{new}",
+        }
+    )
+
+
+_NAMESPACES = {"branch": [BRANCHES], "tag": [TAGS], "all": [BRANCHES, TAGS]}
+#: Of which one common ancestor is looked for.
+MOST_REFS = 100
+
+
+@attrs.frozen(kw_only=True)
+class ListRefsOfCommit(Paginated):
+    id: str
+    sha: str
+    type: Literal["branch", "tag", "all"] = "all"
+
+
+@attrs.frozen(kw_only=True)
+class CommitSha:
+    id: str
+    sha: str
+
+
+@attrs.frozen(kw_only=True)
+class FindMergeBase:
+    id: str
+    refs: CommaList[str]
+
+
+@routes.get("/projects/{id}/repository/commits/{sha}/refs", access=project(opens="repository"))
+async def list_refs_of_commit(request: web.Request, wanted: ListRefsOfCommit, found: Project) -> web.Response:
+    """The branches, then the tags from which a commit can be reached, each by name."""
+    repository = await opened(request, found)
+    sha = commit_named(repository, wanted.sha)
+    async with reading(request):
+        named = await commits.refs_containing(repository, sha, *_NAMESPACES[wanted.type])
+    shown = [_ref(name) for name in on_page(wanted, named)]
+    return await listed(request, wanted, shown, len(named))
+
+
+@routes.get("/projects/{id}/repository/commits/{sha}/signature", access=project(opens="repository"))
+async def show_signature(request: web.Request, wanted: CommitSha, found: Project) -> web.Response:
+    """With what a commit is signed: by an unknown key, since users have none here."""
+    repository = await opened(request, found)
+    signed_with = commits.signature_type(repository, commit_named(repository, wanted.sha))
+    if signed_with is None:
+        raise not_found("Signature")
+    return json_value(
+        {"signature_type": signed_with, "verification_status": "unknown_key", "commit_source": "gitaly"}
+    )
+
+
+def _ref(name: str) -> dict[str, str]:
+    kind = "branch" if name.startswith(BRANCHES) else "tag"
+    return {"type": kind, "name": name.split("/", 2)[2]}
+
+
+@routes.get("/projects/{id}/repository/merge_base", access=project(opens="repository"))
+async def find_merge_base(request: web.Request, wanted: FindMergeBase, found: Project) -> web.Response:
+    """The best commit from which all of two or more branches, tags or commits descend."""
+    repository = await opened(request, found)
+    shas = _resolved(repository, wanted.refs)
+    async with reading(request):
+        sha = await commits.merge_base(repository, *shas)
+    if sha is None:
+        raise not_found("Merge Base")
+    return json_value(entities.commit(repository, sha, url_of(request, found)))
+
+
+def _resolved(repository: Repository, refs: Sequence[str]) -> list[str]:
+    """The commits of these refs. Raises 400 in GitLab's words."""
+    if len(refs) < 2:
+        raise invalid("Provide at least 2 refs")
+    if len(refs) > MOST_REFS:
+        raise invalid(f"Provide at most {MOST_REFS} refs")
+    found = [references.resolve(repository, ref) for ref in refs]
+    if unknown := [ref for ref, one in zip(refs, found, strict=True) if one is None]:
+        raise invalid(f"Could not find {'ref' if len(unknown) == 1 else 'refs'}: {', '.join(unknown)}")
+    return [one.commit for one in found if one is not None]
+
+
+_COMMIT = "/projects/{id}/repository/commits/{sha}"
+
+
+@attrs.frozen(kw_only=True)
+class Revert:
+    id: str
+    sha: str
+    branch: str = attrs.field(metadata={"present": True})
+    dry_run: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class CherryPick(Revert):
+    message: Description | None = None
+
+
+@routes.post(f"{_COMMIT}/cherry_pick", access=project(Role.DEVELOPER, opens="repository"))
+async def cherry_pick(request: web.Request, wanted: CherryPick, found: Project) -> web.Response:
+    made = await committing.pick(
+        request,
+        found,
+        committing.CHERRY_PICK,
+        wanted.sha,
+        wanted.branch,
+        message=wanted.message,
+        dry_run=wanted.dry_run,
+    )
+    return await _answer(request, found, made)
+
+
+@routes.post(f"{_COMMIT}/revert", access=project(Role.DEVELOPER, opens="repository"))
+async def revert(request: web.Request, wanted: Revert, found: Project) -> web.Response:
+    made = await committing.pick(
+        request, found, committing.REVERT, wanted.sha, wanted.branch, dry_run=wanted.dry_run
+    )
+    return await _answer(request, found, made)
+
+
+async def _answer(request: web.Request, found: Project, made: str | None) -> web.Response:
+    if made is None:
+        return json_value({"dry_run": "success"})
+    repository = await opened(request, found)
+    return json_value(entities.commit(repository, made, url_of(request, found)), status=201)

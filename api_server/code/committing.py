@@ -1,0 +1,412 @@
+"""Changes of a repository that the API makes: branches, tags and commits, each followed by what moved refs entail."""
+
+import base64
+import binascii
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal
+
+import attrs
+from aiohttp import web
+
+from api_server.code import refs
+from api_server.code.entities import branch_named, commit_named, tag_named
+from api_server.code.protection import NOT_TO_CREATE, protection_for, refusal_of_tag, tag_protection_for
+from api_server.code.quotas import QUOTAS, QuotaExceeded
+from api_server.code.reading import opened, reading
+from api_server.git import commits, new_commits, ref_moves, references, trees
+from api_server.git.commits import History, Person, history
+from api_server.git.errors import (
+    BranchMovedError,
+    GitLimitError,
+    InvalidActionError,
+    InvalidNameError,
+    InvalidPathError,
+    MergeConflictError,
+    NameTakenError,
+    NothingToMergeError,
+)
+from api_server.git.new_commits import FileAction, NewCommit
+from api_server.git.received_push import RefUpdate
+from api_server.git.ref_names import BRANCHES, NO_COMMIT, TAGS, is_branch_name
+from api_server.git.references import Branch
+from api_server.git.repositories import REPOSITORIES, Repository
+from api_server.namespaces.projects import CREATION_LISTENERS, ProjectCreated
+from api_server.namespaces.resources import Project
+from api_server.state.database import Transaction
+from api_server.web import context
+from api_server.web.errors import ApiError, bad_request, conflict, forbidden, invalid
+from api_server.web.routes import caller
+
+Encoding = Literal["text", "base64"]
+OneAction = Literal["create", "update", "delete"]
+
+
+class EditedMeanwhile(Exception):
+    """Another commit has changed the file since the caller read it."""
+
+
+async def check_known(
+    request: web.Request,
+    repository: Repository,
+    parent: str | None,
+    actions: Sequence[FileAction],
+    words: Callable[[Exception], str],
+) -> None:
+    """Raises 400, in these `words`, where the newest commit up to `parent` that changed a file is not the one that its
+    action names; 503 where that takes too long to find."""
+    told = [action for action in actions if action.last_commit_id and action.action != "create"]
+    if not told:
+        return
+    async with reading(request):
+        for action in told:
+            path = action.previous_path or action.path
+            known = History(start=parent, path=path)
+            newest = await history(repository, known, skip=0, limit=1) if parent else []
+            if newest != [action.last_commit_id]:
+                problem = EditedMeanwhile(f"The file has changed since you started editing it: {path}")
+                raise invalid(words(problem))
+
+
+async def create_branch(request: web.Request, project: Project, name: str, ref: str) -> None:
+    """Create a branch at `ref`.
+
+    If `ref` is the default branch of an empty repository, that gets a README first, as at GitLab. Raises 400 in
+    GitLab's words, 403 if the name is protected.
+    """
+    repository = await opened(request, project)
+    _check_new_branch(name)
+    await check_may_push(request, project, name)
+    source = references.resolve(repository, ref)
+    begins = source is None and ref == project.default_branch and references.is_empty(repository)
+    if source is None and not begins:
+        raise invalid(f"Invalid reference name: {ref}")
+    commit = source.commit if source else await _first_commit(request, project, repository)
+    names = dict.fromkeys([project.default_branch, name] if begins else [name])
+    try:
+        await move(request, project, *(RefUpdate(NO_COMMIT, commit, BRANCHES + one) for one in names))
+    except NameTakenError:
+        raise invalid("Branch already exists") from None
+
+
+async def _first_commit(request: web.Request, project: Project, repository: Repository) -> str:
+    """Commit an empty README as the beginning of the default branch. Returns its SHA. Raises 403."""
+    await check_may_push(request, project, project.default_branch)
+    who = acting_person(request)
+    readme = FileAction("create", "README.md", b"")
+    return await new_commits.commit_files(repository, [readme], NewCommit("Add README.md", who, who), None)
+
+
+async def delete_branch(request: web.Request, project: Project, name: str) -> None:
+    """Delete a branch.
+
+    Raises 403 in archived projects, 404, 405 on the default branch and on protected ones, 409 if somebody else has just
+    moved it.
+    """
+    repository = await opened(request, project)
+    if project.archived:
+        raise forbidden()
+    found = branch_named(repository, name)
+    if name in (project.default_branch, references.default_branch(repository)):
+        raise ApiError(405, {"message": "Cannot remove HEAD branch"})
+    if (await protection_for(request, project.id, name)).protected:
+        raise ApiError(405, {"message": "Protected branch cant be removed"})
+    try:
+        await move(request, project, RefUpdate(found.commit, NO_COMMIT, BRANCHES + name))
+    except BranchMovedError as moved:
+        raise conflict(str(moved)) from None
+
+
+async def create_tag(
+    request: web.Request, project: Project, name: str, ref: str, message: str | None
+) -> None:
+    """Create a tag at `ref`, an annotated one if there is a message.
+
+    Raises 400 in GitLab's words, 403 if the name is protected.
+    """
+    repository = await opened(request, project)
+    if project.archived:
+        raise forbidden()
+    protection = await tag_protection_for(request, project.id, name)
+    if not protection.may_create(project.role, admin=project.admin):
+        raise forbidden(NOT_TO_CREATE)
+    if problem := refusal_of_tag(project, name):
+        raise invalid(problem)
+    target = references.resolve(repository, ref)
+    if target is None:
+        raise invalid(f"Target {ref} is invalid")
+    try:
+        target_id = new_commits.new_tag_target(
+            repository, name, target.commit, message, acting_person(request)
+        )
+        await move(request, project, RefUpdate(NO_COMMIT, target_id, TAGS + name))
+    except NameTakenError:
+        raise invalid(f"Tag {name} already exists") from None
+    except InvalidNameError:
+        raise invalid("Tag name invalid") from None
+
+
+async def delete_tag(request: web.Request, project: Project, name: str) -> None:
+    """Delete a tag.
+
+    Raises 403 in archived projects and on protected tags, 404, 409 if somebody else has just moved it.
+    """
+    repository = await opened(request, project)
+    if project.archived:
+        raise forbidden()
+    found = tag_named(repository, name)
+    if not (await tag_protection_for(request, project.id, name)).may_delete(project.role):
+        raise forbidden("You don't have access to delete the tag")
+    try:
+        await move(request, project, RefUpdate(found.target, NO_COMMIT, TAGS + name))
+    except BranchMovedError as moved:
+        raise conflict(str(moved)) from None
+
+
+@attrs.frozen(kw_only=True)
+class Change:
+    """A commit to one branch; `start_branch` is where a branch that does not exist yet begins."""
+
+    branch: str
+    commit_message: str
+    author_name: str | None = None
+    author_email: str | None = None
+    start_branch: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class FileChange(Change):
+    """A commit that changes one file."""
+
+    action: OneAction
+    path: str
+    content: str = ""
+    encoding: Encoding = "text"
+    execute_filemode: bool | None = None
+    last_commit_id: str | None = None
+
+
+async def commit_file(request: web.Request, project: Project, change: FileChange) -> str:
+    """Commit the change. Returns the SHA of the commit. Raises 400 in GitLab's words, 403 on protected branches."""
+    content = None if change.action == "delete" else decoded(change.content, change.encoding)
+    action = FileAction(
+        change.action,
+        change.path,
+        content,
+        executable=change.execute_filemode,
+        last_commit_id=change.last_commit_id,
+    )
+    return await commit_files(request, project, change, [action], lambda problem: _words(change, problem))
+
+
+async def commit_files(
+    request: web.Request,
+    project: Project,
+    change: Change,
+    actions: Sequence[FileAction],
+    words: Callable[[Exception], str] = str,
+) -> str:
+    """Commit several actions at once, like `commit_file`; `words` turns a problem into the text of the refusal."""
+    repository = await opened(request, project)
+    before = references.branch(repository, change.branch)
+    if before is None:
+        _check_new_branch(change.branch)
+    await check_may_push(request, project, change.branch)
+    start = before or _start(repository, change)
+    parent = start.commit if start else None
+    await check_known(request, repository, parent, actions, words)
+    if parent is not None:
+        await check_files(repository, parent, context.settings(request).commit_max_files)
+    await _take_room(request, project, actions)
+    try:
+        sha = await new_commits.commit_files(repository, actions, _commit(request, change), parent)
+        old = before.commit if before else NO_COMMIT
+        await move(request, project, RefUpdate(old, sha, BRANCHES + change.branch))
+    except (BranchMovedError, NameTakenError, InvalidActionError) as problem:
+        raise invalid(words(problem)) from None
+    return sha
+
+
+async def _take_room(request: web.Request, project: Project, actions: Sequence[FileAction]) -> None:
+    """Count the new bytes. Raises 400 if the repository would grow beyond the project's quota."""
+    size = sum(len(action.content or b"") for action in actions)
+    try:
+        await request.config_dict[QUOTAS].take(context.database(request), project.id, size)
+    except QuotaExceeded as problem:
+        raise invalid(
+            "Your changes could not be committed, because this repository would exceed its size limit of "
+            f"{problem.limit}"
+        ) from None
+
+
+def _check_new_branch(name: str) -> None:
+    if not is_branch_name(name):
+        raise invalid("Branch name is invalid")
+
+
+async def check_files(repository: Repository, commit: str, most: int) -> None:
+    """Raises 400 if the tree has more than `most` files. A dozen objects can make a tree without end."""
+    try:
+        await trees.paths(repository, commit, most)
+    except GitLimitError:
+        raise invalid(f"The branch has more than {most} files: change it by a push") from None
+
+
+def _start(repository: Repository, change: Change) -> Branch | None:
+    if references.is_empty(repository):
+        return None
+    start = references.branch(repository, change.start_branch) if change.start_branch else None
+    if start is None:
+        raise invalid("You can only create or edit files when you are on a branch")
+    return start
+
+
+def decoded(content: str, encoding: Encoding) -> bytes:
+    """Return a file's bytes. Base64 may be broken into lines, like Go's decoder allows. Raises 400."""
+    if encoding == "text":
+        return content.encode()
+    try:
+        return base64.b64decode(content.encode().translate(None, b"\r\n"), validate=True)
+    except (binascii.Error, ValueError):
+        raise bad_request("content is not valid base64") from None
+
+
+def acting_person(request: web.Request) -> Person:
+    """Return the caller as git's author at this moment."""
+    who = caller(request)
+    return Person(who.name, who.email, int(context.now(request).timestamp()))
+
+
+def _commit(request: web.Request, change: Change) -> NewCommit:
+    committer = acting_person(request)
+    name, email = change.author_name or committer.name, change.author_email or committer.email
+    return NewCommit(change.commit_message, attrs.evolve(committer, name=name, email=email), committer)
+
+
+def _words(change: FileChange, problem: Exception) -> str:
+    if isinstance(problem, EditedMeanwhile):
+        return {
+            "create": str(problem),
+            "update": "You are attempting to update a file that has changed since you started editing it.",
+            "delete": "You are attempting to delete a file that has been previously updated.",
+        }[change.action]
+    if isinstance(problem, InvalidActionError) and not isinstance(problem, InvalidPathError):
+        return {
+            "create": "A file with this name already exists",
+            "update": "A file with this name doesn't exist",
+            "delete": "A file with this name doesn't exist",
+        }[change.action]
+    return str(problem)
+
+
+async def check_may_push(request: web.Request, project: Project, branch: str) -> None:
+    """Raises 403 if the caller may not push to the branch."""
+    protection = await protection_for(request, project.id, branch)
+    if project.archived or not protection.may_push(project.role, admin=project.admin):
+        raise forbidden("You are not allowed to push into this branch")
+
+
+async def move(request: web.Request, project: Project, *updates: RefUpdate) -> None:
+    """Move refs for the caller, with all consequences. Raises the errors of `refs.move`."""
+    await refs.move(request, project.id, caller(request).user_id, *updates)
+
+
+@attrs.frozen(kw_only=True)
+class Deed:
+    """What is done with a commit: how the new tree and the new commit are made, and its words in refusals."""
+
+    tree: Callable[[Repository, str, str], Awaitable[str]]
+    commit: Callable[[web.Request, Repository, str], NewCommit]
+    verb: str
+    done: str
+
+
+def _picked(request: web.Request, repository: Repository, sha: str) -> NewCommit:
+    """Keep the author and name the commit in the message."""
+    said = commits.commit_data(repository, sha)["message"].rstrip("\n")
+    message = f"{said}\n\n(cherry picked from commit {sha})"
+    return NewCommit(message, new_commits.author_of(repository, sha), acting_person(request))
+
+
+def _undone(request: web.Request, repository: Repository, sha: str) -> NewCommit:
+    title = commits.commit_data(repository, sha)["title"]
+    who = acting_person(request)
+    return NewCommit(f'Revert "{title}"\n\nThis reverts commit {sha}', who, who)
+
+
+CHERRY_PICK = Deed(tree=new_commits.cherry_picked, commit=_picked, verb="cherry-pick", done="cherry-picked")
+REVERT = Deed(tree=new_commits.reverted, commit=_undone, verb="revert", done="reverted")
+
+
+async def pick(
+    request: web.Request,
+    project: Project,
+    deed: Deed,
+    named: str,
+    branch_name: str,
+    *,
+    message: str | None = None,
+    dry_run: bool,
+) -> str | None:
+    """Apply the commit `named` to the branch, or undo it there.
+
+    Returns the SHA of the new commit; None for a `dry_run` that would succeed. Raises 400 in GitLab's words, 403 if the
+    caller may not push, 404.
+    """
+    await check_may_push(request, project, branch_name)
+    repository = await opened(request, project)
+    sha, branch = commit_named(repository, named), branch_named(repository, branch_name)
+    for one in (branch.commit, sha):
+        await check_files(repository, one, context.settings(request).commit_max_files)
+    try:
+        tree = await deed.tree(repository, sha, branch.commit)
+        if dry_run:
+            return None
+        commit = deed.commit(request, repository, sha)
+        commit = attrs.evolve(commit, message=message or commit.message)
+        made = await new_commits.commit_tree(repository, tree, commit, branch.commit)
+        await move(request, project, RefUpdate(branch.commit, made, BRANCHES + branch.name))
+    except MergeConflictError:
+        raise _not_picked(deed, "conflict", dry_run=dry_run) from None
+    except NothingToMergeError:
+        raise _not_picked(deed, "empty", dry_run=dry_run) from None
+    except BranchMovedError as moved:
+        raise invalid(str(moved)) from None
+    return made
+
+
+def _not_picked(deed: Deed, code: str, *, dry_run: bool) -> ApiError:
+    text = (
+        f"Sorry, we cannot {deed.verb} this commit automatically. This commit may already have been {deed.done}, "
+        "or a more recent commit may have updated some of its content."
+    )
+    return ApiError(400, {"message": text, "error_code": code, **({"dry_run": "error"} if dry_run else {})})
+
+
+def setup(app: web.Application) -> None:
+    async def listener(transaction: Transaction, created: ProjectCreated) -> None:
+        if created.begins_with_readme:
+            await _begin_with_readme(app, transaction, created)
+
+    app[CREATION_LISTENERS].append(listener)
+
+
+async def _begin_with_readme(app: web.Application, transaction: Transaction, created: ProjectCreated) -> None:
+    """Commit the README of a new project.
+
+    Unlike other moves of refs it is not recorded before: until the transaction commits nobody knows the project, and if
+    it does not commit, the repository is removed with it.
+    """
+    repositories = app[REPOSITORIES]
+    await repositories.create(created.id, created.default_branch)
+    who = Person(created.author.name, created.author.email, int(transaction.now.timestamp()))
+    readme = FileAction("create", "README.md", _readme_of(created).encode())
+    commit = NewCommit("Initial commit", who, who)
+    repository = repositories.open(created.id)
+    sha = await new_commits.commit_files(repository, [readme], commit, None)
+    await ref_moves.set_first_branch(repository, created.default_branch, sha)
+    update = RefUpdate(NO_COMMIT, sha, BRANCHES + created.default_branch)
+    await refs.follow(app, transaction, created.id, created.author.id, [update])
+
+
+def _readme_of(created: ProjectCreated) -> str:
+    return "\n\n".join(filter(None, [f"# {created.name}", created.description])) + "\n"

@@ -1,0 +1,222 @@
+"""Branches, tags, commits and folders, which live in git and not in PostgreSQL: found by their names (what is not there
+is 404, in GitLab's words), put in order, and as the API shows them.
+
+What is dated reads an object for each branch or tag: call it in a thread.
+"""
+
+import asyncio
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, TypeVar
+from urllib.parse import quote
+
+import attrs
+import pygit2
+
+from api_server.code.protection import Protection, TagProtection
+from api_server.code.repository_queries import TagRelease
+from api_server.git import commits, references, trees
+from api_server.git.errors import NotFoundError
+from api_server.git.references import Branch, Tag
+from api_server.git.repositories import Repository
+from api_server.namespaces.resources import Project
+from api_server.web.errors import not_found
+from api_server.web.routes import Role
+
+
+def branch_named(repository: Repository, name: str) -> Branch:
+    branch = references.branch(repository, name)
+    if branch is None:
+        raise not_found("Branch")
+    return branch
+
+
+def tag_named(repository: Repository, name: str) -> Tag:
+    tag = references.tag(repository, name)
+    if tag is None:
+        raise not_found("Tag")
+    return tag
+
+
+def commit_named(repository: Repository, name: str) -> str:
+    """Return the full SHA of the commit that a branch, tag or SHA names. Raises 404."""
+    resolved = references.resolve(repository, name)
+    if resolved is None:
+        raise not_found("Commit")
+    return resolved.commit
+
+
+def folder_named(repository: Repository, ref: str, folder: str, *, recursive: bool) -> trees.Folder:
+    """Return a folder of a branch, tag or commit, with all below it if `recursive`. Raises 404."""
+    resolved = references.resolve(repository, ref)
+    if resolved is None:
+        raise not_found("Tree")
+    try:
+        return trees.open_folder(repository, resolved.commit, folder, recursive=recursive)
+    except NotFoundError:
+        raise not_found("invalid revision or path") from None
+
+
+BranchOrder = Literal["name_asc", "updated_asc", "updated_desc"]
+TagOrder = Literal["name", "updated", "version"]
+
+RefT = TypeVar("RefT", Branch, Tag)
+
+_NUMBER = re.compile(r"(\d+)")
+
+
+def matching(refs: Sequence[RefT], search: str | None) -> list[RefT]:
+    """Those whose names have the text, begin with it (`^text`) or end with it (`text$`), in whatever case, as GitLab
+    looks for them."""
+    text = (search or "").lower()
+    if text.startswith("^"):
+        return [ref for ref in refs if ref.name.lower().startswith(text[1:])]
+    if text.endswith("$"):
+        return [ref for ref in refs if ref.name.lower().endswith(text[:-1])]
+    return [ref for ref in refs if text in ref.name.lower()]
+
+
+def sorted_branches(repository: Repository, found: Iterable[Branch], order: BranchOrder) -> list[Branch]:
+    """Sort branches by name or by the dates of their commits."""
+    if order == "name_asc":
+        return sorted(found, key=lambda branch: branch.name)
+    return sorted(
+        found,
+        key=lambda branch: (_date(repository, branch.commit), branch.name),
+        reverse=order == "updated_desc",
+    )
+
+
+def sorted_tags(
+    repository: Repository, found: Iterable[Tag], order: TagOrder, *, descending: bool
+) -> list[Tag]:
+    """Sort tags by name, by date (of the commit if the tag has no message), or by the numbers in their names."""
+    match order:
+        case "name":
+            return sorted(found, key=lambda tag: tag.name, reverse=descending)
+        case "version":
+            return sorted(found, key=lambda tag: _version(tag.name), reverse=descending)
+    return sorted(found, key=lambda tag: (_date(repository, tag.target), tag.name), reverse=descending)
+
+
+def _date(repository: Repository, object_id: str) -> int:
+    found = repository[object_id]
+    if isinstance(found, pygit2.Tag):
+        return found.tagger.time if found.tagger is not None else _date(repository, str(found.target))
+    return found.commit_time if isinstance(found, pygit2.Commit) else 0
+
+
+def _version(name: str) -> tuple[tuple[str, int], ...]:
+    """Split a name into texts and numbers, so that `v1.10` follows `v1.9`."""
+    parts = _NUMBER.split(name)
+    return tuple(
+        (text, int(number or 0)) for text, number in zip(parts[::2], [*parts[1::2], ""], strict=True)
+    )
+
+
+#: Characters of a commit's message in a list, which may have a thousand of them.
+MESSAGE_IN_LIST = 16 * 1024
+
+
+def commit(
+    repository: Repository, sha: str, project_url: str, stats: dict[str, int] | None = None
+) -> dict[str, Any]:
+    """Return GitLab's commit with its page's URL, and with its line counts if they are given."""
+    shown = commits.commit_data(repository, sha) | {"web_url": f"{project_url}/-/commit/{sha}"}
+    return shown if stats is None else shown | {"stats": stats}
+
+
+async def commit_list(
+    repository: Repository,
+    shas: Sequence[str],
+    project_url: str,
+    stats: Mapping[str, dict[str, int]] | None = None,
+) -> list[dict[str, Any]]:
+    """Return the commits of a list. They are read in a thread, because their messages may be large."""
+    counts = stats or {}
+
+    def read() -> list[dict[str, Any]]:
+        return [_in_list(commit(repository, sha, project_url, counts.get(sha))) for sha in shas]
+
+    return await asyncio.to_thread(read)
+
+
+def _in_list(shown: dict[str, Any]) -> dict[str, Any]:
+    return shown | {"message": shown["message"][:MESSAGE_IN_LIST]}
+
+
+async def branch_list(
+    repository: Repository,
+    found: Sequence[Branch],
+    project: Project,
+    project_url: str,
+    protections: Mapping[str, Protection],
+) -> list[dict[str, Any]]:
+    """Return the branches of a list; `protections` are by name. They are read in a thread, like `commit_list`."""
+
+    def read() -> list[dict[str, Any]]:
+        shown = [branch(repository, each, project, project_url, protections[each.name]) for each in found]
+        return [each | {"commit": _in_list(each["commit"])} for each in shown]
+
+    return await asyncio.to_thread(read)
+
+
+async def tag_list(
+    repository: Repository,
+    found: Sequence[Tag],
+    project_url: str,
+    rules: Mapping[str, TagProtection],
+    releases: Mapping[str, TagRelease],
+) -> list[dict[str, Any]]:
+    """Return the tags of a list; `rules` and `releases` are by name. They are read in a thread, like `commit_list`."""
+
+    def read() -> list[dict[str, Any]]:
+        shown = [
+            tag(
+                repository,
+                each,
+                project_url,
+                protected=rules[each.name].protected,
+                release=releases.get(each.name),
+            )
+            for each in found
+        ]
+        return [each | {"commit": _in_list(each["commit"])} for each in shown]
+
+    return await asyncio.to_thread(read)
+
+
+def branch(
+    repository: Repository, found: Branch, project: Project, project_url: str, protection: Protection
+) -> dict[str, Any]:
+    """Return a branch; `protection` is what applies to it."""
+    return {
+        "name": found.name,
+        "commit": commit(repository, found.commit, project_url),
+        "merged": False,
+        "protected": protection.protected,
+        "developers_can_push": protection.protected and protection.may_push(Role.DEVELOPER),
+        "developers_can_merge": protection.protected and protection.may_merge(Role.DEVELOPER),
+        "can_push": protection.may_push(project.role, admin=project.admin),
+        "default": found.name == project.default_branch,
+        "web_url": f"{project_url}/-/tree/{quote(found.name)}",
+    }
+
+
+def tag(
+    repository: Repository,
+    found: Tag,
+    project_url: str,
+    *,
+    protected: bool,
+    release: TagRelease | None,
+) -> dict[str, Any]:
+    return {
+        "name": found.name,
+        "message": found.message or "",
+        "target": found.target,
+        "commit": commit(repository, found.commit, project_url),
+        "release": release and attrs.asdict(release),
+        "protected": protected,
+        "created_at": None,
+    }

@@ -1,0 +1,233 @@
+"""A file at a ref as an answer: what is told of it, and its bytes, from git to the client no faster than it reads."""
+
+import asyncio
+import base64
+import hashlib
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, suppress
+from typing import Any
+
+import attrs
+import orjson
+from aiohttp import hdrs, web
+from cachetools import LRUCache
+
+from api_server.code.entities import commit_named
+from api_server.code.reading import reading
+from api_server.git import trees
+from api_server.git.commits import History, history
+from api_server.git.repositories import Repository
+from api_server.git.trees import IN_MEMORY_BYTES, Entry
+from api_server.web.answers import attachment, cut_to, matches_etag, not_modified, send_part, wanted_part
+from api_server.web.errors import ApiError, not_found
+from common.concurrency import TooBusy
+from common.http_fields import rejoined
+
+#: As the API's other answers.
+_PRIVATE: dict[str, str] = {hdrs.CACHE_CONTROL: "max-age=0, private, must-revalidate"}
+#: For so long a file waits for its history.
+_HISTORY_SECONDS = 3
+#: The last commit up to a commit that changed a path, which stays what it is.
+LAST_COMMITS: web.AppKey[LRUCache[tuple[str, str], str]] = web.AppKey("last_commits", LRUCache)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def setup(app: web.Application) -> None:
+    app[LAST_COMMITS] = LRUCache(maxsize=10_000)
+
+
+@attrs.frozen
+class FoundFile:
+    """`ref` as the caller wrote it; `commit` is the full SHA that it names, `last_commit` the newest commit up to there
+    that changed the file."""
+
+    entry: Entry
+    ref: str
+    commit: str
+    last_commit: str | None = None
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """GitLab's entity without the content. Its digest is left empty here."""
+        return {
+            "file_name": self.entry.path.rpartition("/")[2],
+            "file_path": self.entry.path,
+            "size": self.entry.size,
+            "encoding": "base64",
+            "content_sha256": "",
+            "ref": self.ref,
+            "blob_id": self.entry.id,
+            "commit_id": self.commit,
+            "last_commit_id": self.last_commit,
+            "execute_filemode": self.entry.kind == "executable",
+        }
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The header fields of the entity. Its tag is known without the content."""
+        known = repr((self.commit, self.entry.id, self.entry.kind, self.ref, self.entry.path))
+        tag = hashlib.sha256(known.encode(errors="replace")).hexdigest()[:40]
+        return {hdrs.CONTENT_TYPE: "application/json", hdrs.ETAG: f'"{tag}"'} | _PRIVATE | self._fields
+
+    @property
+    def raw_headers(self) -> dict[str, str]:
+        """The header fields of the bytes alone, which browsers save and never show."""
+        headers: dict[str, str] = {
+            hdrs.CONTENT_TYPE: "application/octet-stream",
+            hdrs.CONTENT_DISPOSITION: attachment(self.entry.path.rpartition("/")[2]),
+            hdrs.ETAG: f'"{self.entry.id}"',
+            "X-Content-Type-Options": "nosniff",
+        }
+        return headers | _PRIVATE | self._fields
+
+    @property
+    def _fields(self) -> dict[str, str]:
+        """The entity's values in header fields, as GitLab names them; but the digest, for which the file would have to
+        be read."""
+        return {
+            f"X-Gitlab-{name.replace('_', '-').title()}": _CONTROL.sub("_", _text(value))
+            for name, value in self.values.items()
+            if name != "content_sha256" and value is not None
+        }
+
+    def require_size(self, most: int) -> None:
+        """Raises 413 if the file is larger than `most` bytes, too large for JSON."""
+        if (self.entry.size or 0) > most:
+            raise ApiError(
+                413,
+                {
+                    "message": f"413 Request Entity Too Large - files beyond {most} bytes are read at "
+                    "/projects/:id/repository/files/:file_path/raw"
+                },
+            )
+
+    async def with_history(self, request: web.Request, repository: Repository) -> "FoundFile":
+        """Return the file with its last commit, unless that takes too long to find."""
+        known = request.config_dict[LAST_COMMITS]
+        place = self.commit, self.entry.path
+        if place not in known:
+            with suppress(ApiError, TimeoutError, TooBusy):
+                async with asyncio.timeout(_HISTORY_SECONDS), reading(request):
+                    wanted = History(start=self.commit, path=self.entry.path)
+                    (known[place],) = await history(repository, wanted, skip=0, limit=1)
+        return attrs.evolve(self, last_commit=known.get(place))
+
+
+def file_at(repository: Repository, ref: str, path: str) -> FoundFile:
+    """Return the file at that path of a branch, tag or commit. Raises 404."""
+    commit = commit_named(repository, ref)
+    entry = trees.find_entry(repository, commit, path)
+    if entry is None or not entry.is_blob:
+        raise not_found("File")
+    return FoundFile(entry, ref, commit)
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+Place = AbstractAsyncContextManager[None]
+#: What the first bytes of a file add to the head of the answer.
+Describe = Callable[[bytes], Mapping[str, str]]
+_DESCRIBED_BYTES = 512
+
+
+async def send_raw(
+    request: web.Request,
+    repository: Repository,
+    entry: Entry,
+    headers: Mapping[str, str],
+    place: Place,
+    describe: Describe | None = None,
+) -> web.StreamResponse:
+    """200, 206, or 304 before anything is read; nothing is read either for a HEAD that needs no description.
+
+    `headers` have the entity tag; `place` is held while a large file flows. Raises 416.
+    """
+    if matches_etag(request, headers[hdrs.ETAG]):
+        return not_modified(headers)
+    size = entry.size or 0
+    part = wanted_part(request, size, headers[hdrs.ETAG])
+    told = {**headers, **part.headers}
+    if request.method == "HEAD" and describe is None:
+        return web.StreamResponse(status=part.status, headers=told)
+    if size <= IN_MEMORY_BYTES:
+        data = await asyncio.to_thread(trees.read_blob, repository, entry)
+        told |= describe(data[:_DESCRIBED_BYTES]) if describe else {}
+        return web.Response(status=part.status, body=data[part.start : part.end], headers=told)
+    async with place, trees.stream_blob(repository, entry) as chunks:
+        first = await _first(chunks)
+        told |= describe(first[:_DESCRIBED_BYTES]) if describe else {}
+        return await send_part(request, cut_to(rejoined(first, chunks), part), part, told)
+
+
+async def _first(chunks: AsyncIterator[bytes]) -> bytes:
+    """Return enough of the first bytes to describe the file, or all of them."""
+    first = b""
+    while len(first) < _DESCRIBED_BYTES and (chunk := await anext(chunks, None)) is not None:
+        first += chunk
+    return first
+
+
+async def send_json(
+    request: web.Request,
+    repository: Repository,
+    entry: Entry,
+    values: dict[str, Any],
+    headers: Mapping[str, str],
+    place: Place,
+) -> web.StreamResponse:
+    """`values` as JSON with the file's bytes in base64 as `content`, and their digest as `content_sha256`; to HEAD as
+    many bytes as that would be. `headers` have the entity tag; `place` is held while a large file flows.
+
+    A large file is read twice, the digest coming first, so that it need not be in memory.
+    """
+    if matches_etag(request, headers[hdrs.ETAG]):
+        return not_modified(headers)
+    size = entry.size or 0
+    length = len(_json(values, _EMPTY_DIGEST)) + 4 * -(-size // 3)
+    told = {**headers, hdrs.CONTENT_LENGTH: str(length)}
+    if request.method == "HEAD":
+        return web.StreamResponse(headers=told)
+    if size <= IN_MEMORY_BYTES:
+        data = await asyncio.to_thread(trees.read_blob, repository, entry)
+        content = base64.b64encode(data).decode()
+        return web.Response(body=_json(values, hashlib.sha256(data).hexdigest(), content), headers=told)
+    async with place:
+        before = _json(values, await _digest(repository, entry)).removesuffix(_AFTER)
+        response = web.StreamResponse(headers=told)
+        await response.prepare(request)
+        await response.write(before)
+        async with trees.stream_blob(repository, entry) as chunks:
+            async for piece in _base64(chunks):
+                await response.write(piece)
+        await response.write_eof(_AFTER)
+        return response
+
+
+#: What follows the content.
+_AFTER = b'"}'
+_EMPTY_DIGEST = hashlib.sha256().hexdigest()
+
+
+def _json(values: Mapping[str, Any], digest: str, content: str = "") -> bytes:
+    return orjson.dumps({**values, "content_sha256": digest, "content": content})
+
+
+async def _digest(repository: Repository, entry: Entry) -> str:
+    digest = hashlib.sha256()
+    async with trees.stream_blob(repository, entry) as chunks:
+        async for chunk in chunks:
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+async def _base64(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    rest = b""
+    async for chunk in chunks:
+        whole = rest + chunk
+        end = len(whole) - len(whole) % 3
+        rest = whole[end:]
+        yield base64.b64encode(whole[:end])
+    yield base64.b64encode(rest)

@@ -1,0 +1,183 @@
+"""Who runs git over HTTP, what she may fetch and push to, and which refs a push may move."""
+
+import base64
+import binascii
+from collections.abc import Sequence
+
+from aiohttp import web
+
+from api_server.code.protection import (
+    NOT_TO_CREATE,
+    Protection,
+    TagProtection,
+    protections_of,
+    refusal_of_tag,
+    tag_protections_of,
+)
+from api_server.git.received_push import RefUpdate, Verdict
+from api_server.git.ref_names import BRANCHES, TAGS
+from api_server.namespaces.access import visible_project
+from api_server.namespaces.resources import Project
+from api_server.state.database import Executor, Transaction
+from api_server.state.secrets import JOB_TOKEN
+from api_server.web import auth
+from api_server.web.auth import ANONYMOUS, Anonymous, Caller
+from api_server.web.errors import ApiError
+from api_server.web.routes import Role
+
+READ_SCOPES = frozenset({"api", "read_repository", "write_repository"})
+WRITE_SCOPES = frozenset({"api", "write_repository"})
+
+
+async def git_caller(request: web.Request) -> Caller | Anonymous:
+    """The user behind the token, or nobody without credentials. Raises 401 for a token that is not valid, 403 for
+    whoever would act for somebody else."""
+    auth.refuse_sudo_outside_of_api(request)
+    password = _password(request)
+    if password is None:
+        return ANONYMOUS
+    try:
+        if password.startswith(JOB_TOKEN):
+            return await auth.caller_of_job_token(request, password)
+        return await auth.caller_of_personal_access_token(request, password)
+    except ApiError as error:
+        raise (blocked() if error.status == 403 else challenge()) from None
+
+
+async def current_caller(transaction: Transaction, who: Caller) -> Caller:
+    """Return the caller with her rights as the transaction sees them. Raises 401, 403."""
+    try:
+        return await auth.still_valid(transaction, who)
+    except ApiError as error:
+        raise (blocked() if error.status == 403 else challenge()) from None
+
+
+def challenge() -> web.HTTPUnauthorized:
+    """Return 401, which makes git ask for credentials or send them."""
+    return web.HTTPUnauthorized(
+        text="HTTP Basic: Access denied. The password must be a token with the scope read_repository, "
+        "write_repository or api.\n",
+        headers={"WWW-Authenticate": 'Basic realm="forgelet"'},
+    )
+
+
+def blocked() -> web.HTTPForbidden:
+    return web.HTTPForbidden(text="Your account has been blocked.\n")
+
+
+def _password(request: web.Request) -> str | None:
+    scheme, _, credentials = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        decoded = base64.b64decode(credentials, validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        raise challenge() from None
+    return decoded.partition(":")[2] or None
+
+
+async def push_verdict(database: Executor, project: Project, updates: Sequence[RefUpdate]) -> Verdict:
+    """Decide which updates the caller may make, each by the name of its ref."""
+    moved = {update.ref: update.kind for update in updates}
+    branches = [ref.removeprefix(BRANCHES) for ref in moved if ref.startswith(BRANCHES)]
+    tags = [ref.removeprefix(TAGS) for ref in moved if ref.startswith(TAGS)]
+    protections = await protections_of(database, project.id, branches)
+    tag_protections = await tag_protections_of(database, project.id, tags)
+    problems = {
+        BRANCHES + name: _problem_with_branch(project, moved[BRANCHES + name], protections[name])
+        for name in branches
+    } | {
+        TAGS + name: _problem_with_tag(project, name, moved[TAGS + name], tag_protections[name])
+        for name in tags
+    }
+    return Verdict(
+        refused={ref: problem for ref, problem in problems.items() if problem},
+        fast_forward_only=frozenset(
+            BRANCHES + name for name in branches if not protections[name].allow_force_push
+        ),
+    )
+
+
+def _problem_with_branch(project: Project, kind: str, protection: Protection) -> str | None:
+    """Return why the caller may not move a branch, or None."""
+    if protection.protected and kind == "delete":
+        return "You cannot delete a protected branch by a push; use the API."
+    if protection.protected and not protection.may_push(project.role, admin=project.admin):
+        return "You are not allowed to push code to protected branches on this project."
+    return None
+
+
+def _problem_with_tag(project: Project, tag: str, kind: str, protection: TagProtection) -> str | None:
+    """Return why the caller may not move that tag, or None."""
+    if kind == "create" and (problem := refusal_of_tag(project, tag)):
+        return f"{problem}."
+    if not protection.protected:
+        return None
+    if kind == "update":
+        return "Protected tags cannot be updated."
+    if kind == "delete":
+        return "You cannot delete a protected tag by a push; use the API."
+    may_create = protection.may_create(project.role, admin=project.admin)
+    return None if may_create else NOT_TO_CREATE
+
+
+def refusal_of_pushes(project: Project) -> str | None:
+    """Return why the caller may not push to this project at all, or None."""
+    if project.archived:
+        return "The repository is archived: nothing can be pushed to it."
+    if project.role < Role.DEVELOPER:
+        return "You are not allowed to push code to this project."
+    return None
+
+
+async def readable_project(request: web.Request) -> tuple[Project, Caller | Anonymous]:
+    """The project at the request's `path` and who may fetch from it.
+
+    What strangers cannot see asks for credentials (401), then is 404. Raises 403 for guests of a private project and
+    for tokens that may not read.
+    """
+    who = await git_caller(request)
+    path = request.match_info["path"]
+    project = None
+    if "\0" not in path:  # which PostgreSQL would refuse
+        project = await visible_project(
+            request, path, user_id=who.user_id, admin=who.admin, job_project_id=who.job_project_id
+        )
+    return check_may_read(project, who), who
+
+
+def check_may_read(project: Project | None, who: Caller | Anonymous) -> Project:
+    """Return the project if that caller may fetch from it; None is one that she cannot see. Raises 401, 403 and 404."""
+    if project is None or not project.opens(project.repository_access_level):
+        if isinstance(who, Anonymous):
+            raise challenge()
+        raise gone()
+    if not project.reads_repository:
+        raise web.HTTPForbidden(text="You are not allowed to download code from this project.\n")
+    if isinstance(who, Caller) and who.job_id is None and not who.scopes & READ_SCOPES:
+        raise web.HTTPForbidden(text="The token needs the scope read_repository, write_repository or api.\n")
+    return project
+
+
+def gone() -> web.HTTPNotFound:
+    """Return 404 for a project that does not exist or that this caller cannot see."""
+    return web.HTTPNotFound(
+        text="The project you were looking for could not be found or you don't have permission to view it.\n"
+    )
+
+
+async def writable_project(request: web.Request) -> tuple[Project, Caller]:
+    """Return the project at the request's `path` and the user who may push to it. Raises 401, 403 and 404."""
+    project, who = await readable_project(request)
+    return project, check_may_push(project, who)
+
+
+def check_may_push(project: Project, who: Caller | Anonymous) -> Caller:
+    """Return the user who pushes. Raises 401 and 403 if somebody who may read may not push."""
+    if isinstance(who, Anonymous):
+        raise challenge()
+    if not who.scopes & WRITE_SCOPES:
+        raise web.HTTPForbidden(text="The token needs the scope write_repository or api.\n")
+    if problem := refusal_of_pushes(project):
+        raise web.HTTPForbidden(text=f"{problem}\n")
+    return who

@@ -1,1 +1,0 @@
-"""Git over HTTP: clone, fetch and push at `/<path>.git` (smart protocol)."""

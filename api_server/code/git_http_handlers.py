@@ -1,0 +1,235 @@
+"""Git over HTTP: clone, fetch and push at `/<path>.git` (gitprotocol-http(5)), and `/<path>?go-get=1`."""
+
+import re
+from collections.abc import AsyncIterator, Hashable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from html import escape
+from itertools import accumulate
+from typing import NoReturn
+
+from aiohttp import web
+from yarl import URL
+
+from api_server.accounts.path_rules import FULL_PATH, PROJECT_PATH
+from api_server.code import push_judgement
+from api_server.code.git_access import git_caller, gone, readable_project, writable_project
+from api_server.code.reading import ensured
+from api_server.git import smart_http
+from api_server.git.errors import GitError, told_apart
+from api_server.git.receive_pack import read_push, receive_pack
+from api_server.git.received_push import MalformedPushError
+from api_server.git.repositories import repositories
+from api_server.git.smart_http import Bounds, MalformedRequestError, Service
+from api_server.namespaces.access import visible_project
+from api_server.namespaces.paths import MOST_SEGMENTS
+from api_server.namespaces.resources import Project
+from api_server.settings import Settings
+from api_server.web import context, request_data
+from api_server.web.auth import ANONYMOUS, Anonymous, Caller
+from common.concurrency import ConcurrencyLimiter, TooBusy
+from common.http_fields import rejoined
+
+#: Of the request of a fetch: git starts when all of it is there, or this much.
+HEAD_BYTES = 256 * 1024
+#: All that one fetch may say of what it wants and has; decompressed. Git names some 16,000 commits of 50 bytes.
+FETCH_BYTES = 32 * 2**20
+
+
+async def begun(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The body of a fetch, once all of it is there or HEAD_BYTES. Its iterator raises 413 beyond FETCH_BYTES."""
+    head = bytearray()
+    while len(head) < HEAD_BYTES and (piece := await anext(pieces, None)) is not None:
+        head += piece
+    return _bounded(rejoined(bytes(head), pieces))
+
+
+async def _bounded(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    size = 0
+    async for piece in body:
+        size += len(piece)
+        if size > FETCH_BYTES:
+            raise web.HTTPRequestEntityTooLarge(FETCH_BYTES, size)
+        yield piece
+
+
+async def streamed(
+    request: web.Request, content_type: str, chunks: AsyncIterator[bytes]
+) -> web.StreamResponse:
+    """The first chunk is awaited before the status is sent: git may fail without a word. Raises `Unavailable`."""
+    try:
+        with told_apart():
+            first = await anext(chunks, b"")
+    except MalformedRequestError as problem:
+        raise web.HTTPBadRequest(text=f"{problem}\n") from problem
+    except GitError as problem:
+        raise web.HTTPInternalServerError(text="git failed; the reason is in the server's log\n") from problem
+    response = web.StreamResponse(headers={"Content-Type": content_type, "Cache-Control": "no-cache"})
+    await response.prepare(request)
+    try:
+        await response.write(first)
+        async for chunk in chunks:
+            await response.write(chunk)
+    except web.HTTPException as refusal:  # too late to say so
+        raise ConnectionResetError from refusal
+    await response.write_eof()
+    return response
+
+
+#: Seconds after which a client that got no place should come again.
+PLACE_RETRY_AFTER = 30
+#: Requests that wait for a place.
+PLACE_QUEUE = 200
+
+_BUSY = "The server has too many git requests of yours or for this project at the moment, try again in a minute.\n"
+
+
+class Places:
+    """Strangers have places of their own, so that they leave those of users alone."""
+
+    def __init__(self, settings: Settings) -> None:
+        each, patience = settings.git_processes_each, settings.git_queue_timeout
+        self._users = ConcurrencyLimiter(settings.git_processes, each, patience=patience, queue=PLACE_QUEUE)
+        self._strangers = ConcurrencyLimiter(
+            settings.git_anonymous_processes, each, patience=patience, queue=PLACE_QUEUE
+        )
+
+    @asynccontextmanager
+    async def place(
+        self, request: web.Request, project: Project, who: Caller | Anonymous
+    ) -> AsyncIterator[None]:
+        """Raises 429."""
+        keys: tuple[Hashable, ...] = (("project", project.id), ("address", request.remote))
+        limiter = self._strangers
+        if isinstance(who, Caller):
+            keys, limiter = (("project", project.id), ("user", who.user_id)), self._users
+        try:
+            async with limiter.place(*keys):
+                yield
+        except TooBusy:
+            headers = {"Retry-After": str(PLACE_RETRY_AFTER)}
+            raise web.HTTPTooManyRequests(text=_BUSY, headers=headers) from None
+
+
+PLACES: web.AppKey[Places] = web.AppKey("git_places", Places)
+
+
+_FULL_PATH = re.compile(FULL_PATH)
+
+
+def is_go_get(request: web.Request) -> bool:
+    """Return whether it is the `go` command that asks."""
+    return request.method in ("GET", "HEAD") and request.query.get("go-get") == "1"
+
+
+async def answer_go_get(request: web.Request, path: str, outermost: str) -> web.Response:
+    """Name the longest beginning of `path` that is a project which the caller can see, as GitLab does.
+
+    Where there is none the answer is `outermost`, which may be private, or not there: nobody learns which.
+    """
+    found = await _project_of_import(request, path) or outermost
+    base_url = context.settings(request).base_url
+    prefix = escape(f"{URL(base_url).host_port_subcomponent}/{found}")  # no import path has a port
+    return web.Response(
+        text=f'<html><head><meta name="go-import" content="{prefix} git {escape(base_url)}/{found}.git"></head>'
+        f"<body>go get {prefix}</body></html>\n",
+        content_type="text/html",
+        headers={"Cache-Control": "no-store"},
+    )
+
+
+async def _project_of_import(request: web.Request, path: str) -> str | None:
+    who: Caller | Anonymous = ANONYMOUS
+    with suppress(web.HTTPException):  # credentials that are none make a stranger
+        who = await git_caller(request)
+    beginnings = list(accumulate(path.split("/")[:MOST_SEGMENTS], "{}/{}".format))[1:]
+    for beginning in filter(_FULL_PATH.fullmatch, reversed(beginnings)):
+        found = await visible_project(
+            request, beginning, user_id=who.user_id, admin=who.admin, job_project_id=who.job_project_id
+        )
+        if found is not None:
+            return beginning
+    return None
+
+
+_SERVICES: tuple[Service, ...] = ("git-upload-pack", "git-receive-pack")
+
+
+def setup(app: web.Application) -> None:
+    repository = f"/{{path:{PROJECT_PATH}}}.git"
+    app.router.add_get(f"{repository}/info/refs", info_refs)
+    app.router.add_post(f"{repository}/git-upload-pack", fetch)
+    app.router.add_post(f"{repository}/git-receive-pack", push)
+    app.router.add_route(
+        "*", f"/{{path:{FULL_PATH}(?<!\\.git)}}/info/{{rest:refs|lfs/[a-z0-9/]+}}", to_full_address
+    )
+    app[PLACES] = Places(app[context.SETTINGS])
+    push_judgement.setup(app)
+
+
+async def info_refs(request: web.Request) -> web.StreamResponse:
+    """What there is to fetch, or to push onto."""
+    service = next((known for known in _SERVICES if known == request.query.get("service")), None)
+    if service is None:
+        raise web.HTTPForbidden(text="Only git's smart protocol is spoken here: upgrade your git.\n")
+    project, who = await (writable_project if service == "git-receive-pack" else readable_project)(request)
+    await _ensure_repository(request, project)
+    repository, protocol = repositories(request).path(project.id), request.headers.get("Git-Protocol")
+    async with (
+        request.config_dict[PLACES].place(request, project, who),
+        smart_http.info_refs(repository, service, protocol, _bounds(request)) as chunks,
+    ):
+        return await streamed(request, smart_http.content_type(service, "advertisement"), chunks)
+
+
+async def to_full_address(request: web.Request) -> NoReturn:
+    """Send clients on that leave out the `.git`, whether there is such a project or not."""
+    path, rest = request.match_info["path"], request.match_info["rest"]
+    query = request.rel_url.raw_query_string
+    location = f"/{path}.git/info/{rest}{query and f'?{query}'}"
+    if request.method in ("GET", "HEAD"):
+        raise web.HTTPMovedPermanently(location)
+    raise web.HTTPPermanentRedirect(location)
+
+
+async def fetch(request: web.Request) -> web.StreamResponse:
+    """Clone and fetch. git is started when there is something for it to do."""
+    project, who = await readable_project(request)
+    await _ensure_repository(request, project)
+    body = await begun(request_data.pieces(request))
+    repository, protocol = repositories(request).path(project.id), request.headers.get("Git-Protocol")
+    async with (
+        request.config_dict[PLACES].place(request, project, who),
+        smart_http.upload_pack(repository, body, protocol, _bounds(request)) as chunks,
+    ):
+        return await streamed(request, smart_http.content_type("git-upload-pack", "result"), chunks)
+
+
+async def push(request: web.Request) -> web.StreamResponse:
+    """Push. Its consequences are decided before git's last word reaches the client."""
+    project, who = await writable_project(request)
+    await _ensure_repository(request, project)
+    bounds = _bounds(request)
+    try:
+        pushed = await read_push(request_data.pieces(request), bounds)
+    except MalformedPushError as problem:
+        raise web.HTTPBadRequest(text=f"{problem}\n") from None
+    judge = partial(push_judgement.judged, request, project, who, pushed.remarks)
+    async with (
+        request.config_dict[PLACES].place(request, project, who),
+        receive_pack(repositories(request).path(project.id), pushed, judge, bounds) as chunks,
+    ):
+        return await streamed(request, smart_http.content_type("git-receive-pack", "result"), chunks)
+
+
+def _bounds(request: web.Request) -> Bounds:
+    settings = context.settings(request)
+    return Bounds(
+        time_limit=settings.git_time_limit, pack_bytes=settings.push_limit, updates=settings.push_refs_limit
+    )
+
+
+async def _ensure_repository(request: web.Request, project: Project) -> None:
+    """Repositories are made when git first asks for them."""
+    if not await ensured(request, project):
+        raise gone()

@@ -1,0 +1,197 @@
+"""The LFS API's requests and answers, and the bytes of LFS objects, which rows of their project name."""
+
+import hashlib
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Literal
+
+import attrs
+import orjson
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from api_server.code import lfs_queries
+from api_server.code.quotas import QuotaExceeded
+from api_server.git.lfs_pointers import OID, Pointer
+from api_server.namespaces.resources import Project
+from api_server.state.errors import Unavailable
+from api_server.state.objects import OBJECTS
+from api_server.web import context, request_data
+from api_server.web.answers import send_stored
+from api_server.web.errors import BodyRefused, told_to_come_later
+from common.concurrency import TooBusy
+
+#: Objects that one request may name; git-lfs names 100.
+MAX_OBJECTS = 1000
+
+
+class Refusal(Exception):
+    """A request of the LFS API that is refused; `status` is the answer's, the text for the user."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+@attrs.frozen
+class Batch:
+    """A readable request; `objects` are as they were sent, in that order."""
+
+    operation: Literal["download", "upload"]
+    objects: tuple[Pointer, ...]
+
+
+def read_batch(body: bytes) -> Batch:
+    """Parse a request of the LFS batch API. Raises Refusal."""
+    sent = _parsed(body)
+    if not isinstance(sent, dict):
+        raise Refusal(422, "The body is not a batch request.")
+    operation, transfers = sent.get("operation"), sent.get("transfers")
+    if operation not in ("download", "upload"):
+        raise Refusal(422, "operation has to be download or upload.")
+    if transfers and (not isinstance(transfers, list) or "basic" not in transfers):
+        raise Refusal(422, "The only transfer adapter here is basic.")
+    if sent.get("hash_algo", "sha256") != "sha256":
+        raise Refusal(409, "The only hash_algo here is sha256.")
+    objects = sent.get("objects")
+    if not isinstance(objects, list):
+        raise Refusal(422, "objects has to be a list.")
+    if len(objects) > MAX_OBJECTS:
+        raise Refusal(413, f"A batch names {MAX_OBJECTS} objects at most.")
+    return Batch(operation, tuple(map(_pointer, objects)))
+
+
+def read_pointer(body: bytes) -> Pointer:
+    """Parse a body that names one object. Raises Refusal."""
+    return _pointer(_parsed(body))
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        raise Refusal(400, "The body is not JSON.") from None
+
+
+def _pointer(sent: Any) -> Pointer:
+    oid, size = (sent.get("oid"), sent.get("size")) if isinstance(sent, dict) else (None, None)
+    if not isinstance(oid, str) or not OID.fullmatch(oid):
+        raise Refusal(422, "oid has to be a SHA-256 in lower-case hexadecimal digits.")
+    if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+        raise Refusal(422, "size has to be a number of bytes.")
+    return Pointer(oid, size)
+
+
+MEDIA_TYPE = "application/vnd.git-lfs+json"
+_TOLD = ("WWW-Authenticate", "Content-Range")
+
+
+def lfs_json(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
+    return web.Response(body=orjson.dumps(value), status=status, content_type=MEDIA_TYPE, headers=headers)
+
+
+def lfs_errors(handler: Handler) -> Handler:
+    """What `handler` refuses, told as the LFS API tells errors: `{"message": "..."}`."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except Refusal as problem:
+            return lfs_json({"message": str(problem)}, problem.status)
+        except QuotaExceeded as problem:
+            return lfs_json({"message": str(problem)}, 507)  # Insufficient Storage, as the LFS API has it
+        except BodyRefused as problem:
+            return lfs_json({"message": str(problem)}, problem.status, problem.headers)
+        except (Unavailable, TooBusy) as problem:
+            if request.writer.output_size:  # an object that breaks off: nothing can be told any more
+                raise ConnectionResetError from problem
+            return lfs_json({"message": "503 Service Unavailable"}, 503, told_to_come_later(problem))
+        except web.HTTPClientError as refusal:
+            headers = {name: refusal.headers[name] for name in _TOLD if name in refusal.headers}
+            if challenge := headers.get("WWW-Authenticate"):
+                headers["LFS-Authenticate"] = challenge
+            return lfs_json({"message": (refusal.text or "").strip()}, refusal.status, headers)
+
+    return answer
+
+
+def with_actions(wanted: Pointer, **actions: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object of a batch answer; without actions the client has nothing to do."""
+    answer: dict[str, Any] = {"oid": wanted.oid, "size": wanted.size}
+    return answer | ({"authenticated": True, "actions": actions} if actions else {})
+
+
+def with_error(wanted: Pointer, code: int, text: str) -> dict[str, Any]:
+    """Return an object of a batch answer that cannot be transferred."""
+    return {"oid": wanted.oid, "size": wanted.size, "error": {"code": code, "message": text}}
+
+
+class Links:
+    """The places of one project's objects, for the client that asked.
+
+    Clients send to them what `header` says and nothing of their own, so they get their own credentials back.
+    """
+
+    def __init__(self, request: web.Request, repository_url: str) -> None:
+        self._base = f"{repository_url}/info/lfs"
+        credentials = request.headers.get("Authorization")
+        self._header = {"Authorization": credentials} if credentials else {}
+
+    def download(self, wanted: Pointer) -> dict[str, Any]:
+        return self._link(f"objects/{wanted.oid}")
+
+    def upload(self, wanted: Pointer) -> dict[str, Any]:
+        return self._link(
+            f"objects/{wanted.oid}/{wanted.size}", **{"Content-Type": "application/octet-stream"}
+        )
+
+    def verify(self) -> dict[str, Any]:
+        return self._link("verify")
+
+    def _link(self, path: str, **header: str) -> dict[str, Any]:
+        return {"href": f"{self._base}/{path}", "header": self._header | header}
+
+
+MISSING = "The object does not exist."
+
+
+async def send_object(request: web.Request, project: Project, oid: str) -> web.StreamResponse:
+    """Answer with the object, or with the part of it that `Range` asks for. Raises 404."""
+    found = await lfs_queries.find_object(context.database(request), project.id, oid)
+    if found is None:
+        raise web.HTTPNotFound(text=MISSING)
+    headers = {"Content-Type": "application/octet-stream", "Content-Disposition": "attachment"}
+    objects = request.config_dict[OBJECTS]
+    try:
+        return await send_stored(request, objects, found.object_key, found.size, oid, headers)
+    except FileNotFoundError:  # deleted since the row was read
+        raise web.HTTPNotFound(text=MISSING) from None
+
+
+async def store_object(request: web.Request, project: Project, announced: Pointer) -> None:
+    """Keeps the request's body as the announced object. Raises 422 where it is another one.
+
+    Where it is not known whether the row was written, the object stays: the sweep removes what no row names.
+    """
+    objects = request.config_dict[OBJECTS]
+    key = f"projects/{project.id}/lfs/{secrets.token_hex(16)}"
+    await objects.put(key, _checked(request, announced))
+    async with context.database(request).transaction() as transaction:
+        added = await lfs_queries.add_object(
+            transaction, project.id, announced.oid, size=announced.size, object_key=key
+        )
+    if not added:  # somebody else has brought it, or the project is gone
+        await objects.discard([key])
+
+
+async def _checked(request: web.Request, announced: Pointer) -> AsyncIterator[bytes]:
+    """Yield the body as it arrives. Raises 422 if it is not what was announced, so that nothing is stored."""
+    digest, size = hashlib.sha256(), 0
+    async for chunk in request_data.pieces(request):
+        size += len(chunk)
+        if size > announced.size:
+            break
+        digest.update(chunk)
+        yield chunk
+    if (digest.hexdigest(), size) != (announced.oid, announced.size):
+        raise Refusal(422, "The content is not what its oid and size say.")

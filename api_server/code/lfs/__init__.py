@@ -1,1 +1,0 @@
-"""Git LFS: a project's large files, and the API by which git-lfs brings and fetches them."""

@@ -1,0 +1,108 @@
+"""`/<path>.git/info/lfs/...`: the LFS batch API with basic transfers.
+
+Who may fetch may download, who may push may upload: credentials, roles and paths are those of git over HTTP."""
+
+from typing import Any
+
+from aiohttp import web
+
+from api_server.accounts.path_rules import PROJECT_PATH
+from api_server.code import lfs, lfs_queries
+from api_server.code.git_access import check_may_push, readable_project, writable_project
+from api_server.code.lfs import (
+    MISSING,
+    Links,
+    lfs_errors,
+    lfs_json,
+    read_batch,
+    read_pointer,
+    with_actions,
+    with_error,
+)
+from api_server.code.quotas import QUOTAS
+from api_server.git.lfs_pointers import Pointer
+from api_server.namespaces.resources import Project
+from api_server.web import context, request_data
+
+
+def setup(app: web.Application) -> None:
+    base, oid = f"/{{path:{PROJECT_PATH}}}.git/info/lfs", "{oid:[0-9a-f]{64}}"
+    app.router.add_post(f"{base}/objects/batch", lfs_errors(batch))
+    app.router.add_get(f"{base}/objects/{oid}", lfs_errors(download))
+    app.router.add_put(f"{base}/objects/{oid}/{{size:[0-9]{{1,18}}}}", lfs_errors(upload))
+    app.router.add_post(f"{base}/verify", lfs_errors(verify))
+    app.router.add_route("*", f"{base}/locks{{rest:(/.*)?}}", locks)
+
+
+async def batch(request: web.Request) -> web.Response:
+    """What has to be done with each object that the client wants to bring or to fetch."""
+    project, who = await readable_project(request)
+    wanted = read_batch(await request_data.read(request, context.settings(request).body_limit))
+    if wanted.operation == "upload":
+        check_may_push(project, who)
+    sizes = await lfs_queries.sizes(
+        context.database(request), project.id, [each.oid for each in wanted.objects]
+    )
+    if wanted.operation == "upload":
+        missing = sum(each.size for each in wanted.objects if sizes.get(each.oid) != each.size)
+        await request.config_dict[QUOTAS].check(context.database(request), project.id, missing)
+    links, limit = _links(request, project), context.settings(request).lfs_limit
+    objects = [
+        _answer(wanted.operation, each, links, limit, is_here=sizes.get(each.oid) == each.size)
+        for each in wanted.objects
+    ]
+    return lfs_json({"transfer": "basic", "objects": objects, "hash_algo": "sha256"})
+
+
+def _answer(operation: str, wanted: Pointer, links: Links, limit: int, *, is_here: bool) -> dict[str, Any]:
+    if operation == "download":
+        if not is_here:
+            return with_error(wanted, 404, MISSING)
+        return with_actions(wanted, download=links.download(wanted))
+    if is_here:
+        return with_actions(wanted)
+    if wanted.size > limit:
+        return with_error(wanted, 422, _too_large(limit))
+    return with_actions(wanted, upload=links.upload(wanted), verify=links.verify())
+
+
+async def download(request: web.Request) -> web.StreamResponse:
+    """The object, or the part of it that `Range` asks for."""
+    project, _ = await readable_project(request)
+    return await lfs.send_object(request, project, request.match_info["oid"])
+
+
+async def upload(request: web.Request) -> web.Response:
+    """Stores the body, once it has turned out to have the size and the SHA-256 that it was announced with."""
+    project, _ = await writable_project(request)
+    announced = Pointer(request.match_info["oid"], int(request.match_info["size"]))
+    limit = context.settings(request).lfs_limit
+    if announced.size > limit:
+        raise web.HTTPRequestEntityTooLarge(limit, announced.size, text=_too_large(limit))
+    quotas = request.config_dict[QUOTAS]
+    async with quotas.arriving(context.database(request), project.id, announced.size):
+        await lfs.store_object(request, project, announced)
+    return web.Response()
+
+
+async def verify(request: web.Request) -> web.Response:
+    """Whether an object has arrived."""
+    project, _ = await writable_project(request)
+    wanted = read_pointer(await request_data.read(request, context.settings(request).body_limit))
+    sizes = await lfs_queries.sizes(context.database(request), project.id, [wanted.oid])
+    if sizes.get(wanted.oid) != wanted.size:
+        raise web.HTTPNotFound(text=MISSING)
+    return lfs_json({})
+
+
+async def locks(_request: web.Request) -> web.Response:
+    """Files are not locked here: 501 makes git-lfs stop asking without a word to its user."""
+    return lfs_json({"message": "This server does not lock files."}, 501)
+
+
+def _links(request: web.Request, project: Project) -> Links:
+    return Links(request, f"{context.settings(request).base_url}/{project.full_path}.git")
+
+
+def _too_large(limit: int) -> str:
+    return f"The object is larger than the {limit} bytes that this server takes."

@@ -1,0 +1,73 @@
+"""Statements about LFS objects."""
+
+from collections.abc import Collection
+
+import attrs
+
+from api_server.state.database import Executor, Transaction
+from api_server.state.statements import Query
+
+
+@attrs.frozen
+class _Size:
+    oid: str
+    size: int
+
+
+SIZES = Query(
+    "SELECT oid, size FROM lfs_objects WHERE project_id = %(project_id)s AND oid = ANY (%(oids)s)",
+    _Size,
+)
+
+
+async def sizes(database: Executor, project_id: int, oids: Collection[str]) -> dict[str, int]:
+    """Those of the objects that the project has, with their sizes in bytes."""
+    rows = await database.rows(SIZES, project_id=project_id, oids=list(oids))
+    return {row.oid: row.size for row in rows}
+
+
+@attrs.frozen
+class Stored:
+    """Where an object's bytes are, and how many."""
+
+    object_key: str
+    size: int
+
+
+FIND_OBJECT = Query(
+    "SELECT object_key, size FROM lfs_objects WHERE project_id = %(project_id)s AND oid = %(oid)s",
+    Stored,
+)
+
+
+async def find_object(database: Executor, project_id: int, oid: str) -> Stored | None:
+    return await database.row(FIND_OBJECT, project_id=project_id, oid=oid)
+
+
+ADD_OBJECT = """
+    INSERT INTO lfs_objects (project_id, oid, size, object_key, created_at)
+    SELECT projects.id, %(oid)s, %(size)s, %(object_key)s, %(now)s::timestamptz
+    FROM projects WHERE projects.id = %(project_id)s
+    ON CONFLICT DO NOTHING
+"""
+
+
+async def add_object(
+    transaction: Transaction, project_id: int, oid: str, *, size: int, object_key: str
+) -> bool:
+    """False where the project has the object already, or is gone."""
+    added = await transaction.run(
+        ADD_OBJECT, project_id=project_id, oid=oid, size=size, object_key=object_key
+    )
+    return added > 0
+
+
+#: Reads the index entries of that project's objects and nothing else.
+LFS_BYTES = """
+    SELECT coalesce(sum(lfs_objects.size), 0)::bigint FROM lfs_objects WHERE lfs_objects.project_id = %(project_id)s
+"""
+
+
+async def lfs_bytes(database: Executor, project_id: int) -> int:
+    """Of all LFS objects of the project."""
+    return int(await database.value(LFS_BYTES, project_id=project_id))

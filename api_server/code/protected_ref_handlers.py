@@ -1,0 +1,209 @@
+"""`/projects/:id/protected_branches` and `/protected_tags` (supporting resources)."""
+
+from typing import Any, Literal
+
+import attrs
+from aiohttp import web
+
+from api_server.code import protected_ref_queries, protected_refs
+from api_server.code.protection import NOBODY
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
+from api_server.web import context
+from api_server.web.answers import json_text, no_content
+from api_server.web.pagination import Paginated, paginated, wanted_page
+from api_server.web.routes import Role, Routes, author
+
+Level = Literal[0, 30, 40, 60]
+
+
+@attrs.frozen(kw_only=True)
+class AllowedTo:
+    """GitLab's other way to name a level: `allowed_to_push: [{access_level: 40}]`, and when a rule is changed the one
+    that it had, `{id: 7, _destroy: true}`. Rules name nobody beside levels."""
+
+    id: int | None = None
+    access_level: Level | None = None
+    goes: bool = attrs.field(default=False, metadata={"name": "_destroy"})
+    user_id: int | None = None
+    group_id: int | None = None
+    deploy_key_id: int | None = None
+
+    @property
+    def unsupported(self) -> list[str]:
+        """What is sent of it that rules have not."""
+        return [name for name in ("user_id", "group_id", "deploy_key_id") if getattr(self, name) is not None]
+
+
+def check_allowed(name: str, level: Level | None, allowed: list[AllowedTo]) -> None:
+    """Raises ValueError for more than one level, and for what has none."""
+    unsupported = [f"{name}[{key}]" for one in allowed for key in one.unsupported]
+    if unsupported:
+        verb = "is" if len(unsupported) == 1 else "are"
+        raise ValueError(f"{', '.join(unsupported)} {verb} not supported by this service")
+    staying = [one for one in allowed if not one.goes]
+    if (
+        len(staying) > 1
+        or (allowed and level is not None)
+        or any(one.access_level is None for one in staying)
+    ):
+        raise ValueError(f"{name} does not have a valid value")
+
+
+def level_of(level: Level | None, allowed: list[AllowedTo] | None) -> Level | None:
+    """The level by whichever of the two parameters; None where nothing is said of it."""
+    if not allowed:
+        return level
+    return next((one.access_level for one in allowed if not one.goes), NOBODY)
+
+
+routes = Routes()
+
+
+@attrs.frozen(kw_only=True)
+class ListProtectedBranches(Paginated):
+    id: str
+    search: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class OneProtected:
+    id: str
+    name: str = attrs.field(metadata={"present": True})
+
+
+@attrs.frozen(kw_only=True)
+class WriteProtectedBranch(OneProtected):
+    push_access_level: Level | None = None
+    merge_access_level: Level | None = None
+    allowed_to_push: list[AllowedTo] | None = None
+    allowed_to_merge: list[AllowedTo] | None = None
+    allow_force_push: bool | None = None
+    code_owner_approval_required: bool | None = None
+
+    def __attrs_post_init__(self) -> None:
+        for verb, level, allowed in (
+            ("push", self.push_access_level, self.allowed_to_push),
+            ("merge", self.merge_access_level, self.allowed_to_merge),
+        ):
+            check_allowed(f"allowed_to_{verb}", level, allowed or [])
+
+    def sent(self) -> dict[str, Any]:
+        """The fields of `Rules` that were sent; a rule has one level for pushes and one for merges."""
+        values = {
+            "push_access_level": level_of(self.push_access_level, self.allowed_to_push),
+            "merge_access_level": level_of(self.merge_access_level, self.allowed_to_merge),
+            "allow_force_push": self.allow_force_push,
+            "code_owner_approval_required": self.code_owner_approval_required,
+        }
+        return {field: value for field, value in values.items() if value is not None}
+
+
+@routes.get("/projects/{id}/protected_branches", access=project(Role.MAINTAINER))
+async def list_protected_branches(
+    request: web.Request, wanted: ListProtectedBranches, found: Project
+) -> web.Response:
+    page = wanted_page(wanted, protected_ref_queries.BRANCH_LISTING, default_sort="asc")
+    listed = await protected_ref_queries.list_protected_branches(
+        context.database(request), page, found.id, wanted.search
+    )
+    return await paginated(request, page, listed)
+
+
+@routes.get("/projects/{id}/protected_branches/{name}", access=project(Role.MAINTAINER))
+async def show_protected_branch(request: web.Request, wanted: OneProtected, found: Project) -> web.Response:
+    """`name` is the rule's own, with its wildcards."""
+    return json_text(
+        await protected_ref_queries.show_protected_branch(context.database(request), found.id, wanted.name)
+    )
+
+
+@routes.post(
+    "/projects/{id}/protected_branches",
+    access=project(Role.MAINTAINER),
+    ends="project:{id}",
+)
+async def protect_branch(request: web.Request, wanted: WriteProtectedBranch, found: Project) -> web.Response:
+    """Protects the branches that match `name`, in which `*` stands for any text; they need not exist yet."""
+    rules = protected_refs.Rules(**wanted.sent())
+    async with context.database(request).transaction() as transaction:
+        await protected_refs.protect_branch(transaction, found, wanted.name, rules, author(request))
+        shown = await protected_ref_queries.show_protected_branch(transaction, found.id, wanted.name)
+    return json_text(shown, status=201)
+
+
+@routes.patch(
+    "/projects/{id}/protected_branches/{name}",
+    access=project(Role.MAINTAINER),
+    ends="project:{id}",
+)
+async def update_protected_branch(
+    request: web.Request, wanted: WriteProtectedBranch, found: Project
+) -> web.Response:
+    async with context.database(request).transaction() as transaction:
+        await protected_refs.update_branch(transaction, found, wanted.name, wanted.sent(), author(request))
+        shown = await protected_ref_queries.show_protected_branch(transaction, found.id, wanted.name)
+    return json_text(shown)
+
+
+@routes.delete(
+    "/projects/{id}/protected_branches/{name}", access=project(Role.MAINTAINER), ends="project:{id}"
+)
+async def unprotect_branch(request: web.Request, wanted: OneProtected, found: Project) -> web.Response:
+    listeners = request.config_dict[protected_refs.END_OF_PROTECTION_LISTENERS]
+    async with context.database(request).transaction() as transaction:
+        await protected_refs.unprotect_branch(transaction, found, wanted.name, author(request), listeners)
+    return no_content()
+
+
+@attrs.frozen(kw_only=True)
+class ListProtectedTags(Paginated):
+    id: str
+
+
+@attrs.frozen(kw_only=True)
+class ProtectTag(OneProtected):
+    create_access_level: Level | None = None
+    allowed_to_create: list[AllowedTo] | None = None
+
+    def __attrs_post_init__(self) -> None:
+        check_allowed("allowed_to_create", self.create_access_level, self.allowed_to_create or [])
+
+    @property
+    def level(self) -> int:
+        """Maintainers without any."""
+        level = level_of(self.create_access_level, self.allowed_to_create)
+        return Role.MAINTAINER if level is None else level
+
+
+@routes.get("/projects/{id}/protected_tags", access=project(Role.MAINTAINER))
+async def list_protected_tags(
+    request: web.Request, wanted: ListProtectedTags, found: Project
+) -> web.Response:
+    page = wanted_page(wanted, protected_ref_queries.TAG_LISTING, default_sort="asc")
+    listed = await protected_ref_queries.list_protected_tags(context.database(request), page, found.id)
+    return await paginated(request, page, listed)
+
+
+@routes.get("/projects/{id}/protected_tags/{name}", access=project(Role.MAINTAINER))
+async def show_protected_tag(request: web.Request, wanted: OneProtected, found: Project) -> web.Response:
+    """`name` is the rule's own, with its wildcards."""
+    return json_text(
+        await protected_ref_queries.show_protected_tag(context.database(request), found.id, wanted.name)
+    )
+
+
+@routes.post("/projects/{id}/protected_tags", access=project(Role.MAINTAINER), ends="project:{id}")
+async def protect_tag(request: web.Request, wanted: ProtectTag, found: Project) -> web.Response:
+    """Protects the tags that match `name`, in which `*` stands for any text; they need not exist yet."""
+    async with context.database(request).transaction() as transaction:
+        await protected_refs.protect_tag(transaction, found, wanted.name, wanted.level, author(request))
+        shown = await protected_ref_queries.show_protected_tag(transaction, found.id, wanted.name)
+    return json_text(shown, status=201)
+
+
+@routes.delete("/projects/{id}/protected_tags/{name}", access=project(Role.MAINTAINER), ends="project:{id}")
+async def unprotect_tag(request: web.Request, wanted: OneProtected, found: Project) -> web.Response:
+    async with context.database(request).transaction() as transaction:
+        await protected_refs.unprotect_tag(transaction, found, wanted.name, author(request))
+    return no_content()

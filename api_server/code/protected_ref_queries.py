@@ -1,0 +1,226 @@
+"""Statements about protected branches and tags."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+
+from api_server.state.database import Executor, Transaction
+from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.statements import Query, Statement
+
+_ENTITIES = read_sql("api_server.code")
+_BRANCH, _TAG = _ENTITIES["protected_branch"], _ENTITIES["protected_tag"]
+
+BRANCH_LISTING = Listing(
+    _BRANCH,
+    """
+    SELECT rules.* FROM protected_branches rules WHERE rules.project_id = %(project_id)s
+        AND (%(search)s::text IS NULL OR strpos(lower(rules.name), lower(%(search)s)) > 0)
+    """,
+    {"name": "name"},
+)
+
+
+async def list_protected_branches(
+    database: Executor, page: Page, project_id: int, search: str | None
+) -> Listed:
+    return await BRANCH_LISTING.read(database, page, project_id=project_id, search=search)
+
+
+SHOW_BRANCH = one(
+    _BRANCH,
+    """
+    SELECT rules.* FROM protected_branches rules
+    WHERE rules.project_id = %(project_id)s AND rules.name = %(name)s
+    """,
+)
+
+
+async def show_protected_branch(database: Executor, project_id: int, name: str) -> str:
+    """Raises NotFound where no rule has that name."""
+    return await database.entity(SHOW_BRANCH, project_id=project_id, name=name)
+
+
+@attrs.frozen
+class ProtectedBranch:
+    """A rule, which means the branches that match its name."""
+
+    id: int
+    name: str
+    push_access_level: int
+    merge_access_level: int
+    allow_force_push: bool
+    code_owner_approval_required: bool
+
+
+_COLUMNS = "id, name, push_access_level, merge_access_level, allow_force_push, code_owner_approval_required"
+
+LOCK_BRANCH = Query(
+    f"SELECT {_COLUMNS} FROM protected_branches WHERE project_id = %(project_id)s AND name = %(name)s FOR UPDATE",
+    ProtectedBranch,
+)
+
+
+async def lock_protected_branch(transaction: Transaction, project_id: int, name: str) -> ProtectedBranch:
+    """The rule, which nobody else changes until the transaction ends. Raises NotFound."""
+    return await transaction.one(LOCK_BRANCH, project_id=project_id, name=name)
+
+
+PROTECT_BRANCH = Query(
+    f"""
+    INSERT INTO protected_branches (project_id, name, push_access_level, merge_access_level, allow_force_push,
+        code_owner_approval_required, created_at, updated_at)
+    VALUES (%(project_id)s, %(name)s, %(push_access_level)s, %(merge_access_level)s, %(allow_force_push)s,
+        %(code_owner_approval_required)s, %(now)s, %(now)s)
+    RETURNING {_COLUMNS}
+    """,
+    ProtectedBranch,
+)
+
+
+async def protect_branch(
+    transaction: Transaction, project_id: int, name: str, **values: Any
+) -> ProtectedBranch:
+    """The new rule. Raises Conflict on `protected_branches_name`."""
+    return await transaction.one(PROTECT_BRANCH, project_id=project_id, name=name, **values)
+
+
+UPDATE_BRANCH = """
+    UPDATE protected_branches SET push_access_level = %(push_access_level)s,
+        merge_access_level = %(merge_access_level)s, allow_force_push = %(allow_force_push)s,
+        code_owner_approval_required = %(code_owner_approval_required)s, updated_at = %(now)s
+    WHERE id = %(id)s
+"""
+
+
+async def update_protected_branch(transaction: Transaction, rule_id: int, **values: Any) -> None:
+    await transaction.run(UPDATE_BRANCH, id=rule_id, **values)
+
+
+UNPROTECT_BRANCH = """
+    DELETE FROM protected_branches WHERE id = %(id)s
+"""
+
+
+async def unprotect_branch(transaction: Transaction, rule_id: int) -> None:
+    await transaction.run(UNPROTECT_BRANCH, id=rule_id)
+
+
+@attrs.frozen
+class BranchRules:
+    """What the rules that match one branch's `name` say together."""
+
+    name: str
+    push_levels: list[int]
+    merge_levels: list[int]
+    allow_force_push: bool
+
+
+BRANCH_RULES = Statement(
+    """
+    SELECT wanted.name,
+        array_agg(DISTINCT rules.push_access_level::int) AS push_levels,
+        array_agg(DISTINCT rules.merge_access_level::int) AS merge_levels,
+        bool_or(rules.allow_force_push) AS allow_force_push
+    FROM unnest(%(names)s::text[]) AS wanted (name)
+    JOIN protected_branches rules
+        ON rules.project_id = %(project_id)s AND wildcard_matches(rules.name, wanted.name)
+    GROUP BY wanted.name
+    """,
+    BranchRules,
+)
+
+
+async def branch_rules(database: Executor, project_id: int, names: Sequence[str]) -> list[BranchRules]:
+    """Of each of these branches that a rule matches."""
+    return await database.rows(BRANCH_RULES, project_id=project_id, names=list(names))
+
+
+TAG_LISTING = Listing(
+    _TAG, "SELECT rules.* FROM protected_tags rules WHERE rules.project_id = %(project_id)s"
+)
+
+
+async def list_protected_tags(database: Executor, page: Page, project_id: int) -> Listed:
+    return await TAG_LISTING.read(database, page, project_id=project_id)
+
+
+SHOW_TAG = one(
+    _TAG,
+    """
+    SELECT rules.* FROM protected_tags rules
+    WHERE rules.project_id = %(project_id)s AND rules.name = %(name)s
+    """,
+)
+
+
+async def show_protected_tag(database: Executor, project_id: int, name: str) -> str:
+    """Raises NotFound where no rule has that name."""
+    return await database.entity(SHOW_TAG, project_id=project_id, name=name)
+
+
+@attrs.frozen
+class ProtectedTag:
+    """A rule, which means the tags that match its name."""
+
+    id: int
+    create_access_level: int
+
+
+PROTECT_TAG = Query(
+    """
+    INSERT INTO protected_tags (project_id, name, create_access_level, created_at)
+    VALUES (%(project_id)s, %(name)s, %(create_access_level)s, %(now)s)
+    RETURNING id, create_access_level
+    """,
+    ProtectedTag,
+)
+
+
+async def protect_tag(
+    transaction: Transaction, project_id: int, name: str, create_access_level: int
+) -> ProtectedTag:
+    """The new rule. Raises Conflict on `protected_tags_name`."""
+    return await transaction.one(
+        PROTECT_TAG, project_id=project_id, name=name, create_access_level=create_access_level
+    )
+
+
+UNPROTECT_TAG = Query(
+    """
+    DELETE FROM protected_tags WHERE project_id = %(project_id)s AND name = %(name)s
+    RETURNING id, create_access_level
+    """,
+    ProtectedTag,
+)
+
+
+async def unprotect_tag(transaction: Transaction, project_id: int, name: str) -> ProtectedTag:
+    """The rule as it was. Raises NotFound."""
+    return await transaction.one(UNPROTECT_TAG, project_id=project_id, name=name)
+
+
+@attrs.frozen
+class TagRules:
+    """What the rules that match one tag's `name` say together."""
+
+    name: str
+    create_levels: list[int]
+
+
+TAG_RULES = Statement(
+    """
+    SELECT wanted.name, array_agg(DISTINCT rules.create_access_level::int) AS create_levels
+    FROM unnest(%(names)s::text[]) AS wanted (name)
+    JOIN protected_tags rules
+        ON rules.project_id = %(project_id)s AND wildcard_matches(rules.name, wanted.name)
+    GROUP BY wanted.name
+    """,
+    TagRules,
+)
+
+
+async def tag_rules(database: Executor, project_id: int, names: Sequence[str]) -> list[TagRules]:
+    """Of each of these tags that a rule matches."""
+    return await database.rows(TAG_RULES, project_id=project_id, names=list(names))

@@ -1,0 +1,190 @@
+"""Protecting and unprotecting branches and tags, each in the caller's transaction."""
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+import attrs
+from aiohttp import web
+
+from api_server.code import protected_ref_queries
+from api_server.code.protected_ref_queries import ProtectedBranch, ProtectedTag
+from api_server.code.protection import ADMINISTRATORS, NOBODY
+from api_server.namespaces.resources import Project
+from api_server.state import audit_trail
+from api_server.state.audit_trail import Author
+from api_server.state.database import Transaction
+from api_server.state.errors import Conflict
+from api_server.web.errors import conflict, invalid
+from api_server.web.routes import Role
+
+MAX_NAME = 255
+
+DESCRIPTIONS = {
+    NOBODY: "No one",
+    Role.DEVELOPER: "Developers + Maintainers",
+    Role.MAINTAINER: "Maintainers",
+    ADMINISTRATORS: "Instance admins",
+}
+
+
+@attrs.frozen(kw_only=True)
+class Rules:
+    """The settings of a protected branch, by the names of their columns."""
+
+    push_access_level: int = Role.MAINTAINER
+    merge_access_level: int = Role.MAINTAINER
+    allow_force_push: bool = False
+    code_owner_approval_required: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class EndOfProtection:
+    """A rule that `author` is about to remove; what was limited to it has to be limited by something else."""
+
+    project: Project
+    rule_id: int
+    name: str
+    author: Author
+
+
+#: `listener(transaction, end)`, while the rule is still there.
+EndOfProtectionListener = Callable[[Transaction, EndOfProtection], Awaitable[None]]
+END_OF_PROTECTION_LISTENERS: web.AppKey[list[EndOfProtectionListener]] = web.AppKey(
+    "end_of_protection_listeners", list
+)
+
+#: How the trail calls each of them.
+_TITLES = {
+    "push_access_level": "allowed to push",
+    "merge_access_level": "allowed to merge",
+    "allow_force_push": "allow force push",
+    "code_owner_approval_required": "code owner approval required",
+}
+
+
+async def protect_branch(
+    transaction: Transaction, project: Project, name: str, rules: Rules, author: Author
+) -> None:
+    """Protect the branches that match `name`. Raises 409 if the name is protected already, 422 if it is not allowed."""
+    _check_name(name)
+    values = attrs.asdict(rules)
+    try:
+        row = await protected_ref_queries.protect_branch(transaction, project.id, name, **values)
+    except Conflict:
+        raise conflict(f"Protected branch '{name}' already exists") from None
+    said = ", ".join(f"{_TITLES[field]}: {_words(value)}" for field, value in values.items())
+    message = f"Added protected branch with [{said}]"
+    details = _details(row)
+    await _record(
+        transaction, "protected_branch_created", project, row.id, row.name, author, message, **details
+    )
+
+
+async def update_branch(
+    transaction: Transaction, project: Project, name: str, changed: dict[str, Any], author: Author
+) -> None:
+    """Change fields of `Rules` to the values in `changed`. Raises 404."""
+    before = await protected_ref_queries.lock_protected_branch(transaction, project.id, name)
+    values = {field: changed.get(field, getattr(before, field)) for field in _TITLES}
+    await protected_ref_queries.update_protected_branch(transaction, before.id, **values)
+    for field, title in _TITLES.items():
+        old, new = _words(getattr(before, field)), _words(values[field])
+        if old != new:
+            message = f"Changed {title} from {old} to {new}"
+            told = {"change": title, "from": old, "to": new}
+            await _record(
+                transaction,
+                "protected_branch_updated",
+                project,
+                before.id,
+                before.name,
+                author,
+                message,
+                **told,
+            )
+
+
+async def unprotect_branch(
+    transaction: Transaction,
+    project: Project,
+    name: str,
+    author: Author,
+    listeners: Iterable[EndOfProtectionListener],
+) -> None:
+    """Remove the rule with that name, after telling the listeners. Raises 404."""
+    row = await protected_ref_queries.lock_protected_branch(transaction, project.id, name)
+    end = EndOfProtection(project=project, rule_id=row.id, name=row.name, author=author)
+    for listener in listeners:
+        await listener(transaction, end)
+    await protected_ref_queries.unprotect_branch(transaction, row.id)
+    message, details = "Unprotected branch", _details(row)
+    await _record(
+        transaction, "protected_branch_removed", project, row.id, row.name, author, message, **details
+    )
+
+
+def _words(value: int | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else f"[{DESCRIPTIONS[value]}]"
+
+
+def _details(row: ProtectedBranch) -> dict[str, str]:
+    return {
+        "push_access_levels": DESCRIPTIONS[row.push_access_level],
+        "merge_access_levels": DESCRIPTIONS[row.merge_access_level],
+        "allow_force_push": str(row.allow_force_push).lower(),
+        "code_owner_approval_required": str(row.code_owner_approval_required).lower(),
+    }
+
+
+async def protect_tag(
+    transaction: Transaction, project: Project, name: str, level: int, author: Author
+) -> None:
+    """Protect the tags that match `name`. Raises 422 if the name is protected already or not allowed."""
+    _check_name(name)
+    try:
+        row = await protected_ref_queries.protect_tag(transaction, project.id, name, level)
+    except Conflict:
+        raise invalid(["Name has already been taken"], status=422) from None
+    message = f"Added protected tag with [allowed to create: [{DESCRIPTIONS[level]}]]"
+    await _record(
+        transaction, "protected_tag_created", project, row.id, name, author, message, **_tag_details(row)
+    )
+
+
+async def unprotect_tag(transaction: Transaction, project: Project, name: str, author: Author) -> None:
+    """Remove the rule with that name. Raises 404."""
+    row = await protected_ref_queries.unprotect_tag(transaction, project.id, name)
+    message, details = "Unprotected tag", _tag_details(row)
+    await _record(transaction, "protected_tag_deleted", project, row.id, name, author, message, **details)
+
+
+def _tag_details(row: ProtectedTag) -> dict[str, str]:
+    return {"create_access_levels": DESCRIPTIONS[row.create_access_level]}
+
+
+def _check_name(name: str) -> None:
+    """Raises 422 if the name is too long."""
+    if len(name) > MAX_NAME:
+        raise invalid([f"Name is too long (maximum is {MAX_NAME} characters)"], status=422)
+
+
+async def _record(
+    transaction: Transaction,
+    event_type: str,
+    project: Project,
+    rule_id: int,
+    name: str,
+    author: Author,
+    message: str,
+    **details: str,
+) -> None:
+    await audit_trail.record(
+        transaction,
+        event_type,
+        author=author,
+        entity=project.entity,
+        target_id=rule_id,
+        target_details=name,
+        message=message,
+        **details,
+    )

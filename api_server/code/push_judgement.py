@@ -1,0 +1,155 @@
+"""A push is judged when its objects have arrived, by what holds then, and that holds until git has moved its refs."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import structlog
+from aiohttp import web
+
+from api_server.code import git_access, ref_queries, refs
+from api_server.code.git_access import check_may_push, check_may_read, current_caller
+from api_server.code.quotas import QUOTAS, QuotaExceeded
+from api_server.git.object_checks import refusal_of_objects
+from api_server.git.received_push import Push, Verdict, refusal_of, refused_refs
+from api_server.git.repositories import bytes_below
+from api_server.namespaces.project_queries import find_project
+from api_server.namespaces.resources import Project
+from api_server.outbound import edges
+from api_server.state.database import Transaction
+from api_server.state.errors import LockNotAvailable, Unavailable
+from api_server.web import context, grounds
+from api_server.web.auth import Caller
+from api_server.web.errors import tell_unavailable
+from common.concurrency import ConcurrencyLimiter
+
+log = structlog.stdlib.get_logger(__name__)
+
+#: Pushes whose refs are being moved: each holds a connection to the database meanwhile.
+MOVING: web.AppKey[ConcurrencyLimiter] = web.AppKey("moving", ConcurrencyLimiter)
+PATIENCE_SECONDS = 60.0
+
+_LATER = Verdict("The server could not judge the push, try again in a minute.")
+
+
+def setup(app: web.Application) -> None:
+    most = max(1, app[context.SETTINGS].database_pool // 3)
+    app[MOVING] = ConcurrencyLimiter(most, most, patience=PATIENCE_SECONDS)
+
+
+@asynccontextmanager
+async def judged(
+    request: web.Request,
+    project: Project,
+    who: Caller,
+    remarks: list[str],
+    push: Push,
+    arrived: Path | None,
+) -> AsyncIterator[Verdict]:
+    """The verdict, which holds for the length of the block. The push is written down before, and its consequences are
+    decided after, with `remarks` on its options; where the database is lost meanwhile, that is made up for by the
+    minute's task."""
+    judged_yet = accepted = False
+    try:
+        size = await asyncio.to_thread(bytes_below, arrived) if arrived else 0
+        refusal = await refusal_of_objects(arrived) if arrived else None
+        if refusal is not None:
+            yield Verdict(refusal)
+            return
+        await refs.propose(request.config_dict, project.id, who.user_id, push)
+        try:
+            async with _held(request, project, who, push, size) as verdict:
+                judged_yet, accepted = True, verdict.refusal is None
+                yield verdict
+        finally:
+            remarks += await asyncio.shield(_settle(request, project, who, push, accepted=accepted))
+    except Unavailable as problem:
+        tell_unavailable(problem, "a push is settled later" if judged_yet else "a push could not be judged")
+        if not judged_yet:
+            yield _LATER
+    except Exception as problem:
+        if judged_yet:
+            raise
+        log.warning("a push could not be judged", project_id=project.id, exc_info=problem)
+        yield _LATER
+
+
+@asynccontextmanager
+async def _held(
+    request: web.Request, project: Project, who: Caller, push: Push, size: int
+) -> AsyncIterator[Verdict]:
+    """A refusal holds nothing."""
+    async with request.config_dict[MOVING].place(), context.database(request).transaction() as transaction:
+        verdict = await _verdict(request, transaction, project, who, push, size)
+        if verdict.refusal is None:
+            yield verdict
+            return
+    yield verdict
+
+
+async def _verdict(
+    request: web.Request, transaction: Transaction, project: Project, who: Caller, push: Push, size: int
+) -> Verdict:
+    await grounds.share(transaction, _names(project, who))
+    await ref_queries.hold_push(transaction, push.id)
+    try:
+        current = await current_caller(transaction, who)
+        found = await find_project(
+            transaction,
+            project_id=project.id,
+            path=None,
+            user_id=current.user_id,
+            admin=current.admin,
+            job_project_id=current.job_project_id,
+        )
+        readable = check_may_read(found, current)
+        check_may_push(readable, current)
+        if not _names(readable, current) <= _names(project, who):  # it has been transferred
+            return _LATER
+    except web.HTTPException as refused:
+        return Verdict(refused.text)
+    verdict = await git_access.push_verdict(transaction, readable, push.updates)
+    if (refusal := refusal_of(push, verdict, refused_refs(push, verdict))) is not None:
+        return Verdict(refusal)
+    try:
+        await request.config_dict[QUOTAS].take(transaction, project.id, size)
+    except QuotaExceeded as problem:
+        return Verdict(str(problem))
+    if verdict.refused:  # what nobody may move has not been moved by this push, wherever it stands
+        allowed = [update for update in push.updates if update.ref not in verdict.refused]
+        await ref_queries.keep_waiting(transaction, push.id, refs.text_of(allowed))
+    return verdict
+
+
+def _names(project: Project, who: Caller) -> set[str]:
+    """Under which what the verdict depends on is changed."""
+    return {
+        f"user:{who.user_id}",
+        f"token:{who.token_id}",
+        f"project:{project.id}",
+        *(f"group:{namespace_id}" for namespace_id in project.lineage),
+    }
+
+
+async def _settle(
+    request: web.Request, project: Project, who: Caller, push: Push, *, accepted: bool
+) -> list[str]:
+    """Returns remarks on the options of the push."""
+    remarks: list[str] = []
+    try:
+        if not accepted:
+            await refs.withdraw(request.config_dict, push)
+            return []
+        applied = await refs.settle_push(request.config_dict, project.id, push)
+        if applied and push.options:
+            for listener in request.config_dict[refs.PUSH_OPTION_LISTENERS]:
+                remarks += await listener(project.id, who.user_id, applied)
+    except (LockNotAvailable, Unavailable) as problem:
+        # git has moved the refs, and that is written down: what follows is made up for by the minute's task
+        log.warning("a push is settled later", project_id=project.id, problem=str(problem))
+        remarks += (
+            ["The server is busy: options of merge requests are not carried out."] if push.options else []
+        )
+    await edges.tell_now(request)
+    return remarks

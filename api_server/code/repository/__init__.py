@@ -1,1 +1,0 @@
-"""Branches, tags and files of a project's repository."""

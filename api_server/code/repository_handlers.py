@@ -1,0 +1,238 @@
+"""`/projects/:id/repository/branches`, `/tags` and `/files` (supporting resources)."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import attrs
+from aiohttp import web
+
+from api_server.code import committing, entities, file_answers, repository_queries
+from api_server.code.committing import Encoding, FileChange, OneAction
+from api_server.code.entities import BranchOrder, TagOrder, branch_named, tag_named
+from api_server.code.file_answers import file_at
+from api_server.code.protection import protection_of, protections_of, tag_protections_of
+from api_server.code.reading import listed, on_page, opened, streaming, url_of
+from api_server.git import references
+from api_server.git.references import Tag
+from api_server.git.repositories import Repository
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
+from api_server.web import context
+from api_server.web.answers import json_value, no_content
+from api_server.web.pagination import Paginated
+from api_server.web.params import Description, Name
+from api_server.web.routes import Role, Routes
+
+routes = Routes()
+
+
+@attrs.frozen(kw_only=True)
+class ListRefs(Paginated):
+    id: str
+    search: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class ListBranches(ListRefs):
+    sort: BranchOrder = "name_asc"
+
+
+@attrs.frozen(kw_only=True)
+class ListTags(ListRefs):
+    order_by: TagOrder = "updated"
+    sort: Literal["asc", "desc"] = "desc"
+
+
+@attrs.frozen(kw_only=True)
+class OneRef:
+    id: str
+    name: str
+
+
+@attrs.frozen(kw_only=True)
+class CreateBranch:
+    id: str
+    branch: str = attrs.field(metadata={"present": True})
+    ref: str = attrs.field(metadata={"present": True})
+
+
+@attrs.frozen(kw_only=True)
+class CreateTag:
+    id: str
+    tag_name: str = attrs.field(metadata={"present": True})
+    ref: str = attrs.field(metadata={"present": True})
+    message: Description | None = None
+
+
+@attrs.frozen(kw_only=True)
+class OneFile:
+    id: str
+    path: str
+    ref: str = "HEAD"
+
+
+@attrs.frozen(kw_only=True)
+class ChangeFile:
+    id: str
+    path: str
+    branch: str = attrs.field(metadata={"present": True})
+    commit_message: Description = attrs.field(metadata={"present": True})
+    start_branch: str | None = None
+    author_name: Name | None = None
+    author_email: Name | None = None
+    last_commit_id: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class WriteFile(ChangeFile):
+    content: str
+    encoding: Encoding = "text"
+    execute_filemode: bool | None = None
+
+
+@routes.get(
+    "/projects/{id}/repository/branches",
+    access=project(opens="repository"),
+    takes_job_token=True,
+)
+async def list_branches(request: web.Request, wanted: ListBranches, found: Project) -> web.Response:
+    """By name, unless `sort` says otherwise."""
+    repository = await opened(request, found)
+    branches = await asyncio.to_thread(references.branches, repository)
+    named = entities.matching(branches, wanted.search)
+    named = await asyncio.to_thread(entities.sorted_branches, repository, named, wanted.sort)
+    shown, url = on_page(wanted, named), url_of(request, found)
+    protected = await protections_of(context.database(request), found.id, [branch.name for branch in shown])
+    told = await entities.branch_list(repository, shown, found, url, protected)
+    return await listed(request, wanted, told, len(named))
+
+
+@routes.get("/projects/{id}/repository/branches/{name}", access=project(opens="repository"))
+async def show_branch(request: web.Request, wanted: OneRef, found: Project) -> web.Response:
+    return json_value(await _branch(request, found, wanted.name))
+
+
+@routes.post("/projects/{id}/repository/branches", access=project(Role.DEVELOPER, opens="repository"))
+async def create_branch(request: web.Request, wanted: CreateBranch, found: Project) -> web.Response:
+    await committing.create_branch(request, found, wanted.branch, wanted.ref)
+    return json_value(await _branch(request, found, wanted.branch), status=201)
+
+
+@routes.delete(
+    "/projects/{id}/repository/branches/{name}", access=project(Role.DEVELOPER, opens="repository")
+)
+async def delete_branch(request: web.Request, wanted: OneRef, found: Project) -> web.Response:
+    await committing.delete_branch(request, found, wanted.name)
+    return no_content()
+
+
+@routes.get("/projects/{id}/repository/tags", access=project(opens="repository"), takes_job_token=True)
+async def list_tags(request: web.Request, wanted: ListTags, found: Project) -> web.Response:
+    """The newest first, unless `order_by` and `sort` say otherwise."""
+    repository = await opened(request, found)
+    tags = await asyncio.to_thread(references.tags, repository)
+    named = entities.matching(tags, wanted.search)
+    descending = wanted.sort == "desc"
+    named = await asyncio.to_thread(
+        entities.sorted_tags, repository, named, wanted.order_by, descending=descending
+    )
+    told = await _tags(request, found, repository, on_page(wanted, named))
+    return await listed(request, wanted, told, len(named))
+
+
+@routes.get("/projects/{id}/repository/tags/{name}", access=project(opens="repository"))
+async def show_tag(request: web.Request, wanted: OneRef, found: Project) -> web.Response:
+    return json_value(await _tag(request, found, wanted.name))
+
+
+@routes.post("/projects/{id}/repository/tags", access=project(Role.DEVELOPER, opens="repository"))
+async def create_tag(request: web.Request, wanted: CreateTag, found: Project) -> web.Response:
+    """An annotated one where there is a message."""
+    await committing.create_tag(request, found, wanted.tag_name, wanted.ref, wanted.message)
+    return json_value(await _tag(request, found, wanted.tag_name), status=201)
+
+
+@routes.delete("/projects/{id}/repository/tags/{name}", access=project(Role.DEVELOPER, opens="repository"))
+async def delete_tag(request: web.Request, wanted: OneRef, found: Project) -> web.Response:
+    await committing.delete_tag(request, found, wanted.name)
+    return no_content()
+
+
+@routes.get("/projects/{id}/repository/files/{path}", access=project(opens="repository"))
+async def show_file(request: web.Request, wanted: OneFile, found: Project) -> web.StreamResponse:
+    """The file with its bytes in base64; HEAD tells of it in header fields, and reads no bytes."""
+    repository = await opened(request, found)
+    file = file_at(repository, wanted.ref, wanted.path)
+    if request.method != "HEAD":
+        file.require_size(context.settings(request).file_json_limit)
+    file = await file.with_history(request, repository)
+    return await file_answers.send_json(
+        request, repository, file.entry, file.values, file.headers, streaming(request)
+    )
+
+
+@routes.get(
+    "/projects/{id}/repository/files/{path}/raw",
+    access=project(opens="repository"),
+    takes_job_token=True,
+)
+async def show_raw_file(request: web.Request, wanted: OneFile, found: Project) -> web.StreamResponse:
+    repository = await opened(request, found)
+    file = file_at(repository, wanted.ref, wanted.path)
+    return await file_answers.send_raw(request, repository, file.entry, file.raw_headers, streaming(request))
+
+
+@routes.post(
+    "/projects/{id}/repository/files/{path}",
+    access=project(Role.DEVELOPER, opens="repository"),
+)
+async def create_file(request: web.Request, wanted: WriteFile, found: Project) -> web.Response:
+    return await _changed(request, found, wanted, "create", status=201)
+
+
+@routes.put(
+    "/projects/{id}/repository/files/{path}",
+    access=project(Role.DEVELOPER, opens="repository"),
+)
+async def update_file(request: web.Request, wanted: WriteFile, found: Project) -> web.Response:
+    return await _changed(request, found, wanted, "update")
+
+
+@routes.delete(
+    "/projects/{id}/repository/files/{path}",
+    access=project(Role.DEVELOPER, opens="repository"),
+)
+async def delete_file(request: web.Request, wanted: ChangeFile, found: Project) -> web.Response:
+    await _changed(request, found, wanted, "delete")
+    return no_content()
+
+
+async def _changed(
+    request: web.Request, found: Project, wanted: ChangeFile, action: OneAction, status: int = 200
+) -> web.Response:
+    values = attrs.asdict(wanted, filter=lambda field, _: field.name != "id")
+    await committing.commit_file(request, found, FileChange(action=action, **values))
+    return json_value({"file_path": wanted.path, "branch": wanted.branch}, status=status)
+
+
+async def _branch(request: web.Request, found: Project, name: str) -> dict[str, Any]:
+    repository = await opened(request, found)
+    branch = branch_named(repository, name)
+    protection = await protection_of(context.database(request), found.id, name)
+    return entities.branch(repository, branch, found, url_of(request, found), protection)
+
+
+async def _tag(request: web.Request, found: Project, name: str) -> dict[str, Any]:
+    repository = await opened(request, found)
+    (shown,) = await _tags(request, found, repository, [tag_named(repository, name)])
+    return shown
+
+
+async def _tags(
+    request: web.Request, found: Project, repository: Repository, tags: Sequence[Tag]
+) -> list[dict[str, Any]]:
+    database, url, names = context.database(request), url_of(request, found), [tag.name for tag in tags]
+    rules = await tag_protections_of(database, found.id, names)
+    releases = await repository_queries.releases_of(database, found.id, names)
+    return await entities.tag_list(repository, tags, url, rules, releases)

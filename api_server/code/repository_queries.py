@@ -1,0 +1,65 @@
+"""Statements about what is known of commits, of tags and of repositories."""
+
+from collections.abc import Sequence
+
+import attrs
+
+from api_server.state.database import Executor
+from api_server.state.statements import Query, Statement
+
+LAST_PIPELINE = Statement("""
+    SELECT pipeline_in_list(pipelines, projects.full_path)
+    FROM pipelines JOIN projects ON projects.id = pipelines.project_id
+    WHERE pipelines.project_id = %(project_id)s AND pipelines.sha = %(sha)s AND pipelines.source <> 'parent_pipeline'
+    ORDER BY pipelines.id DESC LIMIT 1
+""")
+
+
+async def last_pipeline(database: Executor, project_id: int, sha: str) -> str | None:
+    """The newest pipeline of a commit, child pipelines aside, as lists show it."""
+    shown: str | None = await database.value(LAST_PIPELINE, project_id=project_id, sha=sha)
+    return shown
+
+
+@attrs.frozen
+class TagRelease:
+    """What tags show of their releases."""
+
+    tag_name: str
+    description: str | None
+
+
+RELEASES_OF = Statement(
+    """
+    SELECT releases.tag AS tag_name, releases.description FROM releases
+    WHERE releases.project_id = %(project_id)s AND releases.tag = ANY (%(tags)s::text[])
+    """,
+    TagRelease,
+)
+
+
+async def releases_of(database: Executor, project_id: int, tags: Sequence[str]) -> dict[str, TagRelease]:
+    """The releases of these tags, by the tag's name."""
+    rows = await database.rows(RELEASES_OF, project_id=project_id, tags=list(tags))
+    return {row.tag_name: row for row in rows}
+
+
+@attrs.frozen
+class Orphan:
+    id: int
+
+
+#: A number that has never been given out is of a database that was newer than this one.
+WITHOUT_PROJECT = Query(
+    """
+    SELECT given.id FROM unnest(%(ids)s::bigint[]) AS given (id)
+    WHERE NOT EXISTS (SELECT FROM projects WHERE projects.id = given.id)
+        AND given.id <= pg_sequence_last_value(pg_get_serial_sequence('projects', 'id')::regclass)
+    """,
+    Orphan,
+)
+
+
+async def without_project(database: Executor, ids: Sequence[int]) -> list[int]:
+    """Those of the ids that were a project's, or were to be, and are not."""
+    return [row.id for row in await database.rows(WITHOUT_PROJECT, ids=list(ids))]

@@ -1,1 +1,0 @@
-"""Protected tags: who may make which tags."""

@@ -1,0 +1,408 @@
+"""What a backup has of an instance beside its tables: small files, repositories and stored objects.
+
+Objects of git are copied after all refs have been read, so that whatever a ref leads to is there, and so is every
+commit that a row names. Nothing is removed in between (`api_server/state/backups.py`).
+
+Of stored objects a backup has those that a row names, with the indices beside archives, and the kept heads of the audit
+trail. Each is written once and never changed, so that it may be copied long after the backup's moment.
+"""
+
+import asyncio
+import io
+import os
+import re
+import stat
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import IO
+
+import attrs
+import orjson
+
+from api_server.audit.chain import HEADS_FOLDER
+from api_server.git.at_work import alone
+from api_server.git.ref_names import KEEP_AROUND
+from api_server.git.repositories import UNDER_WAY, Repositories
+from api_server.settings import Settings
+from api_server.state.object_store import open_objects
+from api_server.state.objects import INDEX, Objects
+from api_server.state.secrets import KEY_FILE as SECRET_KEY
+from forgelet.backup import form
+from forgelet.backup.form import PIECE, Source, Writer
+from forgelet.local.data_directory import RUNNING
+
+#: Of a `forgelet up`, below its folder: what belongs to the machine is made anew on the next one.
+_OF_UP = ("secrets", "state")
+_OF_THE_MACHINE = frozenset({"postgres-password", RUNNING})
+_LARGEST_FILE = 64 * 1024
+
+
+@attrs.frozen
+class Places:
+    """The database, the API server's data directory, and of a `forgelet up` its folder around that."""
+
+    database_url: str = attrs.field(repr=False)
+    data_dir: Path
+    object_store_url: str = ""
+    object_store_timeout: float = 20.0
+    up: Path | None = None
+
+    @classmethod
+    def of(cls, settings: Settings, database_url: str, up: Path | None) -> "Places":
+        return cls(
+            database_url=database_url,
+            data_dir=settings.data_dir,
+            object_store_url=settings.object_store_url,
+            object_store_timeout=settings.object_store_timeout,
+            up=up,
+        )
+
+    @property
+    def repositories(self) -> Repositories:
+        return Repositories(self.data_dir / "repositories")
+
+    def objects(self) -> Objects:
+        return open_objects(self.object_store_url, self.data_dir, timeout=self.object_store_timeout)
+
+    def small_files(self) -> dict[str, str]:
+        """What is sealed in a backup, by its place: the secret key, and the secrets and notes of a `forgelet up`."""
+        found = {SECRET_KEY: (self.data_dir / SECRET_KEY).read_text()}
+        for folder in _OF_UP if self.up is not None else ():
+            for file in sorted((self.up / folder).glob("*")) if self.up is not None else ():
+                if _is_kept(file):
+                    found[f"{folder}/{file.name}"] = file.read_text()
+        return found
+
+
+def _is_kept(file: Path) -> bool:
+    return (
+        file.name not in _OF_THE_MACHINE
+        and not file.name.startswith(".")
+        and file.is_file()
+        and file.stat().st_size <= _LARGEST_FILE
+    )
+
+
+def small_files_of_up(found: Mapping[str, str]) -> dict[str, str]:
+    """Those that are a `forgelet up`'s alone."""
+    return {name: text for name, text in found.items() if name.partition("/")[0] in _OF_UP}
+
+
+async def is_without_objects(objects: Objects) -> bool:
+    """Whether nothing is in an object store where objects of forgelet are."""
+    for folder in ("projects", "audit"):
+        async for batch in objects.listed(folder):
+            if batch:
+                return False
+    return True
+
+
+_PACK = (".pack", ".idx")
+#: Beside refs and objects; whatever else is there is of processes that are at work.
+_KEPT = ("config", "description", "info", "shallow")
+_PAUSE_SECONDS = 0.01
+_IN_MEMORY = 32 * 2**20
+
+
+def wait_for_packing(repositories: Repositories, ids: list[int]) -> Iterator[int]:
+    """Returns when nobody packs any of them: what is being removed belongs to before. Gives those it waits for."""
+    for project_id in ids:
+        told = False
+        while _is_being_packed(repositories.path(project_id)):
+            if not told:
+                yield project_id
+                told = True
+            time.sleep(_PAUSE_SECONDS)
+
+
+def _is_being_packed(repository: Path) -> bool:
+    if not repository.is_dir():
+        return False
+    with alone(repository, "packing") as descriptor:
+        return descriptor is None
+
+
+class Refs:
+    """The refs of many repositories, one line each, in memory or where they are many in a temporary file."""
+
+    def __init__(self) -> None:
+        self._lines: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115
+        self._places: dict[int, int] = {}
+        self.missing: set[int] = set()
+
+    def read(self, repositories: Repositories, project_id: int, *, moving_until: float | None = None) -> None:
+        """Reads those of one repository, in the place of what was read of it before. Where git may be moving them, it
+        is waited for up to `moving_until`, of the monotonic clock."""
+        repository = repositories.path(project_id)
+        try:
+            found = (
+                _files_of_refs(repository)[0] if moving_until is None else _at_rest(repository, moving_until)
+            )
+        except FileNotFoundError:
+            self.missing.add(project_id)
+            self._places.pop(project_id, None)
+            return
+        self.missing.discard(project_id)
+        texts = {name: content.decode("latin-1") for name, content in found.items()}
+        self._places[project_id] = self._lines.seek(0, os.SEEK_END)
+        self._lines.write(orjson.dumps(texts) + b"\n")
+
+    def each(self, ids: Iterable[int]) -> Iterator[tuple[int, dict[str, bytes]]]:
+        """Of those repositories that were there."""
+        for project_id in ids:
+            if project_id in self._places:
+                self._lines.seek(self._places[project_id])
+                texts = orjson.loads(self._lines.readline())
+                yield project_id, {name: text.encode("latin-1") for name, text in texts.items()}
+
+    def close(self) -> None:
+        self._lines.close()
+
+
+def _files_of_refs(repository: Path) -> tuple[dict[str, bytes], bool]:
+    """Files that hold refs, by their name, and whether none of them is locked. Raises FileNotFoundError where there is
+    no repository."""
+    found, is_free = {"HEAD": (repository / "HEAD").read_bytes()}, True
+    for folder, _, names in os.walk(repository / "refs"):
+        for name in names:
+            if name.endswith(".lock"):
+                is_free = False
+                continue
+            file = os.path.join(folder, name)  # noqa: PTH118 (much faster, and everybody waits)
+            content = _content(file)
+            if content is not None:
+                found[os.path.relpath(file, repository)] = content
+    # Last: a ref goes from its file to this one, never the other way.
+    packed = _content(os.fspath(repository / "packed-refs"))
+    if packed is not None:
+        found["packed-refs"] = packed
+    return found, is_free and not (repository / "packed-refs.lock").exists()
+
+
+def _at_rest(repository: Path, given_up: float) -> dict[str, bytes]:
+    """Refs and reflogs of one moment between two moves: by these it is seen which pushes have happened. After
+    `given_up`, whose git has died or is very slow, as they are."""
+    while True:
+        before, _ = _files_of_refs(repository)
+        logs = dict(_logs(repository, before))
+        after, is_free = _files_of_refs(repository)
+        if (before == after and is_free) or time.monotonic() > given_up:
+            return before | logs
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _logs(repository: Path, refs: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
+    """The reflogs of those refs; others are of refs that came later, and would be in the way of new ones."""
+    names = {name for name in refs if name.startswith("refs/")}
+    for line in refs.get("packed-refs", b"").decode("utf-8", "surrogateescape").splitlines():
+        if line[:1] not in ("#", "^", ""):
+            names.add(line.partition(" ")[2])
+    for name in ("HEAD", *sorted(names)):
+        content = _content(os.fspath(repository / "logs" / name))
+        if content is not None:
+            yield f"logs/{name}", content
+
+
+def _content(file: str) -> bytes | None:
+    try:
+        with open(file, "rb") as opened:  # noqa: PTH123
+            return opened.read()
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        return None
+
+
+def copy_repository(
+    writer: Writer, repositories: Repositories, project_id: int, refs: Mapping[str, bytes]
+) -> None:
+    """Writes one repository to a backup."""
+    repository, place = repositories.path(project_id), f"{form.REPOSITORIES}/{project_id}"
+    has_logs = any(name.startswith("logs/") for name in refs)
+    logs = {} if has_logs else dict(_logs(repository, refs))
+    for name, content in {**dict(_kept_since(repository)), **refs, **logs}.items():
+        writer.add(f"{place}/{name}", content)
+    for name in (*_KEPT, "objects"):
+        for file in _files(repository / name):
+            _copy_file(writer, file, f"{place}/{file.relative_to(repository)}")
+
+
+def _kept_since(repository: Path) -> Iterator[tuple[str, bytes]]:
+    """Refs that keep commits which rows name are made without a push; each is made once, and never moved."""
+    folder = repository / KEEP_AROUND
+    for file in folder.iterdir() if folder.is_dir() else ():
+        content = _content(os.fspath(file)) if not file.name.endswith(".lock") else None
+        if content is not None:
+            yield f"{KEEP_AROUND}{file.name}", content
+
+
+def _files(start: Path) -> Iterator[Path]:
+    """A file, or all files of a folder that are whole and stay."""
+    if start.is_file():
+        yield start
+    for folder, folders, names in os.walk(start):
+        folders[:] = sorted(one for one in folders if not one.startswith(UNDER_WAY))
+        yield from (Path(folder, name) for name in _that_stay(names))
+
+
+def _that_stay(names: list[str]) -> list[str]:
+    """Without what is temporary, locked, or marked for a push; and of a pack that is just arriving, nothing."""
+    there = set(names)
+    return sorted(
+        name
+        for name in names
+        if not name.startswith(("tmp_", ".tmp-"))
+        and not name.endswith((".lock", ".keep"))
+        and (not name.startswith("pack-") or {f"{name.partition('.')[0]}{end}" for end in _PACK} <= there)
+    )
+
+
+def _copy_file(writer: Writer, file: Path, name: str) -> None:
+    try:
+        opened = file.open("rb")
+    except FileNotFoundError:
+        return
+    with opened:
+        found = os.fstat(opened.fileno())
+        if stat.S_ISREG(found.st_mode):
+            writer.copy(name, found.st_size, opened)
+
+
+#: Objects that are asked for at a time where each costs a request, and up to which size they are held in memory.
+_AT_ONCE = 16
+_SMALL = 256 * 1024
+_HEAD = re.compile(rf"{HEADS_FOLDER}/(\d{{19}})-[0-9a-f]{{64}}")
+
+
+class Keys:
+    """The keys that rows name, in memory or where they are many in a temporary file."""
+
+    def __init__(self) -> None:
+        self._lines: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115
+        self.count = 0
+
+    def add(self, keys: Iterable[tuple[str, bool]]) -> None:
+        for key, may_have_index in keys:
+            self._lines.write(f"{key}\n".encode())
+            if may_have_index:
+                self._lines.write(f"{key}{INDEX}\n".encode())
+            self.count += 1
+
+    def each(self) -> Iterator[str]:
+        self._lines.seek(0)
+        for line in self._lines:
+            yield line.decode().rstrip("\n")
+
+    def close(self) -> None:
+        self._lines.close()
+
+
+@attrs.define
+class Tally:
+    """What was copied: objects without indices; and keys that rows name of objects which are not there."""
+
+    count: int = 0
+    bytes: int = 0
+    missing: list[str] = attrs.field(factory=list)
+
+
+class Copier:
+    """Copies objects into a backup, one after the other; from S3 small ones are fetched several at a time."""
+
+    def __init__(self, objects: Objects, writer: Writer, runner: asyncio.Runner) -> None:
+        self._objects = objects
+        self._writer = writer
+        self._runner = runner
+        self.tally = Tally()
+
+    def copy(self, keys: Iterable[str]) -> Iterator[str]:
+        """Gives each key when it is done. Raises `Unavailable`, and OSError."""
+        if self._objects.folder is not None:
+            for key in keys:
+                self._copy_file(self._objects.folder / key, key)
+                yield key
+            return
+        wanted = iter(keys)
+        while batch := list(islice(wanted, _AT_ONCE)):
+            for key, found in zip(batch, self._runner.run(self._fetch(batch)), strict=True):
+                self._copy_fetched(key, found)
+                yield key
+
+    def heads(self, last: int) -> list[str]:
+        """Keys of the heads of the audit trail that were kept up to its position `last`."""
+        return sorted(key for key in self._runner.run(self._listed()) if _position(key) <= last)
+
+    async def _listed(self) -> list[str]:
+        return [key async for key in self._objects.keys(HEADS_FOLDER) if _HEAD.fullmatch(key)]
+
+    def _copy_file(self, file: Path, key: str) -> None:
+        try:
+            opened = file.open("rb")
+        except FileNotFoundError:
+            self._is_missing(key)
+            return
+        with opened:
+            size = file.stat().st_size
+            self._write(key, size, opened)
+
+    async def _fetch(self, keys: list[str]) -> list[tuple[int, bytes | None] | None]:
+        return await asyncio.gather(*map(self._fetch_small, keys))
+
+    async def _fetch_small(self, key: str) -> tuple[int, bytes | None] | None:
+        """The size of an object and, of a small one, its content; None where there is no such object."""
+        try:
+            size = await self._objects.size(key)
+        except FileNotFoundError:
+            return None
+        if size > _SMALL:
+            return size, None
+        return size, b"".join([piece async for piece in self._objects.read(key, 0, size)])
+
+    def _copy_fetched(self, key: str, found: tuple[int, bytes | None] | None) -> None:
+        if found is None:
+            self._is_missing(key)
+            return
+        size, content = found
+        stream = self._objects.read(key, 0, size) if content is None else None
+        source = io.BytesIO(content or b"") if stream is None else _Stream(stream, self._runner)
+        self._write(key, size, source)
+
+    def _write(self, key: str, size: int, source: Source) -> None:
+        self._writer.copy(f"{form.OBJECTS}/{key}", size, source)
+        self.tally.count += not key.endswith(INDEX)
+        self.tally.bytes += size
+
+    def _is_missing(self, key: str) -> None:
+        if not key.endswith(INDEX):  # which is made anew when it is wanted
+            self.tally.missing.append(key)
+
+
+def _position(key: str) -> int:
+    match = _HEAD.fullmatch(key)
+    return int(match[1]) if match is not None else 0
+
+
+class _Stream:
+    """Pieces that come by and by, as a file."""
+
+    def __init__(self, pieces: AsyncIterator[bytes], runner: asyncio.Runner) -> None:
+        self._pieces = pieces
+        self._runner = runner
+        self._left = b""
+
+    def read(self, size: int = -1) -> bytes:
+        wanted = PIECE if size < 0 else size
+        while len(self._left) < wanted and (piece := self._runner.run(self._next())):
+            self._left += piece
+        given, self._left = self._left[:wanted], self._left[wanted:]
+        return given
+
+    async def _next(self) -> bytes:
+        return await anext(self._pieces, b"")
+
+
+async def pieces_of(source: Source) -> AsyncIterator[bytes]:
+    """The opposite: a file as what the store takes."""
+    while piece := source.read(PIECE):
+        yield piece

@@ -1,0 +1,141 @@
+"""What operators do with the database: bring it to this version's schema, and look after the tasks queued in it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import attrs
+import click
+import psycopg2
+
+from api_server.operations import tasks
+from api_server.operations.queries import Status
+from api_server.operations.tasks import TaskRefused
+from api_server.state.database import Database
+from api_server.state.migrate import migrate as bring_up_to_date
+from api_server.state.migrate import planned
+from common.mistakes import Mistake, first_line
+from forgelet import frame
+from forgelet.frame import Command, Group, answer, note
+from forgelet.instance import Instance
+
+
+@click.command(cls=Command)
+@click.option(
+    "--check", is_flag=True, help="Only say what there is to do; exit status 1 if there is something."
+)
+@click.option(
+    "--grant-to", metavar="ROLE", help="Role that is to serve; it gets what that takes, and no more."
+)
+@click.pass_context
+def migrate(context: click.Context, grant_to: str | None, *, check: bool) -> None:
+    """Brings the database to this version's schema, as its owner, so that a role that owns nothing can serve.
+
+    Says what it does. Where nothing is to do it changes nothing; what fails leaves the migrations before it in place,
+    and the next run goes on from there. Servers do the same when they start.
+    """
+    instance = context.find_object(Instance)
+    assert instance is not None
+    url = instance.ready_database_url
+    steps = planned(url)
+    if check:
+        text = "\n".join(["To do:", *(f"  {step}" for step in steps)]) if steps else "Nothing is to do."
+        answer({"to_do": steps}, text)
+        context.exit(1 if steps else 0)
+    for step in steps:
+        note(f"{step} ...")
+    try:
+        bring_up_to_date(url, grant_to)
+    except psycopg2.errors.UndefinedObject as problem:  # there is no such role
+        raise Mistake(first_line(problem)) from None
+    done = f"{len(steps)} steps are done." if steps else "The database is of this version already."
+    granted = f" {grant_to} has the rights to serve." if grant_to else ""
+    answer({"done": steps, "granted_to": grant_to}, f"{done}{granted}")
+
+
+_PAGE = 500
+_STATUSES: tuple[Status, ...] = ("failed", "doing", "todo")
+
+
+@click.group(cls=Group)
+def task() -> None:
+    """Background tasks: what waits, is at work, or has failed for good."""
+
+
+@task.command("list")
+@click.option("--failing", is_flag=True, help="Only those that have failed for good.")
+@click.option("--name", help="Only tasks of this name.")
+@click.option("--limit", default=100, show_default=True, type=click.IntRange(1), help="Most of each status.")
+@click.pass_obj
+def list_command(instance: Instance, name: str | None, limit: int, *, failing: bool) -> None:
+    """Failed ones first, the newest of them first; of the others the oldest."""
+    wanted = _STATUSES[:1] if failing else _STATUSES
+
+    async def run() -> list[dict[str, Any]]:
+        async with instance.database() as database:
+            found = [await _listed(database, status, name, limit) for status in wanted]
+            return [attrs.asdict(one) for some in found for one in some]
+
+    columns = ["id", "name", "status", "attempts", "due_at", "failed_at", "reason", "arguments"]
+    frame.table(columns, asyncio.run(run()))
+
+
+async def _listed(database: Database, status: Status, name: str | None, limit: int) -> list[Any]:
+    found: list[Any] = []
+    while len(found) < limit:
+        size = min(_PAGE, limit - len(found))
+        beyond = found[-1].id if found else None
+        page = await tasks.list_tasks(database, status, name=name, beyond=beyond, limit=size)
+        found += page
+        if len(page) < size:
+            break
+    return found
+
+
+@task.command("retry")
+@click.argument("ids", nargs=-1, type=click.IntRange(1), metavar="[ID]...")
+@click.option("--failed", is_flag=True, help="All that have failed for good, instead of single ones.")
+@click.option("--name", help="Of these, only tasks of this name.")
+@click.pass_obj
+def retry(instance: Instance, ids: Sequence[int], name: str | None, *, failed: bool) -> None:
+    """Has tasks ID run at once, as if never tried: failed ones, and those that wait for their next try."""
+    _act(instance, ids, tasks.retry, "is tried again", name=name, failed=failed)
+
+
+@task.command("cancel")
+@click.argument("ids", nargs=-1, type=click.IntRange(1), metavar="[ID]...")
+@click.option("--failed", is_flag=True, help="All that have failed for good, instead of single ones.")
+@click.option("--name", help="Of these, only tasks of this name.")
+@click.pass_obj
+def cancel(instance: Instance, ids: Sequence[int], name: str | None, *, failed: bool) -> None:
+    """Removes tasks ID that wait or have failed: what they were to do is not done."""
+    _act(instance, ids, tasks.cancel, "removed", name=name, failed=failed)
+
+
+def _act(
+    instance: Instance,
+    ids: Sequence[int],
+    do: Callable[[Database, int], Awaitable[str]],
+    done: str,
+    *,
+    name: str | None,
+    failed: bool,
+) -> None:
+    if bool(ids) == failed or (name and not failed):
+        raise click.UsageError("Name tasks by their ids, or all with --failed, perhaps of one --name.")
+
+    async def run() -> list[dict[str, Any]]:
+        rows = []
+        async with instance.database() as database:
+            known = await _listed(database, "failed", name, 10**9) if failed else []
+            for task_id in ids or [one.id for one in known]:
+                try:
+                    rows.append({"id": task_id, "name": await do(database, task_id), "result": done})
+                except TaskRefused as refused:
+                    rows.append({"id": task_id, "name": None, "result": None, "problem": str(refused)})
+        return rows
+
+    rows = asyncio.run(run())
+    frame.table(["id", "name", "result", "problem"], rows)
+    if any("problem" in row for row in rows):
+        raise click.exceptions.Exit(1)

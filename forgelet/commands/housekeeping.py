@@ -1,0 +1,260 @@
+"""What operators do with what is kept: check and pack repositories, sweep stored objects, drop data of old jobs."""
+
+import asyncio
+import contextlib
+import datetime
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from api_server.ci.jobs.upkeep import remove_before
+from api_server.code.housekeeping import style_of
+from api_server.git import object_checks
+from api_server.git.errors import GitError, RepositoryError
+from api_server.git.repositories import Repositories
+from api_server.git.upkeep import pack
+from api_server.state.backups import is_under_way
+from api_server.state.errors import Unavailable
+from api_server.state.object_store import open_objects
+from api_server.state.objects import Objects
+from api_server.state.sweep import at_least, missing, sweep
+from common.mistakes import Mistake
+from forgelet import frame
+from forgelet.commands import queries
+from forgelet.frame import Group, answer
+from forgelet.instance import Instance
+
+#: Seconds for one git, which may have to read gigabytes.
+_SECONDS = 24 * 3600.0
+_NOTHING = "nothing was pushed to it yet"
+
+
+@click.group("repository", cls=Group)
+def repository() -> None:
+    """Repositories: whether they are whole, and packing them."""
+
+
+@repository.command("check")
+@click.argument("projects", nargs=-1)
+@click.pass_obj
+def check_repositories(instance: Instance, projects: Sequence[str]) -> None:
+    """Reads the repositories of PROJECTS (ids or full paths), or all, as git-fsck(1) does, and looks for each commit
+    that the database names. Ends with status 1 where something is wrong."""
+    found = asyncio.run(_check(instance, projects))
+    frame.table(["project", "path", "problem"], found, empty="All that was looked at is whole.")
+    if found:
+        raise click.ClickException(f"{len(found):,} things are wrong")
+
+
+@repository.command("pack")
+@click.argument("projects", nargs=-1)
+@click.pass_obj
+def pack_command(instance: Instance, projects: Sequence[str]) -> None:
+    """Packs the repositories of PROJECTS (ids or full paths), or all, now, as the server does by itself. Ends with
+    status 1 where one could not be packed."""
+    if is_under_way(_repositories(instance).root):
+        raise Mistake("A backup is under way: pack when it has ended")
+    found = asyncio.run(_pack(instance, projects))
+    frame.table(["project", "path", "result"], found)
+    failed = [
+        one for one in found if one["result"] not in ("packed", "somebody else is packing it", _NOTHING)
+    ]
+    if failed:
+        raise click.ClickException(f"{len(failed):,} repositories could not be packed")
+
+
+async def _check(instance: Instance, projects: Sequence[str]) -> list[dict[str, Any]]:
+    problems = []
+    async with instance.database(statement_timeout=600) as database:
+        wanted = await _wanted(database, projects)
+        with frame.progress("Checking repositories", len(wanted)) as done:
+            for one in wanted:
+                folder = _repositories(instance).path(one.id)
+                told = (
+                    []
+                    if _is_to_come(folder, one)
+                    else await object_checks.repository_problems(folder, _SECONDS)
+                )
+                if folder.is_dir():
+                    named = await queries.named_commits(database, one.id)
+                    gone = await object_checks.missing_commits(folder, [row.sha for row in named])
+                    told += [
+                        f"the commit {row.sha} is missing, which {row.named_by} names"
+                        for row in named
+                        if row.sha in gone
+                    ]
+                problems += [{"project": one.id, "path": one.full_path, "problem": text} for text in told]
+                done(1)
+    return problems
+
+
+async def _pack(instance: Instance, projects: Sequence[str]) -> list[dict[str, Any]]:
+    results = []
+    async with instance.database() as database:
+        wanted = await _wanted(database, projects)
+        with frame.progress("Packing repositories", len(wanted)) as done:
+            for one in wanted:
+                folder = _repositories(instance).path(one.id)
+                result = (
+                    _NOTHING
+                    if _is_to_come(folder, one)
+                    else await _packed(folder, instance, database.now.timestamp())
+                )
+                results.append({"project": one.id, "path": one.full_path, "result": result})
+                done(1)
+    return results
+
+
+def _is_to_come(folder: Path, project: queries.NamedProject) -> bool:
+    """Whether it has no repository yet, since nobody has pushed to it."""
+    return project.empty_repo and not folder.is_dir()
+
+
+async def _packed(folder: Any, instance: Instance, now: float) -> str:
+    if not folder.is_dir():
+        return "there is no repository"
+    try:
+        done = await pack(folder, style_of(instance.api_settings), now)
+    except (GitError, RepositoryError) as problem:
+        return str(problem)
+    return "packed" if done else "somebody else is packing it"
+
+
+async def _wanted(database: Any, projects: Sequence[str]) -> list[queries.NamedProject]:
+    """Those projects, or all. Raises `Mistake` where there is no such project."""
+    if not projects:
+        return await queries.all_projects(database)
+    found = []
+    for text in projects:
+        one = await queries.project(database, text)
+        if one is None:
+            raise Mistake(f"There is no project {text}: name it by its id or its full path")
+        found.append(one)
+    return found
+
+
+def _repositories(instance: Instance) -> Repositories:
+    return Repositories(instance.api_settings.data_dir / "repositories")
+
+
+#: Seconds.
+_STATEMENT_TIMEOUT = 600
+
+
+@click.group("store", cls=Group)
+def store() -> None:
+    """Stored objects: logs, artifacts and files of Git LFS."""
+
+
+@store.command("sweep")
+@click.option("--dry-run", is_flag=True, help="Only says what would be removed.")
+@click.pass_obj
+def sweep_command(instance: Instance, *, dry_run: bool) -> None:
+    """Removes stored objects that no row names, and files of uploads that were cut off.
+
+    Nothing younger than the setting orphan_age, or than an hour, is touched, so the server may run meanwhile. May be
+    stopped at any moment and started again.
+    """
+    with _store_that_answers():
+        removed = asyncio.run(_sweep(instance, dry_run=dry_run))
+    count = sum("key" in one for one in removed)
+    size = sum(one["bytes"] for one in removed)
+    verb = "would be removed" if dry_run else "removed"
+    lines = [
+        f"{one['key']}: {one['bytes']:,} bytes, no row names it"
+        if "key" in one
+        else f"{one['file']}: an upload that was cut off"
+        for one in removed
+    ]
+    lines.append(f"{verb}: {count:,} objects of {size:,} bytes, {len(removed) - count:,} unfinished uploads")
+    frame.answer({"dry_run": dry_run, "removed": removed}, "\n".join(lines))
+
+
+@store.command("check")
+@click.pass_obj
+def check_objects(instance: Instance) -> None:
+    """Looks for the object of every row, one request each. Ends with status 1 where one is missing, and names it."""
+    with _store_that_answers():
+        lost = asyncio.run(_missing(instance))
+    frame.table(["kind", "key"], lost, empty="All objects that rows name are there.")
+    if lost:
+        raise click.ClickException(f"{len(lost):,} objects are missing")
+
+
+async def _sweep(instance: Instance, *, dry_run: bool) -> list[dict[str, Any]]:
+    settings, removed = instance.api_settings, []
+    root = Repositories(settings.data_dir / "repositories").root
+    async with instance.database(statement_timeout=_STATEMENT_TIMEOUT) as connected:
+        with frame.progress("Looking at stored objects") as done:
+            age = at_least(settings.orphan_age)
+            async for swept in sweep(connected, _objects(instance), age, root, dry_run=dry_run):
+                removed += [{"key": one.key, "bytes": one.size} for one in swept.objects]
+                removed += [{"file": str(file), "bytes": 0} for file in swept.unfinished]
+                done(len(swept.objects) + len(swept.unfinished))
+    return removed
+
+
+async def _missing(instance: Instance) -> list[dict[str, Any]]:
+    async with instance.database(statement_timeout=_STATEMENT_TIMEOUT) as connected:
+        return [{"kind": kind, "key": key} async for kind, key in missing(connected, _objects(instance))]
+
+
+def _objects(instance: Instance) -> Objects:
+    settings = instance.api_settings
+    return open_objects(settings.object_store_url, settings.data_dir, timeout=settings.object_store_timeout)
+
+
+@contextlib.contextmanager
+def _store_that_answers() -> Iterator[None]:
+    try:
+        yield
+    except Unavailable as problem:
+        raise click.ClickException(": ".join(filter(None, (str(problem), problem.cause)))) from None
+
+
+_DAY = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%SZ"])
+#: Seconds; finding old jobs among millions may take a while.
+
+
+@click.group(cls=Group)
+def jobs() -> None:
+    """Jobs: remove the logs and artifacts of old ones."""
+
+
+@jobs.command("remove-data")
+@click.option(
+    "--before", type=_DAY, required=True, help="Jobs that finished before this day (UTC) are meant."
+)
+@click.option("--dry-run", is_flag=True, help="Only says what would be removed.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def remove_data(instance: Instance, before: datetime.datetime, *, dry_run: bool, yes: bool) -> None:
+    """Removes the logs and artifacts of jobs that finished before a day; the jobs stay.
+
+    The API forgets them at once; their bytes are deleted by the server's background work. May be stopped at any
+    moment and started again: it goes on where it was.
+    """
+    if not dry_run and not yes:
+        click.confirm(
+            f"Remove the logs and artifacts of all jobs that finished before {before:%Y-%m-%d}?", abort=True
+        )
+    found, size = asyncio.run(_remove(instance, before.replace(tzinfo=datetime.UTC), dry_run=dry_run))
+    verb = "would be removed" if dry_run else "removed"
+    said = {"jobs": found, "bytes": size, "removed": not dry_run}
+    answer(said, f"{verb}: {size:,} bytes of {found:,} jobs")
+
+
+async def _remove(instance: Instance, moment: datetime.datetime, *, dry_run: bool) -> tuple[int, int]:
+    found = size = 0
+    async with instance.database(statement_timeout=_STATEMENT_TIMEOUT) as connected:
+        async for removed in remove_before(connected, moment, dry_run=dry_run):
+            found += removed.jobs
+            size += removed.bytes
+            if sys.stderr.isatty():
+                click.echo(f"\r{found:,} jobs, {size:,} bytes", nl=False, err=True)
+    if found and sys.stderr.isatty():
+        click.echo(err=True)
+    return found, size

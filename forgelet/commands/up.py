@@ -1,0 +1,426 @@
+"""The command `forgelet up`: its options, looked at before anything begins, and how it begins and ends."""
+
+import contextlib
+import ipaddress
+import json
+import os
+import re
+import secrets
+import select
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import attrs
+import click
+from click.core import ParameterSource
+
+from common.mistakes import writable
+from forgelet.frame import Command, answer, wants_json
+from forgelet.instance import Instance
+from forgelet.local import postgres_binaries
+from forgelet.local.data_directory import CHECKOUT, TOKEN_SHOWN, DataDirectory, default_data_dir
+from forgelet.local.processes import ENDING_SIGNALS, START_TIMEOUT, CannotStart
+from forgelet.local.supervisor import Forgelet, Plan, never
+from forgelet.local.throwaway_data import passing_data
+from forgelet.local.variables import API, API_PORT, EDGE_PORT, HOST, Addresses
+
+_A_NAME = re.compile(r"(?!-)[A-Za-z0-9._-]{1,253}")
+_A_TOKEN = re.compile(r"[\x21-\x7e]{8,255}")
+
+
+def listen_address(text: str) -> str:
+    """For `--host`. Raises `Mistake`, as all here."""
+    try:
+        return str(ipaddress.IPv4Address(text))
+    except ValueError:
+        raise CannotStart("--host has to be an IPv4 address, such as 0.0.0.0") from None
+
+
+def external_name(text: str) -> str:
+    """For `--external-host`."""
+    if not _A_NAME.fullmatch(text):
+        raise CannotStart(
+            "--external-host has to be the name or the IPv4 address of a machine, without a port"
+        )
+    return text
+
+
+def checked_gitlab_version(text: str) -> str:
+    """For `--gitlab-version`."""
+    from api_server.settings import GITLAB_VERSION  # a start without the option does not wait for it
+
+    if not re.fullmatch(GITLAB_VERSION, text):
+        raise CannotStart("--gitlab-version has to be a version such as 17.11 or 17.11.4-ee")
+    return text
+
+
+def checked_root_token(token: str | None, file: Path | None) -> str | None:
+    """For `--root-token` and `--root-token-file`."""
+    if file is not None:
+        token = file.read_text(errors="replace").strip()
+    if token is not None and not _A_TOKEN.fullmatch(token):
+        given = f"What --root-token-file names ({file})" if file else "--root-token"
+        raise CannotStart(f"{given} has to be 8 to 255 visible ASCII characters without spaces")
+    return token
+
+
+def folder_for_tests(instance: Instance, database_url: str | None) -> Path | None:
+    """The empty one of `--data-dir`, for a server for tests. The variable names the folder of another service."""
+    if database_url:
+        raise CannotStart("--testing has a PostgreSQL of its own, to throw away: leave out --database-url")
+    named = instance.named if _is_data_dir_given() else None
+    if named is not None and named.exists() and (not named.is_dir() or any(named.iterdir())):
+        raise CannotStart(
+            f"--testing begins with nothing, and there is something in {named}: name an empty folder or none"
+        )
+    return named
+
+
+def _is_data_dir_given() -> bool:
+    """Before or after the command's name."""
+    context: click.Context | None = click.get_current_context()
+    while context is not None:
+        if context.get_parameter_source("data_dir") is ParameterSource.COMMANDLINE:
+            return True
+        context = context.parent
+    return False
+
+
+class ReadyFile:
+    """`path` is there, whole, while the service can be used; only its owner can read it.
+
+    Raises `Mistake` where it cannot be written."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.absolute()
+        self._scratch = self._path.with_name(f".{self._path.name}.{secrets.token_hex(8)}")
+
+    def clear(self) -> None:
+        """Before anything starts, so that a folder that is missing is heard of at once."""
+        with writable("The ready file"):
+            self._path.unlink(missing_ok=True)
+            self._scratch.touch(mode=0o600)
+            self._scratch.unlink()
+
+    @contextlib.contextmanager
+    def written(self, facts: Mapping[str, object]) -> Iterator[None]:
+        """Says for as long as the block lasts that it is ready."""
+        with writable("The ready file"):
+            self._scratch.touch(mode=0o600)
+            self._scratch.write_text(json.dumps({**facts, "pid": os.getpid()}) + "\n")
+            ours = self._scratch.open()
+            self._scratch.replace(self._path)
+        with ours:  # no other file gets its number while it is open
+            try:
+                yield
+            finally:
+                if self._is(os.fstat(ours.fileno())):
+                    self._path.unlink(missing_ok=True)
+
+    def _is(self, ours: os.stat_result) -> bool:
+        """One that was started later with the same file has its own there, perhaps with our process's number."""
+        with contextlib.suppress(OSError):
+            return os.path.samestat(self._path.stat(), ours)
+        return False
+
+
+if TYPE_CHECKING:
+    from forgelet.runner.rules import Rules
+
+#: What `--runner` is given without a file; on as a variable.
+PLAYS_ALL = "1"
+runner_option = click.option(
+    "--runner",
+    is_flag=False,
+    flag_value=PLAYS_ALL,
+    metavar="[RULES]",
+    show_envvar=True,
+    help="Play the jobs of pipelines without executing them, as the file RULES says: by default all succeed.",
+)
+_TOKEN = "built-in-runner-token"
+#: What a server for tests takes for all tags; others have jobs without tags played.
+_ALL_TAGS = "*"
+
+
+def rules_of(option: str | None) -> "Rules | None":
+    """None where there is to be no runner. Raises `Mistake`."""
+    if option is None:
+        return None
+    from forgelet.runner.rules import Rules, read_rules  # what is not wanted costs the start nothing
+
+    return Rules() if option == PLAYS_ALL else read_rules(Path(option))
+
+
+@contextlib.contextmanager
+def playing(forgelet: Forgelet, rules: "Rules") -> Iterator[None]:
+    """For the length of the block. Raises `CannotStart`."""
+    from forgelet.runner.built_in import BuiltInRunner
+    from forgelet.runner.protocol import Gone, Unreachable
+
+    data, api = forgelet.plan.data, forgelet.api()
+    runner = BuiltInRunner(
+        api.base_url,
+        rules,
+        root_token=api.token,
+        tags=[_ALL_TAGS] if forgelet.plan.testing else [],
+        recall=lambda: data.read_secret(_TOKEN),
+        remember=lambda token: data.write_secret(_TOKEN, token),
+    )
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(runner.working())
+        except (Gone, Unreachable) as problem:
+            raise CannotStart(f"The built-in runner cannot be registered: {problem}") from None
+        yield
+
+
+if TYPE_CHECKING:
+    from forgelet.runner.rules import Rules
+
+_port = click.IntRange(0, 65535)
+
+
+@click.command(
+    cls=Command,
+    context_settings={"auto_envvar_prefix": "FORGELET", "show_default": True, "max_content_width": 110},
+)
+@click.option(
+    "--api-port",
+    type=_port,
+    show_envvar=True,
+    help="Port of the API server; 0 is a free one.",
+    show_default=f"{API_PORT}; with --testing 0",
+)
+@click.option(
+    "--edge-port",
+    type=_port,
+    show_envvar=True,
+    help="Port of the storage edge; 0 is a free one.",
+    show_default=f"{EDGE_PORT}; with --testing 0",
+)
+@click.option(
+    "--host",
+    type=listen_address,
+    default=HOST,
+    metavar="ADDRESS",
+    show_envvar=True,
+    help="IPv4 address on which both listen; 0.0.0.0, all of this machine's, lets other machines in.",
+)
+@click.option(
+    "--external-host",
+    type=external_name,
+    metavar="NAME",
+    show_envvar=True,
+    help="Name or address by which others reach this machine, for the URLs in answers.",
+    show_default="--host, but 127.0.0.1 for 0.0.0.0",
+)
+@click.option(
+    "--root-token-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    show_envvar=True,
+    help="File with the personal access token of the administrator `root`, from now on; without it one is drawn"
+    " on the first run and kept.",
+)
+@click.option(
+    "--root-token",
+    show_envvar=True,
+    help="That token itself: by the variable, since an option shows in process lists.",
+)
+@click.option(
+    "--database-url",
+    show_envvar=True,
+    help="A PostgreSQL from version 15 on to use instead of our own: postgresql://user:password@host/database."
+    " The variable keeps the password out of process lists.",
+)
+@click.option("--no-demo", is_flag=True, show_envvar=True, help="Make no demo users, groups and projects.")
+@click.option("--no-edge", is_flag=True, show_envvar=True, help="Run without the storage edge.")
+@click.option(
+    "--gitlab-version",
+    type=checked_gitlab_version,
+    metavar="VERSION",
+    show_envvar=True,
+    help="The GitLab that /version, /metadata and CI_SERVER_VERSION name, such as 17.11.",
+)
+@click.option(
+    "--testing",
+    is_flag=True,
+    show_envvar=True,
+    help="A server for tests: free ports, no demo data, everything in memory and gone at the end, and it can be reset,"
+    " moved in time and made to fail by whoever reaches it.",
+)
+@runner_option
+@click.option(
+    "--ready-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    show_envvar=True,
+    help="File that is there, with addresses and token as JSON, while everything can be used.",
+)
+@click.option(
+    "--start-timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=START_TIMEOUT,
+    metavar="SECONDS",
+    show_envvar=True,
+    help="Give up where not everything is ready by then. A line each ten seconds says what is waited for.",
+)
+@click.option(
+    "--until-eof",
+    is_flag=True,
+    show_envvar=True,
+    help="End when standard input ends too: with the program that holds the other end of the pipe.",
+)
+@click.pass_obj
+def up(
+    instance: Instance,
+    *,
+    api_port: int | None,
+    edge_port: int | None,
+    host: str,
+    external_host: str | None,
+    root_token_file: Path | None,
+    root_token: str | None,
+    database_url: str | None,
+    no_demo: bool,
+    no_edge: bool,
+    gitlab_version: str | None,
+    testing: bool,
+    runner: str | None,
+    ready_file: Path | None,
+    start_timeout: float,
+    until_eof: bool,
+) -> None:
+    """Runs forgelet on this machine until Ctrl-C: PostgreSQL, API server and storage edge, with demo data.
+
+    Everything is kept below --data-dir: database, repositories, secrets, logs. Its default is .forgelet in a checkout,
+    and where it is installed ~/.local/share/forgelet (XDG_DATA_HOME counts), so that the next run finds it from any
+    folder. To start again from nothing, stop it and delete that folder. Without --host no other machine reaches it.
+
+    With --testing it is a server for tests, of which several may run beside each other: --ready-file says where it is,
+    and a --data-dir, which has to be empty, keeps what it leaves.
+
+    FORGELET_POSTGRES_VERSION is the PostgreSQL to begin with (such as 18) instead of the machine's newest; of
+    scripts/up, FORGELET_PYTHON is the Python to run with (a command or path) instead of the first on PATH.
+    """
+    token = checked_root_token(root_token, root_token_file)
+    if shutil.which("git") is None:
+        raise CannotStart("The program git was not found; install it and try again")
+    named = folder_for_tests(instance, database_url) if testing else instance.named
+    if database_url:
+        postgres_binaries.check_external(database_url)
+    addresses = _addresses(api_port, edge_port, no_edge=no_edge, testing=testing)
+    addresses = attrs.evolve(addresses, host=host, external_host=external_host)
+    is_over = _until_eof() if until_eof else never
+    chosen = {} if gitlab_version is None else {f"{API.prefix}GITLAB_VERSION": gitlab_version}
+    with _data(named, passing=testing) as data:
+        run(
+            Plan(data, addresses, database_url, testing, chosen, start_timeout),
+            root_token=token,
+            with_demo=not (no_demo or testing),
+            rules=rules_of(runner),
+            ready_file=ReadyFile(ready_file) if ready_file else None,
+            is_over=is_over,
+        )
+
+
+def _addresses(api_port: int | None, edge_port: int | None, *, no_edge: bool, testing: bool) -> Addresses:
+    usual = Addresses(0, 0) if testing else Addresses()
+    edge_port = usual.edge_port if edge_port is None else edge_port
+    return Addresses(usual.api_port if api_port is None else api_port, None if no_edge else edge_port)
+
+
+def _data(named: Path | None, *, passing: bool) -> contextlib.AbstractContextManager[DataDirectory]:
+    if passing and named is None:
+        return passing_data()
+    return contextlib.nullcontext(DataDirectory(named or default_data_dir()))
+
+
+def run(
+    plan: Plan,
+    *,
+    root_token: str | None,
+    with_demo: bool,
+    rules: "Rules | None",
+    ready_file: ReadyFile | None,
+    is_over: Callable[[float], bool],
+) -> NoReturn:
+    """Runs `plan` until a signal, the end of one of its processes, or `is_over`; ends this program either way."""
+    forgelet = Forgelet(plan, tell, is_over)
+    _obey_signals(forgelet)
+    os.umask(0o077)
+    if plan.database_url is None:
+        postgres_binaries.forget_variables()
+    begun = time.monotonic()
+    with plan.data.opened():
+        if ready_file:
+            ready_file.clear()
+        if root_token is not None:
+            plan.data.write_secret("root-token", root_token)
+            plan.data.remember(TOKEN_SHOWN, "yes")
+        with forgelet:
+            from forgelet.local import demo_data, next_steps  # by now nobody waits for their import
+
+            plan = forgelet.plan  # its ports are known now
+            tell(f"Ready after {time.monotonic() - begun:.1f} s.")
+            if with_demo:
+                demo_data.ensure(forgelet.api(), plan.data, CHECKOUT, tell)
+            with playing(forgelet, rules) if rules else contextlib.nullcontext():
+                if plan.testing:
+                    forgelet.begin_here()
+                with (
+                    ready_file.written(next_steps.facts_of(plan)) if ready_file else contextlib.nullcontext()
+                ):
+                    with contextlib.suppress(OSError):
+                        answer(next_steps.places_of(plan), next_steps.what_next(plan, with_demo=with_demo))
+                    forgelet.watch()
+    sys.exit(0)
+
+
+def tell(text: str) -> None:
+    with contextlib.suppress(OSError):  # the terminal may be gone
+        print(text, flush=True, file=sys.stderr if wants_json() else sys.stdout)
+
+
+def _obey_signals(forgelet: Forgelet) -> None:
+    """Ctrl-C and SIGTERM end everything, the second of them at once. SIGHUP is for the servers, but where it says that
+    the terminal is gone."""
+    at_a_terminal = sys.stdout.isatty()
+
+    def hurry(_number: int, _frame: object) -> None:
+        forgelet.hurry()
+
+    def end(_number: int, _frame: object) -> NoReturn:
+        for number in ENDING_SIGNALS:
+            signal.signal(number, hurry)
+        raise SystemExit(0)
+
+    def hang_up(number: int, frame: object) -> None:
+        if at_a_terminal and not os.isatty(1):
+            signal.signal(number, signal.SIG_IGN)
+            end(number, frame)
+        forgelet.reload()
+
+    for number in ENDING_SIGNALS:
+        signal.signal(number, end)
+    signal.signal(signal.SIGHUP, hang_up)
+
+
+def _until_eof() -> Callable[[float], bool]:
+    if _ends_within(0):
+        raise CannotStart(
+            "Standard input has ended already; --until-eof needs a pipe that somebody holds open"
+        )
+    return _ends_within
+
+
+def _ends_within(seconds: float) -> bool:
+    """Whether standard input ends; what comes from there before is of no interest."""
+    try:
+        readable, _, _ = select.select([0], [], [], seconds)
+        return bool(readable) and not os.read(0, 65536)
+    except OSError:  # it is closed
+        return True
