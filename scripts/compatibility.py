@@ -11,13 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import attrs
-
 from api_server.api import ROUTES
 from api_server.ci.config.keywords import reference
 from api_server.namespaces.access import ProjectAccess
-from api_server.web.params import public_name
 from api_server.web.routes import Place, Role, Route
+from api_server.web.unsupported import Ignored
 from common.mistakes import Mistake
 from scripts.clients import outcomes
 
@@ -173,16 +171,16 @@ def _keywords() -> Iterator[str]:
 
 def _ignored(found: Mapping[str, Route]) -> Iterator[str]:
     """Endpoints that ignore the same are one row."""
-    names = {name: _names(route.ignores) for name, route in found.items() if route.ignores is not None}
+    names = {name: _names(route.ignores) for name, route in found.items() if route.ignores}
     for parameters in dict.fromkeys(names.values()):
         endpoints = ", ".join(f"`{name}`" for name, ignored in names.items() if ignored == parameters)
         yield f"| {endpoints} | {parameters} |"
 
 
-def _names(ignored: type) -> str:
+def _names(ignored: Iterable[Ignored]) -> str:
     return ", ".join(
-        f"`{public_name(field)}`" + (" (refused)" if field.metadata.get("refused") else "")
-        for field in sorted(attrs.fields(ignored), key=public_name)
+        f"`{one.name}`" + (" (refused)" if one.metadata.get("refused") else "")
+        for one in sorted(ignored, key=lambda one: one.name)
     )
 
 

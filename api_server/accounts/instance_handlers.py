@@ -6,7 +6,7 @@ from typing import Any
 import attrs
 from aiohttp import web
 
-from api_server.accounts import instance_queries, instance_settings, unsupported_settings
+from api_server.accounts import instance_queries, instance_settings
 from api_server.state.database import Executor
 from api_server.web import context
 from api_server.web.answers import json_value
@@ -44,7 +44,6 @@ async def show_settings(request: web.Request) -> web.Response:
 @routes.put(
     "/application/settings",
     access=ADMINISTRATOR,
-    ignores=unsupported_settings.OfSettings,
     never_throttled=True,
 )
 async def update_settings(request: web.Request, wanted: UpdateSettings) -> web.Response:

@@ -5,7 +5,7 @@ A custom role is a name for a level; abilities beyond its level are not among wh
 import attrs
 from aiohttp import web
 
-from api_server.accounts import member_role_queries, member_roles, unsupported_member_roles
+from api_server.accounts import member_role_queries, member_roles
 from api_server.web import context
 from api_server.web.answers import json_text, no_content
 from api_server.web.pagination import Paginated, paginated, wanted_page
@@ -37,9 +37,7 @@ async def list_roles(request: web.Request, wanted: Paginated) -> web.Response:
     )
 
 
-@routes.post(
-    "/member_roles", access=ADMINISTRATOR, feature=CUSTOM_ROLES, ignores=unsupported_member_roles.OfRoles
-)
+@routes.post("/member_roles", access=ADMINISTRATOR, feature=CUSTOM_ROLES)
 async def create_role(request: web.Request, wanted: CreateRole) -> web.Response:
     async with context.database(request).transaction() as transaction:
         made = await member_roles.create(

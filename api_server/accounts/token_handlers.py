@@ -6,7 +6,7 @@ from typing import Literal
 import attrs
 from aiohttp import web
 
-from api_server.accounts import token_queries, tokens, unsupported_tokens
+from api_server.accounts import token_queries, tokens
 from api_server.accounts.token_queries import Token
 from api_server.accounts.users import existing_user
 from api_server.web import context
@@ -94,7 +94,7 @@ async def create_own_token(request: web.Request, wanted: CreateOwnToken) -> web.
     return json_text(made, status=201)
 
 
-@routes.get("/personal_access_tokens", access=SIGNED_IN, ignores=unsupported_tokens.OfTokenLists)
+@routes.get("/personal_access_tokens", access=SIGNED_IN)
 async def list_tokens(request: web.Request, wanted: ListTokens) -> web.Response:
     """The caller's tokens; an administrator sees everybody's."""
     page = wanted_page(wanted, token_queries.LISTING)

@@ -6,7 +6,7 @@ from typing import Any
 import attrs
 from aiohttp import web
 
-from api_server.accounts import email_queries, emails, passwords, unsupported_users, user_queries, users
+from api_server.accounts import email_queries, emails, passwords, user_queries, users
 from api_server.accounts.instance_settings import current
 from api_server.accounts.passwords import problem_with
 from api_server.accounts.users import existing_user
@@ -85,7 +85,7 @@ async def show_current_user(request: web.Request) -> web.Response:
     return json_text(await user_queries.show_user(context.database(request), who.user_id, view))
 
 
-@routes.get("/users", access=SIGNED_IN, scopes=READ_USER_SCOPES, ignores=unsupported_users.OfUserLists)
+@routes.get("/users", access=SIGNED_IN, scopes=READ_USER_SCOPES)
 async def list_users(request: web.Request, wanted: ListUsers) -> web.Response:
     """All users, bots among them; what is more than their names for administrators only."""
     page = wanted_page(wanted, user_queries.LISTING)
@@ -102,7 +102,7 @@ async def list_users(request: web.Request, wanted: ListUsers) -> web.Response:
     return await paginated(request, page, listed)
 
 
-@routes.get("/users/{id}", access=SIGNED_IN, scopes=READ_USER_SCOPES, ignores=unsupported_users.OfOneUser)
+@routes.get("/users/{id}", access=SIGNED_IN, scopes=READ_USER_SCOPES)
 async def show_user(request: web.Request, wanted: UserId) -> web.Response:
     view: user_queries.View = "user_in_detail" if caller(request).admin else "user"
     shown = await user_queries.show_user_if_there(context.database(request), wanted.id, view)
@@ -111,7 +111,7 @@ async def show_user(request: web.Request, wanted: UserId) -> web.Response:
     return json_text(shown)
 
 
-@routes.post("/users", access=ADMINISTRATOR, ignores=unsupported_users.OfUsers)
+@routes.post("/users", access=ADMINISTRATOR)
 async def create_user(request: web.Request, wanted: CreateUser) -> web.Response:
     """Makes an account, with a namespace for its projects. Without `skip_confirmation` its address is unconfirmed;
     without `projects_limit` it may have as many projects as the instance's settings say; `reset_password` mails a link
@@ -143,7 +143,7 @@ async def create_user(request: web.Request, wanted: CreateUser) -> web.Response:
     return json_text(shown, status=201)
 
 
-@routes.put("/users/{id}", access=ADMINISTRATOR, ends="user:{id}", ignores=unsupported_users.OfChangedUsers)
+@routes.put("/users/{id}", access=ADMINISTRATOR, ends="user:{id}")
 async def update_user(request: web.Request, wanted: UpdateUser) -> web.Response:
     profile = await _profile(request, wanted)
     async with context.database(request).transaction() as transaction:

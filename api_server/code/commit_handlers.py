@@ -9,7 +9,7 @@ import attrs
 import orjson
 from aiohttp import web
 
-from api_server.code import committing, entities, unsupported_repository
+from api_server.code import committing, entities
 from api_server.code.committing import Change, Encoding
 from api_server.code.entities import commit_named, folder_named
 from api_server.code.reading import (
@@ -125,7 +125,6 @@ class CreateCommit:
 @routes.post(
     "/projects/{id}/repository/commits",
     access=project(Role.DEVELOPER, opens="repository"),
-    ignores=unsupported_repository.OfCommits,
 )
 async def create_commit(request: web.Request, wanted: CreateCommit, found: Project) -> web.Response:
     """All actions as one commit, or none of them."""
@@ -142,7 +141,6 @@ async def create_commit(request: web.Request, wanted: CreateCommit, found: Proje
 @routes.get(
     "/projects/{id}/repository/commits",
     access=project(opens="repository"),
-    ignores=unsupported_repository.OfCommitLists,
 )
 async def list_commits(request: web.Request, wanted: ListCommits, found: Project) -> web.Response:
     """Of a branch, tag, commit or range (by default of the default branch), newest first; not counted, as GitLab's are
@@ -261,7 +259,6 @@ class Compare:
 @routes.get(
     "/projects/{id}/repository/commits/{sha}/diff",
     access=project(opens="repository"),
-    ignores=unsupported_repository.OfDiffs,
 )
 async def show_diff(request: web.Request, wanted: ShowDiff, found: Project) -> web.Response:
     """Of a commit against its first parent."""
@@ -274,7 +271,6 @@ async def show_diff(request: web.Request, wanted: ShowDiff, found: Project) -> w
 @routes.get(
     "/projects/{id}/repository/compare",
     access=project(opens="repository"),
-    ignores=unsupported_repository.OfComparisons,
 )
 async def compare(request: web.Request, wanted: Compare, found: Project) -> web.Response:
     """What `to` has that `from` has not: since they parted, or (`straight`) between the two as they are."""

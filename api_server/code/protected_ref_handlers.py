@@ -5,7 +5,7 @@ from typing import Any, Literal
 import attrs
 from aiohttp import web
 
-from api_server.code import protected_ref_queries, protected_refs, unsupported_branches
+from api_server.code import protected_ref_queries, protected_refs
 from api_server.code.protection import NOBODY
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
@@ -122,7 +122,6 @@ async def show_protected_branch(request: web.Request, wanted: OneProtected, foun
     "/projects/{id}/protected_branches",
     access=project(Role.MAINTAINER),
     ends="project:{id}",
-    ignores=unsupported_branches.OfProtection,
 )
 async def protect_branch(request: web.Request, wanted: WriteProtectedBranch, found: Project) -> web.Response:
     """Protects the branches that match `name`, in which `*` stands for any text; they need not exist yet."""
@@ -137,7 +136,6 @@ async def protect_branch(request: web.Request, wanted: WriteProtectedBranch, fou
     "/projects/{id}/protected_branches/{name}",
     access=project(Role.MAINTAINER),
     ends="project:{id}",
-    ignores=unsupported_branches.OfChangedProtection,
 )
 async def update_protected_branch(
     request: web.Request, wanted: WriteProtectedBranch, found: Project

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import attrs
 from aiohttp import web
 
-from api_server.code import committing, entities, file_answers, repository_queries, unsupported_repository
+from api_server.code import committing, entities, file_answers, repository_queries
 from api_server.code.committing import Encoding, FileChange, OneAction
 from api_server.code.entities import BranchOrder, TagOrder, branch_named, tag_named
 from api_server.code.file_answers import file_at
@@ -95,7 +95,6 @@ class WriteFile(ChangeFile):
     "/projects/{id}/repository/branches",
     access=project(opens="repository"),
     takes_job_token=True,
-    ignores=unsupported_repository.OfBranchLists,
 )
 async def list_branches(request: web.Request, wanted: ListBranches, found: Project) -> web.Response:
     """By name, unless `sort` says otherwise."""
@@ -177,7 +176,6 @@ async def show_file(request: web.Request, wanted: OneFile, found: Project) -> we
     "/projects/{id}/repository/files/{path}/raw",
     access=project(opens="repository"),
     takes_job_token=True,
-    ignores=unsupported_repository.OfRawFiles,
 )
 async def show_raw_file(request: web.Request, wanted: OneFile, found: Project) -> web.StreamResponse:
     repository = await opened(request, found)
@@ -188,7 +186,6 @@ async def show_raw_file(request: web.Request, wanted: OneFile, found: Project) -
 @routes.post(
     "/projects/{id}/repository/files/{path}",
     access=project(Role.DEVELOPER, opens="repository"),
-    ignores=unsupported_repository.OfChangedFiles,
 )
 async def create_file(request: web.Request, wanted: WriteFile, found: Project) -> web.Response:
     return await _changed(request, found, wanted, "create", status=201)
@@ -197,7 +194,6 @@ async def create_file(request: web.Request, wanted: WriteFile, found: Project) -
 @routes.put(
     "/projects/{id}/repository/files/{path}",
     access=project(Role.DEVELOPER, opens="repository"),
-    ignores=unsupported_repository.OfChangedFiles,
 )
 async def update_file(request: web.Request, wanted: WriteFile, found: Project) -> web.Response:
     return await _changed(request, found, wanted, "update")
@@ -206,7 +202,6 @@ async def update_file(request: web.Request, wanted: WriteFile, found: Project) -
 @routes.delete(
     "/projects/{id}/repository/files/{path}",
     access=project(Role.DEVELOPER, opens="repository"),
-    ignores=unsupported_repository.OfChangedFiles,
 )
 async def delete_file(request: web.Request, wanted: ChangeFile, found: Project) -> web.Response:
     await _changed(request, found, wanted, "delete")

@@ -19,7 +19,6 @@ from api_server.description.parameters import (
 from api_server.settings import Offering
 from api_server.web.errors import REASONS
 from api_server.web.pagination import Paginated
-from api_server.web.params import public_name
 from api_server.web.routes import Place, Role, Route
 
 #: What stands in the path, the outermost first, and what that is about. The first that fits counts.
@@ -197,7 +196,7 @@ def _success(route: Route, answer: Answer) -> Schema:
         names.append("ETag")
     if _is_paginated(route) and answer.status == 200:
         names += _PAGES
-    if route.ignores is not None:
+    if route.ignores:
         names.append("X-Ignored-Parameters")
     if 300 <= answer.status < 400:
         names.append("Location")
@@ -322,7 +321,7 @@ def _ignored(route: Route) -> str:
 
 
 def _ignored_names(route: Route) -> list[str]:
-    return [public_name(field) for field in attrs.fields(route.ignores)] if route.ignores else []
+    return [parameter.name for parameter in route.ignores]
 
 
 def _security(route: Route) -> list[dict[str, list[str]]]:

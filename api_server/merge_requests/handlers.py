@@ -14,7 +14,7 @@ from api_server.code.committing import acting_person
 from api_server.code.reading import all_differences, listed, listed_commits, listed_differences, reading
 from api_server.git.commits import commits_between
 from api_server.git.repositories import REPOSITORIES, Repository
-from api_server.merge_requests import changes, merging, queries, unsupported
+from api_server.merge_requests import changes, merging, queries
 from api_server.merge_requests.changes import acting
 from api_server.merge_requests.merging import Merge, check_shown, diverged_commits, merge
 from api_server.merge_requests.pushes import wanted_pipeline
@@ -81,7 +81,7 @@ class UpdateMergeRequest(MergeRequestId):
     state_event: Literal["close", "reopen"] | None = None
 
 
-@routes.post(PATH, access=CHANGE, ignores=unsupported.OfNewMergeRequests)
+@routes.post(PATH, access=CHANGE)
 async def create_merge_request(
     request: web.Request, wanted: CreateMergeRequest, found: Project
 ) -> web.Response:
@@ -98,7 +98,6 @@ async def create_merge_request(
     ONE,
     access=project(opens="repository"),
     takes_job_token=True,
-    ignores=unsupported.OfOneMergeRequest,
 )
 async def show_merge_request(request: web.Request, wanted: ShowMergeRequest, found: Project) -> web.Response:
     """Asks git whether it can be merged, if a branch has moved since that was last known."""
@@ -116,7 +115,7 @@ async def show_merge_request(request: web.Request, wanted: ShowMergeRequest, fou
     return json_value(shown)
 
 
-@routes.put(ONE, access=CHANGE, ignores=unsupported.OfChangedMergeRequests)
+@routes.put(ONE, access=CHANGE)
 async def update_merge_request(
     request: web.Request, wanted: UpdateMergeRequest, found: Project
 ) -> web.Response:
@@ -214,7 +213,7 @@ async def list_commits(request: web.Request, wanted: ListContents, found: Projec
     return await listed_commits(request, wanted, found, repository, shas)
 
 
-@routes.get(f"{ONE}/diffs", access=project(opens="repository"), ignores=unsupported.OfMergeRequestDiffs)
+@routes.get(f"{ONE}/diffs", access=project(opens="repository"))
 async def list_diffs(request: web.Request, wanted: ListContents, found: Project) -> web.Response:
     """What the source has changed since it parted from the target."""
     merge_request = await queries.find(context.database(request), found.id, wanted.merge_request_iid)
@@ -234,7 +233,7 @@ async def list_closed_issues(request: web.Request, wanted: ListContents, found: 
     return await listed(request, wanted, [], 0)
 
 
-@routes.get(f"{ONE}/changes", access=project(opens="repository"), ignores=unsupported.OfChanges)
+@routes.get(f"{ONE}/changes", access=project(opens="repository"))
 async def show_changes(request: web.Request, wanted: MergeRequestId, found: Project) -> web.Response:
     """The merge request with all of its diffs; `overflow` where there are more than are shown."""
     database = context.database(request)
@@ -252,11 +251,6 @@ async def shas_of(request: web.Request, repository: Repository, merge_request: M
     """Its commits, newest first."""
     async with reading(request):
         return await commits_between(repository, merge_request.base_sha, merge_request.head_sha, MOST_COMMITS)
-
-
-@attrs.frozen(kw_only=True)
-class OfNewPipelines:
-    async_: bool | None = attrs.field(default=None, metadata={"name": "async"})
 
 
 @routes.get(f"{ONE}/pipelines", access=project(opens="builds"))
@@ -277,9 +271,7 @@ async def list_pipelines(request: web.Request, wanted: ListContents, found: Proj
     return await paginated(request, page, listed)
 
 
-@routes.post(
-    f"{ONE}/pipelines", access=project(Role.DEVELOPER, opens="builds", changes=True), ignores=OfNewPipelines
-)
+@routes.post(f"{ONE}/pipelines", access=project(Role.DEVELOPER, opens="builds", changes=True))
 async def create_pipeline(request: web.Request, wanted: MergeRequestId, found: Project) -> web.Response:
     """One for its head, beside those that are there; 405 where it has no commits."""
     _require_repository(found)
@@ -346,7 +338,7 @@ async def show_approval_state(request: web.Request, wanted: MergeRequestId, foun
     return json_value({"approval_rules_overwritten": False, "rules": []})
 
 
-@routes.post(f"{ONE}/approve", access=CHANGE, ignores=unsupported.OfApprovals)
+@routes.post(f"{ONE}/approve", access=CHANGE)
 async def approve_merge_request(
     request: web.Request, wanted: ApproveMergeRequest, found: Project
 ) -> web.Response:
@@ -405,7 +397,7 @@ class RebaseMergeRequest(MergeRequestId):
     skip_ci: bool = False
 
 
-@routes.put(f"{ONE}/merge", access=CHANGE, ignores=unsupported.OfMerging)
+@routes.put(f"{ONE}/merge", access=CHANGE)
 async def merge_merge_request(
     request: web.Request, wanted: MergeMergeRequest, found: Project
 ) -> web.Response:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import attrs
 from aiohttp import web
 
-from api_server.merge_requests import list_queries, unsupported
+from api_server.merge_requests import list_queries
 from api_server.merge_requests.handlers import PATH
 from api_server.namespaces.access import group, project
 from api_server.namespaces.resources import Group, Project
@@ -141,13 +141,13 @@ def _scope(scope: str, viewer_id: int) -> dict[str, Any]:
 routes = Routes()
 
 
-@routes.get("/merge_requests", access=SIGNED_IN, ignores=unsupported.OfMergeRequestLists)
+@routes.get("/merge_requests", access=SIGNED_IN)
 async def list_merge_requests(request: web.Request, wanted: ListOfAll) -> web.Response:
     """Newest first; those that match every filter, of all projects whose files the caller may read."""
     return await _readable(request, wanted)
 
 
-@routes.get("/groups/{id}/merge_requests", access=group(), ignores=unsupported.OfMergeRequestLists)
+@routes.get("/groups/{id}/merge_requests", access=group())
 async def list_of_group(request: web.Request, wanted: ListOfGroup, found: Group) -> web.Response:
     """Likewise, of the projects of a group and of the groups below it."""
     return await _readable(request, wanted, found)
@@ -171,9 +171,7 @@ async def _readable(
     return await paginated(request, page, listed)
 
 
-@routes.get(
-    PATH, access=project(opens="repository"), takes_job_token=True, ignores=unsupported.OfMergeRequestLists
-)
+@routes.get(PATH, access=project(opens="repository"), takes_job_token=True)
 async def list_of_project(request: web.Request, wanted: ListOfProject, found: Project) -> web.Response:
     """Newest first; those that match every filter."""
     page = wanted_page(wanted, list_queries.OF_PROJECT)

@@ -114,27 +114,6 @@ class UpdateDiscussionNote(OneDiscussionNote):
             raise ValueError("body, resolved are missing, exactly one parameter must be provided")
 
 
-@attrs.frozen(kw_only=True)
-class OfNewNotes:
-    """What a quick action would look at."""
-
-    merge_request_diff_head_sha: str | None = None
-
-
-@attrs.frozen(kw_only=True)
-class OfChangedNotes:
-    """Nothing makes a note internal that was not."""
-
-    confidential: bool | None = None
-
-
-@attrs.frozen(kw_only=True)
-class OfNewDiscussions:
-    """Threads belong to the merge request as a whole."""
-
-    commit_id: str | None = None
-
-
 routes = Routes()
 
 NOTES = f"{ONE}/notes"
@@ -162,7 +141,7 @@ async def show_note(request: web.Request, wanted: OneNote, found: Project) -> we
     return await shown_note(request, found, wanted.merge_request_iid, wanted.note_id)
 
 
-@routes.post(NOTES, access=WRITE, ignores=OfNewNotes)
+@routes.post(NOTES, access=WRITE)
 async def create_note(request: web.Request, wanted: CreateNote, found: Project) -> web.Response:
     said = Said(
         body=wanted.body,
@@ -175,7 +154,7 @@ async def create_note(request: web.Request, wanted: CreateNote, found: Project) 
     return json_text(shown, status=201)
 
 
-@routes.put(NOTE, access=WRITE, ignores=OfChangedNotes)
+@routes.put(NOTE, access=WRITE)
 async def update_note(request: web.Request, wanted: UpdateNote, found: Project) -> web.Response:
     async with context.database(request).transaction() as transaction:
         talk = await conversation(request, transaction, found, wanted.merge_request_iid)
@@ -241,7 +220,7 @@ async def show_discussion(request: web.Request, wanted: OneDiscussion, found: Pr
     return json_text(await _discussion(database, found, about.id, wanted.discussion_id))
 
 
-@routes.post(DISCUSSIONS, access=WRITE, ignores=OfNewDiscussions)
+@routes.post(DISCUSSIONS, access=WRITE)
 async def create_discussion(request: web.Request, wanted: CreateDiscussion, found: Project) -> web.Response:
     """A thread; with a `position` about a line of what the merge request changes."""
     notes.check_note_body(wanted.body)

@@ -8,7 +8,6 @@ from aiohttp import web
 
 from api_server.accounts import user_queries
 from api_server.accounts.token_handlers import TokenFilters
-from api_server.accounts.unsupported_tokens import OfTokenLists
 from api_server.namespaces import access_token_queries, access_tokens
 from api_server.namespaces.access import group, project
 from api_server.namespaces.access_token_queries import Token
@@ -75,8 +74,8 @@ class RotateAccessToken(RotateOwnAccessToken):
     token_id: int
 
 
-@routes.get("/projects/{id}/access_tokens", access=project(Role.MAINTAINER), ignores=OfTokenLists)
-@routes.get("/groups/{id}/access_tokens", access=group(Role.OWNER), ignores=OfTokenLists)
+@routes.get("/projects/{id}/access_tokens", access=project(Role.MAINTAINER))
+@routes.get("/groups/{id}/access_tokens", access=group(Role.OWNER))
 async def list_access_tokens(
     request: web.Request, wanted: ListAccessTokens, found: Group | Project
 ) -> web.Response:

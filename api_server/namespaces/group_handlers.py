@@ -6,7 +6,7 @@ from typing import Literal
 import attrs
 from aiohttp import web
 
-from api_server.namespaces import access, groups, namespace_queries, removal, unsupported_groups
+from api_server.namespaces import access, groups, namespace_queries, removal
 from api_server.namespaces.access import find_group, group
 from api_server.namespaces.groups import NewGroup
 from api_server.namespaces.resources import Group, Visibility
@@ -62,19 +62,19 @@ class ListNamespaces(Paginated):
     search: str | None = None
 
 
-@routes.get("/groups", access=SIGNED_IN, ignores=unsupported_groups.OfGroupLists)
+@routes.get("/groups", access=SIGNED_IN)
 async def list_groups(request: web.Request, wanted: ListGroups) -> web.Response:
     """The groups that the caller can see."""
     return await _listed(request, wanted)
 
 
-@routes.get("/groups/{id}/subgroups", access=group(), ignores=unsupported_groups.OfGroupLists)
+@routes.get("/groups/{id}/subgroups", access=group())
 async def list_subgroups(request: web.Request, wanted: ListSubgroups, found: Group) -> web.Response:
     """Direct subgroups."""
     return await _listed(request, wanted, parent_id=found.id)
 
 
-@routes.get("/groups/{id}/descendant_groups", access=group(), ignores=unsupported_groups.OfGroupLists)
+@routes.get("/groups/{id}/descendant_groups", access=group())
 async def list_descendant_groups(request: web.Request, wanted: ListSubgroups, found: Group) -> web.Response:
     """Subgroups and all below them."""
     return await _listed(request, wanted, ancestor_id=found.id)
@@ -101,7 +101,7 @@ async def _listed(
     return await paginated(request, page, listed)
 
 
-@routes.post("/groups", access=SIGNED_IN, ignores=unsupported_groups.OfGroups)
+@routes.post("/groups", access=SIGNED_IN)
 async def create_group(request: web.Request, wanted: CreateGroup) -> web.Response:
     """A top-level group, or a subgroup of one that the caller owns. The caller becomes its owner."""
     new = NewGroup(
@@ -128,14 +128,12 @@ async def _parent(request: web.Request, parent_id: int | None) -> Group | None:
     return None
 
 
-@routes.get("/groups/{id}", access=group(), ignores=unsupported_groups.OfOneGroup)
+@routes.get("/groups/{id}", access=group())
 async def show_group(request: web.Request, found: Group) -> web.Response:
     return json_text(await namespace_queries.show_group(context.database(request), found.id))
 
 
-@routes.put(
-    "/groups/{id}", access=group(Role.OWNER), ends="group:{id}", ignores=unsupported_groups.OfChangedGroups
-)
+@routes.put("/groups/{id}", access=group(Role.OWNER), ends="group:{id}")
 async def update_group(request: web.Request, wanted: UpdateGroup, found: Group) -> web.Response:
     wishes = attrs.asdict(wanted, filter=lambda field, _: field.name != "id")
     async with context.database(request).transaction() as transaction:
@@ -144,9 +142,7 @@ async def update_group(request: web.Request, wanted: UpdateGroup, found: Group) 
     return json_text(shown)
 
 
-@routes.delete(
-    "/groups/{id}", access=group(Role.OWNER), ends="group:{id}", ignores=unsupported_groups.OfRemovedGroups
-)
+@routes.delete("/groups/{id}", access=group(Role.OWNER), ends="group:{id}")
 async def delete_group(request: web.Request, found: Group) -> web.Response:
     """With everything in it."""
     async with context.database(request).transaction() as transaction:
@@ -154,7 +150,7 @@ async def delete_group(request: web.Request, found: Group) -> web.Response:
     return json_value({"message": "202 Accepted"}, status=202)
 
 
-@routes.get("/namespaces", access=SIGNED_IN, ignores=unsupported_groups.OfNamespaceLists)
+@routes.get("/namespaces", access=SIGNED_IN)
 async def list_namespaces(request: web.Request, wanted: ListNamespaces) -> web.Response:
     """The caller's own namespace and the groups that she is a member of; all of them for administrators."""
     page = wanted_page(wanted, namespace_queries.NAMESPACES, default_sort="asc")

@@ -9,7 +9,7 @@ from aiohttp import web
 from api_server.accounts import user_queries
 from api_server.accounts.user_queries import SEARCH
 from api_server.accounts.users import existing_user
-from api_server.namespaces import member_queries, members, unsupported_members
+from api_server.namespaces import member_queries, members
 from api_server.namespaces.access import group, project
 from api_server.namespaces.member_queries import MEMBERSHIPS, USERS
 from api_server.namespaces.members import Places, Source, source_of
@@ -64,15 +64,15 @@ class RemoveMember(MemberId):
     skip_subresources: bool = False
 
 
-@routes.get("/groups/{id}/members", access=group(), ignores=unsupported_members.OfMemberLists)
-@routes.get("/projects/{id}/members", access=project(), ignores=unsupported_members.OfMemberLists)
+@routes.get("/groups/{id}/members", access=group())
+@routes.get("/projects/{id}/members", access=project())
 async def list_members(request: web.Request, wanted: ListMembers, found: Group | Project) -> web.Response:
     """Direct members, by their ids."""
     return await _listed(request, wanted, source_of(found).direct)
 
 
-@routes.get("/groups/{id}/members/all", access=group(), ignores=unsupported_members.OfAllMemberLists)
-@routes.get("/projects/{id}/members/all", access=project(), ignores=unsupported_members.OfAllMemberLists)
+@routes.get("/groups/{id}/members/all", access=group())
+@routes.get("/projects/{id}/members/all", access=project())
 async def list_all_members(request: web.Request, wanted: ListMembers, found: Group | Project) -> web.Response:
     """Direct and inherited members, each with her greatest role."""
     return await _listed(request, wanted, source_of(found).everywhere)
@@ -107,10 +107,8 @@ async def show_any_member(request: web.Request, wanted: MemberId, found: Group |
     return json_text(await member_queries.show_member(context.database(request), wanted.user_id, **places))
 
 
-@routes.post("/groups/{id}/members", access=group(Role.OWNER), ignores=unsupported_members.OfNewMembers)
-@routes.post(
-    "/projects/{id}/members", access=project(Role.MAINTAINER), ignores=unsupported_members.OfNewMembers
-)
+@routes.post("/groups/{id}/members", access=group(Role.OWNER))
+@routes.post("/projects/{id}/members", access=project(Role.MAINTAINER))
 async def add_members(request: web.Request, wanted: AddMember, found: Group | Project) -> web.Response:
     """One member, or several at once, each of whom succeeds or fails for herself."""
     source = source_of(found)
@@ -145,13 +143,11 @@ async def _added_several(
     "/groups/{id}/members/{user_id}",
     access=group(Role.OWNER),
     ends="user:{user_id}",
-    ignores=unsupported_members.OfChangedMembers,
 )
 @routes.put(
     "/projects/{id}/members/{user_id}",
     access=project(Role.MAINTAINER),
     ends="user:{user_id}",
-    ignores=unsupported_members.OfChangedMembers,
 )
 async def update_member(request: web.Request, wanted: UpdateMember, found: Group | Project) -> web.Response:
     """Another role; the expiry stays where it is not sent, and goes away where it is null."""
@@ -170,13 +166,11 @@ async def update_member(request: web.Request, wanted: UpdateMember, found: Group
     "/groups/{id}/members/{user_id}",
     access=group(),
     ends="user:{user_id}",
-    ignores=unsupported_members.OfRemovedMembers,
 )
 @routes.delete(
     "/projects/{id}/members/{user_id}",
     access=project(),
     ends="user:{user_id}",
-    ignores=unsupported_members.OfRemovedMembers,
 )
 async def remove_member(request: web.Request, wanted: RemoveMember, found: Group | Project) -> web.Response:
     """Everybody may leave; others are removed by who manages the members. A group keeps its last owner."""

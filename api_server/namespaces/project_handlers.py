@@ -13,7 +13,6 @@ from api_server.namespaces import (
     project_queries,
     projects,
     removal,
-    unsupported_projects,
 )
 from api_server.namespaces.access import group, project
 from api_server.namespaces.projects import NewProject
@@ -139,30 +138,30 @@ class UpdateProject:
     remove_source_branch_after_merge: bool | None = None
     ci_default_git_depth: int | None = None
     build_git_strategy: GitStrategy | None = None
-    auto_cancel_pending_pipelines: Switch | None = None
+    auto_cancel_pending_pipelines: Literal["enabled", "disabled"] | None = None
 
 
-@routes.get("/projects", access=SIGNED_IN_OR_NOT, ignores=unsupported_projects.OfProjectLists)
+@routes.get("/projects", access=SIGNED_IN_OR_NOT)
 async def list_projects(request: web.Request, wanted: ListProjects) -> web.Response:
     """The projects that the caller can see: without credentials the public ones, with few keys."""
     return await _listed(request, wanted)
 
 
-@routes.get("/groups/{id}/projects", access=group(), ignores=unsupported_projects.OfProjectLists)
+@routes.get("/groups/{id}/projects", access=group())
 async def list_group_projects(request: web.Request, wanted: ListGroupProjects, found: Group) -> web.Response:
     below: project_queries.Below = "with_subgroups" if wanted.include_subgroups else "directly"
     # whoever has a role in a group has it in all of its projects
     return await _listed(request, wanted, found.id, below, sees_all=found.role >= Role.GUEST)
 
 
-@routes.get("/groups/{id}/projects/shared", access=group(), ignores=unsupported_projects.OfProjectLists)
+@routes.get("/groups/{id}/projects/shared", access=group())
 async def list_shared_projects(request: web.Request, wanted: ListSharedProjects) -> web.Response:
     """Those of other groups that are shared with this one: none, since nothing is shared here."""
     page = wanted_page(wanted, project_queries.LISTING)
     return await paginated(request, page, Listed("[]", more=False, last_id=None, total=0))
 
 
-@routes.get("/users/{id}/projects", access=SIGNED_IN, ignores=unsupported_projects.OfProjectLists)
+@routes.get("/users/{id}/projects", access=SIGNED_IN)
 async def list_user_projects(request: web.Request, wanted: ListUserProjects) -> web.Response:
     """Those in the own namespace of a user, named by id or user name, that the caller can see."""
     namespace = await namespace_queries.namespace_of_named(
@@ -203,7 +202,7 @@ async def _listed(
     return await paginated(request, page, listed)
 
 
-@routes.post("/projects", access=SIGNED_IN, ignores=unsupported_projects.OfNewProjects)
+@routes.post("/projects", access=SIGNED_IN)
 async def create_project(request: web.Request, wanted: CreateProject) -> web.Response:
     """A project in the caller's own namespace, or in a group where she is at least Developer; on request with a first
     commit."""
@@ -220,7 +219,7 @@ async def create_project(request: web.Request, wanted: CreateProject) -> web.Res
     return json_text(shown, status=201)
 
 
-@routes.get("/projects/{id}", access=project(), ignores=unsupported_projects.OfOneProject)
+@routes.get("/projects/{id}", access=project())
 async def show_project(request: web.Request, found: Project) -> web.Response:
     return await _shown(request, found)
 
@@ -235,7 +234,6 @@ async def list_issues(request: web.Request, wanted: ListIssues) -> web.Response:
     "/projects/{id}",
     access=project(Role.MAINTAINER),
     ends="project:{id}",
-    ignores=unsupported_projects.OfChangedProjects,
 )
 async def update_project(request: web.Request, wanted: UpdateProject, found: Project) -> web.Response:
     """Path and visibility are changed by Owners only."""
@@ -279,7 +277,6 @@ async def transfer_project(request: web.Request, wanted: TransferProject, found:
     "/projects/{id}",
     access=project(Role.OWNER),
     ends="project:{id}",
-    ignores=unsupported_projects.OfRemovedProjects,
 )
 async def delete_project(request: web.Request, found: Project) -> web.Response:
     """With its repository and all that belongs to it."""

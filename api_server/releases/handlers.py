@@ -17,29 +17,13 @@ from api_server.web import context
 from api_server.web.answers import json_value
 from api_server.web.errors import ApiError, record_not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
-from api_server.web.params import UNSET, CommaList, Description, Name, Unset, Url
+from api_server.web.params import UNSET, Description, Name, Unset, Url
 from api_server.web.routes import Role, Routes
 
 routes = Routes()
 
 _ONE = "/projects/{id}/releases/{tag_name}"
 _LATEST = "/projects/{id}/releases/permalink/latest"
-
-
-@attrs.frozen(kw_only=True)
-class OfReads:
-    """Descriptions are not rendered."""
-
-    include_html_description: bool | None = None
-
-
-@attrs.frozen(kw_only=True)
-class OfWrites:
-    """There are no milestones, and no catalogue of components."""
-
-    milestones: CommaList[str] | None = None
-    milestone_ids: CommaList[int] | None = None
-    legacy_catalog_publish: bool | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -123,9 +107,7 @@ class UpdateRelease(OneRelease):
         return {field: value for field, value in sent.items() if value is not UNSET}
 
 
-@routes.get(
-    "/projects/{id}/releases", access=project(opens="repository"), takes_job_token=True, ignores=OfReads
-)
+@routes.get("/projects/{id}/releases", access=project(opens="repository"), takes_job_token=True)
 async def list_releases(request: web.Request, wanted: ListReleases, found: Project) -> web.Response:
     """By `released_at` (the default) or `created_at`, the newest first."""
     page = wanted_page(wanted, queries.LISTING, default_order="released_at")
@@ -146,7 +128,7 @@ async def latest_release(request: web.Request, wanted: LatestRelease, found: Pro
     raise web.HTTPFound(written_url(changes.release_address(request, found, tag, wanted.suffix_path)))
 
 
-@routes.get(_ONE, access=project(opens="repository"), takes_job_token=True, ignores=OfReads)
+@routes.get(_ONE, access=project(opens="repository"), takes_job_token=True)
 async def show_release(request: web.Request, wanted: OneRelease, found: Project) -> web.Response:
     return json_value(await _shown(request, found, wanted.tag_name))
 
@@ -155,7 +137,6 @@ async def show_release(request: web.Request, wanted: OneRelease, found: Project)
     "/projects/{id}/releases",
     access=project(Role.DEVELOPER, opens="repository", changes=True),
     takes_job_token=True,
-    ignores=OfWrites,
 )
 async def create_release(request: web.Request, wanted: CreateRelease, found: Project) -> web.Response:
     """Makes the tag, too, where there is none and `ref` says of what."""
@@ -167,7 +148,6 @@ async def create_release(request: web.Request, wanted: CreateRelease, found: Pro
     _ONE,
     access=project(Role.DEVELOPER, opens="repository", changes=True),
     takes_job_token=True,
-    ignores=OfWrites,
 )
 async def update_release(request: web.Request, wanted: UpdateRelease, found: Project) -> web.Response:
     await changes.update(request, found, wanted.tag_name, wanted.changed)

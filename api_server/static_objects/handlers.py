@@ -10,7 +10,7 @@ from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.outbound.destinations import written_url
 from api_server.state.secrets import STATIC_OBJECT_TOKEN
-from api_server.static_objects import access, archives, raw, unsupported
+from api_server.static_objects import access, archives, raw
 from api_server.static_objects.access import LIMITS, Reader
 from api_server.static_objects.archives import serve_to_client
 from api_server.web import context
@@ -76,13 +76,10 @@ class GetArchive:
     path: str = ""
 
 
-@routes.get(
-    "/projects/{id}/repository/archive", access=project(opens="repository"), ignores=unsupported.OfArchives
-)
+@routes.get("/projects/{id}/repository/archive", access=project(opens="repository"))
 @routes.get(
     "/projects/{id}/repository/archive.{format:[a-z0-9.]+}",
     access=project(opens="repository"),
-    ignores=unsupported.OfArchives,
 )
 async def show_archive(request: web.Request, wanted: GetArchive, found: Project) -> web.StreamResponse:
     """Of the branch, tag or commit `sha` (by default the default branch), or of the folder `path` of it."""

@@ -23,7 +23,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 import attrs
 import cattrs
@@ -273,7 +273,20 @@ def structure(sent: Mapping[str, Any], parameters: type[ParametersT]) -> Paramet
         raise bad_parameters(*_texts(problem)) from None
 
 
-def check(sent: Mapping[str, Any], fields: Iterable["attrs.Attribute[Any]"]) -> None:
+class Field(Protocol):
+    """As much of a field of an attrs class as says what a value may be."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def type(self) -> Any: ...
+    @property
+    def metadata(self) -> Mapping[str, Any]: ...
+    @property
+    def default(self) -> Any: ...
+
+
+def check(sent: Mapping[str, Any], fields: Iterable[Field]) -> None:
     """Raises the 400 of the values in `sent` that do not fit their `fields`. No code is made for the class that these
     are of, which takes long where it has hundreds, and is of no use where few of them are ever sent."""
     wrong: list[str] = []
@@ -286,7 +299,7 @@ def check(sent: Mapping[str, Any], fields: Iterable["attrs.Attribute[Any]"]) -> 
         raise bad_parameters(*wrong)
 
 
-def public_name(field: "attrs.Attribute[Any]") -> str:
+def public_name(field: "attrs.Attribute[Any] | Field") -> str:
     """What a parameter is called in requests, where Python or the class need another name for it."""
     return str(field.metadata.get("name", field.name))
 
@@ -328,7 +341,7 @@ def _class_hook(parameters: Any, converter: Any) -> Hook:
     return structured
 
 
-def _field_hook(field: "attrs.Attribute[Any]", converter: cattrs.Converter) -> Hook:
+def _field_hook(field: "attrs.Attribute[Any] | Field", converter: cattrs.Converter) -> Hook:
     """What is empty is null where that is accepted, else as if it had not been sent."""
     wanted, nullable = _wanted(typing.cast("Any", field.type))
     takes_empty = wanted is str or _origin(wanted) in (Annotated, list, CommaList, dict) or _is_choice(wanted)
@@ -345,7 +358,7 @@ def _field_hook(field: "attrs.Attribute[Any]", converter: cattrs.Converter) -> H
     return structured
 
 
-def _default(field: "attrs.Attribute[Any]") -> Any:
+def _default(field: "attrs.Attribute[Any] | Field") -> Any:
     default: Any = field.default
     if default is attrs.NOTHING:
         raise Refused("is empty")

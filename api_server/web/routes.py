@@ -121,8 +121,6 @@ class Declaration(TypedDict, total=False):
     never_throttled: bool
     #: The media type of a body of bytes that the handler streams; parameters are in the path and the query only then.
     streams_body: str
-    #: An attrs class of the parameters that GitLab's route has and this one has no use for (`web/unsupported.py`).
-    ignores: type
     #: Whose rights it takes away: the name of that, with parameters' names in braces (`web/grounds.py`).
     ends: str
 
@@ -141,7 +139,8 @@ class Route:
     never_throttled: bool = False
     streams_body: str | None = None
     ends: str | None = None
-    ignores: type | None = None
+    #: The parameters that GitLab's route has and this one has no use for.
+    ignores: tuple[unsupported.Ignored, ...] = ()
     #: The attrs class of the handler's `wanted`.
     parameters: type | None = None
     #: Whether the handler takes what the rule has found.
@@ -188,7 +187,8 @@ class Routes:
             taken = _taken(handler, path, declared["access"])
             if declared.get("takes_job_token") and declared["access"].who != "project":
                 raise TypeError(f"{path}: only projects say which jobs they let in")
-            told: dict[str, Any] = {"scopes": scopes, **declared, **taken}
+            ignored = unsupported.ignored_parameters().get(f"{method} {path}", ())
+            told: dict[str, Any] = {"scopes": scopes, "ignores": ignored, **declared, **taken}
             route = _ROUTES[handler] = Route(method=method, path=path, handler=handler, **told)
             self.routes.append(route)
             return handler
@@ -308,7 +308,7 @@ async def _parsed(
 ) -> ParametersT:
     values = await sent()
     wanted = structure(values, parameters)
-    if route.ignores is not None:
+    if route.ignores:
         unsupported.look_at(request, values, route.ignores)
     return wanted
 

@@ -1,45 +1,98 @@
 """Parameters that GitLab knows and this service has no use for (decision D11).
 
-They are declared beside a route as an attrs class (`ignores=`) like those that it uses: their values are checked, and
-their names are told in the answer, so that no client believes that something has happened which has not.
+unsupported.txt names them for each route. Their values are checked, and their names are told in the answer, so that no
+client believes that something has happened which has not.
 """
 
-from typing import Any
+import datetime
+import functools
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from importlib import resources
+from typing import Any, Literal
 
 import attrs
 from aiohttp import web
 
 from api_server.web import context
 from api_server.web.errors import bad_parameters
-from api_server.web.params import check, public_name
+from api_server.web.params import CommaList, Upload, check
 
 HEADER = "X-Ignored-Parameters"
-#: `metadata=REFUSED`: what would have consequences that people rely on is 400 whatever the operator has set, unless it
-#: is sent to say that it is not wanted.
-REFUSED = {"refused": True}
 _NOT_WANTED = (None, False, "", "false", "0", 0)
+_TYPES: Mapping[str, Any] = {
+    "boolean": bool,
+    "integer": int,
+    "number": float,
+    "string": str,
+    "date": datetime.date,
+    "date-time": datetime.datetime,
+    "strings": CommaList[str],
+    "integers": CommaList[int],
+    "object": dict[str, Any],
+    "objects": list[dict[str, Any]],
+    "objects of strings": list[dict[str, str]],
+    "file": Upload,
+}
 
 _SENT = web.RequestKey("unsupported_parameters", list[str])
 
 
-def look_at(request: web.Request, sent: dict[str, Any], known: type) -> None:
+@attrs.frozen
+class Ignored:
+    """A parameter that is ignored, or refused if `metadata` says so; for `params.check` it is a field. Null is as good
+    as not sent: what its `type` does not say."""
+
+    name: str
+    type: Any
+    metadata: Mapping[str, bool]
+    default: None = None
+
+
+@functools.cache
+def ignored_parameters() -> Mapping[str, tuple[Ignored, ...]]:
+    """Return by route ("GET /users") what it ignores."""
+    found: defaultdict[str, list[Ignored]] = defaultdict(list)
+    routes: list[str] = []
+    ends = True  # no further route ignores what stood last
+    for line in resources.files("api_server.web").joinpath("unsupported.txt").read_text().splitlines():
+        if line.startswith(" "):
+            parameters = list(_read(line))
+            for route in routes:
+                found[route] += parameters
+            ends = True
+        elif line and not line.startswith("#"):
+            routes = [line] if ends else [*routes, line]
+            ends = False
+    return {route: tuple(parameters) for route, parameters in found.items()}
+
+
+def _read(line: str) -> Iterator[Ignored]:
+    """The parameters of a line `type: names`."""
+    about, _, names = line.strip().partition(": ")
+    kind, _, refused = about.partition(", ")
+    accepted = _TYPES[kind] if kind in _TYPES else Literal[tuple(kind.split("|"))]
+    metadata = {"refused": True} if refused else {"cleared_by_empty": True} if kind == "file" else {}
+    for name in names.split():
+        yield Ignored(name, accepted, metadata)
+
+
+def look_at(request: web.Request, sent: dict[str, Any], known: tuple[Ignored, ...]) -> None:
     """Remembers which of `known` were sent. Raises 400 for values that GitLab would refuse, and where they may not be
     sent at all."""
-    fields = [field for field in attrs.fields(known) if public_name(field) in sent]
-    if not fields:
+    parameters = [parameter for parameter in known if parameter.name in sent]
+    if not parameters:
         return
     refuses_all = context.settings(request).unsupported_parameters == "refuse"
-    refused = [
-        public_name(field) for field in fields if refuses_all or _is_refused(field, sent[public_name(field)])
-    ]
-    check(sent, fields)
+    refused = [one.name for one in parameters if refuses_all or _is_refused(one, sent[one.name])]
+    check(sent, parameters)
     if refused:
         raise bad_parameters(*(f"{name} is not supported by this service" for name in refused))
-    request[_SENT] = [public_name(field) for field in fields]
+    request[_SENT] = [parameter.name for parameter in parameters]
 
 
-def _is_refused(field: "attrs.Attribute[Any]", value: Any) -> bool:
-    return bool(field.metadata.get("refused")) and value not in _NOT_WANTED
+def _is_refused(parameter: Ignored, value: Any) -> bool:
+    return bool(parameter.metadata.get("refused")) and value not in _NOT_WANTED
 
 
 def ignore(request: web.Request, name: str) -> None:

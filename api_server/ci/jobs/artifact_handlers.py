@@ -8,7 +8,7 @@ from contextlib import aclosing
 import attrs
 from aiohttp import hdrs, web
 
-from api_server.ci.jobs import artifact_queries, unsupported, upkeep
+from api_server.ci.jobs import artifact_queries, upkeep
 from api_server.ci.jobs.access import OneJob, find_job, record_job_event
 from api_server.ci.jobs.artifact_queries import Artifact
 from api_server.ci.jobs.queries import show_job
@@ -149,7 +149,6 @@ class FileOfRef(ArtifactsOfRef):
     "/projects/{id}/jobs/artifacts/{ref:.+}/download",
     access=project(opens="builds"),
     takes_job_token=True,
-    ignores=unsupported.OfArtifactsByRef,
 )
 async def download_of_ref(request: web.Request, wanted: ArtifactsOfRef, found: Project) -> web.StreamResponse:
     """The archive of a job (by name) of the last successful pipeline of a branch or tag."""
@@ -161,7 +160,6 @@ async def download_of_ref(request: web.Request, wanted: ArtifactsOfRef, found: P
     "/projects/{id}/jobs/artifacts/{ref:.+}/raw/{path:(?s:.+)}",
     access=project(opens="builds"),
     takes_job_token=True,
-    ignores=unsupported.OfArtifactsByRef,
 )
 async def download_file_of_ref(request: web.Request, wanted: FileOfRef, found: Project) -> web.StreamResponse:
     """One file of that archive."""

@@ -7,7 +7,7 @@ import attrs
 from aiohttp import web
 
 from api_server.ci.config.variables import Variable
-from api_server.ci.pipelines import queries, transitions, unsupported
+from api_server.ci.pipelines import queries, transitions
 from api_server.ci.pipelines.access import (
     check_may_change,
     check_may_read_variables,
@@ -125,7 +125,6 @@ class LintFile:
 @routes.post(
     "/projects/{id}/pipeline",
     access=project(Role.DEVELOPER, opens="builds"),
-    ignores=unsupported.OfNewPipelines,
 )
 async def create_pipeline(request: web.Request, wanted: CreatePipeline, found: Project) -> web.Response:
     """Runs a pipeline on a branch or tag."""

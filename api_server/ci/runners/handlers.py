@@ -8,7 +8,7 @@ from aiohttp import web
 
 from api_server.ci.jobs import queries as jobs
 from api_server.ci.pipelines import states
-from api_server.ci.runners import changes, queries, unsupported
+from api_server.ci.runners import changes, queries
 from api_server.ci.runners.access import find_own_runner, find_runner, note_contact, runner_alone
 from api_server.ci.runners.changes import AccessLevel, NewRunner, RunnerType
 from api_server.namespaces.access import find_group, find_project, group, project
@@ -244,24 +244,24 @@ def _itself(request: web.Request) -> Author:
     return Author(id=-1, name="Runner", ip_address=request.remote)
 
 
-@routes.get("/runners", access=SIGNED_IN, ignores=unsupported.OfRunnerLists)
+@routes.get("/runners", access=SIGNED_IN)
 async def list_runners(request: web.Request, wanted: ListRunners) -> web.Response:
     """The runners that the caller may look after."""
     return await _list(request, wanted, "owner_id", caller(request).user_id)
 
 
-@routes.get("/runners/all", access=ADMINISTRATOR, ignores=unsupported.OfRunnerLists)
+@routes.get("/runners/all", access=ADMINISTRATOR)
 async def list_all_runners(request: web.Request, wanted: ListRunners) -> web.Response:
     return await _list(request, wanted)
 
 
-@routes.get("/projects/{id}/runners", access=project(Role.MAINTAINER), ignores=unsupported.OfRunnerLists)
+@routes.get("/projects/{id}/runners", access=project(Role.MAINTAINER))
 async def list_project_runners(request: web.Request, wanted: ListRunnersOf, found: Project) -> web.Response:
     """All that may run the project's jobs: its own, those of its groups, and the instance's."""
     return await _list(request, wanted, "project_id", found.id)
 
 
-@routes.get("/groups/{id}/runners", access=group(Role.MAINTAINER), ignores=unsupported.OfRunnerLists)
+@routes.get("/groups/{id}/runners", access=group(Role.MAINTAINER))
 async def list_group_runners(request: web.Request, wanted: ListRunnersOf, found: Group) -> web.Response:
     return await _list(request, wanted, "namespace_id", found.id)
 

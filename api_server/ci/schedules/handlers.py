@@ -24,7 +24,6 @@ from api_server.web.grounds import Ground, rely_on
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import AtMost, Name
 from api_server.web.routes import Role, Routes, author, caller
-from api_server.web.unsupported import REFUSED
 
 
 async def find_schedule(request: web.Request, project: Project, schedule_id: int) -> Schedule:
@@ -142,11 +141,6 @@ class UpdateSchedule(OneSchedule):
     active: bool | None = None
 
 
-@attrs.frozen(kw_only=True)
-class OfSchedules:
-    inputs: list[dict[str, str]] | None = attrs.field(default=None, metadata=REFUSED)
-
-
 @routes.get(PATH, access=READ)
 async def list_schedules(request: web.Request, wanted: ListSchedules, found: Project) -> web.Response:
     page = wanted_page(wanted, queries.LISTING)
@@ -170,7 +164,7 @@ async def list_pipelines(request: web.Request, wanted: ListPipelines, found: Pro
     return await paginated(request, page, listed)
 
 
-@routes.post(PATH, access=CHANGE, ignores=OfSchedules)
+@routes.post(PATH, access=CHANGE)
 async def create_schedule(request: web.Request, wanted: CreateSchedule, found: Project) -> web.Response:
     """It runs as the caller, with the rights that she has then."""
     ref = full_ref(request, found, wanted.ref)
@@ -183,7 +177,7 @@ async def create_schedule(request: web.Request, wanted: CreateSchedule, found: P
     return await _answer(request, found, made, status=201)
 
 
-@routes.put(ONE, access=CHANGE, ignores=OfSchedules)
+@routes.put(ONE, access=CHANGE)
 async def update_schedule(request: web.Request, wanted: UpdateSchedule, found: Project) -> web.Response:
     """By its owner."""
     before = await owned_schedule(request, found, wanted.pipeline_schedule_id)

@@ -25,7 +25,6 @@ from api_server.web.errors import forbidden, invalid
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import Name
 from api_server.web.routes import ANYONE, Role, Routes, author, caller
-from api_server.web.unsupported import REFUSED
 
 routes = Routes()
 
@@ -58,11 +57,6 @@ class UpdateTrigger(OneTrigger):
     description: Name | None = None
 
 
-@attrs.frozen(kw_only=True)
-class OfNewTriggers:
-    expires_at: str | None = attrs.field(default=None, metadata=REFUSED)
-
-
 @routes.get("/projects/{id}/triggers", access=MAINTAINER)
 async def list_triggers(request: web.Request, wanted: ListTriggers, found: Project) -> web.Response:
     """Whole tokens for their owners only."""
@@ -78,7 +72,7 @@ async def show_trigger(request: web.Request, wanted: OneTrigger, found: Project)
     return await _answer(request, context.database(request), trigger.id)
 
 
-@routes.post("/projects/{id}/triggers", access=CHANGE, ignores=OfNewTriggers)
+@routes.post("/projects/{id}/triggers", access=CHANGE)
 async def create_trigger(request: web.Request, wanted: CreateTrigger, found: Project) -> web.Response:
     """Whoever has its token runs pipelines of the project as the caller, with the rights that she has then."""
     seed = os.urandom(_SEED_BYTES)
