@@ -27,7 +27,7 @@ from api_server.namespaces.resources import Project
 from api_server.services import Key
 from api_server.settings import Settings
 from api_server.web import context, request_data
-from api_server.web.auth import ANONYMOUS, Anonymous, Caller
+from api_server.web.auth import ANONYMOUS, Actor, Anonymous
 from api_server.web.context import SERVICES
 from common.concurrency import ConcurrencyLimiter, TooBusy
 from common.http_fields import rejoined
@@ -98,12 +98,12 @@ class Places:
 
     @asynccontextmanager
     async def place(
-        self, request: web.Request, project: Project, who: Caller | Anonymous
+        self, request: web.Request, project: Project, who: Actor | Anonymous
     ) -> AsyncIterator[None]:
         """Raises 429."""
         keys: tuple[Hashable, ...] = (("project", project.id), ("address", request.remote))
         limiter = self._strangers
-        if isinstance(who, Caller):
+        if isinstance(who, Actor):
             keys, limiter = (("project", project.id), ("user", who.user_id)), self._users
         try:
             async with limiter.place(*keys):
@@ -141,7 +141,7 @@ async def answer_go_get(request: web.Request, path: str, outermost: str) -> web.
 
 
 async def _project_of_import(request: web.Request, path: str) -> str | None:
-    who: Caller | Anonymous = ANONYMOUS
+    who: Actor | Anonymous = ANONYMOUS
     with suppress(web.HTTPException):  # credentials that are none make a stranger
         who = await git_caller(request)
     beginnings = list(accumulate(path.split("/")[:MOST_SEGMENTS], "{}/{}".format))[1:]

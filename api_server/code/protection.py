@@ -11,8 +11,8 @@ from api_server.code import protected_ref_queries
 from api_server.code.protected_ref_queries import BranchRules
 from api_server.namespaces.resources import Project
 from api_server.state.database import Executor
-from api_server.web import context, grounds
-from api_server.web.grounds import Ground
+from api_server.state.preconditions import Precondition
+from api_server.web import context
 from api_server.web.routes import Role
 
 #: Of a branch or of a tag.
@@ -139,5 +139,5 @@ async def _relied_on(
 ) -> ProtectionT:
     """Return what `find` finds, on which the request's decision depends."""
     found = await find(context.database(request))
-    grounds.rely_on(request, Ground((f"project:{project_id}",), found, find))
+    context.services(request).require_unchanged(Precondition((f"project:{project_id}",), found, find))
     return found

@@ -18,10 +18,11 @@ from api_server.namespaces.project_queries import find_project
 from api_server.namespaces.resources import Project
 from api_server.outbound import edges
 from api_server.services import Key, Services
+from api_server.state import preconditions
 from api_server.state.database import Transaction
 from api_server.state.errors import LockNotAvailable, Unavailable
-from api_server.web import context, grounds
-from api_server.web.auth import Caller
+from api_server.web import context
+from api_server.web.auth import Actor
 from api_server.web.errors import tell_unavailable
 from common.concurrency import ConcurrencyLimiter
 
@@ -43,7 +44,7 @@ def setup(services: Services) -> None:
 async def judged(
     request: web.Request,
     project: Project,
-    who: Caller,
+    who: Actor,
     remarks: list[str],
     push: Push,
     arrived: Path | None,
@@ -78,7 +79,7 @@ async def judged(
 
 @asynccontextmanager
 async def _held(
-    request: web.Request, project: Project, who: Caller, push: Push, size: int
+    request: web.Request, project: Project, who: Actor, push: Push, size: int
 ) -> AsyncIterator[Verdict]:
     """A refusal holds nothing."""
     async with (
@@ -93,9 +94,9 @@ async def _held(
 
 
 async def _verdict(
-    request: web.Request, transaction: Transaction, project: Project, who: Caller, push: Push, size: int
+    request: web.Request, transaction: Transaction, project: Project, who: Actor, push: Push, size: int
 ) -> Verdict:
-    await grounds.share(transaction, _names(project, who))
+    await preconditions.share(transaction, _names(project, who))
     await ref_queries.hold_push(transaction, push.id)
     try:
         current = await current_caller(transaction, who)
@@ -126,7 +127,7 @@ async def _verdict(
     return verdict
 
 
-def _names(project: Project, who: Caller) -> set[str]:
+def _names(project: Project, who: Actor) -> set[str]:
     """Under which what the verdict depends on is changed."""
     return {
         f"user:{who.user_id}",
@@ -137,7 +138,7 @@ def _names(project: Project, who: Caller) -> set[str]:
 
 
 async def _settle(
-    request: web.Request, project: Project, who: Caller, push: Push, *, accepted: bool
+    request: web.Request, project: Project, who: Actor, push: Push, *, accepted: bool
 ) -> list[str]:
     """Returns remarks on the options of the push."""
     remarks: list[str] = []

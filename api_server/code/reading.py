@@ -24,9 +24,9 @@ from api_server.namespaces.resources import Project
 from api_server.services import Key, Services
 from api_server.state.listing import Listed
 from api_server.web import context
+from api_server.web.auth import Actor, Anonymous
 from api_server.web.errors import ApiError, bad_parameters, not_found
 from api_server.web.pagination import Paginated, offset_page, paginated
-from api_server.web.routes import CALLER
 from common.concurrency import ConcurrencyLimiter
 
 READS = Key[ConcurrencyLimiter]("repository_reads")
@@ -45,14 +45,14 @@ def setup(services: Services) -> None:
 
 
 @asynccontextmanager
-async def reading(request: web.Request) -> AsyncIterator[None]:
+async def reading(services: Services, actor: Actor | Anonymous) -> AsyncIterator[None]:
     """A place for git processes that read for the caller, which are killed when they take too long.
 
     Raises `TooBusy` where no place becomes free, and 503 for what cannot be read in time.
     """
-    limit = context.settings(request).repository_read_timeout
+    limit = services.settings.repository_read_timeout
     try:
-        async with context.services(request)[READS].place(*counted_for(request)), asyncio.timeout(limit):
+        async with services[READS].place(*counted_for(actor)), asyncio.timeout(limit):
             yield
     except (TimeoutError, GitTimeoutError):
         raise _refused(f"reading the repository took longer than {limit} seconds") from None
@@ -64,27 +64,28 @@ async def reading(request: web.Request) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def streaming(
-    request: web.Request, *, user_id: int | None = None, from_storage: bool = False
+    services: Services,
+    actor: Actor | Anonymous,
+    *,
+    user_id: int | None = None,
+    from_storage: bool = False,
 ) -> AsyncIterator[None]:
     """Hold a place for a file that flows to the caller, or to `user_id` if no caller is known. Raises `TooBusy`."""
-    async with context.services(request)[STREAMS].place(
-        *counted_for(request, user_id, from_storage=from_storage)
-    ):
+    async with services[STREAMS].place(*counted_for(actor, user_id, from_storage=from_storage)):
         yield
 
 
 def counted_for(
-    request: web.Request, user_id: int | None = None, *, from_storage: bool = False
+    actor: Actor | Anonymous, user_id: int | None = None, *, from_storage: bool = False
 ) -> Sequence[Hashable]:
-    """Who is counted: the user (by default the caller), or the address of a stranger.
+    """Who is counted: the user (by default the actor), or the address of a stranger.
 
     What the external storage fetches for strangers counts in all only: it asks for all of them.
     """
-    if user_id is None and (caller := request.get(CALLER)) is not None:
-        user_id = caller.user_id
+    user_id = actor.user_id if user_id is None else user_id
     if user_id is not None:
         return [("user", user_id)]
-    return [] if from_storage else [("address", request.remote)]
+    return [] if from_storage else [("address", actor.address)]
 
 
 def _refused(reason: str) -> ApiError:

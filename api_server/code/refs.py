@@ -27,8 +27,8 @@ from api_server.outbound import edges
 from api_server.services import Key, Services
 from api_server.state.database import Database, Transaction
 from api_server.state.errors import LockNotAvailable
+from api_server.state.preconditions import ChangedMeanwhile
 from api_server.web import context
-from api_server.web.grounds import ChangedMeanwhile
 
 log = structlog.get_logger(__name__)
 

@@ -26,10 +26,10 @@ from api_server.namespaces.resources import Project
 from api_server.services import Key, Services
 from api_server.state import audit_trail
 from api_server.state.database import Database, Transaction
+from api_server.state.preconditions import Precondition, Preconditions
 from api_server.web import context
-from api_server.web.auth import Caller
+from api_server.web.auth import Actor
 from api_server.web.errors import conflict, invalid, record_not_found, unauthorized
-from api_server.web.grounds import GROUNDS, Ground, Grounds
 from api_server.web.routes import Role, author, caller
 
 Action = Literal["open", "update", "close", "reopen", "merge", "approved", "unapproved"]
@@ -94,7 +94,7 @@ def _proposed(repository: Repository, branch: str, shas: Sequence[str]) -> tuple
 
 
 @attrs.frozen(kw_only=True)
-class Actor:
+class ProjectActor:
     """A user in a project. What she is judged on holds when the first transaction of `database` begins, or that raises
     `ChangedMeanwhile`."""
 
@@ -102,11 +102,11 @@ class Actor:
     project: Project
     user_id: int
     person: Person
-    grounds: Grounds
+    preconditions: Preconditions
 
     @property
     def database(self) -> Database:
-        return self.services.database.opening_with(self.grounds.hold)
+        return self.services.database.opening_with(self.preconditions.hold)
 
     @property
     def repository(self) -> Repository:
@@ -116,30 +116,32 @@ class Actor:
         """What protects the branch, which she is judged on."""
         found = await protection_of(self.database, self.project.id, branch)
         read = functools.partial(protection_of, project_id=self.project.id, name=branch)
-        self.grounds.add(Ground((f"project:{self.project.id}",), found, read))
+        self.preconditions.add(Precondition((f"project:{self.project.id}",), found, read))
         return found
 
 
-def acting(request: web.Request, project: Project) -> Actor:
+def acting(request: web.Request, project: Project) -> ProjectActor:
     """The caller of a request that writes."""
-    return Actor(
+    return ProjectActor(
         services=context.services(request).shared,
         project=project,
         user_id=caller(request).user_id,
         person=acting_person(request),
-        grounds=request[GROUNDS],
+        preconditions=context.services(request).preconditions or Preconditions(),
     )
 
 
-async def acting_later(services: Services, project_id: int, user_id: int | None) -> Actor | None:
+async def acting_later(services: Services, project_id: int, user_id: int | None) -> ProjectActor | None:
     """The user with the rights that she has now; None where she could not ask for it any more, or the project is not
     there, or archived."""
-    database, grounds = services.database, Grounds()
+    database, preconditions = services.database, Preconditions()
     user = None if user_id is None else await queries.find_active_user(database, user_id)
     if user is None:
         return None
     who = f"user:{user.id}"
-    grounds.add(Ground((who,), user, functools.partial(queries.find_active_user, user_id=user.id)))
+    preconditions.add(
+        Precondition((who,), user, functools.partial(queries.find_active_user, user_id=user.id))
+    )
     read = functools.partial(
         find_project, project_id=project_id, path=None, user_id=user.id, admin=user.admin, job_project_id=None
     )
@@ -147,9 +149,11 @@ async def acting_later(services: Services, project_id: int, user_id: int | None)
     if project is None or project.archived or project.role < Role.DEVELOPER or not project.reads_repository:
         return None
     groups = (f"group:{namespace_id}" for namespace_id in project.lineage)
-    grounds.add(Ground((who, *groups, f"project:{project_id}"), project, read))
+    preconditions.add(Precondition((who, *groups, f"project:{project_id}"), project, read))
     person = Person(user.name, user.email, int(database.now.timestamp()))
-    return Actor(services=services, project=project, user_id=user.id, person=person, grounds=grounds)
+    return ProjectActor(
+        services=services, project=project, user_id=user.id, person=person, preconditions=preconditions
+    )
 
 
 #: Of one merge request, and as many reviewers.
@@ -213,7 +217,7 @@ def merge_ref(iid: int) -> str:
     return f"{MERGE_REQUESTS}{iid}/merge"
 
 
-async def create(actor: Actor, transaction: Transaction, source_branch: str, edit: Edit) -> int:
+async def create(actor: ProjectActor, transaction: Transaction, source_branch: str, edit: Edit) -> int:
     """The new merge request's id. Raises 400 without the branches, 409 when one is open, 422 for one branch twice."""
     _check_texts(edit)
     target_branch = edit.target_branch or ""
@@ -241,7 +245,7 @@ async def create(actor: Actor, transaction: Transaction, source_branch: str, edi
     return made.id
 
 
-async def edit(actor: Actor, transaction: Transaction, merge_request_id: int, wanted: Edit) -> None:
+async def edit(actor: ProjectActor, transaction: Transaction, merge_request_id: int, wanted: Edit) -> None:
     """Changes what differs and tells of it. Raises as `create`."""
     _check_texts(wanted)
     before = await queries.lock(transaction, merge_request_id)
@@ -261,7 +265,7 @@ async def edit(actor: Actor, transaction: Transaction, merge_request_id: int, wa
         await announce(actor.services, transaction, actor.user_id, before.id, "update", changed | people)
 
 
-async def close(actor: Actor, transaction: Transaction, merge_request_id: int) -> None:
+async def close(actor: ProjectActor, transaction: Transaction, merge_request_id: int) -> None:
     """Does nothing to a closed one. Raises 422 for a merged one."""
     before = await queries.lock(transaction, merge_request_id)
     if before.state == "merged":
@@ -273,7 +277,7 @@ async def close(actor: Actor, transaction: Transaction, merge_request_id: int) -
         )
 
 
-async def reopen(actor: Actor, transaction: Transaction, merge_request_id: int) -> None:
+async def reopen(actor: ProjectActor, transaction: Transaction, merge_request_id: int) -> None:
     """With its branches as they are now. Does nothing to an open one. Raises 400, 409 and (merged) 422."""
     before = await queries.lock(transaction, merge_request_id)
     if before.state == "merged":
@@ -353,7 +357,9 @@ def _check_texts(edit: Edit) -> None:
         raise invalid(problems)
 
 
-async def _retarget(actor: Actor, transaction: Transaction, before: MergeRequest, target_branch: str) -> None:
+async def _retarget(
+    actor: ProjectActor, transaction: Transaction, before: MergeRequest, target_branch: str
+) -> None:
     if before.state != "opened":
         raise invalid(["The target branch of a merge request that is not open cannot be changed"], status=422)
     if target_branch == before.source_branch:
@@ -363,7 +369,7 @@ async def _retarget(actor: Actor, transaction: Transaction, before: MergeRequest
     await merging_queries.set_heads(transaction, before.id, heads)
 
 
-async def _heads(actor: Actor, source_branch: str, target_branch: str) -> Heads:
+async def _heads(actor: ProjectActor, source_branch: str, target_branch: str) -> Heads:
     try:
         return await read_heads(actor.repository, source_branch, target_branch)
     except MissingBranchError as missing:
@@ -407,7 +413,7 @@ async def unapprove(request: web.Request, transaction: Transaction, merge_reques
     )
 
 
-async def reset_approvals(transaction: Transaction, merge_request_id: int, who: Caller) -> None:
+async def reset_approvals(transaction: Transaction, merge_request_id: int, who: Actor) -> None:
     """Takes all approvals back, whatever has become of the merge request; nobody hears of it. Raises 401 for who is no
     bot of a project or group."""
     if not await user_queries.is_bot(transaction, who.user_id):

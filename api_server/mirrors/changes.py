@@ -20,8 +20,9 @@ from api_server.state.database import Transaction
 from api_server.state.errors import Conflict
 from api_server.web import context
 from api_server.web.answers import require_unmodified
+from api_server.web.auth import Actor
 from api_server.web.errors import invalid
-from api_server.web.routes import author
+from api_server.web.routes import caller
 
 #: Enabled mirrors that a project may have.
 MAX_ENABLED = 10
@@ -51,7 +52,7 @@ async def create(request: web.Request, transaction: Transaction, project: Projec
         created = await queries.create(transaction, project.id, after)
     except Conflict:
         raise invalid({"url": ["has already been taken"]}) from None
-    trail = _Trail(request, transaction, project, created.id, after.shown_url)
+    trail = _Trail(caller(request), transaction, project, created.id, after.shown_url)
     await trail.record("remote_mirror_created", "Added push mirror", add="mirror")
     return created.entity
 
@@ -73,7 +74,7 @@ async def update(
         shown = await queries.update(transaction, before.id, after)
     except Conflict:
         raise invalid({"url": ["has already been taken"]}) from None
-    trail = _Trail(request, transaction, project, before.id, after.shown_url)
+    trail = _Trail(caller(request), transaction, project, before.id, after.shown_url)
     for name, (old, new) in configuration.differences(before, after).items():
         message = f"Changed {name} of push mirror" + (f" from {old} to {new}" if old or new else "")
         values = {"change": name, "from": old, "to": new}
@@ -86,7 +87,7 @@ async def delete(request: web.Request, transaction: Transaction, project: Projec
     request's `If-Unmodified-Since`."""
     require_unmodified(request, mirror.updated_at)
     await queries.delete(transaction, mirror.id)
-    trail = _Trail(request, transaction, project, mirror.id, mirror.shown_url)
+    trail = _Trail(caller(request), transaction, project, mirror.id, mirror.shown_url)
     await trail.record("remote_mirror_deleted", "Removed push mirror", remove="mirror")
 
 
@@ -124,7 +125,7 @@ async def _check_limit(transaction: Transaction, project: Project, after: Config
 class _Trail:
     """The events of what a caller does to one mirror."""
 
-    request: web.Request
+    actor: Actor
     transaction: Transaction
     project: Project
     mirror_id: int
@@ -134,7 +135,7 @@ class _Trail:
         await audit_trail.record(
             self.transaction,
             event_type,
-            author=author(self.request),
+            author=self.actor.author,
             entity=self.project.entity,
             target_id=self.mirror_id,
             target_details=self.shown_url,

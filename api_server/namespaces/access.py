@@ -10,9 +10,9 @@ from api_server.namespaces.resources import Feature, Group, Project
 from api_server.outbound.destinations import written_url
 from api_server.services import Key
 from api_server.state.database import MAX_BIGINT, Executor, LookupCache
+from api_server.state.preconditions import Precondition
 from api_server.web import context
 from api_server.web.errors import ApiError, bad_parameters, forbidden, not_found
-from api_server.web.grounds import Ground, rely_on
 from api_server.web.route_index import plain
 from api_server.web.routes import Place, Role, caller
 
@@ -120,7 +120,7 @@ async def visible_group(
     )
     if found is not None:
         groups = (f"group:{namespace_id}" for namespace_id in found.lineage)
-        rely_on(request, Ground((f"user:{user_id}", *groups), found, read))
+        context.services(request).require_unchanged(Precondition((f"user:{user_id}", *groups), found, read))
     return found
 
 
@@ -207,5 +207,7 @@ async def visible_project(
     )
     if found is not None:
         groups = (f"group:{namespace_id}" for namespace_id in found.lineage)
-        rely_on(request, Ground((f"user:{user_id}", *groups, f"project:{found.id}"), found, read))
+        context.services(request).require_unchanged(
+            Precondition((f"user:{user_id}", *groups, f"project:{found.id}"), found, read)
+        )
     return found

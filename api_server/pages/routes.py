@@ -154,7 +154,7 @@ class Pages:
         return self._declare("GET", path, access)
 
     def post(self, path: str, *, access: Access = SIGNED_IN) -> Callable[[PageT], PageT]:
-        """A form that only our pages can send; what it rests on holds when it writes (`web/grounds.py`)."""
+        """A form that only our pages can send; what it rests on holds when it writes (`state/preconditions.py`)."""
         return self._declare("POST", path, access)
 
     def _declare(self, method: str, path: str, access: Access) -> Callable[[PageT], PageT]:

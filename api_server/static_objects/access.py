@@ -81,7 +81,7 @@ async def find_reader(request: web.Request, path: StaticPath) -> Reader:
     return Reader(user.id, user.admin, user.static_object_seed)
 
 
-async def _caller(request: web.Request) -> auth.Caller | None:
+async def _caller(request: web.Request) -> auth.Actor | None:
     try:
         caller = await auth.authenticate(request, reads_body=False)
     except ApiError as error:

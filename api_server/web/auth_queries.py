@@ -1,7 +1,6 @@
 """Statements about tokens that requests bring, and the one that locks what requests are judged on."""
 
 import datetime
-from collections.abc import Set
 
 import attrs
 
@@ -140,18 +139,3 @@ FIND_ACTING_USER = Query(
 async def find_acting_user(database: Executor, *, user_id: int | None, username: str) -> ActingUser | None:
     """By id or (without one) by user name; blocked users too."""
     return await database.row(FIND_ACTING_USER, id=user_id, username=username)
-
-
-#: In the order given. Sharing and holding alone have to be told apart within one pass, or the order would be lost.
-LOCK_NAMES = Statement("""
-    SELECT CASE WHEN wanted.alone
-        THEN pg_advisory_xact_lock(hashtextextended(wanted.name, 5))
-        ELSE pg_advisory_xact_lock_shared(hashtextextended(wanted.name, 5)) END
-    FROM unnest(%(names)s::text[], %(alone)s::boolean[]) wanted (name, alone)
-""")
-
-
-async def lock_names(transaction: Transaction, *, shared: Set[str], alone: Set[str]) -> None:
-    """Holds these names until the transaction ends, with others or alone. Raises `LockNotAvailable`."""
-    names = sorted(shared | alone)
-    await transaction.run(LOCK_NAMES, names=names, alone=[name in alone for name in names])

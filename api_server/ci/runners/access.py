@@ -11,11 +11,11 @@ from api_server.ci.pipelines.states import EXECUTING
 from api_server.ci.runners import job_queries, queries
 from api_server.ci.runners.job_queries import HeldJob
 from api_server.ci.runners.queries import CallingRunner, Machine, Runner, RunnerOfUser
+from api_server.state.preconditions import Precondition
 from api_server.state.secrets import digest
-from api_server.web import context, grounds
+from api_server.web import context
 from api_server.web.auth import acknowledge_job
 from api_server.web.errors import ApiError, forbidden, not_found
-from api_server.web.grounds import Ground
 from api_server.web.request_data import merged
 from api_server.web.routes import Role, caller
 
@@ -35,8 +35,8 @@ async def runner_alone(request: web.Request, token: str | None) -> Runner:
     runner = await runner_of_token(request, token)
     read = functools.partial(queries.runner_of_token, digest=runner.token_digest)
     name = f"runner:{runner.id}"
-    grounds.rely_on(request, Ground((name,), runner, read))
-    grounds.end(request, name)
+    context.services(request).require_unchanged(Precondition((name,), runner, read))
+    context.services(request).revoke(name)
     return runner
 
 
@@ -67,7 +67,7 @@ async def _find_as_caller(request: web.Request, runner_id: int) -> RunnerOfUser:
         *(f"project:{project_id}" for project_id in runner.project_ids),
     )
     read = functools.partial(queries.find_runner, runner_id=runner_id, user_id=user_id)
-    grounds.rely_on(request, Ground(names, runner, read))
+    context.services(request).require_unchanged(Precondition(names, runner, read))
     return runner
 
 

@@ -17,10 +17,10 @@ from api_server.git.ref_names import BRANCHES, TAGS, short_name
 from api_server.git.repositories import REPOSITORIES
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
+from api_server.state.preconditions import Precondition
 from api_server.web import context
 from api_server.web.answers import json_text, json_value, no_content
 from api_server.web.errors import forbidden, invalid, not_found
-from api_server.web.grounds import Ground, rely_on
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import AtMost, Name
 from api_server.web.routes import Role, Routes, author, caller
@@ -33,7 +33,7 @@ async def find_schedule(request: web.Request, project: Project, schedule_id: int
     if found is None:
         raise not_found("Pipeline Schedule")
     read = functools.partial(queries.hold, project_id=project.id, schedule_id=schedule_id)
-    rely_on(request, Ground((), found, read))
+    context.services(request).require_unchanged(Precondition((), found, read))
     return found
 
 

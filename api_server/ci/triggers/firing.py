@@ -15,11 +15,11 @@ from api_server.ci.triggers.queries import Trigger
 from api_server.namespaces import access
 from api_server.namespaces.access import visible_project
 from api_server.namespaces.resources import Project
+from api_server.state.preconditions import Precondition
 from api_server.state.secrets import JOB_TOKEN, digest
 from api_server.web import context
 from api_server.web.auth import caller_of_job_token, rely_on_caller
 from api_server.web.errors import ApiError
-from api_server.web.grounds import Ground, rely_on
 from api_server.web.request_data import merged
 
 #: Credentials are left out of the payload.
@@ -91,7 +91,9 @@ async def _by_trigger(request: web.Request, wanted: FireTrigger) -> TriggerUse:
     if trigger is None or not trigger.active:
         raise _not_found()
     names = (f"trigger:{trigger.id}", f"user:{trigger.owner_id}")
-    rely_on(request, Ground(names, trigger, functools.partial(queries.find_by_token, token_digest=key)))
+    context.services(request).require_unchanged(
+        Precondition(names, trigger, functools.partial(queries.find_by_token, token_digest=key))
+    )
     project = await _project(request, wanted.id, trigger.owner_id, admin=trigger.admin)
     if project.id != trigger.project_id:
         raise _not_found()

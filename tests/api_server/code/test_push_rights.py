@@ -13,8 +13,9 @@ import pytest
 from api_server.code import ref_queries, refs
 from api_server.git.received_push import Push, RefUpdate
 from api_server.git.repositories import REPOSITORIES
+from api_server.state import preconditions
 from api_server.state.database import Transaction
-from api_server.web import auth_queries, grounds
+from api_server.web import auth_queries
 from api_server.web.context import SERVICES
 from api_server.web.routes import Role
 from tests.api_server.code.raw_push import NO_COMMIT, commands, pack_of, processes, send_push, until_git_runs
@@ -233,7 +234,7 @@ async def test_pushes_and_api_writes_of_one_project_do_not_wait_for_each_others_
     """A push that moves many refs takes a while: others are settled meanwhile."""
     database = pushing.forge.database
     async with database.transaction() as moving:
-        await grounds.share(moving, {f"project:{pushing.project['id']}", f"user:{pushing.alice.id}"})
+        await preconditions.share(moving, {f"project:{pushing.project['id']}", f"user:{pushing.alice.id}"})
         body = commands((NO_COMMIT, pushing.old, "refs/heads/other")) + pushing.pack
         told = await send_push(pushing.forge, pushing.path, pushing.bob, body)
         assert "ok refs/heads/other" in told.text
