@@ -20,7 +20,7 @@ from api_server.namespaces.access import visible_project
 from api_server.namespaces.resources import Project
 from api_server.state.database import Executor, Transaction
 from api_server.state.secrets import JOB_TOKEN
-from api_server.web import auth
+from api_server.web import auth, context
 from api_server.web.auth import ANONYMOUS, Actor, Anonymous
 from api_server.web.errors import ApiError
 from api_server.web.routes import Role
@@ -141,7 +141,11 @@ async def readable_project(request: web.Request) -> tuple[Project, Actor | Anony
     project = None
     if "\0" not in path:  # which PostgreSQL would refuse
         project = await visible_project(
-            request, path, user_id=who.user_id, admin=who.admin, job_project_id=who.job_project_id
+            context.services(request),
+            path,
+            user_id=who.user_id,
+            admin=who.admin,
+            job_project_id=who.job_project_id,
         )
     return check_may_read(project, who), who
 

@@ -8,7 +8,6 @@ from contextlib import suppress
 from typing import Any, Literal
 
 import attrs
-from aiohttp import web
 
 from api_server.accounts import user_queries
 from api_server.code.committing import acting_person
@@ -27,10 +26,9 @@ from api_server.services import Key, Services
 from api_server.state import audit_trail
 from api_server.state.database import Database, Transaction
 from api_server.state.preconditions import Precondition, Preconditions
-from api_server.web import context
 from api_server.web.auth import Actor
 from api_server.web.errors import conflict, invalid, record_not_found, unauthorized
-from api_server.web.routes import Role, author, caller
+from api_server.web.routes import Role
 
 Action = Literal["open", "update", "close", "reopen", "merge", "approved", "unapproved"]
 
@@ -120,14 +118,14 @@ class ProjectActor:
         return found
 
 
-def acting(request: web.Request, project: Project) -> ProjectActor:
+def acting(services: Services, actor: Actor, project: Project) -> ProjectActor:
     """The caller of a request that writes."""
     return ProjectActor(
-        services=context.services(request).shared,
+        services=services.shared,
         project=project,
-        user_id=caller(request).user_id,
-        person=acting_person(request),
-        preconditions=context.services(request).preconditions or Preconditions(),
+        user_id=actor.user_id,
+        person=acting_person(services, actor),
+        preconditions=services.preconditions or Preconditions(),
     )
 
 
@@ -294,7 +292,7 @@ async def reopen(actor: ProjectActor, transaction: Transaction, merge_request_id
 
 
 async def delete(
-    request: web.Request, transaction: Transaction, project: Project, merge_request_id: int
+    services: Services, actor: Actor, transaction: Transaction, project: Project, merge_request_id: int
 ) -> None:
     """Whatever its state, with what keeps its commits. Raises as `remove_internal_ref`."""
     before = await queries.lock(transaction, merge_request_id)
@@ -302,19 +300,19 @@ async def delete(
     await audit_trail.record(
         transaction,
         "delete_merge_request",
-        author=author(request),
+        author=actor.author,
         entity=project.entity,
         target_id=before.id,
         target_details=f"!{before.iid} {before.title}",
         message=f"Removed merge request !{before.iid}",
     )
-    await _forget_heads(request, project, before.iid)
+    await _forget_heads(services, project, before.iid)
 
 
-async def _forget_heads(request: web.Request, project: Project, iid: int) -> None:
+async def _forget_heads(services: Services, project: Project, iid: int) -> None:
     """Before the merge request is gone for good: whoever cannot, deletes it once more."""
     with suppress(RepositoryMissingError):
-        repository = context.services(request)[REPOSITORIES].open(project.id)
+        repository = services[REPOSITORIES].open(project.id)
         for ref in (head_ref(iid), merge_ref(iid)):
             await remove_internal_ref(repository, ref)
 
@@ -387,30 +385,30 @@ async def _refuse_second_open(
 
 
 async def approve(
-    request: web.Request, transaction: Transaction, merge_request_id: int, seen_sha: str | None
+    services: Services, actor: Actor, transaction: Transaction, merge_request_id: int, seen_sha: str | None
 ) -> None:
     """Once for each user; a second time changes nothing. Raises 409 where the head is not what the caller has seen."""
     before = await queries.lock(transaction, merge_request_id)
     check_head(before, seen_sha)
     _require_open(before)
-    if await queries.approve(transaction, merge_request_id, caller(request).user_id):
+    if await queries.approve(transaction, merge_request_id, actor.user_id):
         await announce(
-            context.services(request).shared,
+            services.shared,
             transaction,
-            caller(request).user_id,
+            actor.user_id,
             merge_request_id,
             "approved",
         )
 
 
-async def unapprove(request: web.Request, transaction: Transaction, merge_request_id: int) -> None:
+async def unapprove(
+    services: Services, actor: Actor, transaction: Transaction, merge_request_id: int
+) -> None:
     """Raises 404 where the caller has not approved."""
     _require_open(await queries.lock(transaction, merge_request_id))
-    if not await queries.unapprove(transaction, merge_request_id, caller(request).user_id):
+    if not await queries.unapprove(transaction, merge_request_id, actor.user_id):
         raise record_not_found()
-    await announce(
-        context.services(request).shared, transaction, caller(request).user_id, merge_request_id, "unapproved"
-    )
+    await announce(services.shared, transaction, actor.user_id, merge_request_id, "unapproved")
 
 
 async def reset_approvals(transaction: Transaction, merge_request_id: int, who: Actor) -> None:

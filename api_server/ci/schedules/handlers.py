@@ -29,11 +29,12 @@ from api_server.web.routes import Role, Routes, author, caller
 async def find_schedule(request: web.Request, project: Project, schedule_id: int) -> Schedule:
     """Return the schedule; what the request writes requires that it is unchanged. Raises 404 where it is not the
     project's."""
-    found = await queries.find(context.database(request), project.id, schedule_id)
+    services = context.services(request)
+    found = await queries.find(services.database, project.id, schedule_id)
     if found is None:
         raise not_found("Pipeline Schedule")
     read = functools.partial(queries.hold, project_id=project.id, schedule_id=schedule_id)
-    context.services(request).require_unchanged(Precondition((), found, read))
+    services.require_unchanged(Precondition((), found, read))
     return found
 
 
@@ -75,7 +76,9 @@ def full_ref(request: web.Request, project: Project, ref: str) -> str:
 
 async def may_run(request: web.Request, project: Project, ref: str) -> bool:
     """Return whether the caller may run pipelines on the branch or tag of that full name."""
-    return await may_change(request, project, short_name(ref) or ref, tag=ref.startswith(TAGS))
+    return await may_change(
+        context.services(request), project, short_name(ref) or ref, tag=ref.startswith(TAGS)
+    )
 
 
 async def check_may_save(request: web.Request, project: Project, ref: str, verb: str) -> None:
