@@ -27,8 +27,9 @@ def statement(
     `list[int]`, the first column of all rows. `bool` is the scalar of a statement that yields rows, and whether any row
     was touched by one that yields none. SQL of `listing.one` yields the entity's JSON as `str`, or as `str | None`.
 
-    An argument that is an attrs object gives the parameters that its fields name; collections are given as arrays. An
-    argument that the SQL does not name, or a parameter without an argument, raises TypeError at import.
+    An argument that is an attrs object gives the parameters that its fields name and no other argument does; a
+    collection is given as an array. An argument that the SQL does not name, or a parameter without an argument, raises
+    TypeError at import.
 
     `prepared` and `planned_once`: see `Statement`.
     """
@@ -70,19 +71,17 @@ def _parameters(
     hints = typing.get_type_hints(function)
     arguments = list(signature.parameters.values())[1:]
     needed = set(numbered(query)[1]) - {"now"}
-    objects, arrays, plain, rest = {}, set(), set(), None
-    for argument in arguments:
-        if argument.kind is argument.VAR_KEYWORD:
-            rest = argument.name
-        elif attrs.has(hint := hints[argument.name]):
-            objects[argument.name] = needed & {field.name for field in attrs.fields(hint)}
-        else:
-            plain.add(argument.name)
-            if _is_collection(hint):
-                arrays.add(argument.name)
+    rest = next((argument.name for argument in arguments if argument.kind is argument.VAR_KEYWORD), None)
+    plain = {argument.name for argument in arguments if not attrs.has(hints[argument.name])} - {rest}
+    arrays = {name for name in plain if _is_collection(hints[name])}
+    objects = {
+        argument.name: (needed - plain) & {field.name for field in attrs.fields(hints[argument.name])}
+        for argument in arguments
+        if attrs.has(hints[argument.name])
+    }
     of_objects = [name for names in objects.values() for name in names]
     without = needed - plain - set(of_objects)
-    clashes = len(of_objects) != len(set(of_objects)) or plain.intersection(of_objects)
+    clashes = len(of_objects) != len(set(of_objects))
     if plain - needed or not all(objects.values()) or clashes or (without and rest is None):
         raise TypeError(
             f"{function.__module__}.{function.__qualname__}: the SQL takes {sorted(needed)}, the function"

@@ -15,7 +15,6 @@ from api_server.git.received_push import Push, RefUpdate
 from api_server.git.repositories import REPOSITORIES
 from api_server.state import preconditions
 from api_server.state.database import Transaction
-from api_server.web import auth_queries
 from api_server.web.context import SERVICES
 from api_server.web.routes import Role
 from tests.api_server.code.raw_push import NO_COMMIT, commands, pack_of, processes, send_push, until_git_runs
@@ -192,7 +191,7 @@ async def test_no_right_ends_between_the_verdict_and_the_last_moved_ref(pushing:
 
 async def hold_alone(transaction: Transaction, name: str) -> None:
     """As somebody who takes rights away."""
-    await auth_queries.lock_names(transaction, shared=frozenset(), alone={name})
+    await preconditions.lock_names(transaction, shared=frozenset(), alone={name})
 
 
 async def _until_no_hook_of(git: int) -> None:
