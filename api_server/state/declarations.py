@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-import re
 import types
 import typing
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
@@ -14,7 +13,6 @@ from api_server.state.database import Executor, Shown
 from api_server.state.statements import Query, Statement, numbered
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Awaitable[Any]])
-_YIELDS_ROWS = re.compile(r"^\s*(?:SELECT|WITH|VALUES)\b|\bRETURNING\b")
 
 
 def statement(
@@ -134,7 +132,7 @@ def _result(hint: Any, sql: str) -> tuple[type | None, str, Callable[[Any], Any]
     if len(arms) == 1 and attrs.has(arms[0]):
         return arms[0], "row" if optional else "one", None
     if arms == [bool] and not optional:
-        return None, "value" if _YIELDS_ROWS.search(sql) else "run", bool
+        return None, "truth", None
     return None, "value", None
 
 
