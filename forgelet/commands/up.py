@@ -315,7 +315,6 @@ def up(
         postgres_binaries.check_external(database_url)
     addresses = _addresses(api_port, edge_port, no_edge=no_edge, testing=testing)
     addresses = attrs.evolve(addresses, host=host, external_host=external_host)
-    is_over = _until_eof() if until_eof else never
     chosen = {} if gitlab_version is None else {f"{API.prefix}GITLAB_VERSION": gitlab_version}
     with _data(named, passing=testing) as data:
         run(
@@ -324,7 +323,7 @@ def up(
             with_demo=not (no_demo or testing),
             rules=rules_of(runner),
             ready_file=ReadyFile(ready_file) if ready_file else None,
-            is_over=is_over,
+            is_over=_until_eof() if until_eof else never,
         )
 
 

@@ -209,8 +209,7 @@ async def running_environment(
         for program in (*apis, *edges):
             await stack.enter_async_context(program)
         await stack.enter_async_context(Proxy(ports.balancer, balanced(ports.apis)))
-        base = f"{ports.url}/api/v4"
-        root = Client(http, "api", base, ledger, data.secret("root-token", prefix="flpat-"))
+        root = Client(http, "api", f"{ports.url}/api/v4", ledger, data.secret("root-token", prefix="flpat-"))
         environment = Environment(
             folder=data.path.parent,
             data=data,
