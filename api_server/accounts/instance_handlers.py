@@ -46,20 +46,20 @@ async def show_settings(request: web.Request) -> web.Response:
     access=ADMINISTRATOR,
     never_throttled=True,
 )
-async def update_settings(request: web.Request, wanted: UpdateSettings) -> web.Response:
+async def update_settings(request: web.Request, params: UpdateSettings) -> web.Response:
     """Changes what is sent; blank texts unset. The external storage needs its URL and its token together."""
     unset = instance_settings.defaults(context.settings(request))
     async with context.database(request).transaction() as transaction:
         if problems := await instance_settings.update(
-            transaction, context.vault(request), unset, _sent(wanted), author(request)
+            transaction, context.vault(request), unset, _sent(params), author(request)
         ):
             raise invalid(problems)
         shown = await _shown(request, transaction)
     return json_value(shown)
 
 
-def _sent(wanted: UpdateSettings) -> dict[str, Any]:
-    sent = attrs.asdict(wanted, filter=lambda _, value: value is not UNSET)
+def _sent(params: UpdateSettings) -> dict[str, Any]:
+    sent = attrs.asdict(params, filter=lambda _, value: value is not UNSET)
     return {name: value or None if isinstance(value, str) else value for name, value in sent.items()}
 
 

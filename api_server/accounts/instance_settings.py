@@ -104,7 +104,7 @@ _NEVER_IN_A_BASE_URL = frozenset(map(chr, range(33))) | {"\\", "\x7f", "?", "#"}
 async def update(
     transaction: Transaction, vault: Vault, unset: InstanceSettings, wanted: dict[str, Any], author: Author
 ) -> dict[str, list[str]]:
-    """Sets what is in `wanted`; `unset` is what holds where nothing is set. Where there is something wrong with it,
+    """Sets what is in `params`; `unset` is what holds where nothing is set. Where there is something wrong with it,
     nothing is set, and the answer says what, by setting."""
     await instance_queries.lock_settings(transaction)
     before = await read(transaction, vault, unset)

@@ -30,25 +30,25 @@ class RoleId:
 
 
 @routes.get("/member_roles", access=ADMINISTRATOR, feature=CUSTOM_ROLES)
-async def list_roles(request: web.Request, wanted: Paginated) -> web.Response:
-    page = wanted_page(wanted, member_role_queries.LISTING)
+async def list_roles(request: web.Request, params: Paginated) -> web.Response:
+    page = wanted_page(params, member_role_queries.LISTING)
     return await paginated(
         request, page, await member_role_queries.list_roles(context.database(request), page)
     )
 
 
 @routes.post("/member_roles", access=ADMINISTRATOR, feature=CUSTOM_ROLES)
-async def create_role(request: web.Request, wanted: CreateRole) -> web.Response:
+async def create_role(request: web.Request, params: CreateRole) -> web.Response:
     async with context.database(request).transaction() as transaction:
         made = await member_roles.create(
-            transaction, wanted.name, wanted.base_access_level, wanted.description, author(request)
+            transaction, params.name, params.base_access_level, params.description, author(request)
         )
     return json_text(made, status=201)
 
 
 @routes.delete("/member_roles/{id}", access=ADMINISTRATOR, feature=CUSTOM_ROLES)
-async def delete_role(request: web.Request, wanted: RoleId) -> web.Response:
+async def delete_role(request: web.Request, params: RoleId) -> web.Response:
     """Only one that nobody carries, and nobody is invited with."""
     async with context.database(request).transaction() as transaction:
-        await member_roles.delete(transaction, wanted.id, author(request))
+        await member_roles.delete(transaction, params.id, author(request))
     return no_content()

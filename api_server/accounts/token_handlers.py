@@ -69,25 +69,25 @@ class RotateToken(RotateOwnToken):
 
 
 @routes.post("/users/{user_id}/personal_access_tokens", access=ADMINISTRATOR)
-async def create_token(request: web.Request, wanted: CreateToken) -> web.Response:
+async def create_token(request: web.Request, params: CreateToken) -> web.Response:
     """A token for any user; its text is in this answer only."""
     async with context.database(request).transaction() as transaction:
-        user = await existing_user(transaction, wanted.user_id)
-        new = tokens.NewToken(**attrs.asdict(wanted) | {"scopes": list(dict.fromkeys(wanted.scopes))})
+        user = await existing_user(transaction, params.user_id)
+        new = tokens.NewToken(**attrs.asdict(params) | {"scopes": list(dict.fromkeys(params.scopes))})
         made = await tokens.create(transaction, new, user.username, user.name, author(request))
     return json_text(made, status=201)
 
 
 @routes.post("/user/personal_access_tokens", access=SIGNED_IN)
-async def create_own_token(request: web.Request, wanted: CreateOwnToken) -> web.Response:
+async def create_own_token(request: web.Request, params: CreateOwnToken) -> web.Response:
     """A token for the caller that opens next to nothing, and ends with the day where `expires_at` does not say else."""
     who = caller(request)
     new = tokens.NewToken(
         user_id=who.user_id,
-        name=wanted.name,
-        scopes=list(dict.fromkeys(wanted.scopes)),
-        description=wanted.description,
-        expires_at=wanted.expires_at or context.now(request).date() + datetime.timedelta(days=1),
+        name=params.name,
+        scopes=list(dict.fromkeys(params.scopes)),
+        description=params.description,
+        expires_at=params.expires_at or context.now(request).date() + datetime.timedelta(days=1),
     )
     async with context.database(request).transaction() as transaction:
         made = await tokens.create(transaction, new, who.username, who.name, author(request))
@@ -95,19 +95,19 @@ async def create_own_token(request: web.Request, wanted: CreateOwnToken) -> web.
 
 
 @routes.get("/personal_access_tokens", access=SIGNED_IN)
-async def list_tokens(request: web.Request, wanted: ListTokens) -> web.Response:
+async def list_tokens(request: web.Request, params: ListTokens) -> web.Response:
     """The caller's tokens; an administrator sees everybody's."""
-    page = wanted_page(wanted, token_queries.LISTING)
+    page = wanted_page(params, token_queries.LISTING)
     who = caller(request)
-    if not who.admin and wanted.user_id not in (None, who.user_id):
+    if not who.admin and params.user_id not in (None, who.user_id):
         raise forbidden()
     listed = await token_queries.list_tokens(
         context.database(request),
         page,
-        user_id=wanted.user_id if who.admin else who.user_id,
-        revoked=wanted.revoked,
-        active=wanted.active,
-        search=wanted.search,
+        user_id=params.user_id if who.admin else who.user_id,
+        revoked=params.revoked,
+        active=params.active,
+        search=params.search,
     )
     return await paginated(request, page, listed)
 
@@ -119,8 +119,8 @@ async def show_own_token(request: web.Request) -> web.Response:
 
 
 @routes.get("/personal_access_tokens/{id}", access=SIGNED_IN)
-async def show_token(request: web.Request, wanted: TokenId) -> web.Response:
-    return await _shown(request, await _found(request, wanted.id))
+async def show_token(request: web.Request, params: TokenId) -> web.Response:
+    return await _shown(request, await _found(request, params.id))
 
 
 @routes.delete("/personal_access_tokens/self", access=SIGNED_IN, scopes=ALL_SCOPES, ends="token:{token_id}")
@@ -129,9 +129,9 @@ async def revoke_own_token(request: web.Request) -> web.Response:
 
 
 @routes.delete("/personal_access_tokens/{id}", access=SIGNED_IN, ends="token:{id}")
-async def revoke_token(request: web.Request, wanted: TokenId) -> web.Response:
+async def revoke_token(request: web.Request, params: TokenId) -> web.Response:
     """From then on the token opens nothing."""
-    return await _revoked(request, await _found(request, wanted.id))
+    return await _revoked(request, await _found(request, params.id))
 
 
 @routes.post(
@@ -140,14 +140,14 @@ async def revoke_token(request: web.Request, wanted: TokenId) -> web.Response:
     scopes=SELF_ROTATE_SCOPES,
     ends="token:{token_id}",
 )
-async def rotate_own_token(request: web.Request, wanted: RotateOwnToken) -> web.Response:
-    return await _rotated(request, await _own(request), wanted.expires_at)
+async def rotate_own_token(request: web.Request, params: RotateOwnToken) -> web.Response:
+    return await _rotated(request, await _own(request), params.expires_at)
 
 
 @routes.post("/personal_access_tokens/{id}/rotate", access=SIGNED_IN, ends="token:{id}")
-async def rotate_token(request: web.Request, wanted: RotateToken) -> web.Response:
+async def rotate_token(request: web.Request, params: RotateToken) -> web.Response:
     """A new token in the place of the old one, valid for a week where `expires_at` says nothing else."""
-    return await _rotated(request, await _found(request, wanted.id), wanted.expires_at)
+    return await _rotated(request, await _found(request, params.id), params.expires_at)
 
 
 async def _own(request: web.Request) -> Token:

@@ -86,111 +86,111 @@ async def show_current_user(request: web.Request) -> web.Response:
 
 
 @routes.get("/users", access=SIGNED_IN, scopes=READ_USER_SCOPES)
-async def list_users(request: web.Request, wanted: ListUsers) -> web.Response:
+async def list_users(request: web.Request, params: ListUsers) -> web.Response:
     """All users, bots among them; what is more than their names for administrators only."""
-    page = wanted_page(wanted, user_queries.LISTING)
+    page = wanted_page(params, user_queries.LISTING)
     listed = await user_queries.list_users(
         context.database(request),
         page,
         for_administrator=caller(request).admin,
-        username=wanted.username,
-        search=wanted.search,
-        active=wanted.active,
-        blocked=wanted.blocked,
-        bots=False if wanted.humans or wanted.without_project_bots else wanted.exclude_humans or None,
+        username=params.username,
+        search=params.search,
+        active=params.active,
+        blocked=params.blocked,
+        bots=False if params.humans or params.without_project_bots else params.exclude_humans or None,
     )
     return await paginated(request, page, listed)
 
 
 @routes.get("/users/{id}", access=SIGNED_IN, scopes=READ_USER_SCOPES)
-async def show_user(request: web.Request, wanted: UserId) -> web.Response:
+async def show_user(request: web.Request, params: UserId) -> web.Response:
     view: user_queries.View = "user_in_detail" if caller(request).admin else "user"
-    shown = await user_queries.show_user_if_there(context.database(request), wanted.id, view)
+    shown = await user_queries.show_user_if_there(context.database(request), params.id, view)
     if shown is None:
         raise not_found("User")
     return json_text(shown)
 
 
 @routes.post("/users", access=ADMINISTRATOR)
-async def create_user(request: web.Request, wanted: CreateUser) -> web.Response:
+async def create_user(request: web.Request, params: CreateUser) -> web.Response:
     """Makes an account, with a namespace for its projects. Without `skip_confirmation` its address is unconfirmed;
     without `projects_limit` it may have as many projects as the instance's settings say; `reset_password` mails a link
     to set the password."""
-    if wanted.password is None and not (wanted.reset_password or wanted.force_random_password):
+    if params.password is None and not (params.reset_password or params.force_random_password):
         raise bad_parameters(
             "password, reset_password, force_random_password are missing, at least one parameter must be provided"
         )
     profile: dict[str, Any] = {
         "projects_limit": (await current(context.services(request).shared)).default_projects_limit
     }
-    profile |= {name: value for name, value in (await _profile(request, wanted)).items() if value is not None}
+    profile |= {name: value for name, value in (await _profile(request, params)).items() if value is not None}
     async with context.database(request).transaction() as transaction:
         user_id = await users.create(
             context.services(request).shared,
             transaction,
             users.NewUser(
-                username=wanted.username,
-                name=wanted.name,
-                email=wanted.email,
-                confirmed=wanted.skip_confirmation,
+                username=params.username,
+                name=params.name,
+                email=params.email,
+                confirmed=params.skip_confirmation,
                 **profile,
             ),
             author(request),
         )
-        if wanted.reset_password:
+        if params.reset_password:
             await passwords.queue_mail(transaction, user_id, is_new=True)
         shown = await user_queries.show_user(transaction, user_id, "user_for_administrators")
     return json_text(shown, status=201)
 
 
 @routes.put("/users/{id}", access=ADMINISTRATOR, ends="user:{id}")
-async def update_user(request: web.Request, wanted: UpdateUser) -> web.Response:
-    profile = await _profile(request, wanted)
+async def update_user(request: web.Request, params: UpdateUser) -> web.Response:
+    profile = await _profile(request, params)
     async with context.database(request).transaction() as transaction:
         await users.update(
             context.services(request).shared,
             transaction,
-            wanted.id,
+            params.id,
             author(request),
-            username=wanted.username,
-            name=wanted.name,
-            email=wanted.email,
+            username=params.username,
+            name=params.name,
+            email=params.email,
             **profile,
         )
-        shown = await user_queries.show_user(transaction, wanted.id, "user_for_administrators")
+        shown = await user_queries.show_user(transaction, params.id, "user_for_administrators")
     return json_text(shown)
 
 
 @routes.delete("/users/{id}", access=ADMINISTRATOR, ends="user:{id}")
-async def delete_user(request: web.Request, wanted: DeleteUser) -> web.Response:
+async def delete_user(request: web.Request, params: DeleteUser) -> web.Response:
     """Removes the account with its own namespace and the projects in it. What she did elsewhere stays. Answers 409 for
     the only Owner of a group; with `hard_delete` such groups are removed too."""
-    if wanted.id == caller(request).user_id:
+    if params.id == caller(request).user_id:
         raise forbidden("You cannot delete yourself")
     async with context.database(request).transaction() as transaction:
         await users.delete(
-            context.services(request).shared, transaction, wanted.id, author(request), hard=wanted.hard_delete
+            context.services(request).shared, transaction, params.id, author(request), hard=params.hard_delete
         )
     return no_content()
 
 
 @routes.post("/users/{id}/block", access=ADMINISTRATOR, ends="user:{id}")
-async def block_user(request: web.Request, wanted: UserId) -> web.Response:
+async def block_user(request: web.Request, params: UserId) -> web.Response:
     """A blocked user's tokens work nowhere. The body is null where that is nothing new, as GitLab's is."""
-    if wanted.id == caller(request).user_id:
+    if params.id == caller(request).user_id:
         raise forbidden("You cannot block yourself")
     async with context.database(request).transaction() as transaction:
         changed = await users.set_state(
-            context.services(request).shared, transaction, wanted.id, "blocked", author(request)
+            context.services(request).shared, transaction, params.id, "blocked", author(request)
         )
     return json_value(changed or None, status=201)
 
 
 @routes.post("/users/{id}/unblock", access=ADMINISTRATOR)
-async def unblock_user(request: web.Request, wanted: UserId) -> web.Response:
+async def unblock_user(request: web.Request, params: UserId) -> web.Response:
     async with context.database(request).transaction() as transaction:
         changed = await users.set_state(
-            context.services(request).shared, transaction, wanted.id, "active", author(request)
+            context.services(request).shared, transaction, params.id, "active", author(request)
         )
     return json_value(changed, status=201)
 
@@ -205,8 +205,8 @@ async def rotate_static_object_token(request: web.Request) -> web.Response:
     return json_value({"token": token}, status=201)
 
 
-async def _profile(request: web.Request, wanted: Profile) -> dict[str, Any]:
-    values = {field.name: getattr(wanted, field.name) for field in attrs.fields(Profile)}
+async def _profile(request: web.Request, params: Profile) -> dict[str, Any]:
+    values = {field.name: getattr(params, field.name) for field in attrs.fields(Profile)}
     password = values.pop("password")
     if password is not None and (problem := problem_with(password)):
         raise invalid({"password": [problem]})
@@ -243,14 +243,14 @@ class EmailIdOf(EmailId):
 
 
 @routes.get("/user/emails", access=SIGNED_IN, scopes=READ_USER_SCOPES)
-async def list_own_emails(request: web.Request, wanted: Paginated) -> web.Response:
-    return await _listed_emails(request, wanted, caller(request).user_id)
+async def list_own_emails(request: web.Request, params: Paginated) -> web.Response:
+    return await _listed_emails(request, params, caller(request).user_id)
 
 
 @routes.get("/user/emails/{email_id}", access=SIGNED_IN, scopes=READ_USER_SCOPES)
-async def show_own_email(request: web.Request, wanted: EmailId) -> web.Response:
+async def show_own_email(request: web.Request, params: EmailId) -> web.Response:
     shown = await email_queries.show_email(
-        context.database(request), wanted.email_id, caller(request).user_id
+        context.database(request), params.email_id, caller(request).user_id
     )
     if shown is None:
         raise not_found("Email")
@@ -258,36 +258,36 @@ async def show_own_email(request: web.Request, wanted: EmailId) -> web.Response:
 
 
 @routes.post("/user/emails", access=SIGNED_IN)
-async def add_own_email(request: web.Request, wanted: AddEmail) -> web.Response:
+async def add_own_email(request: web.Request, params: AddEmail) -> web.Response:
     """Unconfirmed until the caller has followed the link that is mailed to it."""
-    return await _added_email(request, caller(request).user_id, wanted.email, confirmed=False)
+    return await _added_email(request, caller(request).user_id, params.email, confirmed=False)
 
 
 @routes.delete("/user/emails/{email_id}", access=SIGNED_IN)
-async def remove_own_email(request: web.Request, wanted: EmailId) -> web.Response:
-    return await _removed_email(request, wanted.email_id, caller(request).user_id)
+async def remove_own_email(request: web.Request, params: EmailId) -> web.Response:
+    return await _removed_email(request, params.email_id, caller(request).user_id)
 
 
 @routes.get("/users/{id}/emails", access=ADMINISTRATOR, scopes=READ_USER_SCOPES)
-async def list_emails(request: web.Request, wanted: ListEmailsOf) -> web.Response:
-    await existing_user(context.database(request), wanted.id)
-    return await _listed_emails(request, wanted, wanted.id)
+async def list_emails(request: web.Request, params: ListEmailsOf) -> web.Response:
+    await existing_user(context.database(request), params.id)
+    return await _listed_emails(request, params, params.id)
 
 
 @routes.post("/users/{id}/emails", access=ADMINISTRATOR)
-async def add_email(request: web.Request, wanted: AddEmailTo) -> web.Response:
+async def add_email(request: web.Request, params: AddEmailTo) -> web.Response:
     """With `skip_confirmation` the address is confirmed at once, and no mail is sent."""
-    return await _added_email(request, wanted.id, wanted.email, confirmed=wanted.skip_confirmation)
+    return await _added_email(request, params.id, params.email, confirmed=params.skip_confirmation)
 
 
 @routes.delete("/users/{id}/emails/{email_id}", access=ADMINISTRATOR)
-async def remove_email(request: web.Request, wanted: EmailIdOf) -> web.Response:
-    await existing_user(context.database(request), wanted.id)
-    return await _removed_email(request, wanted.email_id, wanted.id)
+async def remove_email(request: web.Request, params: EmailIdOf) -> web.Response:
+    await existing_user(context.database(request), params.id)
+    return await _removed_email(request, params.email_id, params.id)
 
 
-async def _listed_emails(request: web.Request, wanted: Paginated, user_id: int) -> web.Response:
-    page = wanted_page(wanted, email_queries.LISTING, default_sort="asc")
+async def _listed_emails(request: web.Request, params: Paginated, user_id: int) -> web.Response:
+    page = wanted_page(params, email_queries.LISTING, default_sort="asc")
     return await paginated(
         request, page, await email_queries.list_emails(context.database(request), page, user_id)
     )

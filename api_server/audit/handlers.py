@@ -70,43 +70,45 @@ class EventIdOf:
 
 
 @routes.get("/audit_events", access=ADMINISTRATOR, feature=INSTANCE_AUDIT_EVENTS)
-async def list_instance_events(request: web.Request, wanted: ListInstanceEvents) -> web.Response:
+async def list_instance_events(request: web.Request, params: ListInstanceEvents) -> web.Response:
     """Endpoint 25. Events of all entities, newest first."""
-    if wanted.entity_id is not None and wanted.entity_type is None:
+    if params.entity_id is not None and params.entity_type is None:
         raise bad_parameters("entity_type is missing")
-    return await _listed(request, wanted, {})
+    return await _listed(request, params, {})
 
 
 @routes.get("/audit_events/{id}", access=ADMINISTRATOR, feature=INSTANCE_AUDIT_EVENTS)
-async def show_instance_event(request: web.Request, wanted: EventId) -> web.Response:
+async def show_instance_event(request: web.Request, params: EventId) -> web.Response:
     """Endpoint 26: an event of whatever entity."""
-    return json_text(await queries.show_event(context.database(request), wanted.id))
+    return json_text(await queries.show_event(context.database(request), params.id))
 
 
 @routes.get("/groups/{id}/audit_events", access=group(Role.DEVELOPER), feature=AUDIT_EVENTS)
-async def list_group_events(request: web.Request, wanted: ListEventsOf, found: Group) -> web.Response:
+async def list_group_events(request: web.Request, params: ListEventsOf, group: Group) -> web.Response:
     """Endpoint 27: Owners see all events of exactly this group, Developers and Maintainers their own ones."""
-    return await _listed(request, wanted, _of(request, found.entity, sees_all=found.role >= Role.OWNER))
+    return await _listed(request, params, _of(request, group.entity, sees_all=group.role >= Role.OWNER))
 
 
 @routes.get("/groups/{id}/audit_events/{audit_event_id}", access=group(Role.OWNER), feature=AUDIT_EVENTS)
-async def show_group_event(request: web.Request, wanted: EventIdOf, found: Group) -> web.Response:
+async def show_group_event(request: web.Request, params: EventIdOf, group: Group) -> web.Response:
     """Endpoint 28. One event of exactly this group."""
-    return await _shown_of(request, wanted.audit_event_id, found.entity)
+    return await _shown_of(request, params.audit_event_id, group.entity)
 
 
 @routes.get("/projects/{id}/audit_events", access=project(Role.DEVELOPER), feature=AUDIT_EVENTS)
-async def list_project_events(request: web.Request, wanted: ListEventsOf, found: Project) -> web.Response:
+async def list_project_events(request: web.Request, params: ListEventsOf, project: Project) -> web.Response:
     """Endpoint 29: Maintainers see all events of the project, Developers their own ones."""
-    return await _listed(request, wanted, _of(request, found.entity, sees_all=found.role >= Role.MAINTAINER))
+    return await _listed(
+        request, params, _of(request, project.entity, sees_all=project.role >= Role.MAINTAINER)
+    )
 
 
 @routes.get(
     "/projects/{id}/audit_events/{audit_event_id}", access=project(Role.MAINTAINER), feature=AUDIT_EVENTS
 )
-async def show_project_event(request: web.Request, wanted: EventIdOf, found: Project) -> web.Response:
+async def show_project_event(request: web.Request, params: EventIdOf, project: Project) -> web.Response:
     """Endpoint 30. One event of the project."""
-    return await _shown_of(request, wanted.audit_event_id, found.entity)
+    return await _shown_of(request, params.audit_event_id, project.entity)
 
 
 def _of(request: web.Request, entity: Entity, *, sees_all: bool) -> dict[str, Any]:
@@ -117,9 +119,9 @@ def _of(request: web.Request, entity: Entity, *, sees_all: bool) -> dict[str, An
     }
 
 
-async def _listed(request: web.Request, wanted: ListEvents, scope: dict[str, Any]) -> web.Response:
-    page = wanted_page(wanted, queries.listing())
-    filters = attrs.asdict(wanted, filter=lambda field, _: field.name not in _NO_FILTERS)
+async def _listed(request: web.Request, params: ListEvents, scope: dict[str, Any]) -> web.Response:
+    page = wanted_page(params, queries.listing())
+    filters = attrs.asdict(params, filter=lambda field, _: field.name not in _NO_FILTERS)
     listed = await queries.list_events(context.database(request), page, filters | scope)
     return await paginated(request, page, listed)
 

@@ -126,90 +126,90 @@ class CreateCommit:
     "/projects/{id}/repository/commits",
     access=project(Role.DEVELOPER, opens="repository"),
 )
-async def create_commit(request: web.Request, wanted: CreateCommit, found: Project) -> web.Response:
+async def create_commit(request: web.Request, params: CreateCommit, project: Project) -> web.Response:
     """All actions as one commit, or none of them."""
     services = context.services(request)
-    values = attrs.asdict(wanted, filter=lambda field, _: field.name not in ("id", "actions", "stats"))
-    actions = [action.for_git() for action in wanted.actions]
-    sha = await committing.commit_files(services, caller(request), found, Change(**values), actions)
-    repository = await opened(services, found)
+    values = attrs.asdict(params, filter=lambda field, _: field.name not in ("id", "actions", "stats"))
+    actions = [action.for_git() for action in params.actions]
+    sha = await committing.commit_files(services, caller(request), project, Change(**values), actions)
+    repository = await opened(services, project)
     stats = None
     with suppress(ApiError):  # the commit is made, however long its lines take to count
-        stats = await _stats(request, repository, sha) if wanted.stats else None
-    return json_value(await _detailed(request, found, repository, sha, stats), status=201)
+        stats = await _stats(request, repository, sha) if params.stats else None
+    return json_value(await _detailed(request, project, repository, sha, stats), status=201)
 
 
 @routes.get(
     "/projects/{id}/repository/commits",
     access=project(opens="repository"),
 )
-async def list_commits(request: web.Request, wanted: ListCommits, found: Project) -> web.Response:
+async def list_commits(request: web.Request, params: ListCommits, project: Project) -> web.Response:
     """Of a branch, tag, commit or range (by default of the default branch), newest first; not counted, as GitLab's are
     not."""
     services = context.services(request)
-    repository, page = await opened(services, found), offset_page(wanted)
-    history = _history(repository, wanted, found.default_branch)
+    repository, page = await opened(services, project), offset_page(params)
+    history = _history(repository, params, project.default_branch)
     shas: list[str] = []
     stats: dict[str, dict[str, int]] = {}
     async with reading(services, caller_or_stranger(request)):
         if history is not None:
             shas = await commits.history(repository, history, skip=page.offset, limit=page.size + 1)
-        if wanted.with_stats:
+        if params.with_stats:
             stats = await commits.line_counts(repository, shas[: page.size])
-    url, more = url_of(services, found), len(shas) > page.size
+    url, more = url_of(services, project), len(shas) > page.size
     shown = await entities.commit_list(repository, shas[: page.size], url, stats)
     return await paginated(request, page, Listed(orjson.dumps(shown).decode(), more, None, None))
 
 
-def _history(repository: Repository, wanted: ListCommits, default_branch: str) -> History | None:
+def _history(repository: Repository, params: ListCommits, default_branch: str) -> History | None:
     """Which commits are wanted; None of a default branch that is not there yet. Raises 404 for other names."""
-    start = references.resolve_history(repository, wanted.ref_name or default_branch)
-    if start is None and not wanted.all:
-        if wanted.ref_name:
+    start = references.resolve_history(repository, params.ref_name or default_branch)
+    if start is None and not params.all:
+        if params.ref_name:
             raise not_found("Reference")
         return None
     return History(
-        start=None if wanted.all else start,
-        path=(wanted.path or "").strip("/") or None,
-        since=wanted.since,
-        until=wanted.until,
-        author=wanted.author,
-        first_parent=wanted.first_parent,
-        topological=wanted.order == "topo",
+        start=None if params.all else start,
+        path=(params.path or "").strip("/") or None,
+        since=params.since,
+        until=params.until,
+        author=params.author,
+        first_parent=params.first_parent,
+        topological=params.order == "topo",
     )
 
 
 @routes.get(
     "/projects/{id}/repository/commits/{sha}", access=project(opens="repository"), takes_job_token=True
 )
-async def show_commit(request: web.Request, wanted: OneCommit, found: Project) -> web.Response:
+async def show_commit(request: web.Request, params: OneCommit, project: Project) -> web.Response:
     """By SHA, or by the name of a branch or tag."""
-    repository = await opened(context.services(request), found)
-    sha = commit_named(repository, wanted.sha)
-    stats = await _stats(request, repository, sha) if wanted.stats else None
-    return json_value(await _detailed(request, found, repository, sha, stats))
+    repository = await opened(context.services(request), project)
+    sha = commit_named(repository, params.sha)
+    stats = await _stats(request, repository, sha) if params.stats else None
+    return json_value(await _detailed(request, project, repository, sha, stats))
 
 
 @routes.get("/projects/{id}/repository/tree", access=project(opens="repository"))
-async def list_tree(request: web.Request, wanted: ListTree, found: Project) -> web.Response:
+async def list_tree(request: web.Request, params: ListTree, project: Project) -> web.Response:
     """What is in a folder of a branch, tag or commit: folders first, then by name; with keyset pagination by path."""
     services = context.services(request)
-    ref, folder = wanted.ref or found.default_branch, wanted.path.strip("/")
-    opened_folder = folder_named(await opened(services, found), ref, folder, recursive=wanted.recursive)
-    by_path = wanted.pagination == "keyset"
+    ref, folder = params.ref or project.default_branch, params.path.strip("/")
+    opened_folder = folder_named(await opened(services, project), ref, folder, recursive=params.recursive)
+    by_path = params.pagination == "keyset"
     async with reading(services, caller_or_stranger(request)):
-        return await (_tree_by_path if by_path else _tree_by_page)(request, wanted, opened_folder)
+        return await (_tree_by_path if by_path else _tree_by_page)(request, params, opened_folder)
 
 
-async def _tree_by_page(request: web.Request, wanted: ListTree, folder: trees.Folder) -> web.Response:
-    page = bounded_offset_page(wanted)
+async def _tree_by_page(request: web.Request, params: ListTree, folder: trees.Folder) -> web.Response:
+    page = bounded_offset_page(params)
     nodes, more, total = await folder.page(page.offset, page.size, MOST_COUNTED)
     return await paginated(request, page, Listed(_json(nodes), more, None, total))
 
 
-async def _tree_by_path(request: web.Request, wanted: ListTree, folder: trees.Folder) -> web.Response:
-    size = offset_page(wanted).size
-    nodes, more = await folder.after(position_of(wanted.page_token), size)
+async def _tree_by_path(request: web.Request, params: ListTree, folder: trees.Folder) -> web.Response:
+    size = offset_page(params).size
+    nodes, more = await folder.after(position_of(params.page_token), size)
     following = token_at(nodes[-1].key) if more else None
     return await paginated_by_token(request, size, _json(nodes), following)
 
@@ -229,17 +229,17 @@ async def _stats(request: web.Request, repository: Repository, sha: str) -> dict
 
 
 async def _detailed(
-    request: web.Request, found: Project, repository: Repository, sha: str, stats: dict[str, int] | None
+    request: web.Request, project: Project, repository: Repository, sha: str, stats: dict[str, int] | None
 ) -> dict[str, Any]:
     """A commit with its line counts, where they are given, and its newest pipeline, where the caller may see it."""
     services = context.services(request)
-    shown = entities.commit(repository, sha, url_of(services, found), stats)
+    shown = entities.commit(repository, sha, url_of(services, project), stats)
     pipeline = None
-    if found.shows_pipelines:
-        pipeline = await last_pipeline(services.database, found.id, sha)
+    if project.shows_pipelines:
+        pipeline = await last_pipeline(services.database, project.id, sha)
     last = None if pipeline is None else orjson.loads(pipeline)
     status = None if last is None else last["status"]
-    return shown | {"status": status, "project_id": found.id, "last_pipeline": last}
+    return shown | {"status": status, "project_id": project.id, "last_pipeline": last}
 
 
 #: A comparison shows no more commits.
@@ -264,28 +264,28 @@ class Compare:
     "/projects/{id}/repository/commits/{sha}/diff",
     access=project(opens="repository"),
 )
-async def show_diff(request: web.Request, wanted: ShowDiff, found: Project) -> web.Response:
+async def show_diff(request: web.Request, params: ShowDiff, project: Project) -> web.Response:
     """Of a commit against its first parent."""
-    repository = await opened(context.services(request), found)
-    sha = commit_named(repository, wanted.sha)
+    repository = await opened(context.services(request), project)
+    sha = commit_named(repository, params.sha)
     parents = commits.commit_data(repository, sha)["parent_ids"]
-    return await listed_differences(request, wanted, repository, parents[0] if parents else None, sha)
+    return await listed_differences(request, params, repository, parents[0] if parents else None, sha)
 
 
 @routes.get(
     "/projects/{id}/repository/compare",
     access=project(opens="repository"),
 )
-async def compare(request: web.Request, wanted: Compare, found: Project) -> web.Response:
+async def compare(request: web.Request, params: Compare, project: Project) -> web.Response:
     """What `to` has that `from` has not: since they parted, or (`straight`) between the two as they are."""
     services = context.services(request)
-    repository = await opened(services, found)
-    old, new = commit_named(repository, wanted.from_), commit_named(repository, wanted.to)
+    repository = await opened(services, project)
+    old, new = commit_named(repository, params.from_), commit_named(repository, params.to)
     async with reading(services, caller_or_stranger(request)):
-        base = old if wanted.straight else await merge_base(repository, old, new)
+        base = old if params.straight else await merge_base(repository, old, new)
         files, _ = await all_differences(services, repository, base, new)
         shas = await commits_between(repository, old, new, MOST_COMPARED)
-    shown = await all_commits(services, found, repository, list(reversed(shas)))
+    shown = await all_commits(services, project, repository, list(reversed(shas)))
     return json_value(
         {
             "commit": shown[-1] if shown else None,
@@ -293,7 +293,7 @@ async def compare(request: web.Request, wanted: Compare, found: Project) -> web.
             "diffs": files,
             "compare_timeout": False,
             "compare_same_ref": old == new,
-            "web_url": f"{url_of(services, found)}/-/compare/{old}...{new}",
+            "web_url": f"{url_of(services, project)}/-/compare/{old}...{new}",
         }
     )
 
@@ -323,22 +323,24 @@ class FindMergeBase:
 
 
 @routes.get("/projects/{id}/repository/commits/{sha}/refs", access=project(opens="repository"))
-async def list_refs_of_commit(request: web.Request, wanted: ListRefsOfCommit, found: Project) -> web.Response:
+async def list_refs_of_commit(
+    request: web.Request, params: ListRefsOfCommit, project: Project
+) -> web.Response:
     """The branches, then the tags from which a commit can be reached, each by name."""
     services = context.services(request)
-    repository = await opened(services, found)
-    sha = commit_named(repository, wanted.sha)
+    repository = await opened(services, project)
+    sha = commit_named(repository, params.sha)
     async with reading(services, caller_or_stranger(request)):
-        named = await commits.refs_containing(repository, sha, *_NAMESPACES[wanted.type])
-    shown = [_ref(name) for name in on_page(wanted, named)]
-    return await listed(request, wanted, shown, len(named))
+        named = await commits.refs_containing(repository, sha, *_NAMESPACES[params.type])
+    shown = [_ref(name) for name in on_page(params, named)]
+    return await listed(request, params, shown, len(named))
 
 
 @routes.get("/projects/{id}/repository/commits/{sha}/signature", access=project(opens="repository"))
-async def show_signature(request: web.Request, wanted: CommitSha, found: Project) -> web.Response:
+async def show_signature(request: web.Request, params: CommitSha, project: Project) -> web.Response:
     """With what a commit is signed: by an unknown key, since users have none here."""
-    repository = await opened(context.services(request), found)
-    signed_with = commits.signature_type(repository, commit_named(repository, wanted.sha))
+    repository = await opened(context.services(request), project)
+    signed_with = commits.signature_type(repository, commit_named(repository, params.sha))
     if signed_with is None:
         raise not_found("Signature")
     return json_value(
@@ -352,16 +354,16 @@ def _ref(name: str) -> dict[str, str]:
 
 
 @routes.get("/projects/{id}/repository/merge_base", access=project(opens="repository"))
-async def find_merge_base(request: web.Request, wanted: FindMergeBase, found: Project) -> web.Response:
+async def find_merge_base(request: web.Request, params: FindMergeBase, project: Project) -> web.Response:
     """The best commit from which all of two or more branches, tags or commits descend."""
     services = context.services(request)
-    repository = await opened(services, found)
-    shas = _resolved(repository, wanted.refs)
+    repository = await opened(services, project)
+    shas = _resolved(repository, params.refs)
     async with reading(services, caller_or_stranger(request)):
         sha = await commits.merge_base(repository, *shas)
     if sha is None:
         raise not_found("Merge Base")
-    return json_value(entities.commit(repository, sha, url_of(services, found)))
+    return json_value(entities.commit(repository, sha, url_of(services, project)))
 
 
 def _resolved(repository: Repository, refs: Sequence[str]) -> list[str]:
@@ -393,37 +395,37 @@ class CherryPick(Revert):
 
 
 @routes.post(f"{_COMMIT}/cherry_pick", access=project(Role.DEVELOPER, opens="repository"))
-async def cherry_pick(request: web.Request, wanted: CherryPick, found: Project) -> web.Response:
+async def cherry_pick(request: web.Request, params: CherryPick, project: Project) -> web.Response:
     made = await committing.pick(
         context.services(request),
         caller(request),
-        found,
+        project,
         committing.CHERRY_PICK,
-        wanted.sha,
-        wanted.branch,
-        message=wanted.message,
-        dry_run=wanted.dry_run,
+        params.sha,
+        params.branch,
+        message=params.message,
+        dry_run=params.dry_run,
     )
-    return await _answer(request, found, made)
+    return await _answer(request, project, made)
 
 
 @routes.post(f"{_COMMIT}/revert", access=project(Role.DEVELOPER, opens="repository"))
-async def revert(request: web.Request, wanted: Revert, found: Project) -> web.Response:
+async def revert(request: web.Request, params: Revert, project: Project) -> web.Response:
     made = await committing.pick(
         context.services(request),
         caller(request),
-        found,
+        project,
         committing.REVERT,
-        wanted.sha,
-        wanted.branch,
-        dry_run=wanted.dry_run,
+        params.sha,
+        params.branch,
+        dry_run=params.dry_run,
     )
-    return await _answer(request, found, made)
+    return await _answer(request, project, made)
 
 
-async def _answer(request: web.Request, found: Project, made: str | None) -> web.Response:
+async def _answer(request: web.Request, project: Project, made: str | None) -> web.Response:
     services = context.services(request)
     if made is None:
         return json_value({"dry_run": "success"})
-    repository = await opened(services, found)
-    return json_value(entities.commit(repository, made, url_of(services, found)), status=201)
+    repository = await opened(services, project)
+    return json_value(entities.commit(repository, made, url_of(services, project)), status=201)

@@ -114,15 +114,15 @@ def lfs_errors(handler: Handler) -> Handler:
     return answer
 
 
-def with_actions(wanted: Pointer, **actions: Mapping[str, Any]) -> dict[str, Any]:
+def with_actions(params: Pointer, **actions: Mapping[str, Any]) -> dict[str, Any]:
     """Return an object of a batch answer; without actions the client has nothing to do."""
-    answer: dict[str, Any] = {"oid": wanted.oid, "size": wanted.size}
+    answer: dict[str, Any] = {"oid": params.oid, "size": params.size}
     return answer | ({"authenticated": True, "actions": actions} if actions else {})
 
 
-def with_error(wanted: Pointer, code: int, text: str) -> dict[str, Any]:
+def with_error(params: Pointer, code: int, text: str) -> dict[str, Any]:
     """Return an object of a batch answer that cannot be transferred."""
-    return {"oid": wanted.oid, "size": wanted.size, "error": {"code": code, "message": text}}
+    return {"oid": params.oid, "size": params.size, "error": {"code": code, "message": text}}
 
 
 class Links:
@@ -136,12 +136,12 @@ class Links:
         credentials = request.headers.get("Authorization")
         self._header = {"Authorization": credentials} if credentials else {}
 
-    def download(self, wanted: Pointer) -> dict[str, Any]:
-        return self._link(f"objects/{wanted.oid}")
+    def download(self, params: Pointer) -> dict[str, Any]:
+        return self._link(f"objects/{params.oid}")
 
-    def upload(self, wanted: Pointer) -> dict[str, Any]:
+    def upload(self, params: Pointer) -> dict[str, Any]:
         return self._link(
-            f"objects/{wanted.oid}/{wanted.size}", **{"Content-Type": "application/octet-stream"}
+            f"objects/{params.oid}/{params.size}", **{"Content-Type": "application/octet-stream"}
         )
 
     def verify(self) -> dict[str, Any]:

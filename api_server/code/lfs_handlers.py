@@ -54,16 +54,16 @@ async def batch(request: web.Request) -> web.Response:
     return lfs_json({"transfer": "basic", "objects": objects, "hash_algo": "sha256"})
 
 
-def _answer(operation: str, wanted: Pointer, links: Links, limit: int, *, is_here: bool) -> dict[str, Any]:
+def _answer(operation: str, params: Pointer, links: Links, limit: int, *, is_here: bool) -> dict[str, Any]:
     if operation == "download":
         if not is_here:
-            return with_error(wanted, 404, MISSING)
-        return with_actions(wanted, download=links.download(wanted))
+            return with_error(params, 404, MISSING)
+        return with_actions(params, download=links.download(params))
     if is_here:
-        return with_actions(wanted)
-    if wanted.size > limit:
-        return with_error(wanted, 422, _too_large(limit))
-    return with_actions(wanted, upload=links.upload(wanted), verify=links.verify())
+        return with_actions(params)
+    if params.size > limit:
+        return with_error(params, 422, _too_large(limit))
+    return with_actions(params, upload=links.upload(params), verify=links.verify())
 
 
 async def download(request: web.Request) -> web.StreamResponse:

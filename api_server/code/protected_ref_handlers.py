@@ -101,20 +101,20 @@ class WriteProtectedBranch(OneProtected):
 
 @routes.get("/projects/{id}/protected_branches", access=project(Role.MAINTAINER))
 async def list_protected_branches(
-    request: web.Request, wanted: ListProtectedBranches, found: Project
+    request: web.Request, params: ListProtectedBranches, project: Project
 ) -> web.Response:
-    page = wanted_page(wanted, protected_ref_queries.BRANCH_LISTING, default_sort="asc")
+    page = wanted_page(params, protected_ref_queries.BRANCH_LISTING, default_sort="asc")
     listed = await protected_ref_queries.list_protected_branches(
-        context.database(request), page, found.id, wanted.search
+        context.database(request), page, project.id, params.search
     )
     return await paginated(request, page, listed)
 
 
 @routes.get("/projects/{id}/protected_branches/{name}", access=project(Role.MAINTAINER))
-async def show_protected_branch(request: web.Request, wanted: OneProtected, found: Project) -> web.Response:
+async def show_protected_branch(request: web.Request, params: OneProtected, project: Project) -> web.Response:
     """`name` is the rule's own, with its wildcards."""
     return json_text(
-        await protected_ref_queries.show_protected_branch(context.database(request), found.id, wanted.name)
+        await protected_ref_queries.show_protected_branch(context.database(request), project.id, params.name)
     )
 
 
@@ -123,12 +123,14 @@ async def show_protected_branch(request: web.Request, wanted: OneProtected, foun
     access=project(Role.MAINTAINER),
     ends="project:{id}",
 )
-async def protect_branch(request: web.Request, wanted: WriteProtectedBranch, found: Project) -> web.Response:
+async def protect_branch(
+    request: web.Request, params: WriteProtectedBranch, project: Project
+) -> web.Response:
     """Protects the branches that match `name`, in which `*` stands for any text; they need not exist yet."""
-    rules = protected_refs.Rules(**wanted.sent())
+    rules = protected_refs.Rules(**params.sent())
     async with context.database(request).transaction() as transaction:
-        await protected_refs.protect_branch(transaction, found, wanted.name, rules, author(request))
-        shown = await protected_ref_queries.show_protected_branch(transaction, found.id, wanted.name)
+        await protected_refs.protect_branch(transaction, project, params.name, rules, author(request))
+        shown = await protected_ref_queries.show_protected_branch(transaction, project.id, params.name)
     return json_text(shown, status=201)
 
 
@@ -138,21 +140,21 @@ async def protect_branch(request: web.Request, wanted: WriteProtectedBranch, fou
     ends="project:{id}",
 )
 async def update_protected_branch(
-    request: web.Request, wanted: WriteProtectedBranch, found: Project
+    request: web.Request, params: WriteProtectedBranch, project: Project
 ) -> web.Response:
     async with context.database(request).transaction() as transaction:
-        await protected_refs.update_branch(transaction, found, wanted.name, wanted.sent(), author(request))
-        shown = await protected_ref_queries.show_protected_branch(transaction, found.id, wanted.name)
+        await protected_refs.update_branch(transaction, project, params.name, params.sent(), author(request))
+        shown = await protected_ref_queries.show_protected_branch(transaction, project.id, params.name)
     return json_text(shown)
 
 
 @routes.delete(
     "/projects/{id}/protected_branches/{name}", access=project(Role.MAINTAINER), ends="project:{id}"
 )
-async def unprotect_branch(request: web.Request, wanted: OneProtected, found: Project) -> web.Response:
+async def unprotect_branch(request: web.Request, params: OneProtected, project: Project) -> web.Response:
     listeners = context.services(request)[protected_refs.END_OF_PROTECTION_LISTENERS]
     async with context.database(request).transaction() as transaction:
-        await protected_refs.unprotect_branch(transaction, found, wanted.name, author(request), listeners)
+        await protected_refs.unprotect_branch(transaction, project, params.name, author(request), listeners)
     return no_content()
 
 
@@ -178,32 +180,32 @@ class ProtectTag(OneProtected):
 
 @routes.get("/projects/{id}/protected_tags", access=project(Role.MAINTAINER))
 async def list_protected_tags(
-    request: web.Request, wanted: ListProtectedTags, found: Project
+    request: web.Request, params: ListProtectedTags, project: Project
 ) -> web.Response:
-    page = wanted_page(wanted, protected_ref_queries.TAG_LISTING, default_sort="asc")
-    listed = await protected_ref_queries.list_protected_tags(context.database(request), page, found.id)
+    page = wanted_page(params, protected_ref_queries.TAG_LISTING, default_sort="asc")
+    listed = await protected_ref_queries.list_protected_tags(context.database(request), page, project.id)
     return await paginated(request, page, listed)
 
 
 @routes.get("/projects/{id}/protected_tags/{name}", access=project(Role.MAINTAINER))
-async def show_protected_tag(request: web.Request, wanted: OneProtected, found: Project) -> web.Response:
+async def show_protected_tag(request: web.Request, params: OneProtected, project: Project) -> web.Response:
     """`name` is the rule's own, with its wildcards."""
     return json_text(
-        await protected_ref_queries.show_protected_tag(context.database(request), found.id, wanted.name)
+        await protected_ref_queries.show_protected_tag(context.database(request), project.id, params.name)
     )
 
 
 @routes.post("/projects/{id}/protected_tags", access=project(Role.MAINTAINER), ends="project:{id}")
-async def protect_tag(request: web.Request, wanted: ProtectTag, found: Project) -> web.Response:
+async def protect_tag(request: web.Request, params: ProtectTag, project: Project) -> web.Response:
     """Protects the tags that match `name`, in which `*` stands for any text; they need not exist yet."""
     async with context.database(request).transaction() as transaction:
-        await protected_refs.protect_tag(transaction, found, wanted.name, wanted.level, author(request))
-        shown = await protected_ref_queries.show_protected_tag(transaction, found.id, wanted.name)
+        await protected_refs.protect_tag(transaction, project, params.name, params.level, author(request))
+        shown = await protected_ref_queries.show_protected_tag(transaction, project.id, params.name)
     return json_text(shown, status=201)
 
 
 @routes.delete("/projects/{id}/protected_tags/{name}", access=project(Role.MAINTAINER), ends="project:{id}")
-async def unprotect_tag(request: web.Request, wanted: OneProtected, found: Project) -> web.Response:
+async def unprotect_tag(request: web.Request, params: OneProtected, project: Project) -> web.Response:
     async with context.database(request).transaction() as transaction:
-        await protected_refs.unprotect_tag(transaction, found, wanted.name, author(request))
+        await protected_refs.unprotect_tag(transaction, project, params.name, author(request))
     return no_content()

@@ -119,17 +119,17 @@ def url_of(services: Services, project: Project) -> str:
 ItemT = TypeVar("ItemT")
 
 
-def on_page(wanted: Paginated, items: Sequence[ItemT]) -> Sequence[ItemT]:
+def on_page(params: Paginated, items: Sequence[ItemT]) -> Sequence[ItemT]:
     """Return the items that are on the requested page."""
-    page = offset_page(wanted)
+    page = offset_page(params)
     return items[page.offset : page.offset + page.size]
 
 
 async def listed(
-    request: web.Request, wanted: Paginated, shown: Sequence[dict[str, Any]], total: int
+    request: web.Request, params: Paginated, shown: Sequence[dict[str, Any]], total: int
 ) -> web.Response:
     """Answer with these entities, which are on the requested page, out of `total`."""
-    page = offset_page(wanted)
+    page = offset_page(params)
     more = page.offset + page.size < total
     return await paginated(request, page, Listed(orjson.dumps(shown).decode(), more, None, total))
 
@@ -148,23 +148,23 @@ def position_of(token: str | None) -> bytes:
 
 
 async def all_commits(
-    services: Services, found: Project, repository: Repository, shas: Sequence[str]
+    services: Services, project: Project, repository: Repository, shas: Sequence[str]
 ) -> list[dict[str, Any]]:
     """Return these commits as the API shows them."""
-    return await entities.commit_list(repository, shas, url_of(services, found))
+    return await entities.commit_list(repository, shas, url_of(services, project))
 
 
 async def listed_differences(
-    request: web.Request, wanted: Paginated, repository: Repository, old: str | None, new: str
+    request: web.Request, params: Paginated, repository: Repository, old: str | None, new: str
 ) -> web.Response:
     """Answer with a page of the files that differ between two commits."""
     services = context.services(request)
-    page = offset_page(wanted)
+    page = offset_page(params)
     async with reading(services, caller_or_stranger(request)):
         files, total = await differences(
             repository, old, new, _limits(services), skip=page.offset, limit=page.size
         )
-    return await listed(request, wanted, [_diff(file) for file in files], total)
+    return await listed(request, params, [_diff(file) for file in files], total)
 
 
 async def all_differences(
@@ -188,13 +188,13 @@ async def number_of_differences(services: Services, repository: Repository, old:
 
 
 async def listed_commits(
-    request: web.Request, wanted: Paginated, found: Project, repository: Repository, shas: Sequence[str]
+    request: web.Request, params: Paginated, project: Project, repository: Repository, shas: Sequence[str]
 ) -> web.Response:
     """Answer with a page of these commits."""
     shown = await entities.commit_list(
-        repository, on_page(wanted, shas), url_of(context.services(request), found)
+        repository, on_page(params, shas), url_of(context.services(request), project)
     )
-    return await listed(request, wanted, shown, len(shas))
+    return await listed(request, params, shown, len(shas))
 
 
 def _limits(services: Services) -> DiffLimits:

@@ -96,80 +96,80 @@ class WriteFile(ChangeFile):
     access=project(opens="repository"),
     takes_job_token=True,
 )
-async def list_branches(request: web.Request, wanted: ListBranches, found: Project) -> web.Response:
+async def list_branches(request: web.Request, params: ListBranches, project: Project) -> web.Response:
     """By name, unless `sort` says otherwise."""
     services = context.services(request)
-    repository = await opened(services, found)
+    repository = await opened(services, project)
     branches = await asyncio.to_thread(references.branches, repository)
-    named = entities.matching(branches, wanted.search)
-    named = await asyncio.to_thread(entities.sorted_branches, repository, named, wanted.sort)
-    shown, url = on_page(wanted, named), url_of(services, found)
-    protected = await protections_of(services.database, found.id, [branch.name for branch in shown])
-    told = await entities.branch_list(repository, shown, found, url, protected)
-    return await listed(request, wanted, told, len(named))
+    named = entities.matching(branches, params.search)
+    named = await asyncio.to_thread(entities.sorted_branches, repository, named, params.sort)
+    shown, url = on_page(params, named), url_of(services, project)
+    protected = await protections_of(services.database, project.id, [branch.name for branch in shown])
+    told = await entities.branch_list(repository, shown, project, url, protected)
+    return await listed(request, params, told, len(named))
 
 
 @routes.get("/projects/{id}/repository/branches/{name}", access=project(opens="repository"))
-async def show_branch(request: web.Request, wanted: OneRef, found: Project) -> web.Response:
-    return json_value(await _branch(request, found, wanted.name))
+async def show_branch(request: web.Request, params: OneRef, project: Project) -> web.Response:
+    return json_value(await _branch(request, project, params.name))
 
 
 @routes.post("/projects/{id}/repository/branches", access=project(Role.DEVELOPER, opens="repository"))
-async def create_branch(request: web.Request, wanted: CreateBranch, found: Project) -> web.Response:
+async def create_branch(request: web.Request, params: CreateBranch, project: Project) -> web.Response:
     await committing.create_branch(
-        context.services(request), caller(request), found, wanted.branch, wanted.ref
+        context.services(request), caller(request), project, params.branch, params.ref
     )
-    return json_value(await _branch(request, found, wanted.branch), status=201)
+    return json_value(await _branch(request, project, params.branch), status=201)
 
 
 @routes.delete(
     "/projects/{id}/repository/branches/{name}", access=project(Role.DEVELOPER, opens="repository")
 )
-async def delete_branch(request: web.Request, wanted: OneRef, found: Project) -> web.Response:
-    await committing.delete_branch(context.services(request), caller(request), found, wanted.name)
+async def delete_branch(request: web.Request, params: OneRef, project: Project) -> web.Response:
+    await committing.delete_branch(context.services(request), caller(request), project, params.name)
     return no_content()
 
 
 @routes.get("/projects/{id}/repository/tags", access=project(opens="repository"), takes_job_token=True)
-async def list_tags(request: web.Request, wanted: ListTags, found: Project) -> web.Response:
+async def list_tags(request: web.Request, params: ListTags, project: Project) -> web.Response:
     """The newest first, unless `order_by` and `sort` say otherwise."""
-    repository = await opened(context.services(request), found)
+    repository = await opened(context.services(request), project)
     tags = await asyncio.to_thread(references.tags, repository)
-    named = entities.matching(tags, wanted.search)
-    descending = wanted.sort == "desc"
+    named = entities.matching(tags, params.search)
+    descending = params.sort == "desc"
     named = await asyncio.to_thread(
-        entities.sorted_tags, repository, named, wanted.order_by, descending=descending
+        entities.sorted_tags, repository, named, params.order_by, descending=descending
     )
-    told = await _tags(request, found, repository, on_page(wanted, named))
-    return await listed(request, wanted, told, len(named))
+    told = await _tags(request, project, repository, on_page(params, named))
+    return await listed(request, params, told, len(named))
 
 
 @routes.get("/projects/{id}/repository/tags/{name}", access=project(opens="repository"))
-async def show_tag(request: web.Request, wanted: OneRef, found: Project) -> web.Response:
-    return json_value(await _tag(request, found, wanted.name))
+async def show_tag(request: web.Request, params: OneRef, project: Project) -> web.Response:
+    return json_value(await _tag(request, project, params.name))
 
 
 @routes.post("/projects/{id}/repository/tags", access=project(Role.DEVELOPER, opens="repository"))
-async def create_tag(request: web.Request, wanted: CreateTag, found: Project) -> web.Response:
+async def create_tag(request: web.Request, params: CreateTag, project: Project) -> web.Response:
     """An annotated one where there is a message."""
     await committing.create_tag(
-        context.services(request), caller(request), found, wanted.tag_name, wanted.ref, wanted.message
+        context.services(request), caller(request), project, params.tag_name, params.ref, params.message
     )
-    return json_value(await _tag(request, found, wanted.tag_name), status=201)
+    return json_value(await _tag(request, project, params.tag_name), status=201)
 
 
 @routes.delete("/projects/{id}/repository/tags/{name}", access=project(Role.DEVELOPER, opens="repository"))
-async def delete_tag(request: web.Request, wanted: OneRef, found: Project) -> web.Response:
-    await committing.delete_tag(context.services(request), caller(request), found, wanted.name)
+async def delete_tag(request: web.Request, params: OneRef, project: Project) -> web.Response:
+    await committing.delete_tag(context.services(request), caller(request), project, params.name)
     return no_content()
 
 
 @routes.get("/projects/{id}/repository/files/{path}", access=project(opens="repository"))
-async def show_file(request: web.Request, wanted: OneFile, found: Project) -> web.StreamResponse:
+async def show_file(request: web.Request, params: OneFile, project: Project) -> web.StreamResponse:
     """The file with its bytes in base64; HEAD tells of it in header fields, and reads no bytes."""
     services = context.services(request)
-    repository = await opened(services, found)
-    file = file_at(repository, wanted.ref, wanted.path)
+    repository = await opened(services, project)
+    file = file_at(repository, params.ref, params.path)
     if request.method != "HEAD":
         file.require_size(services.settings.file_json_limit)
     file = await file.with_history(request, repository)
@@ -188,10 +188,10 @@ async def show_file(request: web.Request, wanted: OneFile, found: Project) -> we
     access=project(opens="repository"),
     takes_job_token=True,
 )
-async def show_raw_file(request: web.Request, wanted: OneFile, found: Project) -> web.StreamResponse:
+async def show_raw_file(request: web.Request, params: OneFile, project: Project) -> web.StreamResponse:
     services = context.services(request)
-    repository = await opened(services, found)
-    file = file_at(repository, wanted.ref, wanted.path)
+    repository = await opened(services, project)
+    file = file_at(repository, params.ref, params.path)
     return await file_answers.send_raw(
         request, repository, file.entry, file.raw_headers, streaming(services, caller_or_stranger(request))
     )
@@ -201,56 +201,56 @@ async def show_raw_file(request: web.Request, wanted: OneFile, found: Project) -
     "/projects/{id}/repository/files/{path}",
     access=project(Role.DEVELOPER, opens="repository"),
 )
-async def create_file(request: web.Request, wanted: WriteFile, found: Project) -> web.Response:
-    return await _changed(request, found, wanted, "create", status=201)
+async def create_file(request: web.Request, params: WriteFile, project: Project) -> web.Response:
+    return await _changed(request, project, params, "create", status=201)
 
 
 @routes.put(
     "/projects/{id}/repository/files/{path}",
     access=project(Role.DEVELOPER, opens="repository"),
 )
-async def update_file(request: web.Request, wanted: WriteFile, found: Project) -> web.Response:
-    return await _changed(request, found, wanted, "update")
+async def update_file(request: web.Request, params: WriteFile, project: Project) -> web.Response:
+    return await _changed(request, project, params, "update")
 
 
 @routes.delete(
     "/projects/{id}/repository/files/{path}",
     access=project(Role.DEVELOPER, opens="repository"),
 )
-async def delete_file(request: web.Request, wanted: ChangeFile, found: Project) -> web.Response:
-    await _changed(request, found, wanted, "delete")
+async def delete_file(request: web.Request, params: ChangeFile, project: Project) -> web.Response:
+    await _changed(request, project, params, "delete")
     return no_content()
 
 
 async def _changed(
-    request: web.Request, found: Project, wanted: ChangeFile, action: OneAction, status: int = 200
+    request: web.Request, project: Project, params: ChangeFile, action: OneAction, status: int = 200
 ) -> web.Response:
-    values = attrs.asdict(wanted, filter=lambda field, _: field.name != "id")
+    values = attrs.asdict(params, filter=lambda field, _: field.name != "id")
     await committing.commit_file(
-        context.services(request), caller(request), found, FileChange(action=action, **values)
+        context.services(request), caller(request), project, FileChange(action=action, **values)
     )
-    return json_value({"file_path": wanted.path, "branch": wanted.branch}, status=status)
+    return json_value({"file_path": params.path, "branch": params.branch}, status=status)
 
 
-async def _branch(request: web.Request, found: Project, name: str) -> dict[str, Any]:
+async def _branch(request: web.Request, project: Project, name: str) -> dict[str, Any]:
     services = context.services(request)
-    repository = await opened(services, found)
+    repository = await opened(services, project)
     branch = branch_named(repository, name)
-    protection = await protection_of(services.database, found.id, name)
-    return entities.branch(repository, branch, found, url_of(services, found), protection)
+    protection = await protection_of(services.database, project.id, name)
+    return entities.branch(repository, branch, project, url_of(services, project), protection)
 
 
-async def _tag(request: web.Request, found: Project, name: str) -> dict[str, Any]:
-    repository = await opened(context.services(request), found)
-    (shown,) = await _tags(request, found, repository, [tag_named(repository, name)])
+async def _tag(request: web.Request, project: Project, name: str) -> dict[str, Any]:
+    repository = await opened(context.services(request), project)
+    (shown,) = await _tags(request, project, repository, [tag_named(repository, name)])
     return shown
 
 
 async def _tags(
-    request: web.Request, found: Project, repository: Repository, tags: Sequence[Tag]
+    request: web.Request, project: Project, repository: Repository, tags: Sequence[Tag]
 ) -> list[dict[str, Any]]:
     services = context.services(request)
-    database, url, names = services.database, url_of(services, found), [tag.name for tag in tags]
-    rules = await tag_protections_of(database, found.id, names)
-    releases = await repository_queries.releases_of(database, found.id, names)
+    database, url, names = services.database, url_of(services, project), [tag.name for tag in tags]
+    rules = await tag_protections_of(database, project.id, names)
+    releases = await repository_queries.releases_of(database, project.id, names)
     return await entities.tag_list(repository, tags, url, rules, releases)

@@ -226,20 +226,20 @@ class History:
     topological: bool = False
 
 
-async def history(repository: Repository, wanted: History, *, skip: int, limit: int) -> list[str]:
+async def history(repository: Repository, params: History, *, skip: int, limit: int) -> list[str]:
     """SHAs of at most `limit` commits after the first `skip`, newest first."""
     options = {
-        f"--since={wanted.since.isoformat()}" if wanted.since else "",
-        f"--until={wanted.until.isoformat()}" if wanted.until else "",
-        f"--author={wanted.author}" if wanted.author else "",
-        "--fixed-strings" if wanted.author else "",
-        "--first-parent" if wanted.first_parent else "",
-        "--topo-order" if wanted.topological else "",
+        f"--since={params.since.isoformat()}" if params.since else "",
+        f"--until={params.until.isoformat()}" if params.until else "",
+        f"--author={params.author}" if params.author else "",
+        "--fixed-strings" if params.author else "",
+        "--first-parent" if params.first_parent else "",
+        "--topo-order" if params.topological else "",
     }
-    starts = ["--branches", "--tags"] if wanted.start is None else [_full(wanted.start, _FULL_OR_RANGE)]
+    starts = ["--branches", "--tags"] if params.start is None else [_full(params.start, _FULL_OR_RANGE)]
     skip = min(skip, _MOST_SKIPPED)
     arguments = ["rev-list", f"--skip={skip}", f"--max-count={limit}", *sorted(options - {""}), *starts, "--"]
-    return await _shas(repository, [*arguments, *([wanted.path] if wanted.path else [])])
+    return await _shas(repository, [*arguments, *([params.path] if params.path else [])])
 
 
 async def line_counts(repository: Repository, shas: Sequence[str]) -> dict[str, dict[str, int]]:

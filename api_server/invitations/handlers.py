@@ -58,16 +58,16 @@ class UpdateInvitation(InvitationEmail):
 
 @routes.post("/groups/{id}/invitations", access=group(Role.OWNER))
 @routes.post("/projects/{id}/invitations", access=project(Role.MAINTAINER))
-async def invite(request: web.Request, wanted: Invite, found: Project | Group) -> web.Response:
+async def invite(request: web.Request, params: Invite, resource: Project | Group) -> web.Response:
     """Endpoint 31: 201 whatever becomes of each recipient; what went wrong is in the body."""
-    if wanted.member_role_id is not None:
+    if params.member_role_id is not None:
         tiers.require_feature(CUSTOM_ROLES, context.settings(request))
-    invited = changes.read_recipients(wanted.email, wanted.user_id)
+    invited = changes.read_recipients(params.email, params.user_id)
     offer = Offer(
-        source=source_of(found),
-        level=wanted.access_level,
-        member_role_id=wanted.member_role_id,
-        expires_at=wanted.expires_at,
+        source=source_of(resource),
+        level=params.access_level,
+        member_role_id=params.member_role_id,
+        expires_at=params.expires_at,
     )
     means = Means(context.vault(request), context.settings(request))
     async with context.database(request).transaction() as transaction:
@@ -79,12 +79,12 @@ async def invite(request: web.Request, wanted: Invite, found: Project | Group) -
 @routes.get("/groups/{id}/invitations", access=group(Role.OWNER))
 @routes.get("/projects/{id}/invitations", access=project(Role.MAINTAINER))
 async def list_invitations(
-    request: web.Request, wanted: ListInvitations, found: Project | Group
+    request: web.Request, params: ListInvitations, resource: Project | Group
 ) -> web.Response:
     """Endpoint 32: those of exactly this group or project that are not answered yet, oldest first."""
-    page = wanted_page(wanted, queries.LISTING, default_sort="asc")
+    page = wanted_page(params, queries.LISTING, default_sort="asc")
     listed = await queries.list_invitations(
-        context.database(request), page, **source_of(found).place, query=wanted.query or None
+        context.database(request), page, **source_of(resource).place, query=params.query or None
     )
     return await paginated(request, page, listed)
 
@@ -92,16 +92,16 @@ async def list_invitations(
 @routes.put("/groups/{id}/invitations/{email}", access=group(Role.OWNER))
 @routes.put("/projects/{id}/invitations/{email}", access=project(Role.MAINTAINER))
 async def update_invitation(
-    request: web.Request, wanted: UpdateInvitation, found: Project | Group
+    request: web.Request, params: UpdateInvitation, resource: Project | Group
 ) -> web.Response:
     """Endpoint 33: a level that is not given is 30; `expires_at` null is without end. No mail is sent again."""
     async with context.database(request).transaction() as transaction:
         shown = await changes.update(
             transaction,
-            source_of(found),
-            wanted.email,
-            wanted.access_level,
-            wanted.expires_at,
+            source_of(resource),
+            params.email,
+            params.access_level,
+            params.expires_at,
             author(request),
         )
     return json_text(shown)
@@ -110,9 +110,9 @@ async def update_invitation(
 @routes.delete("/groups/{id}/invitations/{email}", access=group(Role.OWNER))
 @routes.delete("/projects/{id}/invitations/{email}", access=project(Role.MAINTAINER))
 async def delete_invitation(
-    request: web.Request, wanted: InvitationEmail, found: Project | Group
+    request: web.Request, params: InvitationEmail, resource: Project | Group
 ) -> web.Response:
     """Endpoint 34: the link in the mail leads nowhere from now on."""
     async with context.database(request).transaction() as transaction:
-        await changes.withdraw(transaction, source_of(found), wanted.email, author(request))
+        await changes.withdraw(transaction, source_of(resource), params.email, author(request))
     return no_content()

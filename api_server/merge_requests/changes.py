@@ -243,18 +243,18 @@ async def create(actor: ProjectActor, transaction: Transaction, source_branch: s
     return made.id
 
 
-async def edit(actor: ProjectActor, transaction: Transaction, merge_request_id: int, wanted: Edit) -> None:
+async def edit(actor: ProjectActor, transaction: Transaction, merge_request_id: int, params: Edit) -> None:
     """Changes what differs and tells of it. Raises as `create`."""
-    _check_texts(wanted)
+    _check_texts(params)
     before = await queries.lock(transaction, merge_request_id)
     changed = {
         name: (getattr(before, name), new)
-        for name, new in wanted.values.items()
+        for name, new in params.values.items()
         if new is not None and new != getattr(before, name)
     }
     if "target_branch" in changed:
         await _retarget(actor, transaction, before, changed["target_branch"][1])
-    people = await name_people(transaction, before.project_id, before.id, wanted.people)
+    people = await name_people(transaction, before.project_id, before.id, params.people)
     if changed or people:
         values = {name: new for name, (_, new) in changed.items()}
         draft = await queries.edit(transaction, before.id, actor.user_id, **values)

@@ -83,14 +83,14 @@ class UpdateMergeRequest(MergeRequestId):
 
 @routes.post(PATH, access=CHANGE)
 async def create_merge_request(
-    request: web.Request, wanted: CreateMergeRequest, found: Project
+    request: web.Request, params: CreateMergeRequest, project: Project
 ) -> web.Response:
-    if wanted.target_project_id not in (None, found.id):
+    if params.target_project_id not in (None, project.id):
         raise invalid(["Target project is not a fork of source project"], status=422)
-    actor = acting(context.services(request), caller(request), found)
+    actor = acting(context.services(request), caller(request), project)
     async with actor.database.transaction() as transaction:
-        made = await changes.create(actor, transaction, wanted.source_branch, as_new(wanted))
-        shown = await queries.show(transaction, made, found)
+        made = await changes.create(actor, transaction, params.source_branch, as_new(params))
+        shown = await queries.show(transaction, made, project)
     return json_text(shown, status=201)
 
 
@@ -99,48 +99,52 @@ async def create_merge_request(
     access=project(opens="repository"),
     takes_job_token=True,
 )
-async def show_merge_request(request: web.Request, wanted: ShowMergeRequest, found: Project) -> web.Response:
+async def show_merge_request(
+    request: web.Request, params: ShowMergeRequest, project: Project
+) -> web.Response:
     """Asks git whether it can be merged, if a branch has moved since that was last known."""
     services = context.services(request)
     database = services.database
-    merge_request = await queries.find(database, found.id, wanted.merge_request_iid)
+    merge_request = await queries.find(database, project.id, params.merge_request_iid)
     await check_shown(services.shared, merge_request)
     # Before the rest: whoever is told that a rebase is over is shown what has come of it.
     is_rebasing = await queries.is_rebasing(database, merge_request.id)
-    shown = orjson.loads(await queries.show(database, merge_request.id, found))
-    if wanted.include_diverged_commits_count:
-        repository = services[REPOSITORIES].open(found.id)
+    shown = orjson.loads(await queries.show(database, merge_request.id, project))
+    if params.include_diverged_commits_count:
+        repository = services[REPOSITORIES].open(project.id)
         shown["diverged_commits_count"] = await diverged_commits(repository, merge_request)
-    if wanted.include_rebase_in_progress:
+    if params.include_rebase_in_progress:
         shown["rebase_in_progress"] = is_rebasing
     return json_value(shown)
 
 
 @routes.put(ONE, access=CHANGE)
 async def update_merge_request(
-    request: web.Request, wanted: UpdateMergeRequest, found: Project
+    request: web.Request, params: UpdateMergeRequest, project: Project
 ) -> web.Response:
     """Changes the given attributes, then closes or reopens."""
-    actor = acting(context.services(request), caller(request), found)
+    actor = acting(context.services(request), caller(request), project)
     async with actor.database.transaction() as transaction:
-        await lock_project(transaction, found.id)
-        before = await queries.find(transaction, found.id, wanted.merge_request_iid)
-        await changes.edit(actor, transaction, before.id, as_edit(wanted, before.labels))
-        if wanted.state_event == "close":
+        await lock_project(transaction, project.id)
+        before = await queries.find(transaction, project.id, params.merge_request_iid)
+        await changes.edit(actor, transaction, before.id, as_edit(params, before.labels))
+        if params.state_event == "close":
             await changes.close(actor, transaction, before.id)
-        elif wanted.state_event == "reopen":
+        elif params.state_event == "reopen":
             await changes.reopen(actor, transaction, before.id)
-        shown = await queries.show(transaction, before.id, found)
+        shown = await queries.show(transaction, before.id, project)
     return json_text(shown)
 
 
 @routes.delete(ONE, access=project(Role.OWNER, opens="repository", changes=True))
-async def delete_merge_request(request: web.Request, wanted: MergeRequestId, found: Project) -> web.Response:
+async def delete_merge_request(
+    request: web.Request, params: MergeRequestId, project: Project
+) -> web.Response:
     services = context.services(request)
     async with services.database.transaction() as transaction:
-        await lock_project(transaction, found.id)
-        before = await queries.find(transaction, found.id, wanted.merge_request_iid)
-        await changes.delete(services, caller(request), transaction, found, before.id)
+        await lock_project(transaction, project.id)
+        before = await queries.find(transaction, project.id, params.merge_request_iid)
+        await changes.delete(services, caller(request), transaction, project, before.id)
     return web.Response(status=204)
 
 
@@ -148,51 +152,51 @@ def _labels(sent: list[str]) -> list[str]:
     return sorted({label.strip() for label in sent} - {""})
 
 
-def as_new(wanted: CreateMergeRequest) -> changes.Edit:
+def as_new(params: CreateMergeRequest) -> changes.Edit:
     """Return what a new merge request is to be like."""
     return changes.Edit(
-        title=wanted.title,
-        description=wanted.description,
-        labels=_labels(wanted.labels or []),
-        target_branch=wanted.target_branch,
-        remove_source_branch=wanted.remove_source_branch,
-        squash=wanted.squash,
-        people=_people(wanted),
+        title=params.title,
+        description=params.description,
+        labels=_labels(params.labels or []),
+        target_branch=params.target_branch,
+        remove_source_branch=params.remove_source_branch,
+        squash=params.squash,
+        people=_people(params),
     )
 
 
-def as_edit(wanted: UpdateMergeRequest, labels: list[str]) -> changes.Edit:
+def as_edit(params: UpdateMergeRequest, labels: list[str]) -> changes.Edit:
     """Return what is to be different of one that has these labels."""
     return changes.Edit(
-        title=wanted.title,
-        description=None if wanted.description is UNSET else wanted.description or "",
-        labels=_new_labels(labels, wanted),
-        target_branch=wanted.target_branch,
-        remove_source_branch=wanted.remove_source_branch,
-        squash=wanted.squash,
-        people=_people(wanted),
+        title=params.title,
+        description=None if params.description is UNSET else params.description or "",
+        labels=_new_labels(labels, params),
+        target_branch=params.target_branch,
+        remove_source_branch=params.remove_source_branch,
+        squash=params.squash,
+        people=_people(params),
     )
 
 
-def _new_labels(present: list[str], wanted: UpdateMergeRequest) -> list[str] | None:
+def _new_labels(present: list[str], params: UpdateMergeRequest) -> list[str] | None:
     """The labels after the update, None where it names none."""
-    if wanted.labels is UNSET and wanted.add_labels is None and wanted.remove_labels is None:
+    if params.labels is UNSET and params.add_labels is None and params.remove_labels is None:
         return None
-    base = present if wanted.labels is UNSET else _labels(wanted.labels or [])
+    base = present if params.labels is UNSET else _labels(params.labels or [])
     return sorted(
-        (set(base) | set(_labels(wanted.add_labels or []))) - set(_labels(wanted.remove_labels or []))
+        (set(base) | set(_labels(params.add_labels or []))) - set(_labels(params.remove_labels or []))
     )
 
 
-def _people(wanted: CreateMergeRequest | UpdateMergeRequest) -> dict[Part, list[int]]:
+def _people(params: CreateMergeRequest | UpdateMergeRequest) -> dict[Part, list[int]]:
     """Who is named, 0 and null being nobody; nothing for a part of which nothing is said."""
     named: dict[Part, list[int]] = {}
-    if wanted.assignee_id is not UNSET:
-        named["assignee"] = [wanted.assignee_id or 0]
-    if wanted.assignee_ids is not UNSET:
-        named["assignee"] = wanted.assignee_ids or []
-    if wanted.reviewer_ids is not UNSET:
-        named["reviewer"] = wanted.reviewer_ids or []
+    if params.assignee_id is not UNSET:
+        named["assignee"] = [params.assignee_id or 0]
+    if params.assignee_ids is not UNSET:
+        named["assignee"] = params.assignee_ids or []
+    if params.reviewer_ids is not UNSET:
+        named["reviewer"] = params.reviewer_ids or []
     return named
 
 
@@ -207,48 +211,48 @@ class ListContents(Paginated):
 
 
 @routes.get(f"{ONE}/commits", access=project(opens="repository"))
-async def list_commits(request: web.Request, wanted: ListContents, found: Project) -> web.Response:
+async def list_commits(request: web.Request, params: ListContents, project: Project) -> web.Response:
     """Newest first."""
     services = context.services(request)
-    merge_request = await queries.find(services.database, found.id, wanted.merge_request_iid)
-    repository = services[REPOSITORIES].open(found.id)
+    merge_request = await queries.find(services.database, project.id, params.merge_request_iid)
+    repository = services[REPOSITORIES].open(project.id)
     shas = await shas_of(request, repository, merge_request)
-    return await listed_commits(request, wanted, found, repository, shas)
+    return await listed_commits(request, params, project, repository, shas)
 
 
 @routes.get(f"{ONE}/diffs", access=project(opens="repository"))
-async def list_diffs(request: web.Request, wanted: ListContents, found: Project) -> web.Response:
+async def list_diffs(request: web.Request, params: ListContents, project: Project) -> web.Response:
     """What the source has changed since it parted from the target."""
     services = context.services(request)
-    merge_request = await queries.find(services.database, found.id, wanted.merge_request_iid)
+    merge_request = await queries.find(services.database, project.id, params.merge_request_iid)
     return await listed_differences(
         request,
-        wanted,
-        services[REPOSITORIES].open(found.id),
+        params,
+        services[REPOSITORIES].open(project.id),
         merge_request.base_sha,
         merge_request.head_sha,
     )
 
 
 @routes.get(f"{ONE}/closes_issues", access=project(opens="repository"))
-async def list_closed_issues(request: web.Request, wanted: ListContents, found: Project) -> web.Response:
+async def list_closed_issues(request: web.Request, params: ListContents, project: Project) -> web.Response:
     """None, as where a project has no issues; release tools ask."""
-    await queries.find(context.database(request), found.id, wanted.merge_request_iid)
-    return await listed(request, wanted, [], 0)
+    await queries.find(context.database(request), project.id, params.merge_request_iid)
+    return await listed(request, params, [], 0)
 
 
 @routes.get(f"{ONE}/changes", access=project(opens="repository"))
-async def show_changes(request: web.Request, wanted: MergeRequestId, found: Project) -> web.Response:
+async def show_changes(request: web.Request, params: MergeRequestId, project: Project) -> web.Response:
     """The merge request with all of its diffs; `overflow` where there are more than are shown."""
     services = context.services(request)
     database = services.database
-    merge_request = await queries.find(database, found.id, wanted.merge_request_iid)
-    repository = services[REPOSITORIES].open(found.id)
+    merge_request = await queries.find(database, project.id, params.merge_request_iid)
+    repository = services[REPOSITORIES].open(project.id)
     async with reading(services, caller_or_stranger(request)):
         diffs, overflows = await all_differences(
             services, repository, merge_request.base_sha, merge_request.head_sha
         )
-    shown = orjson.loads(await queries.show(database, merge_request.id, found))
+    shown = orjson.loads(await queries.show(database, merge_request.id, project))
     return json_value(shown | {"changes": diffs, "overflow": overflows})
 
 
@@ -259,18 +263,18 @@ async def shas_of(request: web.Request, repository: Repository, merge_request: M
 
 
 @routes.get(f"{ONE}/pipelines", access=project(opens="builds"))
-async def list_pipelines(request: web.Request, wanted: ListContents, found: Project) -> web.Response:
+async def list_pipelines(request: web.Request, params: ListContents, project: Project) -> web.Response:
     """Its own, and those of the source branch for any of its commits, newest first; for readers of both."""
     services = context.services(request)
-    _require_repository(found)
-    page = wanted_page(wanted, pipelines.OF_MERGE_REQUEST)
-    merge_request = await queries.find(services.database, found.id, wanted.merge_request_iid)
-    shas = await shas_of(request, services[REPOSITORIES].open(found.id), merge_request)
+    _require_repository(project)
+    page = wanted_page(params, pipelines.OF_MERGE_REQUEST)
+    merge_request = await queries.find(services.database, project.id, params.merge_request_iid)
+    shas = await shas_of(request, services[REPOSITORIES].open(project.id), merge_request)
     listed = await pipelines.list_pipelines_of_merge_request(
         services.database,
         page,
         merge_request.id,
-        project_id=found.id,
+        project_id=project.id,
         branch=merge_request.source_branch,
         shas=shas or [merge_request.head_sha],
     )
@@ -278,28 +282,28 @@ async def list_pipelines(request: web.Request, wanted: ListContents, found: Proj
 
 
 @routes.post(f"{ONE}/pipelines", access=project(Role.DEVELOPER, opens="builds", changes=True))
-async def create_pipeline(request: web.Request, wanted: MergeRequestId, found: Project) -> web.Response:
+async def create_pipeline(request: web.Request, params: MergeRequestId, project: Project) -> web.Response:
     """One for its head, beside those that are there; 405 where it has no commits."""
     services = context.services(request)
-    _require_repository(found)
+    _require_repository(project)
     database = services.database
-    named = await queries.find(database, found.id, wanted.merge_request_iid)
+    named = await queries.find(database, project.id, params.merge_request_iid)
     merge_request = await find_merge_request(database, named.id)
     if merge_request is None:
         raise NotFound
     if merge_request.mergeability == "no_commits":
         raise ApiError(405, {"message": "405 Method Not Allowed"}, {"Allow": "GET, HEAD"})
     branch = merge_request.source_branch
-    if not await may_change(services, found, branch, tag=False):
+    if not await may_change(services, project, branch, tag=False):
         raise not_allowed_on(branch)
     pipeline_id = await maker(services.shared, database).make(
         wanted_pipeline(merge_request, caller(request).user_id)
     )
-    return json_text(await pipelines.show_pipeline(database, found.id, pipeline_id))
+    return json_text(await pipelines.show_pipeline(database, project.id, pipeline_id))
 
 
-def _require_repository(found: Project) -> None:
-    if not found.reads_repository:
+def _require_repository(project: Project) -> None:
+    if not project.reads_repository:
         raise forbidden()
 
 
@@ -310,20 +314,20 @@ class ListPeople(Paginated):
 
 
 @routes.get(f"{ONE}/reviewers", access=project(opens="repository"))
-async def list_reviewers(request: web.Request, wanted: ListPeople, found: Project) -> web.Response:
+async def list_reviewers(request: web.Request, params: ListPeople, project: Project) -> web.Response:
     """Each with what she has said of it: `approved` or `unreviewed`."""
-    page = wanted_page(wanted, queries.REVIEWERS, default_sort="asc")
+    page = wanted_page(params, queries.REVIEWERS, default_sort="asc")
     database = context.database(request)
-    merge_request = await queries.find(database, found.id, wanted.merge_request_iid)
+    merge_request = await queries.find(database, project.id, params.merge_request_iid)
     return await paginated(request, page, await queries.list_reviewers(database, page, merge_request.id))
 
 
 @routes.get(f"{ONE}/participants", access=project(opens="repository"))
-async def list_participants(request: web.Request, wanted: ListPeople, found: Project) -> web.Response:
+async def list_participants(request: web.Request, params: ListPeople, project: Project) -> web.Response:
     """The author, assignees, reviewers, and who has written notes."""
-    page = wanted_page(wanted, queries.PARTICIPANTS, default_sort="asc")
+    page = wanted_page(params, queries.PARTICIPANTS, default_sort="asc")
     database = context.database(request)
-    merge_request = await queries.find(database, found.id, wanted.merge_request_iid)
+    merge_request = await queries.find(database, project.id, params.merge_request_iid)
     return await paginated(request, page, await queries.list_participants(database, page, merge_request.id))
 
 
@@ -333,45 +337,45 @@ class ApproveMergeRequest(MergeRequestId):
 
 
 @routes.get(f"{ONE}/approvals", access=project(opens="repository"))
-async def show_approvals(request: web.Request, wanted: MergeRequestId, found: Project) -> web.Response:
-    merge_request = await queries.find(context.database(request), found.id, wanted.merge_request_iid)
-    return await _approvals(request, merge_request.id, found.role)
+async def show_approvals(request: web.Request, params: MergeRequestId, project: Project) -> web.Response:
+    merge_request = await queries.find(context.database(request), project.id, params.merge_request_iid)
+    return await _approvals(request, merge_request.id, project.role)
 
 
 @routes.get(f"{ONE}/approval_state", access=project(opens="repository"))
-async def show_approval_state(request: web.Request, wanted: MergeRequestId, found: Project) -> web.Response:
+async def show_approval_state(request: web.Request, params: MergeRequestId, project: Project) -> web.Response:
     """There are no approval rules, so that none is left to be satisfied."""
-    await queries.find(context.database(request), found.id, wanted.merge_request_iid)
+    await queries.find(context.database(request), project.id, params.merge_request_iid)
     return json_value({"approval_rules_overwritten": False, "rules": []})
 
 
 @routes.post(f"{ONE}/approve", access=CHANGE)
 async def approve_merge_request(
-    request: web.Request, wanted: ApproveMergeRequest, found: Project
+    request: web.Request, params: ApproveMergeRequest, project: Project
 ) -> web.Response:
     """`sha` makes sure that what is approved is what the caller has seen."""
     services = context.services(request)
-    merge_request = await queries.find(services.database, found.id, wanted.merge_request_iid)
+    merge_request = await queries.find(services.database, project.id, params.merge_request_iid)
     async with services.database.transaction() as transaction:
-        await changes.approve(services, caller(request), transaction, merge_request.id, wanted.sha)
-    return await _approvals(request, merge_request.id, found.role, status=201)
+        await changes.approve(services, caller(request), transaction, merge_request.id, params.sha)
+    return await _approvals(request, merge_request.id, project.role, status=201)
 
 
 @routes.post(f"{ONE}/unapprove", access=CHANGE)
 async def unapprove_merge_request(
-    request: web.Request, wanted: MergeRequestId, found: Project
+    request: web.Request, params: MergeRequestId, project: Project
 ) -> web.Response:
     services = context.services(request)
-    merge_request = await queries.find(services.database, found.id, wanted.merge_request_iid)
+    merge_request = await queries.find(services.database, project.id, params.merge_request_iid)
     async with services.database.transaction() as transaction:
         await changes.unapprove(services, caller(request), transaction, merge_request.id)
-    return await _approvals(request, merge_request.id, found.role, status=201)
+    return await _approvals(request, merge_request.id, project.role, status=201)
 
 
 @routes.put(f"{ONE}/reset_approvals", access=CHANGE)
-async def reset_approvals(request: web.Request, wanted: MergeRequestId, found: Project) -> web.Response:
+async def reset_approvals(request: web.Request, params: MergeRequestId, project: Project) -> web.Response:
     """Takes everybody's approval back, for bots only: others get 401. The body is the status, as GitLab's is."""
-    merge_request = await queries.find(context.database(request), found.id, wanted.merge_request_iid)
+    merge_request = await queries.find(context.database(request), project.id, params.merge_request_iid)
     async with context.database(request).transaction() as transaction:
         await changes.reset_approvals(transaction, merge_request.id, caller(request))
     return json_value(202, status=202)
@@ -408,41 +412,41 @@ class RebaseMergeRequest(MergeRequestId):
 
 @routes.put(f"{ONE}/merge", access=CHANGE)
 async def merge_merge_request(
-    request: web.Request, wanted: MergeMergeRequest, found: Project
+    request: web.Request, params: MergeMergeRequest, project: Project
 ) -> web.Response:
     """As the project merges, by whom the target branch's protection lets; on request later, when the head's pipeline
     has succeeded."""
     services = context.services(request)
     how = Merge(
-        sha=wanted.sha,
-        message=wanted.merge_commit_message,
-        remove_source_branch=wanted.should_remove_source_branch,
-        squash=wanted.squash,
-        squash_message=wanted.squash_commit_message,
+        sha=params.sha,
+        message=params.merge_commit_message,
+        remove_source_branch=params.should_remove_source_branch,
+        squash=params.squash,
+        squash_message=params.squash_commit_message,
     )
-    later = wanted.auto_merge or wanted.merge_when_pipeline_succeeds
+    later = params.auto_merge or params.merge_when_pipeline_succeeds
     act = merging.merge_or_wait if later else merge
-    merge_request = await act(acting(services, caller(request), found), wanted.merge_request_iid, how)
-    return json_text(await queries.show(services.database, merge_request.id, found))
+    merge_request = await act(acting(services, caller(request), project), params.merge_request_iid, how)
+    return json_text(await queries.show(services.database, merge_request.id, project))
 
 
 @routes.post(f"{ONE}/cancel_merge_when_pipeline_succeeds", access=CHANGE)
-async def cancel_auto_merge(request: web.Request, wanted: MergeRequestId, found: Project) -> web.Response:
+async def cancel_auto_merge(request: web.Request, params: MergeRequestId, project: Project) -> web.Response:
     await merging.cancel_auto_merge(
-        acting(context.services(request), caller(request), found), wanted.merge_request_iid
+        acting(context.services(request), caller(request), project), params.merge_request_iid
     )
     return json_value({"status": "success"}, status=201)
 
 
 @routes.get(f"{ONE}/merge_ref", access=project(opens="repository"))
-async def show_merge_ref(request: web.Request, wanted: MergeRequestId, found: Project) -> web.Response:
+async def show_merge_ref(request: web.Request, params: MergeRequestId, project: Project) -> web.Response:
     """The commit that merging would make now, which can be fetched from `refs/merge-requests/:iid/merge`."""
     services = context.services(request)
     sha = await merging.merge_commit(
         services.shared,
         services.database,
-        found.id,
-        wanted.merge_request_iid,
+        project.id,
+        params.merge_request_iid,
         acting_person(services, caller(request)),
     )
     return json_value({"commit_id": sha})
@@ -450,13 +454,13 @@ async def show_merge_ref(request: web.Request, wanted: MergeRequestId, found: Pr
 
 @routes.put(f"{ONE}/rebase", access=CHANGE)
 async def rebase_merge_request(
-    request: web.Request, wanted: RebaseMergeRequest, found: Project
+    request: web.Request, params: RebaseMergeRequest, project: Project
 ) -> web.Response:
     """Of the source branch onto the target, in the background; `include_rebase_in_progress` shows when it is over, and
     `merge_error` what has gone wrong."""
     await merging.begin_rebase(
-        acting(context.services(request), caller(request), found),
-        wanted.merge_request_iid,
-        skip_ci=wanted.skip_ci,
+        acting(context.services(request), caller(request), project),
+        params.merge_request_iid,
+        skip_ci=params.skip_ci,
     )
     return json_value({"rebase_in_progress": True}, status=202)

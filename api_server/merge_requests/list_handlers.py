@@ -84,28 +84,28 @@ _AS_SENT = (
 )
 
 
-def filters_of(wanted: ListMergeRequests, viewer_id: int) -> dict[str, Any]:
+def filters_of(params: ListMergeRequests, viewer_id: int) -> dict[str, Any]:
     """As the lists' statements take them. Raises 400 for what names nobody."""
-    found = {name: getattr(wanted, name) for name in _AS_SENT}
-    usernames: list[str] = wanted.assignee_username or []
+    found = {name: getattr(params, name) for name in _AS_SENT}
+    usernames: list[str] = params.assignee_username or []
     if len(usernames) > 1:
         raise bad_parameters("allows one value, but found " + f"{len(usernames)}: {', '.join(usernames)}")
-    places = wanted.in_ or ["title", "description"]
+    places = params.in_ or ["title", "description"]
     return (
         found
-        | _people("assignee", wanted.assignee_id)
-        | _people("reviewer", wanted.reviewer_id)
-        | _labels(wanted.labels)
+        | _people("assignee", params.assignee_id)
+        | _people("reviewer", params.reviewer_id)
+        | _labels(params.labels)
         | {
-            "state": None if wanted.state == "all" else wanted.state,
-            "iids": getattr(wanted, "iids", None) or None,
+            "state": None if params.state == "all" else params.state,
+            "iids": getattr(params, "iids", None) or None,
             "assignee_username": next(iter(usernames), None),
-            "search": wanted.search,
+            "search": params.search,
             "in_title": "title" in places,
             "in_description": "description" in places,
-            "draft": wanted.wip == "yes" if wanted.draft is None and wanted.wip else wanted.draft,
+            "draft": params.wip == "yes" if params.draft is None and params.wip else params.draft,
         }
-        | _scope(wanted.scope.replace("-", "_"), viewer_id)
+        | _scope(params.scope.replace("-", "_"), viewer_id)
     )
 
 
@@ -142,21 +142,21 @@ routes = Routes()
 
 
 @routes.get("/merge_requests", access=SIGNED_IN)
-async def list_merge_requests(request: web.Request, wanted: ListOfAll) -> web.Response:
+async def list_merge_requests(request: web.Request, params: ListOfAll) -> web.Response:
     """Newest first; those that match every filter, of all projects whose files the caller may read."""
-    return await _readable(request, wanted)
+    return await _readable(request, params)
 
 
 @routes.get("/groups/{id}/merge_requests", access=group())
-async def list_of_group(request: web.Request, wanted: ListOfGroup, found: Group) -> web.Response:
+async def list_of_group(request: web.Request, params: ListOfGroup, group: Group) -> web.Response:
     """Likewise, of the projects of a group and of the groups below it."""
-    return await _readable(request, wanted, found)
+    return await _readable(request, params, group)
 
 
 async def _readable(
-    request: web.Request, wanted: ListOfAll | ListOfGroup, found: Group | None = None
+    request: web.Request, params: ListOfAll | ListOfGroup, found: Group | None = None
 ) -> web.Response:
-    page = wanted_page(wanted, list_queries.OF_ALL if found is None else list_queries.BELOW_GROUP)
+    page = wanted_page(params, list_queries.OF_ALL if found is None else list_queries.BELOW_GROUP)
     who = caller(request)
     listed = await list_queries.list_readable(
         context.database(request),
@@ -164,17 +164,17 @@ async def _readable(
         viewer_id=who.user_id,
         # whoever has a role in a group has it in all of its projects
         sees_all=who.admin or (found is not None and found.role >= Role.REPORTER),
-        non_archived=wanted.non_archived,
-        filters=filters_of(wanted, who.user_id),
+        non_archived=params.non_archived,
+        filters=filters_of(params, who.user_id),
         group_id=None if found is None else found.id,
     )
     return await paginated(request, page, listed)
 
 
 @routes.get(PATH, access=project(opens="repository"), takes_job_token=True)
-async def list_of_project(request: web.Request, wanted: ListOfProject, found: Project) -> web.Response:
+async def list_of_project(request: web.Request, params: ListOfProject, project: Project) -> web.Response:
     """Newest first; those that match every filter."""
-    page = wanted_page(wanted, list_queries.OF_PROJECT)
-    filters = filters_of(wanted, caller(request).user_id)
-    listed = await list_queries.list_of_project(context.database(request), page, found.id, filters)
+    page = wanted_page(params, list_queries.OF_PROJECT)
+    filters = filters_of(params, caller(request).user_id)
+    listed = await list_queries.list_of_project(context.database(request), page, project.id, filters)
     return await paginated(request, page, listed)

@@ -94,22 +94,22 @@ class Merge:
     squash_message: str | None = None
 
 
-async def merge(actor: ProjectActor, iid: int, wanted: Merge) -> MergeRequest:
+async def merge(actor: ProjectActor, iid: int, params: Merge) -> MergeRequest:
     """Merges exactly the head that was found mergeable, into the branch that was its target then: what it is judged on
     is held when git moves the target. Raises 403, and 405, 409 and 422 as GitLab words them; `ChangedMeanwhile`."""
-    found = await judged(actor, iid, wanted.sha)
+    found = await judged(actor, iid, params.sha)
     status = await status_of(actor, found)
     require_mergeable(status)
     target = branch(actor.repository, found.target_branch)
     if target is None:
         raise invalid("Branch cannot be merged", status=422)
     try:
-        new = await _new_target(actor, found, status, wanted, target.commit)
+        new = await _new_target(actor, found, status, params, target.commit)
     except (MergeConflictError, NothingToMergeError) as refused:
         raise invalid("Branch cannot be merged", status=422) from refused
     updates = [RefUpdate(target.commit, new, BRANCHES + found.target_branch)]
     remove = (
-        found.remove_source_branch if wanted.remove_source_branch is None else wanted.remove_source_branch
+        found.remove_source_branch if params.remove_source_branch is None else params.remove_source_branch
     )
     if remove and await _may_remove_source(actor, found):
         updates.append(RefUpdate(found.head_sha, NO_COMMIT, BRANCHES + found.source_branch))
@@ -178,16 +178,16 @@ def require_mergeable(status: MergeStatus) -> None:
 
 
 async def _new_target(
-    actor: ProjectActor, found: MergeRequest, status: MergeStatus, wanted: Merge, target: str
+    actor: ProjectActor, found: MergeRequest, status: MergeStatus, params: Merge, target: str
 ) -> str:
     """Where the target branch is to stand, by the project's method: at a commit that exists already."""
     source = found.head_sha
-    if _squashes(found, status, wanted):
-        source = await _squashed(actor, found, wanted, target)
+    if _squashes(found, status, params):
+        source = await _squashed(actor, found, params, target)
         await _note_squash(actor, found, source)
     if status.merge_method == "ff":
         return source
-    message = wanted.message or default_message(actor.project, found)
+    message = params.message or default_message(actor.project, found)
     commit = NewCommit(message, actor.person, actor.person)
     return await new_commits.merge(actor.repository, source, target, commit)
 
@@ -200,16 +200,16 @@ async def _note_squash(actor: ProjectActor, found: MergeRequest, sha: str) -> No
     actor.preconditions.add(Precondition((), sha, read))
 
 
-def _squashes(found: MergeRequest, status: MergeStatus, wanted: Merge) -> bool:
+def _squashes(found: MergeRequest, status: MergeStatus, params: Merge) -> bool:
     if status.squash_option in ("always", "never"):
         return status.squash_option == "always"
-    return found.squash if wanted.squash is None else wanted.squash
+    return found.squash if params.squash is None else params.squash
 
 
-async def _squashed(actor: ProjectActor, found: MergeRequest, wanted: Merge, target: str) -> str:
+async def _squashed(actor: ProjectActor, found: MergeRequest, params: Merge, target: str) -> str:
     """One commit on top of the target with all that the source brings, by the author of the merge request; the source
     itself where it is just that."""
-    repository, message = actor.repository, wanted.squash_message or found.title
+    repository, message = actor.repository, params.squash_message or found.title
     shas = await commits_between(repository, target, found.head_sha, 2)
     if len(shas) == 1 and commit_data(repository, shas[0])["message"].strip() == message.strip():
         return found.head_sha
@@ -253,25 +253,25 @@ _NOT_ALLOWED = "You are not allowed to merge this merge request"
 _MERGE_ATTEMPTS = 4
 
 
-async def merge_or_wait(actor: ProjectActor, iid: int, wanted: Merge) -> MergeRequest:
+async def merge_or_wait(actor: ProjectActor, iid: int, params: Merge) -> MergeRequest:
     """Merges at once what waits for nothing, and has the rest merged later, in the name of the actor. Raises as
     `merge`."""
-    found = await judged(actor, iid, wanted.sha)
+    found = await judged(actor, iid, params.sha)
     status = await status_of(actor, found)
     if not _waits(status):
-        return await merge(actor, iid, wanted)
+        return await merge(actor, iid, params)
     if found.mergeability != "mergeable":
         raise invalid("Branch cannot be merged", status=422)
     how = {
-        "commit_message": wanted.message,
-        "squash_commit_message": wanted.squash_message,
-        "should_remove_source_branch": wanted.remove_source_branch,
-        "squash": wanted.squash,
+        "commit_message": params.message,
+        "squash_commit_message": params.squash_message,
+        "should_remove_source_branch": params.remove_source_branch,
+        "squash": params.squash,
         "sha": found.head_sha,
     }
     async with actor.database.transaction() as transaction:
         await merging_queries.set_auto_merge(
-            transaction, found.id, actor.user_id, orjson.dumps(how).decode(), squash=wanted.squash
+            transaction, found.id, actor.user_id, orjson.dumps(how).decode(), squash=params.squash
         )
         await look_again(transaction, found.id)  # the pipeline may have ended before this is committed
     return found

@@ -124,63 +124,63 @@ WRITE = project(opens="repository", changes=True)
 
 
 @routes.get(NOTES, access=READ)
-async def list_notes(request: web.Request, wanted: ListNotes, found: Project) -> web.Response:
+async def list_notes(request: web.Request, params: ListNotes, project: Project) -> web.Response:
     """Newest first, those of the service among them."""
     database = context.database(request)
-    page = wanted_page(wanted, note_queries.NOTES, default_order="created_at")
-    about = await queries.find(database, found.id, wanted.merge_request_iid)
-    shows_internal = notes.reads_internal(found)
+    page = wanted_page(params, note_queries.NOTES, default_order="created_at")
+    about = await queries.find(database, project.id, params.merge_request_iid)
+    shows_internal = notes.reads_internal(project)
     listed = await note_queries.list_notes(
-        database, page, about.id, shows_internal=shows_internal, system=wanted.system
+        database, page, about.id, shows_internal=shows_internal, system=params.system
     )
     return await paginated(request, page, listed)
 
 
 @routes.get(NOTE, access=READ)
-async def show_note(request: web.Request, wanted: OneNote, found: Project) -> web.Response:
-    return await shown_note(request, found, wanted.merge_request_iid, wanted.note_id)
+async def show_note(request: web.Request, params: OneNote, project: Project) -> web.Response:
+    return await shown_note(request, project, params.merge_request_iid, params.note_id)
 
 
 @routes.post(NOTES, access=WRITE)
-async def create_note(request: web.Request, wanted: CreateNote, found: Project) -> web.Response:
+async def create_note(request: web.Request, params: CreateNote, project: Project) -> web.Response:
     services = context.services(request)
     said = Said(
-        body=wanted.body,
-        internal=wanted.internal or wanted.confidential,
-        created_at=moment(request, found, wanted.created_at),
+        body=params.body,
+        internal=params.internal or params.confidential,
+        created_at=moment(request, project, params.created_at),
     )
     async with services.database.transaction() as transaction:
-        talk = await conversation(services, caller(request), transaction, found, wanted.merge_request_iid)
+        talk = await conversation(services, caller(request), transaction, project, params.merge_request_iid)
         shown = await note_queries.show(transaction, await talk.write(said))
     return json_text(shown, status=201)
 
 
 @routes.put(NOTE, access=WRITE)
-async def update_note(request: web.Request, wanted: UpdateNote, found: Project) -> web.Response:
+async def update_note(request: web.Request, params: UpdateNote, project: Project) -> web.Response:
     services = context.services(request)
     async with services.database.transaction() as transaction:
-        talk = await conversation(services, caller(request), transaction, found, wanted.merge_request_iid)
-        await talk.edit(wanted.note_id, wanted.body)
-        shown = await note_queries.show(transaction, wanted.note_id)
+        talk = await conversation(services, caller(request), transaction, project, params.merge_request_iid)
+        await talk.edit(params.note_id, params.body)
+        shown = await note_queries.show(transaction, params.note_id)
     return json_text(shown)
 
 
 @routes.delete(NOTE, access=WRITE)
-async def delete_note(request: web.Request, wanted: OneNote, found: Project) -> web.Response:
+async def delete_note(request: web.Request, params: OneNote, project: Project) -> web.Response:
     services = context.services(request)
     async with services.database.transaction() as transaction:
-        talk = await conversation(services, caller(request), transaction, found, wanted.merge_request_iid)
-        await talk.delete(wanted.note_id)
+        talk = await conversation(services, caller(request), transaction, project, params.merge_request_iid)
+        await talk.delete(params.note_id)
     return no_content()
 
 
 async def shown_note(
-    request: web.Request, found: Project, iid: int, note_id: int, discussion_id: str | None = None
+    request: web.Request, project: Project, iid: int, note_id: int, discussion_id: str | None = None
 ) -> web.Response:
     """A note that the caller may read, in that thread, where one is named. Raises 404."""
     database = context.database(request)
-    about = await queries.find(database, found.id, iid)
-    shows_internal = notes.reads_internal(found)
+    about = await queries.find(database, project.id, iid)
+    shows_internal = notes.reads_internal(project)
     if (
         await note_queries.find(database, about.id, note_id, discussion_id, shows_internal=shows_internal)
         is None
@@ -190,10 +190,10 @@ async def shown_note(
 
 
 def moment(
-    request: web.Request, found: Project, created_at: datetime.datetime | None
+    request: web.Request, project: Project, created_at: datetime.datetime | None
 ) -> datetime.datetime | None:
     """When a new note was written, by who may say so; for others it is now, and the answer tells them."""
-    if created_at is not None and not notes.may_date(found):
+    if created_at is not None and not notes.may_date(project):
         unsupported.ignore(request, "created_at")
         return None
     return created_at
@@ -206,70 +206,72 @@ DISCUSSION_NOTE = f"{DISCUSSION_NOTES}/{{note_id}}"
 
 
 @routes.get(DISCUSSIONS, access=READ)
-async def list_discussions(request: web.Request, wanted: ListDiscussions, found: Project) -> web.Response:
+async def list_discussions(request: web.Request, params: ListDiscussions, project: Project) -> web.Response:
     """Oldest first; notes by themselves are among them."""
     database = context.database(request)
-    page = attrs.evolve(offset_page(wanted), order="created_at", descending=False)
-    about = await queries.find(database, found.id, wanted.merge_request_iid)
-    shows_internal = notes.reads_internal(found)
+    page = attrs.evolve(offset_page(params), order="created_at", descending=False)
+    about = await queries.find(database, project.id, params.merge_request_iid)
+    shows_internal = notes.reads_internal(project)
     listed = await note_queries.list_discussions(database, page, about.id, shows_internal=shows_internal)
     return await paginated(request, page, listed)
 
 
 @routes.get(DISCUSSION, access=READ)
-async def show_discussion(request: web.Request, wanted: OneDiscussion, found: Project) -> web.Response:
+async def show_discussion(request: web.Request, params: OneDiscussion, project: Project) -> web.Response:
     database = context.database(request)
-    about = await queries.find(database, found.id, wanted.merge_request_iid)
-    return json_text(await _discussion(database, found, about.id, wanted.discussion_id))
+    about = await queries.find(database, project.id, params.merge_request_iid)
+    return json_text(await _discussion(database, project, about.id, params.discussion_id))
 
 
 @routes.post(DISCUSSIONS, access=WRITE)
-async def create_discussion(request: web.Request, wanted: CreateDiscussion, found: Project) -> web.Response:
+async def create_discussion(request: web.Request, params: CreateDiscussion, project: Project) -> web.Response:
     """A thread; with a `position` about a line of what the merge request changes."""
     services = context.services(request)
-    notes.check_note_body(wanted.body)
-    await queries.find(services.database, found.id, wanted.merge_request_iid)
+    notes.check_note_body(params.body)
+    await queries.find(services.database, project.id, params.merge_request_iid)
     place = (
-        await notes.checked_position(services, caller(request), found.id, wanted.position)
-        if wanted.position
+        await notes.checked_position(services, caller(request), project.id, params.position)
+        if params.position
         else None
     )
     said = Said(
-        body=wanted.body,
+        body=params.body,
         begins_thread=True,
         diff_position=place,
-        created_at=moment(request, found, wanted.created_at),
+        created_at=moment(request, project, params.created_at),
     )
     async with services.database.transaction() as transaction:
-        talk = await conversation(services, caller(request), transaction, found, wanted.merge_request_iid)
+        talk = await conversation(services, caller(request), transaction, project, params.merge_request_iid)
         shown = await note_queries.show_discussion_of(transaction, await talk.write(said))
     return json_text(shown, status=201)
 
 
 @routes.put(DISCUSSION, access=WRITE)
-async def resolve_discussion(request: web.Request, wanted: ResolveDiscussion, found: Project) -> web.Response:
+async def resolve_discussion(
+    request: web.Request, params: ResolveDiscussion, project: Project
+) -> web.Response:
     services = context.services(request)
     async with services.database.transaction() as transaction:
-        talk = await conversation(services, caller(request), transaction, found, wanted.merge_request_iid)
-        await talk.resolve_thread(wanted.discussion_id, resolved=wanted.resolved)
-        shown = await _discussion(transaction, found, talk.about.id, wanted.discussion_id)
+        talk = await conversation(services, caller(request), transaction, project, params.merge_request_iid)
+        await talk.resolve_thread(params.discussion_id, resolved=params.resolved)
+        shown = await _discussion(transaction, project, talk.about.id, params.discussion_id)
     return json_text(shown)
 
 
 @routes.get(DISCUSSION_NOTES, access=READ)
 async def list_discussion_notes(
-    request: web.Request, wanted: ListDiscussionNotes, found: Project
+    request: web.Request, params: ListDiscussionNotes, project: Project
 ) -> web.Response:
     """Oldest first."""
     database = context.database(request)
-    page = attrs.evolve(offset_page(wanted), order="created_at", descending=False)
-    about = await queries.find(database, found.id, wanted.merge_request_iid)
+    page = attrs.evolve(offset_page(params), order="created_at", descending=False)
+    about = await queries.find(database, project.id, params.merge_request_iid)
     listed = await note_queries.list_notes(
         database,
         page,
         about.id,
-        shows_internal=notes.reads_internal(found),
-        discussion_id=wanted.discussion_id,
+        shows_internal=notes.reads_internal(project),
+        discussion_id=params.discussion_id,
     )
     if not listed.total:
         raise not_found("Notes")
@@ -278,54 +280,54 @@ async def list_discussion_notes(
 
 @routes.get(DISCUSSION_NOTE, access=READ)
 async def show_discussion_note(
-    request: web.Request, wanted: OneDiscussionNote, found: Project
+    request: web.Request, params: OneDiscussionNote, project: Project
 ) -> web.Response:
-    return await shown_note(request, found, wanted.merge_request_iid, wanted.note_id, wanted.discussion_id)
+    return await shown_note(request, project, params.merge_request_iid, params.note_id, params.discussion_id)
 
 
 @routes.post(DISCUSSION_NOTES, access=WRITE)
 async def create_discussion_note(
-    request: web.Request, wanted: CreateDiscussionNote, found: Project
+    request: web.Request, params: CreateDiscussionNote, project: Project
 ) -> web.Response:
     services = context.services(request)
-    said = Said(body=wanted.body, created_at=moment(request, found, wanted.created_at))
+    said = Said(body=params.body, created_at=moment(request, project, params.created_at))
     async with services.database.transaction() as transaction:
-        talk = await conversation(services, caller(request), transaction, found, wanted.merge_request_iid)
-        shown = await note_queries.show(transaction, await talk.reply(wanted.discussion_id, said))
+        talk = await conversation(services, caller(request), transaction, project, params.merge_request_iid)
+        shown = await note_queries.show(transaction, await talk.reply(params.discussion_id, said))
     return json_text(shown, status=201)
 
 
 @routes.put(DISCUSSION_NOTE, access=WRITE)
 async def update_discussion_note(
-    request: web.Request, wanted: UpdateDiscussionNote, found: Project
+    request: web.Request, params: UpdateDiscussionNote, project: Project
 ) -> web.Response:
     """Either its text, or whether it is resolved."""
     services = context.services(request)
-    thread, note_id = wanted.discussion_id, wanted.note_id
+    thread, note_id = params.discussion_id, params.note_id
     async with services.database.transaction() as transaction:
-        talk = await conversation(services, caller(request), transaction, found, wanted.merge_request_iid)
-        if wanted.resolved is None:
-            await talk.edit(note_id, wanted.body, thread)
+        talk = await conversation(services, caller(request), transaction, project, params.merge_request_iid)
+        if params.resolved is None:
+            await talk.edit(note_id, params.body, thread)
         else:
-            await talk.resolve_note(thread, note_id, resolved=wanted.resolved)
+            await talk.resolve_note(thread, note_id, resolved=params.resolved)
         shown = await note_queries.show(transaction, note_id)
     return json_text(shown)
 
 
 @routes.delete(DISCUSSION_NOTE, access=WRITE)
 async def delete_discussion_note(
-    request: web.Request, wanted: OneDiscussionNote, found: Project
+    request: web.Request, params: OneDiscussionNote, project: Project
 ) -> web.Response:
     services = context.services(request)
     async with services.database.transaction() as transaction:
-        talk = await conversation(services, caller(request), transaction, found, wanted.merge_request_iid)
-        await talk.delete(wanted.note_id, wanted.discussion_id)
+        talk = await conversation(services, caller(request), transaction, project, params.merge_request_iid)
+        await talk.delete(params.note_id, params.discussion_id)
     return no_content()
 
 
-async def _discussion(database: Executor, found: Project, merge_request_id: int, discussion_id: str) -> str:
+async def _discussion(database: Executor, project: Project, merge_request_id: int, discussion_id: str) -> str:
     """Raises 404."""
-    shows_internal = notes.reads_internal(found)
+    shows_internal = notes.reads_internal(project)
     shown = await note_queries.show_discussion(
         database, merge_request_id, discussion_id, shows_internal=shows_internal
     )

@@ -23,15 +23,15 @@ SHOW = one(
 )
 
 
-async def show(database: Executor, merge_request_id: int, found: Project) -> str:
+async def show(database: Executor, merge_request_id: int, project: Project) -> str:
     """As whoever has `found` its project sees it: with what she may do, and the pipeline of its head where pipelines
     are open to her."""
     return await database.entity(
         SHOW,
         id=merge_request_id,
-        shows_pipelines=found.shows_pipelines,
-        viewer_role=found.role,
-        viewer_is_admin=found.admin,
+        shows_pipelines=project.shows_pipelines,
+        viewer_role=project.role,
+        viewer_is_admin=project.admin,
     )
 
 

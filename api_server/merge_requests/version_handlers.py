@@ -88,31 +88,31 @@ class OneVersion:
 
 
 @routes.get(VERSIONS, access=project(opens="repository"))
-async def list_versions(request: web.Request, wanted: ListVersions, found: Project) -> web.Response:
+async def list_versions(request: web.Request, params: ListVersions, project: Project) -> web.Response:
     """Newest first."""
     database = context.database(request)
-    page = wanted_page(wanted, queries.VERSIONS)
-    merge_request = await queries.find(database, found.id, wanted.merge_request_iid)
+    page = wanted_page(params, queries.VERSIONS)
+    merge_request = await queries.find(database, project.id, params.merge_request_iid)
     listed = await queries.list_versions(database, page, merge_request.id)
     versions = orjson.loads(listed.body)
-    await add_sizes(request, found.id, versions)
+    await add_sizes(request, project.id, versions)
     return await paginated(request, page, attrs.evolve(listed, body=orjson.dumps(versions).decode()))
 
 
 @routes.get(f"{VERSIONS}/{{version_id}}", access=project(opens="repository"))
-async def show_version(request: web.Request, wanted: OneVersion, found: Project) -> web.Response:
+async def show_version(request: web.Request, params: OneVersion, project: Project) -> web.Response:
     """With its commits, newest first, and what it changes."""
     services = context.services(request)
     database = services.database
-    merge_request = await queries.find(database, found.id, wanted.merge_request_iid)
-    version = await queries.find_version(database, merge_request.id, wanted.version_id)
-    repository = services[REPOSITORIES].open(found.id)
+    merge_request = await queries.find(database, project.id, params.merge_request_iid)
+    version = await queries.find_version(database, merge_request.id, params.version_id)
+    repository = services[REPOSITORIES].open(project.id)
     async with reading(services, caller_or_stranger(request)):
         shas = await commits_between(repository, version.base_sha, version.head_sha, MOST_COMMITS)
         files, _ = await all_differences(services, repository, version.base_sha, version.head_sha)
-    commits = await all_commits(services, found, repository, shas)
+    commits = await all_commits(services, project, repository, shas)
     shown = orjson.loads(await queries.show_version(database, version.id))
-    await add_sizes(request, found.id, [shown])
+    await add_sizes(request, project.id, [shown])
     return json_value(shown | {"commits": commits, "diffs": files})
 
 
@@ -129,26 +129,26 @@ class ListOfCommit(Paginated):
 
 
 @routes.get("/projects/{id}/repository/commits/{sha}/merge_requests", access=project(opens="repository"))
-async def list_of_commit(request: web.Request, wanted: ListOfCommit, found: Project) -> web.Response:
+async def list_of_commit(request: web.Request, params: ListOfCommit, project: Project) -> web.Response:
     """Those that bring it, and the one that it has merged, the newest first."""
     services = context.services(request)
-    page = wanted_page(wanted, list_queries.BY_IDS)
-    repository = await opened(services, found)
-    sha = commit_named(repository, wanted.sha)
-    database, state = services.database, None if wanted.state == "all" else wanted.state
-    ids = await _bringing(request, found, repository, sha)
-    ids += await list_queries.merged_by(database, found.id, sha)
+    page = wanted_page(params, list_queries.BY_IDS)
+    repository = await opened(services, project)
+    sha = commit_named(repository, params.sha)
+    database, state = services.database, None if params.state == "all" else params.state
+    ids = await _bringing(request, project, repository, sha)
+    ids += await list_queries.merged_by(database, project.id, sha)
     listed = await list_queries.list_by_ids(database, page, ids, state)
     return await paginated(request, page, listed)
 
 
-async def _bringing(request: web.Request, found: Project, repository: Repository, sha: str) -> list[int]:
+async def _bringing(request: web.Request, project: Project, repository: Repository, sha: str) -> list[int]:
     """Ids of merge requests whose head has the commit, and whose base has not."""
     services = context.services(request)
     async with reading(services, caller_or_stranger(request)):
         names = await refs_containing(repository, sha, f"{MERGE_REQUESTS}*/head")
         iids = sorted(int(name.split("/")[2]) for name in names)[:MOST_CANDIDATES]
-        candidates = await list_queries.candidates(services.database, found.id, iids)
+        candidates = await list_queries.candidates(services.database, project.id, iids)
         bases = {one.base_sha for one in candidates if one.base_sha}
         later = await descendants(repository, sha, bases)
     return [one.id for one in candidates if one.base_sha not in later]

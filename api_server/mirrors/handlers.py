@@ -46,66 +46,66 @@ class UpdateMirror(Wishes):
 
 
 @routes.get("/projects/{id}/remote_mirrors", access=project(Role.MAINTAINER))
-async def list_mirrors(request: web.Request, wanted: ListMirrors, found: Project) -> web.Response:
+async def list_mirrors(request: web.Request, params: ListMirrors, project: Project) -> web.Response:
     """Endpoint 19. Beyond GitLab also by keyset."""
-    page = wanted_page(wanted, queries.LISTING, default_sort="asc")
-    listed = await queries.list_mirrors(context.database(request), page, found.id)
+    page = wanted_page(params, queries.LISTING, default_sort="asc")
+    listed = await queries.list_mirrors(context.database(request), page, project.id)
     return await paginated(request, page, listed)
 
 
 @routes.get(_MIRROR, access=project(Role.MAINTAINER))
-async def show_mirror(request: web.Request, wanted: MirrorId, found: Project) -> web.Response:
+async def show_mirror(request: web.Request, params: MirrorId, project: Project) -> web.Response:
     """Endpoint 20. Credentials of its URL are masked."""
-    shown = await queries.show(context.database(request), found.id, _number(wanted.mirror_id))
+    shown = await queries.show(context.database(request), project.id, _number(params.mirror_id))
     return json_text(shown)
 
 
 @routes.get(f"{_MIRROR}/public_key", access=project(Role.MAINTAINER))
-async def show_public_key(request: web.Request, wanted: MirrorId, found: Project) -> web.Response:
+async def show_public_key(request: web.Request, params: MirrorId, project: Project) -> web.Response:
     """What the target has to accept from a mirror that logs in by key over SSH."""
-    key = await queries.public_key(context.database(request), found.id, _number(wanted.mirror_id))
+    key = await queries.public_key(context.database(request), project.id, _number(params.mirror_id))
     return json_value({"public_key": key})
 
 
 @routes.post("/projects/{id}/remote_mirrors", access=project(Role.MAINTAINER))
-async def create_mirror(request: web.Request, wanted: CreateMirror, found: Project) -> web.Response:
+async def create_mirror(request: web.Request, params: CreateMirror, project: Project) -> web.Response:
     """Endpoint 21. The target is not contacted yet."""
     services = context.services(request)
-    _require_regex(request, wanted)
-    await changes.check(services, found, wanted)
+    _require_regex(request, params)
+    await changes.check(services, project, params)
     async with services.database.transaction() as transaction:
-        shown = await changes.create(services, caller(request), transaction, found, wanted)
+        shown = await changes.create(services, caller(request), transaction, project, params)
     return json_text(shown, status=201)
 
 
 @routes.put(_MIRROR, access=project(Role.MAINTAINER))
-async def update_mirror(request: web.Request, wanted: UpdateMirror, found: Project) -> web.Response:
+async def update_mirror(request: web.Request, params: UpdateMirror, project: Project) -> web.Response:
     """Endpoint 22. Beyond GitLab also the URL with its credentials."""
     services = context.services(request)
-    _require_regex(request, wanted)
-    before = await queries.find(services.database, found.id, _number(wanted.mirror_id))
-    await changes.check(services, found, wanted, before)
+    _require_regex(request, params)
+    before = await queries.find(services.database, project.id, _number(params.mirror_id))
+    await changes.check(services, project, params, before)
     async with services.database.transaction() as transaction:
-        shown = await changes.update(services, caller(request), transaction, found, before.id, wanted)
+        shown = await changes.update(services, caller(request), transaction, project, before.id, params)
     return json_text(shown)
 
 
 @routes.post(f"{_MIRROR}/sync", access=project(Role.MAINTAINER))
-async def sync_mirror(request: web.Request, wanted: MirrorId, found: Project) -> web.Response:
+async def sync_mirror(request: web.Request, params: MirrorId, project: Project) -> web.Response:
     """Endpoint 23. Pushes soon; a mirror that is switched off is refused."""
     async with context.database(request).transaction() as transaction:
-        mirror = await queries.lock(transaction, found.id, _number(wanted.mirror_id))
-        await running.run_for_caller(transaction, found, mirror)
+        mirror = await queries.lock(transaction, project.id, _number(params.mirror_id))
+        await running.run_for_caller(transaction, project, mirror)
     return no_content()
 
 
 @routes.delete(_MIRROR, access=project(Role.MAINTAINER))
-async def delete_mirror(request: web.Request, wanted: MirrorId, found: Project) -> web.Response:
+async def delete_mirror(request: web.Request, params: MirrorId, project: Project) -> web.Response:
     """Endpoint 24. What was pushed stays where it is."""
     async with context.database(request).transaction() as transaction:
-        mirror = await queries.lock(transaction, found.id, _number(wanted.mirror_id))
+        mirror = await queries.lock(transaction, project.id, _number(params.mirror_id))
         require_unmodified(request, mirror.updated_at)
-        await changes.delete(caller(request), transaction, found, mirror)
+        await changes.delete(caller(request), transaction, project, mirror)
     return no_content()
 
 

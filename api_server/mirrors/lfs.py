@@ -237,18 +237,18 @@ class LfsTarget:
             else:
                 report.problems.append(f"{wanted.oid}: {problem}")
 
-    async def _bring_one(self, wanted: Wanted, stored: Stored) -> str | None:
+    async def _bring_one(self, params: Wanted, stored: Stored) -> str | None:
         """Why the target did not take the object, in its words. Raises `LfsError` where it did not answer."""
         status, body = await self._send(
             "PUT",
-            wanted.upload,
+            params.upload,
             {"Content-Type": "application/octet-stream"},
             lambda patience: _Content(self.objects, stored, patience),
-            authenticated=wanted.authenticated,
+            authenticated=params.authenticated,
         )
-        if status // 100 == 2 and wanted.verify is not None:
+        if status // 100 == 2 and params.verify is not None:
             told = attrs.asdict(stored.pointer)
-            status, body = await self._send_json(wanted.verify, told, authenticated=wanted.authenticated)
+            status, body = await self._send_json(params.verify, told, authenticated=params.authenticated)
         return None if status // 100 == 2 else self._refusal(status, body)
 
     async def _send_json(self, action: Action, value: object, *, authenticated: bool) -> tuple[int, bytes]:

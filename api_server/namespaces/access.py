@@ -71,9 +71,9 @@ class GroupAccess(Place):
     async def find(self, request: web.Request, reference: str) -> Group:
         return await find_group(request, reference, self.role)
 
-    def check(self, found: Group) -> None:
+    def check(self, group: Group) -> None:
         """Raises 403 where the rule keeps whoever has `found` the group out."""
-        if found.role < self.role:
+        if group.role < self.role:
             raise forbidden()
 
 
@@ -143,10 +143,10 @@ class ProjectAccess(Place):
         self.check(found)
         return found
 
-    def check(self, found: Project) -> None:
+    def check(self, project: Project) -> None:
         """Raises 403 where the rule keeps whoever has `found` the project out."""
-        closed = self.opens is not None and not found.shows(self.opens)
-        if found.role < self.role or closed or (self.changes and found.archived):
+        closed = self.opens is not None and not project.shows(self.opens)
+        if project.role < self.role or closed or (self.changes and project.archived):
             raise forbidden()
 
 

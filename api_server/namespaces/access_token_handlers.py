@@ -77,16 +77,16 @@ class RotateAccessToken(RotateOwnAccessToken):
 @routes.get("/projects/{id}/access_tokens", access=project(Role.MAINTAINER))
 @routes.get("/groups/{id}/access_tokens", access=group(Role.OWNER))
 async def list_access_tokens(
-    request: web.Request, wanted: ListAccessTokens, found: Group | Project
+    request: web.Request, params: ListAccessTokens, resource: Group | Project
 ) -> web.Response:
-    page = wanted_page(wanted, access_token_queries.LISTING)
+    page = wanted_page(params, access_token_queries.LISTING)
     listed = await access_token_queries.list_tokens(
         context.database(request),
         page,
-        source_of(found).place,
-        revoked=wanted.revoked,
-        active=wanted.active,
-        search=wanted.search,
+        source_of(resource).place,
+        revoked=params.revoked,
+        active=params.active,
+        search=params.search,
     )
     return await paginated(request, page, listed)
 
@@ -94,29 +94,29 @@ async def list_access_tokens(
 @routes.get("/projects/{id}/access_tokens/{token_id}", access=project(Role.MAINTAINER))
 @routes.get("/groups/{id}/access_tokens/{token_id}", access=group(Role.OWNER))
 async def show_access_token(
-    request: web.Request, wanted: AccessTokenId, found: Group | Project
+    request: web.Request, params: AccessTokenId, resource: Group | Project
 ) -> web.Response:
     database = context.database(request)
-    token = await _found(database, source_of(found), wanted.token_id)
+    token = await _found(database, source_of(resource), params.token_id)
     return json_text(await access_token_queries.show_token(database, token.id))
 
 
 @routes.post("/projects/{id}/access_tokens", access=project(Role.MAINTAINER))
 @routes.post("/groups/{id}/access_tokens", access=group(Role.OWNER))
 async def create_access_token(
-    request: web.Request, wanted: CreateAccessToken, found: Group | Project
+    request: web.Request, params: CreateAccessToken, resource: Group | Project
 ) -> web.Response:
     """With a bot of its own, who is a member with at most the caller's role. Its text is in this answer only."""
     new = access_tokens.Wanted(
-        name=wanted.name,
-        scopes=list(dict.fromkeys(wanted.scopes)),
-        level=Role(wanted.access_level),
-        description=wanted.description,
-        expires_at=wanted.expires_at,
+        name=params.name,
+        scopes=list(dict.fromkeys(params.scopes)),
+        level=Role(params.access_level),
+        description=params.description,
+        expires_at=params.expires_at,
     )
     async with context.database(request).transaction() as transaction:
         made = await access_tokens.create(
-            context.services(request).shared, transaction, source_of(found), new, author(request)
+            context.services(request).shared, transaction, source_of(resource), new, author(request)
         )
     return json_text(made, status=201)
 
@@ -126,14 +126,14 @@ async def create_access_token(
 )
 @routes.delete("/groups/{id}/access_tokens/{token_id}", access=group(Role.OWNER), ends="token:{token_id}")
 async def revoke_access_token(
-    request: web.Request, wanted: AccessTokenId, found: Group | Project
+    request: web.Request, params: AccessTokenId, resource: Group | Project
 ) -> web.Response:
     """The token opens nothing from then on, nor do others that its bot has, and the bot is no member any more."""
-    source = source_of(found)
-    token = await _found(context.database(request), source, wanted.token_id)
+    source = source_of(resource)
+    token = await _found(context.database(request), source, params.token_id)
     context.services(request).revoke(f"user:{token.user_id}")
     async with context.database(request).transaction() as transaction:
-        token = await _found(transaction, source, wanted.token_id)
+        token = await _found(transaction, source, params.token_id)
         await access_tokens.revoke(
             context.services(request).shared, transaction, source, token, author(request)
         )
@@ -153,17 +153,17 @@ async def revoke_access_token(
     ends="token:{token_id}",
 )
 async def rotate_own_access_token(
-    request: web.Request, wanted: RotateOwnAccessToken, found: Group | Project
+    request: web.Request, params: RotateOwnAccessToken, resource: Group | Project
 ) -> web.Response:
     """The token that the request is made with; 405 for people's, 401 for one of another place."""
-    who, source = caller(request), source_of(found)
+    who, source = caller(request), source_of(resource)
     async with context.database(request).transaction() as transaction:
         if not await user_queries.is_bot(transaction, who.user_id):
             raise ApiError(405, {"message": "405 Method Not Allowed"})
         token = await access_token_queries.find_token(transaction, who.token_id or 0, source.place)
         if token is None:
             raise unauthorized()
-        made = await access_tokens.rotate(transaction, source, token, wanted.expires_at, author(request))
+        made = await access_tokens.rotate(transaction, source, token, params.expires_at, author(request))
     return json_text(made)
 
 
@@ -174,16 +174,16 @@ async def rotate_own_access_token(
     "/groups/{id}/access_tokens/{token_id}/rotate", access=group(Role.OWNER), ends="token:{token_id}"
 )
 async def rotate_access_token(
-    request: web.Request, wanted: RotateAccessToken, found: Group | Project
+    request: web.Request, params: RotateAccessToken, resource: Group | Project
 ) -> web.Response:
     """A new token of the same bot, valid for a week where `expires_at` says nothing else; 403 for bots, which would get
     one of another bot."""
-    source = source_of(found)
+    source = source_of(resource)
     async with context.database(request).transaction() as transaction:
         if await user_queries.is_bot(transaction, caller(request).user_id):
             raise forbidden()
-        token = await _found(transaction, source, wanted.token_id)
-        made = await access_tokens.rotate(transaction, source, token, wanted.expires_at, author(request))
+        token = await _found(transaction, source, params.token_id)
+        made = await access_tokens.rotate(transaction, source, token, params.expires_at, author(request))
     return json_text(made)
 
 

@@ -39,40 +39,40 @@ class Wanted:
 
 
 async def create(
-    services: Services, transaction: Transaction, source: Source, wanted: Wanted, author: Author
+    services: Services, transaction: Transaction, source: Source, params: Wanted, author: Author
 ) -> str:
     """The entity with the token's text. Raises 400 as GitLab words it: the bot has no greater role than its maker."""
     if await user_queries.is_bot(transaction, author.id):
         raise bad_request(f"User does not have permission to create {source.kind} access token")
-    if wanted.level > source.role:
+    if params.level > source.role:
         raise bad_request("Access level of the token contains permissions not held by the creating user")
-    bot_id = await _make_bot(services, transaction, source, wanted, author)
+    bot_id = await _make_bot(services, transaction, source, params, author)
     issued = await tokens.issue(
         transaction,
         NewToken(
             user_id=bot_id,
-            name=wanted.name,
-            scopes=wanted.scopes,
-            description=wanted.description,
-            expires_at=wanted.expires_at or transaction.now.date() + LIFETIME,
+            name=params.name,
+            scopes=params.scopes,
+            description=params.description,
+            expires_at=params.expires_at or transaction.now.date() + LIFETIME,
         ),
     )
     if await access_token_queries.are_more_than(
         transaction, source.place, services.settings.access_tokens_limit
     ):
         raise bad_request("Access token limit reached")
-    await _record_created(transaction, source, author, bot_id, wanted, issued)
+    await _record_created(transaction, source, author, bot_id, params, issued)
     return await access_token_queries.show_new_token(transaction, issued.id, issued.text)
 
 
 async def _make_bot(
-    services: Services, transaction: Transaction, source: Source, wanted: Wanted, author: Author
+    services: Services, transaction: Transaction, source: Source, params: Wanted, author: Author
 ) -> int:
     """Create a user who is a member of the place and can do nothing elsewhere. Returns her id."""
     username = f"{source.kind}_{source.id}_bot_{secrets.token_hex(16)}"
     bot = NewUser(
         username=username,
-        name=wanted.name,
+        name=params.name,
         email=f"{username}@noreply.{_host(services.settings)}",
         confirmed=True,
         external=await access_token_queries.is_external(transaction, author.id),
@@ -86,7 +86,7 @@ async def _make_bot(
     user = await user_queries.find_user(transaction, bot_id)
     if user is None:
         raise NotFound
-    await members.admit(transaction, source, user, wanted.level, author)
+    await members.admit(transaction, source, user, params.level, author)
     return bot_id
 
 
@@ -125,7 +125,7 @@ async def rotate(
 
 
 async def _record_created(
-    transaction: Transaction, source: Source, author: Author, bot_id: int, wanted: Wanted, issued: Issued
+    transaction: Transaction, source: Source, author: Author, bot_id: int, params: Wanted, issued: Issued
 ) -> None:
     what = f"Created {source.kind} access token with token_id: {issued.id}"
     await audit_trail.record(
@@ -134,8 +134,8 @@ async def _record_created(
         author=author,
         entity=source.entity,
         target_id=bot_id,
-        target_details=wanted.name,
-        message=f"{what} with scopes: {', '.join(wanted.scopes)} and access level {wanted.level.title}",
+        target_details=params.name,
+        message=f"{what} with scopes: {', '.join(params.scopes)} and access level {params.level.title}",
     )
 
 

@@ -63,29 +63,29 @@ class ListNamespaces(Paginated):
 
 
 @routes.get("/groups", access=SIGNED_IN)
-async def list_groups(request: web.Request, wanted: ListGroups) -> web.Response:
+async def list_groups(request: web.Request, params: ListGroups) -> web.Response:
     """The groups that the caller can see."""
-    return await _listed(request, wanted)
+    return await _listed(request, params)
 
 
 @routes.get("/groups/{id}/subgroups", access=group())
-async def list_subgroups(request: web.Request, wanted: ListSubgroups, found: Group) -> web.Response:
+async def list_subgroups(request: web.Request, params: ListSubgroups, group: Group) -> web.Response:
     """Direct subgroups."""
-    return await _listed(request, wanted, parent_id=found.id)
+    return await _listed(request, params, parent_id=group.id)
 
 
 @routes.get("/groups/{id}/descendant_groups", access=group())
-async def list_descendant_groups(request: web.Request, wanted: ListSubgroups, found: Group) -> web.Response:
+async def list_descendant_groups(request: web.Request, params: ListSubgroups, group: Group) -> web.Response:
     """Subgroups and all below them."""
-    return await _listed(request, wanted, ancestor_id=found.id)
+    return await _listed(request, params, ancestor_id=group.id)
 
 
 async def _listed(
-    request: web.Request, wanted: ListGroups, *, parent_id: int | None = None, ancestor_id: int | None = None
+    request: web.Request, params: ListGroups, *, parent_id: int | None = None, ancestor_id: int | None = None
 ) -> web.Response:
-    page = wanted_page(wanted, namespace_queries.LISTING, default_order="name", default_sort="asc")
+    page = wanted_page(params, namespace_queries.LISTING, default_order="name", default_sort="asc")
     who = caller(request)
-    levels = [wanted.min_access_level, wanted.owned and Role.OWNER]
+    levels = [params.min_access_level, params.owned and Role.OWNER]
     listed = await namespace_queries.list_groups(
         context.database(request),
         page,
@@ -94,23 +94,23 @@ async def _listed(
         min_level=max(filter(None, levels), default=None),
         parent_id=parent_id,
         ancestor_id=ancestor_id,
-        top_level_only=wanted.top_level_only,
-        skipped=wanted.skip_groups,
-        search=wanted.search,
+        top_level_only=params.top_level_only,
+        skipped=params.skip_groups,
+        search=params.search,
     )
     return await paginated(request, page, listed)
 
 
 @routes.post("/groups", access=SIGNED_IN)
-async def create_group(request: web.Request, wanted: CreateGroup) -> web.Response:
+async def create_group(request: web.Request, params: CreateGroup) -> web.Response:
     """A top-level group, or a subgroup of one that the caller owns. The caller becomes its owner."""
     new = NewGroup(
-        name=wanted.name,
-        path=wanted.path,
-        description=wanted.description,
-        visibility=wanted.visibility,
-        project_creation_level=wanted.project_creation_level,
-        parent=await _parent(request, wanted.parent_id),
+        name=params.name,
+        path=params.path,
+        description=params.description,
+        visibility=params.visibility,
+        project_creation_level=params.project_creation_level,
+        parent=await _parent(request, params.parent_id),
     )
     async with context.database(request).transaction() as transaction:
         made = await groups.create(transaction, new, caller(request).user_id, author(request))
@@ -129,34 +129,34 @@ async def _parent(request: web.Request, parent_id: int | None) -> Group | None:
 
 
 @routes.get("/groups/{id}", access=group())
-async def show_group(request: web.Request, found: Group) -> web.Response:
-    return json_text(await namespace_queries.show_group(context.database(request), found.id))
+async def show_group(request: web.Request, group: Group) -> web.Response:
+    return json_text(await namespace_queries.show_group(context.database(request), group.id))
 
 
 @routes.put("/groups/{id}", access=group(Role.OWNER), ends="group:{id}")
-async def update_group(request: web.Request, wanted: UpdateGroup, found: Group) -> web.Response:
-    wishes = attrs.asdict(wanted, filter=lambda field, _: field.name != "id")
+async def update_group(request: web.Request, params: UpdateGroup, group: Group) -> web.Response:
+    wishes = attrs.asdict(params, filter=lambda field, _: field.name != "id")
     async with context.database(request).transaction() as transaction:
-        await groups.update(transaction, found, wishes, author(request))
-        shown = await namespace_queries.show_group(transaction, found.id)
+        await groups.update(transaction, group, wishes, author(request))
+        shown = await namespace_queries.show_group(transaction, group.id)
     return json_text(shown)
 
 
 @routes.delete("/groups/{id}", access=group(Role.OWNER), ends="group:{id}")
-async def delete_group(request: web.Request, found: Group) -> web.Response:
+async def delete_group(request: web.Request, group: Group) -> web.Response:
     """With everything in it."""
     async with context.database(request).transaction() as transaction:
-        await removal.remove_namespace(transaction, found.id, author(request))
+        await removal.remove_namespace(transaction, group.id, author(request))
     return json_value({"message": "202 Accepted"}, status=202)
 
 
 @routes.get("/namespaces", access=SIGNED_IN)
-async def list_namespaces(request: web.Request, wanted: ListNamespaces) -> web.Response:
+async def list_namespaces(request: web.Request, params: ListNamespaces) -> web.Response:
     """The caller's own namespace and the groups that she is a member of; all of them for administrators."""
-    page = wanted_page(wanted, namespace_queries.NAMESPACES, default_sort="asc")
+    page = wanted_page(params, namespace_queries.NAMESPACES, default_sort="asc")
     who = caller(request)
     listed = await namespace_queries.list_namespaces(
-        context.database(request), page, user_id=who.user_id, admin=who.admin, search=wanted.search
+        context.database(request), page, user_id=who.user_id, admin=who.admin, search=params.search
     )
     return await paginated(request, page, listed)
 
@@ -168,18 +168,18 @@ class NamespacePath:
 
 
 @routes.get("/namespaces/{path}/exists", access=SIGNED_IN)
-async def namespace_exists(request: web.Request, wanted: NamespacePath) -> web.Response:
+async def namespace_exists(request: web.Request, params: NamespacePath) -> web.Response:
     """Whether something has that path (below a group), and a free one beside it."""
     who = caller(request)
     taken = await namespace_queries.namespace_paths_like(
         context.database(request),
-        wanted.path,
-        parent_id=wanted.parent_id,
+        params.path,
+        parent_id=params.parent_id,
         user_id=who.user_id,
         admin=who.admin,
     )
-    exists = wanted.path.lower() in taken
-    return json_value({"exists": exists, "suggests": [_free(wanted.path, taken)] if exists else []})
+    exists = params.path.lower() in taken
+    return json_value({"exists": exists, "suggests": [_free(params.path, taken)] if exists else []})
 
 
 def _free(path: str, taken: set[str]) -> str:
@@ -187,12 +187,12 @@ def _free(path: str, taken: set[str]) -> str:
 
 
 @routes.get("/namespaces/{id}", access=SIGNED_IN)
-async def show_namespace(request: web.Request, wanted: ById) -> web.Response:
-    number, who = access.id_in(wanted.id), caller(request)
+async def show_namespace(request: web.Request, params: ById) -> web.Response:
+    number, who = access.id_in(params.id), caller(request)
     shown = await namespace_queries.show_namespace(
         context.database(request),
         namespace_id=number,
-        path=None if number is not None else wanted.id,
+        path=None if number is not None else params.id,
         user_id=who.user_id,
         admin=who.admin,
     )

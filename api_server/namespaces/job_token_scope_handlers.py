@@ -40,49 +40,49 @@ class OneGroup:
 
 
 @routes.get("/projects/{id}/job_token_scope", access=project(Role.MAINTAINER))
-async def show_scope(request: web.Request, found: Project) -> web.Response:
+async def show_scope(request: web.Request, project: Project) -> web.Response:
     """Whether the project asks which jobs it lets in. Where its own jobs may go, the other projects say."""
-    enabled = await job_token_scope_queries.is_enabled(context.database(request), found.id)
+    enabled = await job_token_scope_queries.is_enabled(context.database(request), project.id)
     return json_value({"inbound_enabled": enabled, "outbound_enabled": False})
 
 
 @routes.patch("/projects/{id}/job_token_scope", access=project(Role.MAINTAINER), ends="project:{id}")
-async def limit_access(request: web.Request, wanted: LimitAccess, found: Project) -> web.Response:
+async def limit_access(request: web.Request, params: LimitAccess, project: Project) -> web.Response:
     async with context.database(request).transaction() as transaction:
-        await job_token_scope.limit_access(transaction, found, author(request), enabled=wanted.enabled)
+        await job_token_scope.limit_access(transaction, project, author(request), enabled=params.enabled)
     return no_content()
 
 
 @routes.get("/projects/{id}/job_token_scope/allowlist", access=project(Role.MAINTAINER))
-async def list_projects(request: web.Request, wanted: ListAllowed, found: Project) -> web.Response:
+async def list_projects(request: web.Request, params: ListAllowed, project: Project) -> web.Response:
     """The projects whose jobs are let in, this one included."""
-    return await _listed(request, wanted, found, "project")
+    return await _listed(request, params, project, "project")
 
 
 @routes.get("/projects/{id}/job_token_scope/groups_allowlist", access=project(Role.MAINTAINER))
-async def list_groups(request: web.Request, wanted: ListAllowed, found: Project) -> web.Response:
+async def list_groups(request: web.Request, params: ListAllowed, project: Project) -> web.Response:
     """The groups the jobs of whose projects are let in, subgroups' included."""
-    return await _listed(request, wanted, found, "group")
+    return await _listed(request, params, project, "group")
 
 
 @routes.post("/projects/{id}/job_token_scope/allowlist", access=project(Role.MAINTAINER))
-async def allow_project(request: web.Request, wanted: OneProject, found: Project) -> web.Response:
+async def allow_project(request: web.Request, params: OneProject, project: Project) -> web.Response:
     """A project that the caller sees."""
     target = await project_to_name(
-        context.services(request), caller(request), "target_project_id", wanted.target_project_id
+        context.services(request), caller(request), "target_project_id", params.target_project_id
     )
-    await _allow(request, found, "project", target.id)
-    return json_value({"source_project_id": found.id, "target_project_id": target.id}, status=201)
+    await _allow(request, project, "project", target.id)
+    return json_value({"source_project_id": project.id, "target_project_id": target.id}, status=201)
 
 
 @routes.post("/projects/{id}/job_token_scope/groups_allowlist", access=project(Role.MAINTAINER))
-async def allow_group(request: web.Request, wanted: OneGroup, found: Project) -> web.Response:
+async def allow_group(request: web.Request, params: OneGroup, project: Project) -> web.Response:
     """A group that the caller sees."""
     target = await group_to_name(
-        context.services(request), caller(request), "target_group_id", wanted.target_group_id
+        context.services(request), caller(request), "target_group_id", params.target_group_id
     )
-    await _allow(request, found, "group", target.id)
-    return json_value({"source_project_id": found.id, "target_group_id": target.id}, status=201)
+    await _allow(request, project, "group", target.id)
+    return json_value({"source_project_id": project.id, "target_group_id": target.id}, status=201)
 
 
 @routes.delete(
@@ -90,9 +90,9 @@ async def allow_group(request: web.Request, wanted: OneGroup, found: Project) ->
     access=project(Role.MAINTAINER),
     ends="project:{id}",
 )
-async def disallow_project(request: web.Request, wanted: OneProject, found: Project) -> web.Response:
-    if not await _disallowed(request, found, "project", wanted.target_project_id):
-        await find_project(request, str(wanted.target_project_id))
+async def disallow_project(request: web.Request, params: OneProject, project: Project) -> web.Response:
+    if not await _disallowed(request, project, "project", params.target_project_id):
+        await find_project(request, str(params.target_project_id))
         raise bad_request("Target project is not in the job token scope")
     return no_content()
 
@@ -102,28 +102,28 @@ async def disallow_project(request: web.Request, wanted: OneProject, found: Proj
     access=project(Role.MAINTAINER),
     ends="project:{id}",
 )
-async def disallow_group(request: web.Request, wanted: OneGroup, found: Project) -> web.Response:
-    if not await _disallowed(request, found, "group", wanted.target_group_id):
+async def disallow_group(request: web.Request, params: OneGroup, project: Project) -> web.Response:
+    if not await _disallowed(request, project, "group", params.target_group_id):
         await group_to_name(
-            context.services(request), caller(request), "target_group_id", wanted.target_group_id
+            context.services(request), caller(request), "target_group_id", params.target_group_id
         )
         raise bad_request("Target group is not in the job token scope")
     return no_content()
 
 
-async def _listed(request: web.Request, wanted: ListAllowed, found: Project, kind: Kind) -> web.Response:
-    page = wanted_page(wanted, job_token_scope_queries.LISTINGS[kind], default_sort="asc")
-    listed = await job_token_scope_queries.list_allowed(context.database(request), page, kind, found.id)
+async def _listed(request: web.Request, params: ListAllowed, project: Project, kind: Kind) -> web.Response:
+    page = wanted_page(params, job_token_scope_queries.LISTINGS[kind], default_sort="asc")
+    listed = await job_token_scope_queries.list_allowed(context.database(request), page, kind, project.id)
     return await paginated(request, page, listed)
 
 
-async def _allow(request: web.Request, found: Project, kind: Kind, target_id: int) -> None:
+async def _allow(request: web.Request, project: Project, kind: Kind, target_id: int) -> None:
     most = context.settings(request).job_token_allowlist_limit
     async with context.database(request).transaction() as transaction:
-        await job_token_scope.allow(transaction, found, kind, target_id, author(request), most=most)
+        await job_token_scope.allow(transaction, project, kind, target_id, author(request), most=most)
 
 
-async def _disallowed(request: web.Request, found: Project, kind: Kind, target_id: int) -> bool:
+async def _disallowed(request: web.Request, project: Project, kind: Kind, target_id: int) -> bool:
     """Also what the caller does not see (any more); False where it was not on the list."""
     async with context.database(request).transaction() as transaction:
-        return await job_token_scope.disallow(transaction, found, kind, target_id, author(request))
+        return await job_token_scope.disallow(transaction, project, kind, target_id, author(request))

@@ -66,74 +66,76 @@ class RemoveMember(MemberId):
 
 @routes.get("/groups/{id}/members", access=group())
 @routes.get("/projects/{id}/members", access=project())
-async def list_members(request: web.Request, wanted: ListMembers, found: Group | Project) -> web.Response:
+async def list_members(request: web.Request, params: ListMembers, resource: Group | Project) -> web.Response:
     """Direct members, by their ids."""
-    return await _listed(request, wanted, source_of(found).direct)
+    return await _listed(request, params, source_of(resource).direct)
 
 
 @routes.get("/groups/{id}/members/all", access=group())
 @routes.get("/projects/{id}/members/all", access=project())
-async def list_all_members(request: web.Request, wanted: ListMembers, found: Group | Project) -> web.Response:
+async def list_all_members(
+    request: web.Request, params: ListMembers, resource: Group | Project
+) -> web.Response:
     """Direct and inherited members, each with her greatest role."""
-    return await _listed(request, wanted, source_of(found).everywhere)
+    return await _listed(request, params, source_of(resource).everywhere)
 
 
-async def _listed(request: web.Request, wanted: ListMembers, places: Places) -> web.Response:
-    page = wanted_page(wanted, member_queries.LISTING, default_sort="asc")
+async def _listed(request: web.Request, params: ListMembers, places: Places) -> web.Response:
+    page = wanted_page(params, member_queries.LISTING, default_sort="asc")
     listed = await member_queries.list_members(
         context.database(request),
         page,
         **places,
-        query=wanted.query,
+        query=params.query,
         finds_private=caller(request).admin,
-        user_ids=wanted.user_ids or None,
+        user_ids=params.user_ids or None,
     )
     return await paginated(request, page, listed)
 
 
 @routes.get("/groups/{id}/members/{user_id}", access=group())
 @routes.get("/projects/{id}/members/{user_id}", access=project())
-async def show_member(request: web.Request, wanted: MemberId, found: Group | Project) -> web.Response:
+async def show_member(request: web.Request, params: MemberId, resource: Group | Project) -> web.Response:
     """A direct member."""
-    places = source_of(found).direct
-    return json_text(await member_queries.show_member(context.database(request), wanted.user_id, **places))
+    places = source_of(resource).direct
+    return json_text(await member_queries.show_member(context.database(request), params.user_id, **places))
 
 
 @routes.get("/groups/{id}/members/all/{user_id}", access=group())
 @routes.get("/projects/{id}/members/all/{user_id}", access=project())
-async def show_any_member(request: web.Request, wanted: MemberId, found: Group | Project) -> web.Response:
+async def show_any_member(request: web.Request, params: MemberId, resource: Group | Project) -> web.Response:
     """A direct or inherited member, with her greatest role."""
-    places = source_of(found).everywhere
-    return json_text(await member_queries.show_member(context.database(request), wanted.user_id, **places))
+    places = source_of(resource).everywhere
+    return json_text(await member_queries.show_member(context.database(request), params.user_id, **places))
 
 
 @routes.post("/groups/{id}/members", access=group(Role.OWNER))
 @routes.post("/projects/{id}/members", access=project(Role.MAINTAINER))
-async def add_members(request: web.Request, wanted: AddMember, found: Group | Project) -> web.Response:
+async def add_members(request: web.Request, params: AddMember, resource: Group | Project) -> web.Response:
     """One member, or several at once, each of whom succeeds or fails for herself."""
-    source = source_of(found)
-    if wanted.user_id and len(wanted.user_id) > 1:
-        return await _added_several(request, source, wanted, wanted.user_id)
+    source = source_of(resource)
+    if params.user_id and len(params.user_id) > 1:
+        return await _added_several(request, source, params, params.user_id)
     async with context.database(request).transaction() as transaction:
-        if wanted.user_id:
-            user = await user_queries.find_user(transaction, wanted.user_id[0])
+        if params.user_id:
+            user = await user_queries.find_user(transaction, params.user_id[0])
         else:
-            user = await user_queries.find_user_by_username(transaction, wanted.username or "")
+            user = await user_queries.find_user_by_username(transaction, params.username or "")
         if user is None:
             raise not_found("User")
         member_id = await members.add(
-            transaction, source, user, wanted.access_level, author(request), expires_at=wanted.expires_at
+            transaction, source, user, params.access_level, author(request), expires_at=params.expires_at
         )
         shown = await member_queries.show_member(transaction, user.id, **source.direct, changed=member_id)
     return json_text(shown, status=201)
 
 
 async def _added_several(
-    request: web.Request, source: Source, wanted: AddMember, user_ids: list[int]
+    request: web.Request, source: Source, params: AddMember, user_ids: list[int]
 ) -> web.Response:
     async with context.database(request).transaction() as transaction:
         problems = await members.add_several(
-            transaction, source, user_ids, wanted.access_level, author(request), expires_at=wanted.expires_at
+            transaction, source, user_ids, params.access_level, author(request), expires_at=params.expires_at
         )
     told = {"status": "error", "message": problems} if problems else {"status": "success"}
     return json_value(told, status=201)
@@ -149,15 +151,17 @@ async def _added_several(
     access=project(Role.MAINTAINER),
     ends="user:{user_id}",
 )
-async def update_member(request: web.Request, wanted: UpdateMember, found: Group | Project) -> web.Response:
+async def update_member(
+    request: web.Request, params: UpdateMember, resource: Group | Project
+) -> web.Response:
     """Another role; the expiry stays where it is not sent, and goes away where it is null."""
-    source = source_of(found)
+    source = source_of(resource)
     async with context.database(request).transaction() as transaction:
         member_id = await members.update(
-            transaction, source, wanted.user_id, wanted.access_level, wanted.expires_at, author(request)
+            transaction, source, params.user_id, params.access_level, params.expires_at, author(request)
         )
         shown = await member_queries.show_member(
-            transaction, wanted.user_id, **source.direct, changed=member_id
+            transaction, params.user_id, **source.direct, changed=member_id
         )
     return json_text(shown)
 
@@ -172,12 +176,14 @@ async def update_member(request: web.Request, wanted: UpdateMember, found: Group
     access=project(),
     ends="user:{user_id}",
 )
-async def remove_member(request: web.Request, wanted: RemoveMember, found: Group | Project) -> web.Response:
+async def remove_member(
+    request: web.Request, params: RemoveMember, resource: Group | Project
+) -> web.Response:
     """Everybody may leave; others are removed by who manages the members. A group keeps its last owner."""
-    leaves_below = wanted.skip_subresources
+    leaves_below = params.skip_subresources
     async with context.database(request).transaction() as transaction:
         await members.remove(
-            transaction, source_of(found), wanted.user_id, author(request), leaves_below=leaves_below
+            transaction, source_of(resource), params.user_id, author(request), leaves_below=leaves_below
         )
     return no_content()
 
@@ -199,28 +205,30 @@ class ListMemberships(Paginated):
 
 
 @overview_routes.get("/projects/{id}/users", access=project())
-async def list_project_users(request: web.Request, wanted: ListProjectUsers, found: Project) -> web.Response:
+async def list_project_users(
+    request: web.Request, params: ListProjectUsers, project: Project
+) -> web.Response:
     """Direct and inherited members."""
-    page = wanted_page(wanted, USERS)
+    page = wanted_page(params, USERS)
     database, finds_private = context.database(request), caller(request).admin
     listed = await USERS.read(
         database,
         page,
-        **source_of(found).everywhere,
-        search=wanted.search,
-        found=await SEARCH.find(database, wanted.search, finds_private=finds_private),
+        **source_of(project).everywhere,
+        search=params.search,
+        found=await SEARCH.find(database, params.search, finds_private=finds_private),
         finds_private=finds_private,
         user_ids=None,
-        skip_users=wanted.skip_users,
+        skip_users=params.skip_users,
     )
     return await paginated(request, page, listed)
 
 
 @overview_routes.get("/users/{id}/memberships", access=ADMINISTRATOR, scopes=READ_USER_SCOPES)
-async def list_memberships(request: web.Request, wanted: ListMemberships) -> web.Response:
+async def list_memberships(request: web.Request, params: ListMemberships) -> web.Response:
     """The projects and groups of which the user is a direct member."""
     database = context.database(request)
-    await existing_user(database, wanted.id)
-    page = wanted_page(wanted, MEMBERSHIPS)
-    listed = await MEMBERSHIPS.read(database, page, user_id=wanted.id, type=wanted.type)
+    await existing_user(database, params.id)
+    page = wanted_page(params, MEMBERSHIPS)
+    listed = await MEMBERSHIPS.read(database, page, user_id=params.id, type=params.type)
     return await paginated(request, page, listed)

@@ -125,14 +125,14 @@ class Source:
             raise forbidden()
 
 
-def source_of(found: Group | Project) -> Source:
+def source_of(resource: Group | Project) -> Source:
     """Return the group or project of the route as what members belong to."""
     return Source(
-        kind="group" if isinstance(found, Group) else "project",
-        id=found.id,
-        entity=found.entity,
-        role=found.role,
-        lineage=found.lineage,
+        kind="group" if isinstance(resource, Group) else "project",
+        id=resource.id,
+        entity=resource.entity,
+        role=resource.role,
+        lineage=resource.lineage,
     )
 
 

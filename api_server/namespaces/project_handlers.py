@@ -142,50 +142,50 @@ class UpdateProject:
 
 
 @routes.get("/projects", access=SIGNED_IN_OR_NOT)
-async def list_projects(request: web.Request, wanted: ListProjects) -> web.Response:
+async def list_projects(request: web.Request, params: ListProjects) -> web.Response:
     """The projects that the caller can see: without credentials the public ones, with few keys."""
-    return await _listed(request, wanted)
+    return await _listed(request, params)
 
 
 @routes.get("/groups/{id}/projects", access=group())
-async def list_group_projects(request: web.Request, wanted: ListGroupProjects, found: Group) -> web.Response:
-    below: project_queries.Below = "with_subgroups" if wanted.include_subgroups else "directly"
+async def list_group_projects(request: web.Request, params: ListGroupProjects, group: Group) -> web.Response:
+    below: project_queries.Below = "with_subgroups" if params.include_subgroups else "directly"
     # whoever has a role in a group has it in all of its projects
-    return await _listed(request, wanted, found.id, below, sees_all=found.role >= Role.GUEST)
+    return await _listed(request, params, group.id, below, sees_all=group.role >= Role.GUEST)
 
 
 @routes.get("/groups/{id}/projects/shared", access=group())
-async def list_shared_projects(request: web.Request, wanted: ListSharedProjects) -> web.Response:
+async def list_shared_projects(request: web.Request, params: ListSharedProjects) -> web.Response:
     """Those of other groups that are shared with this one: none, since nothing is shared here."""
-    page = wanted_page(wanted, project_queries.LISTING)
+    page = wanted_page(params, project_queries.LISTING)
     return await paginated(request, page, Listed("[]", more=False, last_id=None, total=0))
 
 
 @routes.get("/users/{id}/projects", access=SIGNED_IN)
-async def list_user_projects(request: web.Request, wanted: ListUserProjects) -> web.Response:
+async def list_user_projects(request: web.Request, params: ListUserProjects) -> web.Response:
     """Those in the own namespace of a user, named by id or user name, that the caller can see."""
     namespace = await namespace_queries.namespace_of_named(
-        context.database(request), user_id=access.id_in(wanted.id), username=wanted.id
+        context.database(request), user_id=access.id_in(params.id), username=params.id
     )
     if namespace is None:
         raise not_found("User")
     return await _listed(
-        request, wanted, namespace.id, sees_all=namespace.owner_id == caller(request).user_id
+        request, params, namespace.id, sees_all=namespace.owner_id == caller(request).user_id
     )
 
 
 async def _listed(
     request: web.Request,
-    wanted: ListProjects,
+    params: ListProjects,
     namespace_id: int | None = None,
     below: project_queries.Below = "directly",
     *,
     sees_all: bool = False,
 ) -> web.Response:
-    page = wanted_page(wanted, project_queries.LISTING)
+    page = wanted_page(params, project_queries.LISTING)
     who = caller_or_stranger(request)
     is_stranger = who.user_id is None  # has no role anywhere, and is not asked for one
-    levels = [wanted.min_access_level, wanted.membership and Role.GUEST, wanted.owned and Role.OWNER]
+    levels = [params.min_access_level, params.membership and Role.GUEST, params.owned and Role.OWNER]
     listed = await project_queries.list_projects(
         context.database(request),
         page,
@@ -194,21 +194,21 @@ async def _listed(
         min_level=None if is_stranger else max(filter(None, levels), default=None),
         group_id=namespace_id,
         below=below,
-        visibility=wanted.visibility,
-        archived=wanted.archived,
-        search=wanted.search,
-        simple=wanted.simple or is_stranger,
+        visibility=params.visibility,
+        archived=params.archived,
+        search=params.search,
+        simple=params.simple or is_stranger,
     )
     return await paginated(request, page, listed)
 
 
 @routes.post("/projects", access=SIGNED_IN)
-async def create_project(request: web.Request, wanted: CreateProject) -> web.Response:
+async def create_project(request: web.Request, params: CreateProject) -> web.Response:
     """A project in the caller's own namespace, or in a group where she is at least Developer; on request with a first
     commit."""
-    values = projects.with_newer_names(attrs.asdict(wanted)) | {
-        "name": wanted.name or wanted.path,
-        "path": wanted.path or paths.path_from(wanted.name or ""),
+    values = projects.with_newer_names(attrs.asdict(params)) | {
+        "name": params.name or params.path,
+        "path": params.path or paths.path_from(params.name or ""),
     }
     who = caller(request)
     database = context.database(request)
@@ -220,14 +220,14 @@ async def create_project(request: web.Request, wanted: CreateProject) -> web.Res
 
 
 @routes.get("/projects/{id}", access=project())
-async def show_project(request: web.Request, found: Project) -> web.Response:
-    return await _shown(request, found)
+async def show_project(request: web.Request, project: Project) -> web.Response:
+    return await _shown(request, project)
 
 
 @routes.get("/projects/{id}/issues", access=project())
-async def list_issues(request: web.Request, wanted: ListIssues) -> web.Response:
+async def list_issues(request: web.Request, params: ListIssues) -> web.Response:
     """None, as where a project has its issues switched off; bots ask before anything else."""
-    return await paginated(request, offset_page(wanted), Listed("[]", more=False, last_id=None, total=0))
+    return await paginated(request, offset_page(params), Listed("[]", more=False, last_id=None, total=0))
 
 
 @routes.put(
@@ -235,42 +235,42 @@ async def list_issues(request: web.Request, wanted: ListIssues) -> web.Response:
     access=project(Role.MAINTAINER),
     ends="project:{id}",
 )
-async def update_project(request: web.Request, wanted: UpdateProject, found: Project) -> web.Response:
+async def update_project(request: web.Request, params: UpdateProject, project: Project) -> web.Response:
     """Path and visibility are changed by Owners only."""
-    wishes = attrs.asdict(wanted, filter=lambda field, _: field.name != "id")
-    return await _updated(request, found, wishes)
+    wishes = attrs.asdict(params, filter=lambda field, _: field.name != "id")
+    return await _updated(request, project, wishes)
 
 
 @routes.post("/projects/{id}/archive", access=project(Role.OWNER), ends="project:{id}")
-async def archive_project(request: web.Request, found: Project) -> web.Response:
+async def archive_project(request: web.Request, project: Project) -> web.Response:
     """Nothing can be pushed to an archived project."""
-    return await _updated(request, found, {"archived": True}, status=201)
+    return await _updated(request, project, {"archived": True}, status=201)
 
 
 @routes.post("/projects/{id}/unarchive", access=project(Role.OWNER))
-async def unarchive_project(request: web.Request, found: Project) -> web.Response:
-    return await _updated(request, found, {"archived": False}, status=201)
+async def unarchive_project(request: web.Request, project: Project) -> web.Response:
+    return await _updated(request, project, {"archived": False}, status=201)
 
 
 async def _updated(
-    request: web.Request, found: Project, wishes: dict[str, Any], status: int = 200
+    request: web.Request, project: Project, wishes: dict[str, Any], status: int = 200
 ) -> web.Response:
     async with context.database(request).transaction() as transaction:
         changed = await projects.update(
-            transaction, context.services(request)[REPOSITORIES], found, wishes, author(request)
+            transaction, context.services(request)[REPOSITORIES], project, wishes, author(request)
         )
     if "default_branch" in changed:
-        await projects.apply_default_branch(context.services(request).shared, found.id)
-    return await _shown(request, found, status)
+        await projects.apply_default_branch(context.services(request).shared, project.id)
+    return await _shown(request, project, status)
 
 
 @routes.put("/projects/{id}/transfer", access=project(Role.OWNER), ends="project:{id}")
-async def transfer_project(request: web.Request, wanted: TransferProject, found: Project) -> web.Response:
+async def transfer_project(request: web.Request, params: TransferProject, project: Project) -> web.Response:
     """Into another namespace, named by id or full path; the old paths redirect."""
     async with context.database(request).transaction() as transaction:
-        namespace = await projects.find_namespace(transaction, wanted.namespace, caller(request))
-        await projects.transfer(transaction, found, namespace, author(request))
-    return await _shown(request, found)
+        namespace = await projects.find_namespace(transaction, params.namespace, caller(request))
+        await projects.transfer(transaction, project, namespace, author(request))
+    return await _shown(request, project)
 
 
 @routes.delete(
@@ -278,13 +278,13 @@ async def transfer_project(request: web.Request, wanted: TransferProject, found:
     access=project(Role.OWNER),
     ends="project:{id}",
 )
-async def delete_project(request: web.Request, found: Project) -> web.Response:
+async def delete_project(request: web.Request, project: Project) -> web.Response:
     """With its repository and all that belongs to it."""
     async with context.database(request).transaction() as transaction:
-        await removal.remove_project(transaction, found.id, author(request))
+        await removal.remove_project(transaction, project.id, author(request))
     return json_value({"message": "202 Accepted"}, status=202)
 
 
-async def _shown(request: web.Request, found: Project, status: int = 200) -> web.Response:
-    shown = await project_queries.show_project(context.database(request), found.id, caller(request).user_id)
+async def _shown(request: web.Request, project: Project, status: int = 200) -> web.Response:
+    shown = await project_queries.show_project(context.database(request), project.id, caller(request).user_id)
     return json_text(shown, status=status)

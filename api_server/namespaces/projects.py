@@ -361,22 +361,22 @@ class NewProject:
 
 
 async def create(
-    services: Services, database: Database, wanted: NewProject, who: Actor, author: Author
+    services: Services, database: Database, params: NewProject, who: Actor, author: Author
 ) -> int:
     """Create a project. Returns its id. Raises 400, 403 and 404 in GitLab's words.
 
     If it fails in the end, nothing is left of it, not even on disk.
     """
-    check_present("name", wanted.name)
-    check_numbers(wanted.build_timeout, wanted.ci_default_git_depth)
-    if not is_branch_name(wanted.default_branch):
+    check_present("name", params.name)
+    check_numbers(params.build_timeout, params.ci_default_git_depth)
+    if not is_branch_name(params.default_branch):
         raise invalid({"default_branch": ["is invalid"]})
     project_id = None
     try:
         async with database.transaction() as transaction:
-            namespace = await _home_of(transaction, wanted, who)
-            project_id = await _insert(transaction, wanted, namespace, who, author)
-            created = _creation_event(project_id, wanted, author)
+            namespace = await _home_of(transaction, params, who)
+            project_id = await _insert(transaction, params, namespace, who, author)
+            created = _creation_event(project_id, params, author)
             for listener in services[CREATION_LISTENERS]:
                 await listener(transaction, created)
     except BaseException:
@@ -386,9 +386,9 @@ async def create(
     return project_id
 
 
-async def _home_of(transaction: Transaction, wanted: NewProject, who: Actor) -> Namespace:
+async def _home_of(transaction: Transaction, params: NewProject, who: Actor) -> Namespace:
     """Return the namespace in which the caller may create the project. Raises 404 and 403."""
-    namespace_id = wanted.namespace_id
+    namespace_id = params.namespace_id
     if namespace_id is None:
         namespace_id = (await namespace_queries.namespace_of(transaction, who.user_id)).id
     namespace = await find_namespace(transaction, str(namespace_id), who)
@@ -398,19 +398,19 @@ async def _home_of(transaction: Transaction, wanted: NewProject, who: Actor) -> 
 
 
 async def _insert(
-    transaction: Transaction, wanted: NewProject, namespace: Namespace, who: Actor, author: Author
+    transaction: Transaction, params: NewProject, namespace: Namespace, who: Actor, author: Author
 ) -> int:
     held = await namespace_queries.hold(transaction, namespace.lineage)
     await require_room(transaction, namespace)
-    full_path = f"{held.full_path}/{wanted.path}"
+    full_path = f"{held.full_path}/{params.path}"
     if problem := paths.problem_with(full_path):
         raise invalid({"path": [problem]})
-    check_visibility(wanted.visibility, held.visibility)
+    check_visibility(params.visibility, held.visibility)
     project_id = await project_queries.create_project(
         transaction,
         creator_id=who.user_id,
         full_path=full_path,
-        **(attrs.asdict(wanted) | {"namespace_id": namespace.id}),
+        **(attrs.asdict(params) | {"namespace_id": namespace.id}),
     )
     if not await path_queries.take(transaction, full_path, project_id=project_id):
         taken = ["has already been taken"]
@@ -423,13 +423,13 @@ async def _insert(
     return project_id
 
 
-def _creation_event(project_id: int, wanted: NewProject, author: Author) -> ProjectCreated:
+def _creation_event(project_id: int, params: NewProject, author: Author) -> ProjectCreated:
     return ProjectCreated(
         id=project_id,
-        name=wanted.name,
-        description=wanted.description,
-        default_branch=wanted.default_branch,
-        begins_with_readme=wanted.initialize_with_readme and wanted.repository_access_level != "disabled",
+        name=params.name,
+        description=params.description,
+        default_branch=params.default_branch,
+        begins_with_readme=params.initialize_with_readme and params.repository_access_level != "disabled",
         author=author,
     )
 

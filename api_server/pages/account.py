@@ -67,9 +67,9 @@ async def add_email(request: web.Request, who: Visitor, form: Form) -> web.Respo
 
 
 @pages.post(f"{PROFILE}/emails/{{id}}/remove")
-async def remove_email(request: web.Request, who: Visitor, wanted: EmailId) -> web.Response:
+async def remove_email(request: web.Request, who: Visitor, params: EmailId) -> web.Response:
     async with context.database(request).transaction() as transaction:
-        await emails.remove(transaction, wanted.id, user_of(who).id, who.author())
+        await emails.remove(transaction, params.id, user_of(who).id, who.author())
     return page.see_other(request, who, PROFILE, "The address is removed.")
 
 
@@ -177,9 +177,9 @@ class TokenId:
 
 
 @pages.get(TOKENS, access=SIGNED_IN)
-async def list_tokens(request: web.Request, who: Visitor, wanted: ListTokens) -> web.Response:
+async def list_tokens(request: web.Request, who: Visitor, params: ListTokens) -> web.Response:
     until = context.now(request).date() + _LIFETIME
-    return await _token_page(request, who, wanted, {"expires_at": until.isoformat()})
+    return await _token_page(request, who, params, {"expires_at": until.isoformat()})
 
 
 @pages.post(TOKENS)
@@ -199,8 +199,8 @@ async def create_token(request: web.Request, who: Visitor, form: Form) -> web.Re
 
 
 @pages.post(f"{TOKENS}/{{id}}/revoke")
-async def revoke_token(request: web.Request, who: Visitor, wanted: TokenId) -> web.Response:
-    token = await token_queries.find_token(context.database(request), wanted.id)
+async def revoke_token(request: web.Request, who: Visitor, params: TokenId) -> web.Response:
+    token = await token_queries.find_token(context.database(request), params.id)
     if token is None or token.user_id != user_of(who).id:
         raise not_found("Token")
     context.services(request).revoke(f"token:{token.id}")
@@ -234,14 +234,14 @@ def _token_problems(name: str, scopes: list[str], until: str, today: datetime.da
 async def _token_page(
     request: web.Request,
     who: Visitor,
-    wanted: ListTokens,
+    params: ListTokens,
     form: Form,
     *,
     made: dict[str, Any] | None = None,
     problems: list[str] | None = None,
     status: int = 200,
 ) -> web.Response:
-    part = wanted_page(wanted, token_queries.LISTING)
+    part = wanted_page(params, token_queries.LISTING)
     listed = await token_queries.list_tokens(
         context.database(request),
         part,
@@ -295,11 +295,11 @@ async def list_sessions(request: web.Request, who: Visitor) -> web.Response:
 
 
 @pages.post(f"{SESSIONS}/{{id}}/end")
-async def end_session(request: web.Request, who: Visitor, wanted: SessionId) -> web.Response:
+async def end_session(request: web.Request, who: Visitor, params: SessionId) -> web.Response:
     user = user_of(who)
     context.services(request).revoke(f"user:{user.id}")
     async with context.database(request).transaction() as transaction:
-        await queries.end_session(transaction, user.id, wanted.id)
+        await queries.end_session(transaction, user.id, params.id)
     return page.see_other(request, who, SESSIONS, "The session has ended.")
 
 

@@ -116,20 +116,20 @@ class Compare(Paginated):
 
 
 @pages.get("/{project}/-/commits", access=project(opens="repository"))
-async def list_default_commits(request: web.Request, who: Visitor, found: Project) -> web.Response:
-    return page.see_other(request, who, f"/{found.full_path}/-/commits/{url_path(found.default_branch)}")
+async def list_default_commits(request: web.Request, who: Visitor, project: Project) -> web.Response:
+    return page.see_other(request, who, f"/{project.full_path}/-/commits/{url_path(project.default_branch)}")
 
 
 @pages.get("/{project}/-/commits/{rest:.+}", access=project(opens="repository"))
 async def list_commits(
-    request: web.Request, who: Visitor, wanted: ListCommits, found: Project
+    request: web.Request, who: Visitor, params: ListCommits, project: Project
 ) -> web.Response:
     """Newest first; with a path, those that changed what is there."""
     services = context.services(request)
-    at = await read_tree_path(request, found, wanted.rest)
+    at = await read_tree_path(request, project, params.rest)
     if at is None:
-        return page.answer(request, who, "projects/no_commits.html", project=found, tab="commits")
-    part, url = offset_page(wanted), url_of(services, found)
+        return page.answer(request, who, "projects/no_commits.html", project=project, tab="commits")
+    part, url = offset_page(params), url_of(services, project)
     history = History(start=at.commit, path=at.path or None)
     async with reading(services, caller_or_stranger(request)):
         shas = await commits.history(at.repository, history, skip=part.offset, limit=part.size + 1)
@@ -138,7 +138,7 @@ async def list_commits(
         request,
         who,
         "projects/commits.html",
-        project=found,
+        project=project,
         at=at,
         commits=await entities.commit_list(at.repository, shas[: part.size], url),
         pages=pager(request, part, listed),
@@ -146,56 +146,58 @@ async def list_commits(
 
 
 @pages.get("/{project}/-/commit/{sha}", access=project(opens="repository"))
-async def show_commit(request: web.Request, who: Visitor, wanted: ShowCommit, found: Project) -> web.Response:
+async def show_commit(
+    request: web.Request, who: Visitor, params: ShowCommit, project: Project
+) -> web.Response:
     """Against its first parent."""
     services = context.services(request)
-    repository = await opened(services, found)
-    sha = commit_named(repository, wanted.sha)
-    commit = entities.commit(repository, sha, url_of(services, found))
+    repository = await opened(services, project)
+    sha = commit_named(repository, params.sha)
+    commit = entities.commit(repository, sha, url_of(services, project))
     parent = commit["parent_ids"][0] if commit["parent_ids"] else None
-    part = offset_page(wanted)
+    part = offset_page(params)
     files, listed = await read_differences(request, repository, parent, sha, part)
     return page.answer(
         request,
         who,
         "projects/commit.html",
-        project=found,
+        project=project,
         commit=commit,
-        pipeline=await _pipeline(request, found, sha),
+        pipeline=await _pipeline(request, project, sha),
         files=files,
         total=listed.total,
         pages=pager(request, part, listed),
     )
 
 
-async def _pipeline(request: web.Request, found: Project, sha: str) -> dict[str, Any] | None:
+async def _pipeline(request: web.Request, project: Project, sha: str) -> dict[str, Any] | None:
     """The commit's newest pipeline, where the visitor may see it."""
-    if not found.shows_pipelines:
+    if not project.shows_pipelines:
         return None
-    text = await last_pipeline(context.database(request), found.id, sha)
+    text = await last_pipeline(context.database(request), project.id, sha)
     return None if text is None else orjson.loads(text)
 
 
 @pages.get("/{project}/-/compare/{refs:.+}", access=project(opens="repository"))
-async def compare(request: web.Request, who: Visitor, wanted: Compare, found: Project) -> web.Response:
+async def compare(request: web.Request, who: Visitor, params: Compare, project: Project) -> web.Response:
     """What the second has that the first has not: since they parted, or between two dots as they are."""
     services = context.services(request)
-    ends = references.split_range(wanted.refs)
+    ends = references.split_range(params.refs)
     if ends is None:
         raise not_found("Comparison")
     first, dots, second = ends
-    repository, part = await opened(services, found), offset_page(wanted)
+    repository, part = await opened(services, project), offset_page(params)
     old, new = commit_named(repository, first), commit_named(repository, second)
     async with reading(services, caller_or_stranger(request)):
         base = old if dots == ".." else await commits.merge_base(repository, old, new)
         shas = await commits.commits_between(repository, old, new, MOST_COMPARED + 1)
     files, listed = await read_differences(request, repository, base, new, part)
-    url = url_of(services, found)
+    url = url_of(services, project)
     return page.answer(
         request,
         who,
         "projects/compare.html",
-        project=found,
+        project=project,
         first=first,
         second=second,
         commits=await entities.commit_list(repository, shas[:MOST_COMPARED], url),

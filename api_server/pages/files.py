@@ -46,12 +46,12 @@ class TreePath:
         return [(parts[number], "/".join(parts[: number + 1])) for number in numbers]
 
 
-async def read_tree_path(request: web.Request, found: Project, rest: str) -> TreePath | None:
+async def read_tree_path(request: web.Request, project: Project, rest: str) -> TreePath | None:
     """What `rest` names; None in a repository that has no commit on its default branch, of that branch. Raises 404."""
-    repository, rest = await opened(context.services(request), found), rest.strip("/")
+    repository, rest = await opened(context.services(request), project), rest.strip("/")
     split = references.split_ref_and_path(repository, rest)
     if split is None:
-        if rest == found.default_branch:
+        if rest == project.default_branch:
             return None
         raise not_found("Tree")
     resolved, path = split
@@ -104,21 +104,21 @@ class ShowBlob:
 
 
 @pages.get("/{project}/-/tree", access=project(opens="repository"))
-async def show_default_tree(request: web.Request, who: Visitor, found: Project) -> web.Response:
-    return page.see_other(request, who, f"/{found.full_path}/-/tree/{url_path(found.default_branch)}")
+async def show_default_tree(request: web.Request, who: Visitor, project: Project) -> web.Response:
+    return page.see_other(request, who, f"/{project.full_path}/-/tree/{url_path(project.default_branch)}")
 
 
 @pages.get("/{project}/-/tree/{rest:.+}", access=project(opens="repository"))
-async def show_tree(request: web.Request, who: Visitor, wanted: ShowTree, found: Project) -> web.Response:
+async def show_tree(request: web.Request, who: Visitor, params: ShowTree, project: Project) -> web.Response:
     """Folders first, then by name."""
-    at = await read_tree_path(request, found, wanted.rest)
+    at = await read_tree_path(request, project, params.rest)
     if at is None:
-        return page.answer(request, who, "projects/no_commits.html", project=found, tab="files")
+        return page.answer(request, who, "projects/no_commits.html", project=project, tab="files")
     try:
         folder = trees.open_folder(at.repository, at.commit, at.path)
     except NotFoundError:
         raise not_found("Tree") from None
-    part = bounded_offset_page(wanted)
+    part = bounded_offset_page(params)
     async with reading(context.services(request), caller_or_stranger(request)):
         nodes, more, total = await folder.page(part.offset, part.size, MOST_COUNTED)
     listed = Listed("", more, None, total)
@@ -126,7 +126,7 @@ async def show_tree(request: web.Request, who: Visitor, wanted: ShowTree, found:
         request,
         who,
         "projects/tree.html",
-        project=found,
+        project=project,
         at=at,
         nodes=nodes,
         pages=pager(request, part, listed),
@@ -134,18 +134,18 @@ async def show_tree(request: web.Request, who: Visitor, wanted: ShowTree, found:
 
 
 @pages.get("/{project}/-/blob/{rest:.+}", access=project(opens="repository"))
-async def show_blob(request: web.Request, who: Visitor, wanted: ShowBlob, found: Project) -> web.Response:
-    at = await read_tree_path(request, found, wanted.rest)
+async def show_blob(request: web.Request, who: Visitor, params: ShowBlob, project: Project) -> web.Response:
+    at = await read_tree_path(request, project, params.rest)
     entry = trees.find_entry(at.repository, at.commit, at.path) if at else None
     if at is None or entry is None or entry.kind == "submodule":
         raise not_found("File")
     if not entry.is_blob:
-        return page.see_other(request, who, f"/{found.full_path}/-/tree/{url_path(f'{at.ref}/{at.path}')}")
+        return page.see_other(request, who, f"/{project.full_path}/-/tree/{url_path(f'{at.ref}/{at.path}')}")
     return page.answer(
         request,
         who,
         "projects/blob.html",
-        project=found,
+        project=project,
         at=at,
         entry=entry,
         shown=await shown_text(at.repository, entry),
@@ -163,53 +163,55 @@ class ShowTag:
 
 
 @pages.get("/{project}/-/branches", access=project(opens="repository"))
-async def list_branches(request: web.Request, who: Visitor, wanted: ListRefs, found: Project) -> web.Response:
+async def list_branches(
+    request: web.Request, who: Visitor, params: ListRefs, project: Project
+) -> web.Response:
     """Those with the newest commits first."""
     services = context.services(request)
-    repository, part = await opened(services, found), offset_page(wanted)
+    repository, part = await opened(services, project), offset_page(params)
     known = await asyncio.to_thread(references.branches, repository)
-    named = [branch for branch in known if (wanted.search or "").lower() in branch.name.lower()]
+    named = [branch for branch in known if (params.search or "").lower() in branch.name.lower()]
     ordered = await asyncio.to_thread(entities.sorted_branches, repository, named, "updated_desc")
-    shown, url = ordered[part.offset : part.offset + part.size], url_of(services, found)
-    protected = await protections_of(services.database, found.id, [branch.name for branch in shown])
+    shown, url = ordered[part.offset : part.offset + part.size], url_of(services, project)
+    protected = await protections_of(services.database, project.id, [branch.name for branch in shown])
     listed = Listed("", part.offset + part.size < len(ordered), None, len(ordered))
     return page.answer(
         request,
         who,
         "projects/branches.html",
-        project=found,
-        branches=await entities.branch_list(repository, shown, found, url, protected),
-        search=wanted.search or "",
+        project=project,
+        branches=await entities.branch_list(repository, shown, project, url, protected),
+        search=params.search or "",
         pages=pager(request, part, listed),
     )
 
 
 @pages.get("/{project}/-/tags/{name:.+}", access=project(opens="repository"))
-async def show_tag(request: web.Request, who: Visitor, wanted: ShowTag, found: Project) -> web.Response:
+async def show_tag(request: web.Request, who: Visitor, params: ShowTag, project: Project) -> web.Response:
     """What the tag is of."""
-    tag_named(await opened(context.services(request), found), wanted.name)
-    return page.see_other(request, who, f"/{found.full_path}/-/tree/{url_path(f'refs/tags/{wanted.name}')}")
+    tag_named(await opened(context.services(request), project), params.name)
+    return page.see_other(request, who, f"/{project.full_path}/-/tree/{url_path(f'refs/tags/{params.name}')}")
 
 
 @pages.get("/{project}/-/tags", access=project(opens="repository"))
-async def list_tags(request: web.Request, who: Visitor, wanted: ListRefs, found: Project) -> web.Response:
+async def list_tags(request: web.Request, who: Visitor, params: ListRefs, project: Project) -> web.Response:
     """The newest first."""
     services = context.services(request)
-    repository, part = await opened(services, found), offset_page(wanted)
+    repository, part = await opened(services, project), offset_page(params)
     known = await asyncio.to_thread(references.tags, repository)
-    named = [tag for tag in known if (wanted.search or "").lower() in tag.name.lower()]
+    named = [tag for tag in known if (params.search or "").lower() in tag.name.lower()]
     ordered = await asyncio.to_thread(entities.sorted_tags, repository, named, "updated", descending=True)
-    shown, url = ordered[part.offset : part.offset + part.size], url_of(services, found)
+    shown, url = ordered[part.offset : part.offset + part.size], url_of(services, project)
     names = [tag.name for tag in shown]
-    rules = await tag_protections_of(services.database, found.id, names)
-    releases = await repository_queries.releases_of(services.database, found.id, names)
+    rules = await tag_protections_of(services.database, project.id, names)
+    releases = await repository_queries.releases_of(services.database, project.id, names)
     listed = Listed("", part.offset + part.size < len(ordered), None, len(ordered))
     return page.answer(
         request,
         who,
         "projects/tags.html",
-        project=found,
+        project=project,
         tags=await entities.tag_list(repository, shown, url, rules, releases),
-        search=wanted.search or "",
+        search=params.search or "",
         pages=pager(request, part, listed),
     )

@@ -69,33 +69,33 @@ class OneMergeRequest:
 
 @pages.get("/{project}/-/merge_requests", access=project(opens="repository"))
 async def list_merge_requests(
-    request: web.Request, who: Visitor, wanted: ListOfMergeRequests, found: Project
+    request: web.Request, who: Visitor, params: ListOfMergeRequests, project: Project
 ) -> web.Response:
     """Newest first."""
-    part = wanted_page(wanted, list_queries.OF_PROJECT)
-    filters = filters_of(ListOfProject(id=str(found.id), state=wanted.state), who.user_id or 0)
-    listed = await list_queries.list_of_project(context.database(request), part, found.id, filters)
+    part = wanted_page(params, list_queries.OF_PROJECT)
+    filters = filters_of(ListOfProject(id=str(project.id), state=params.state), who.user_id or 0)
+    listed = await list_queries.list_of_project(context.database(request), part, project.id, filters)
     return page.answer(
         request,
         who,
         "merge_requests/list.html",
-        project=found,
+        project=project,
         tab="merge_requests",
         merge_requests=orjson.loads(listed.body),
         pages=pager(request, part, listed),
-        state=wanted.state,
+        state=params.state,
     )
 
 
 @pages.get("/{project}/-/merge_requests/{iid}", access=project(opens="repository"))
 async def show_merge_request(
-    request: web.Request, who: Visitor, wanted: OneMergeRequest, found: Project
+    request: web.Request, who: Visitor, params: OneMergeRequest, project: Project
 ) -> web.Response:
-    one = {"id": str(found.id), "merge_request_iid": wanted.iid}
+    one = {"id": str(project.id), "merge_request_iid": params.iid}
     shown = await _read(request, handlers.show_merge_request, **one)
-    row = await merge_requests.find(context.database(request), found.id, wanted.iid)
-    looks_after = found.role >= Role.MAINTAINER
-    repository = context.services(request)[REPOSITORIES].open(found.id)
+    row = await merge_requests.find(context.database(request), project.id, params.iid)
+    looks_after = project.role >= Role.MAINTAINER
+    repository = context.services(request)[REPOSITORIES].open(project.id)
     files, differing = await commits.read_differences(
         request, repository, row.base_sha, row.head_sha, Page(MOST)
     )
@@ -103,7 +103,7 @@ async def show_merge_request(
         request,
         who,
         "merge_requests/show.html",
-        project=found,
+        project=project,
         tab="merge_requests",
         mr=shown,
         obstacle=obstacle(shown["detailed_merge_status"]),
@@ -115,9 +115,9 @@ async def show_merge_request(
         deliveries=await queries.deliveries_of_merge_request(context.database(request), row.id, MOST)
         if looks_after
         else [],
-        pipelines=await _read(request, handlers.list_pipelines, **one) if found.shows_pipelines else [],
+        pipelines=await _read(request, handlers.list_pipelines, **one) if project.shows_pipelines else [],
         notes=await _read(request, note_handlers.list_notes, **one, sort="asc", per_page=MOST_NOTES),
-        may_act=found.role >= Role.DEVELOPER and not found.archived,
+        may_act=project.role >= Role.DEVELOPER and not project.archived,
         most=MOST,
         most_notes=MOST_NOTES,
     )
@@ -167,70 +167,74 @@ class OneDelivery(OneCheck):
 
 
 @pages.post(f"{_ONE}/merge", access=CHANGE)
-async def merge(request: web.Request, who: Visitor, wanted: Merge, found: Project) -> web.Response:
+async def merge(request: web.Request, who: Visitor, params: Merge, project: Project) -> web.Response:
     """Now, or (`later`) when its pipeline has succeeded."""
-    sent = {"should_remove_source_branch": wanted.remove_source_branch, "auto_merge": wanted.later}
-    text = "It is merged when its pipeline has succeeded." if wanted.later else "It is merged."
-    return await _do(request, who, found, wanted, handlers.merge_merge_request, text, sha=wanted.sha, **sent)
+    sent = {"should_remove_source_branch": params.remove_source_branch, "auto_merge": params.later}
+    text = "It is merged when its pipeline has succeeded." if params.later else "It is merged."
+    return await _do(
+        request, who, project, params, handlers.merge_merge_request, text, sha=params.sha, **sent
+    )
 
 
 @pages.post(f"{_ONE}/cancel_auto_merge", access=CHANGE)
 async def cancel_auto_merge(
-    request: web.Request, who: Visitor, wanted: OneMergeRequest, found: Project
+    request: web.Request, who: Visitor, params: OneMergeRequest, project: Project
 ) -> web.Response:
     return await _do(
-        request, who, found, wanted, handlers.cancel_auto_merge, "It is not merged by itself any more."
+        request, who, project, params, handlers.cancel_auto_merge, "It is not merged by itself any more."
     )
 
 
 @pages.post(f"{_ONE}/approve", access=CHANGE)
-async def approve(request: web.Request, who: Visitor, wanted: OfHead, found: Project) -> web.Response:
+async def approve(request: web.Request, who: Visitor, params: OfHead, project: Project) -> web.Response:
     text = "You approve of it."
-    return await _do(request, who, found, wanted, handlers.approve_merge_request, text, sha=wanted.sha)
+    return await _do(request, who, project, params, handlers.approve_merge_request, text, sha=params.sha)
 
 
 @pages.post(f"{_ONE}/unapprove", access=CHANGE)
 async def unapprove(
-    request: web.Request, who: Visitor, wanted: OneMergeRequest, found: Project
+    request: web.Request, who: Visitor, params: OneMergeRequest, project: Project
 ) -> web.Response:
     text = "You do not approve of it any more."
-    return await _do(request, who, found, wanted, handlers.unapprove_merge_request, text)
+    return await _do(request, who, project, params, handlers.unapprove_merge_request, text)
 
 
 @pages.post(f"{_ONE}/retry_check", access=CHANGE)
-async def retry_check(request: web.Request, who: Visitor, wanted: OneCheck, found: Project) -> web.Response:
+async def retry_check(request: web.Request, who: Visitor, params: OneCheck, project: Project) -> web.Response:
     """The check is asked again."""
-    sent = {"external_status_check_id": wanted.check_id}
-    return await _do(request, who, found, wanted, status_checks.retry, "The check is asked again.", **sent)
+    sent = {"external_status_check_id": params.check_id}
+    return await _do(request, who, project, params, status_checks.retry, "The check is asked again.", **sent)
 
 
 @pages.post(f"{_ONE}/redeliver", access=project(Role.MAINTAINER, opens="repository"))
-async def redeliver(request: web.Request, who: Visitor, wanted: OneDelivery, found: Project) -> web.Response:
+async def redeliver(
+    request: web.Request, who: Visitor, params: OneDelivery, project: Project
+) -> web.Response:
     """The same message once more."""
     await ask(
         request,
         status_checks.redeliver,
-        id=str(found.id),
-        check_id=wanted.check_id,
-        delivery_id=wanted.delivery_id,
+        id=str(project.id),
+        check_id=params.check_id,
+        delivery_id=params.delivery_id,
     )
-    return _back(request, who, found, wanted, "The message is sent again.")
+    return _back(request, who, project, params, "The message is sent again.")
 
 
 async def _do(
     request: web.Request,
     who: Visitor,
-    found: Project,
-    wanted: OneMergeRequest,
+    project: Project,
+    params: OneMergeRequest,
     handler: Handler,
     text: str,
     **sent: object,
 ) -> web.Response:
-    await ask(request, handler, id=str(found.id), merge_request_iid=wanted.iid, **sent)
-    return _back(request, who, found, wanted, text)
+    await ask(request, handler, id=str(project.id), merge_request_iid=params.iid, **sent)
+    return _back(request, who, project, params, text)
 
 
 def _back(
-    request: web.Request, who: Visitor, found: Project, wanted: OneMergeRequest, text: str
+    request: web.Request, who: Visitor, project: Project, params: OneMergeRequest, text: str
 ) -> web.Response:
-    return page.see_other(request, who, f"/{found.full_path}/-/merge_requests/{wanted.iid}", text)
+    return page.see_other(request, who, f"/{project.full_path}/-/merge_requests/{params.iid}", text)

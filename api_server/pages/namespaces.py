@@ -36,11 +36,11 @@ class ShowHome(Paginated):
 
 
 @pages.get("/")
-async def show_home(request: web.Request, who: Visitor, wanted: ShowHome) -> web.Response:
+async def show_home(request: web.Request, who: Visitor, params: ShowHome) -> web.Response:
     if who.user is None:
         base_url = context.settings(request).base_url
         return page.answer(request, who, "welcome.html", base_url=base_url)
-    part = wanted_page(wanted, project_queries.LISTING, default_order="last_activity_at")
+    part = wanted_page(params, project_queries.LISTING, default_order="last_activity_at")
     listed = await project_queries.list_projects(
         context.database(request),
         part,
@@ -49,7 +49,7 @@ async def show_home(request: web.Request, who: Visitor, wanted: ShowHome) -> web
         min_level=Role.GUEST,
         visibility=None,
         archived=None,
-        search=wanted.search,
+        search=params.search,
     )
     return page.answer(
         request,
@@ -57,7 +57,7 @@ async def show_home(request: web.Request, who: Visitor, wanted: ShowHome) -> web
         "home.html",
         projects=orjson.loads(listed.body),
         pages=pager(request, part, listed),
-        search=wanted.search or "",
+        search=params.search or "",
     )
 
 
@@ -67,28 +67,28 @@ class ShowGroup(Paginated):
 
 
 @pages.get(f"/groups/{{group:{FULL_PATH}}}", access=group())
-async def show_group(request: web.Request, who: Visitor, wanted: ShowGroup, found: Group) -> web.Response:
+async def show_group(request: web.Request, who: Visitor, params: ShowGroup, group: Group) -> web.Response:
     database, viewer = context.database(request), who.user_id or NOBODY
-    entity = orjson.loads(await namespace_queries.show_group(database, found.id))
+    entity = orjson.loads(await namespace_queries.show_group(database, group.id))
     groups = await namespace_queries.list_groups(
         database,
         Page(MAX_PER_PAGE, order="name", descending=False, counted=False),
         user_id=viewer,
         admin=who.is_admin,
         min_level=None,
-        parent_id=found.id,
+        parent_id=group.id,
         ancestor_id=None,
         top_level_only=False,
         skipped=[],
         search=None,
     )
-    part = wanted_page(wanted, project_queries.LISTING, default_order="last_activity_at")
+    part = wanted_page(params, project_queries.LISTING, default_order="last_activity_at")
     projects = await project_queries.list_projects(
         database,
         part,
         viewer_id=viewer,
         sees_all=who.is_admin,
-        group_id=found.id,
+        group_id=group.id,
         visibility=None,
         archived=None,
         search=None,
@@ -105,7 +105,7 @@ async def show_group(request: web.Request, who: Visitor, wanted: ShowGroup, foun
     )
 
 
-async def show_user(request: web.Request, who: Visitor, wanted: Paginated, username: str) -> web.Response:
+async def show_user(request: web.Request, who: Visitor, params: Paginated, username: str) -> web.Response:
     """Raises `SignInFirst`, and 404."""
     if who.user is None:
         raise SignInFirst
@@ -114,7 +114,7 @@ async def show_user(request: web.Request, who: Visitor, wanted: Paginated, usern
     if namespace is None:
         raise not_found("User")
     own = namespace.owner_id == who.user.id
-    part = wanted_page(wanted, project_queries.LISTING, default_order="last_activity_at")
+    part = wanted_page(params, project_queries.LISTING, default_order="last_activity_at")
     projects = await project_queries.list_projects(
         database,
         part,

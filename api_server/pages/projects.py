@@ -38,27 +38,27 @@ class Contents:
     readme: ShownText | None = None
 
 
-async def show_project(request: web.Request, who: Visitor, found: Project) -> web.Response:
-    entity = await project_queries.show_project(context.database(request), found.id, who.user_id or NOBODY)
-    contents = await _contents(request, found) if found.reads_repository else None
+async def show_project(request: web.Request, who: Visitor, project: Project) -> web.Response:
+    entity = await project_queries.show_project(context.database(request), project.id, who.user_id or NOBODY)
+    contents = await _contents(request, project) if project.reads_repository else None
     return page.answer(
         request,
         who,
         "projects/overview.html",
-        project=found,
+        project=project,
         entity=orjson.loads(entity),
         contents=contents,
     )
 
 
-async def _contents(request: web.Request, found: Project) -> Contents:
+async def _contents(request: web.Request, project: Project) -> Contents:
     services = context.services(request)
-    repository = await opened(services, found)
+    repository = await opened(services, project)
     branches = await asyncio.to_thread(references.branches, repository)
-    head = references.branch(repository, found.default_branch)
+    head = references.branch(repository, project.default_branch)
     if head is None:
         return Contents(branches=len(branches))
-    commit = entities.commit(repository, head.commit, url_of(services, found))
+    commit = entities.commit(repository, head.commit, url_of(services, project))
     path = await asyncio.to_thread(_readme, repository, head.commit)
     entry = trees.find_entry(repository, head.commit, path) if path else None
     readme = await file_pages.shown_text(repository, entry) if entry and entry.is_blob else None
@@ -86,18 +86,18 @@ class ShowRelease:
 
 @pages.get("/{project}/-/releases", access=project(opens="repository"))
 async def list_releases(
-    request: web.Request, who: Visitor, wanted: ListReleases, found: Project
+    request: web.Request, who: Visitor, params: ListReleases, project: Project
 ) -> web.Response:
     """The newest first."""
     services = context.services(request)
-    part = wanted_page(wanted, release_queries.LISTING, default_order="released_at")
-    listed = await release_queries.list_releases(services.database, part, found.id, None, None)
-    shown = await changes.release_entities(services, found, orjson.loads(listed.body))
+    part = wanted_page(params, release_queries.LISTING, default_order="released_at")
+    listed = await release_queries.list_releases(services.database, part, project.id, None, None)
+    shown = await changes.release_entities(services, project, orjson.loads(listed.body))
     return page.answer(
         request,
         who,
         "projects/releases.html",
-        project=found,
+        project=project,
         releases=shown,
         pages=pager(request, part, listed),
     )
@@ -105,11 +105,11 @@ async def list_releases(
 
 @pages.get("/{project}/-/releases/{tag:.+}", access=project(opens="repository"))
 async def show_release(
-    request: web.Request, who: Visitor, wanted: ShowRelease, found: Project
+    request: web.Request, who: Visitor, params: ShowRelease, project: Project
 ) -> web.Response:
     services = context.services(request)
-    row = await release_queries.show_release(services.database, found.id, wanted.tag)
+    row = await release_queries.show_release(services.database, project.id, params.tag)
     if row is None:
         raise not_found("Release")
-    (shown,) = await changes.release_entities(services, found, [row])
-    return page.answer(request, who, "projects/release.html", project=found, release=shown)
+    (shown,) = await changes.release_entities(services, project, [row])
+    return page.answer(request, who, "projects/release.html", project=project, release=shown)

@@ -1,6 +1,6 @@
 """Pages with their declarations: who may open them, what their addresses name, and what of it has to be open for that.
 
-A page is `async def show(request, who, wanted, found)`, and what answers a form is given the `form` too; it takes as
+A page is `async def show(request, who, params, project)`, and what answers a form is given the `form` too; it takes as
 many of these as it needs. `who` is the visitor, `wanted` the parameters in path and query (and form) as the class of
 its annotation (`web/params.py`), `found` what `{project}` or `{group}` of the path names, to which the route's rule has
 been applied: the rules are those of the API. A stranger whom one refuses is sent to sign in; everybody else is told on
@@ -128,7 +128,7 @@ def _redirect(request: web.Request, old: str, new: str) -> NoReturn:
 Page = Callable[..., Awaitable[web.StreamResponse]]
 PageT = TypeVar("PageT", bound=Page)
 
-_GIVEN = frozenset({"who", "wanted", "found", "form"})
+_GIVEN = frozenset({"who", "params", "project", "group", "form"})
 
 
 @attrs.frozen(kw_only=True)
@@ -139,7 +139,7 @@ class PageRoute:
     path: str
     handler: Page
     access: Access
-    #: The attrs class of the handler's `wanted`.
+    #: The attrs class of the handler's `params`.
     parameters: type | None
     takes: frozenset[str]
 
@@ -169,7 +169,7 @@ class Pages:
                     path=path,
                     handler=handler,
                     access=access,
-                    parameters=typing.get_type_hints(handler).get("wanted"),
+                    parameters=typing.get_type_hints(handler).get("params"),
                     takes=takes,
                 )
             )
@@ -193,9 +193,9 @@ def endpoint(route: PageRoute) -> Page:
 
     async def answer(request: web.Request, who: Visitor, form: Form) -> web.StreamResponse:
         given: dict[str, Any] = {"who": who, "form": form}
-        given["found"] = await _let_in(request, who, route.access)
+        given["project"] = given["group"] = await _let_in(request, who, route.access)
         if route.parameters is not None:
-            given["wanted"] = structure({**form, **in_url(request)}, route.parameters)
+            given["params"] = structure({**form, **in_url(request)}, route.parameters)
         return await route.handler(request, **{name: given[name] for name in route.takes})
 
     async def show(request: web.Request) -> web.StreamResponse:

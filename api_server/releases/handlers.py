@@ -108,31 +108,31 @@ class UpdateRelease(OneRelease):
 
 
 @routes.get("/projects/{id}/releases", access=project(opens="repository"), takes_job_token=True)
-async def list_releases(request: web.Request, wanted: ListReleases, found: Project) -> web.Response:
+async def list_releases(request: web.Request, params: ListReleases, project: Project) -> web.Response:
     """By `released_at` (the default) or `created_at`, the newest first."""
     services = context.services(request)
-    page = wanted_page(wanted, queries.LISTING, default_order="released_at")
+    page = wanted_page(params, queries.LISTING, default_order="released_at")
     listed = await queries.list_releases(
-        services.database, page, found.id, wanted.updated_before, wanted.updated_after
+        services.database, page, project.id, params.updated_before, params.updated_after
     )
-    shown = await changes.release_entities(services, found, orjson.loads(listed.body))
+    shown = await changes.release_entities(services, project, orjson.loads(listed.body))
     return await paginated(request, page, attrs.evolve(listed, body=orjson.dumps(shown).decode()))
 
 
 @routes.get(_LATEST, access=project(opens="repository"), takes_job_token=True)
 @routes.get(_LATEST + "/{suffix_path:(?s:.+)}", access=project(opens="repository"), takes_job_token=True)
-async def latest_release(request: web.Request, wanted: LatestRelease, found: Project) -> web.Response:
+async def latest_release(request: web.Request, params: LatestRelease, project: Project) -> web.Response:
     """Redirects to the release with the latest date, or to what is below it."""
     services = context.services(request)
-    tag = await queries.latest_tag(services.database, found.id)
+    tag = await queries.latest_tag(services.database, project.id)
     if tag is None:
         raise _not_found()
-    raise web.HTTPFound(written_url(changes.release_address(services, found, tag, wanted.suffix_path)))
+    raise web.HTTPFound(written_url(changes.release_address(services, project, tag, params.suffix_path)))
 
 
 @routes.get(_ONE, access=project(opens="repository"), takes_job_token=True)
-async def show_release(request: web.Request, wanted: OneRelease, found: Project) -> web.Response:
-    return json_value(await _shown(request, found, wanted.tag_name))
+async def show_release(request: web.Request, params: OneRelease, project: Project) -> web.Response:
+    return json_value(await _shown(request, project, params.tag_name))
 
 
 @routes.post(
@@ -140,10 +140,10 @@ async def show_release(request: web.Request, wanted: OneRelease, found: Project)
     access=project(Role.DEVELOPER, opens="repository", changes=True),
     takes_job_token=True,
 )
-async def create_release(request: web.Request, wanted: CreateRelease, found: Project) -> web.Response:
+async def create_release(request: web.Request, params: CreateRelease, project: Project) -> web.Response:
     """Makes the tag, too, where there is none and `ref` says of what."""
-    await changes.create(context.services(request), caller(request), found, wanted.release)
-    return json_value(await _shown(request, found, wanted.tag_name), status=201)
+    await changes.create(context.services(request), caller(request), project, params.release)
+    return json_value(await _shown(request, project, params.tag_name), status=201)
 
 
 @routes.put(
@@ -151,27 +151,27 @@ async def create_release(request: web.Request, wanted: CreateRelease, found: Pro
     access=project(Role.DEVELOPER, opens="repository", changes=True),
     takes_job_token=True,
 )
-async def update_release(request: web.Request, wanted: UpdateRelease, found: Project) -> web.Response:
-    await changes.update(context.services(request), caller(request), found, wanted.tag_name, wanted.changed)
-    return json_value(await _shown(request, found, wanted.tag_name))
+async def update_release(request: web.Request, params: UpdateRelease, project: Project) -> web.Response:
+    await changes.update(context.services(request), caller(request), project, params.tag_name, params.changed)
+    return json_value(await _shown(request, project, params.tag_name))
 
 
 @routes.delete(_ONE, access=project(Role.DEVELOPER, opens="repository", changes=True), takes_job_token=True)
-async def delete_release(request: web.Request, wanted: OneRelease, found: Project) -> web.Response:
+async def delete_release(request: web.Request, params: OneRelease, project: Project) -> web.Response:
     """Answers what it was; the tag stays."""
     services = context.services(request)
-    row = await changes.delete(services, caller(request), found, wanted.tag_name)
-    (shown,) = await changes.release_entities(services, found, [row])
+    row = await changes.delete(services, caller(request), project, params.tag_name)
+    (shown,) = await changes.release_entities(services, project, [row])
     return json_value(shown)
 
 
-async def _shown(request: web.Request, found: Project, tag: str) -> dict[str, object]:
+async def _shown(request: web.Request, project: Project, tag: str) -> dict[str, object]:
     """Raises 404."""
     services = context.services(request)
-    row = await queries.show_release(services.database, found.id, tag)
+    row = await queries.show_release(services.database, project.id, tag)
     if row is None:
         raise _not_found()
-    (shown,) = await changes.release_entities(services, found, [row])
+    (shown,) = await changes.release_entities(services, project, [row])
     return shown
 
 
@@ -230,42 +230,42 @@ class DirectPath(OneRelease):
 
 
 @routes.get(_LINKS, access=project(opens="repository"), takes_job_token=True)
-async def list_links(request: web.Request, wanted: ListLinks, found: Project) -> web.Response:
+async def list_links(request: web.Request, params: ListLinks, project: Project) -> web.Response:
     """The newest first."""
     services = context.services(request)
-    release = await _release(request, found, wanted.tag_name)
-    page = wanted_page(wanted, queries.LIST_LINKS)
+    release = await _release(request, project, params.tag_name)
+    page = wanted_page(params, queries.LIST_LINKS)
     listed = await queries.list_links(services.database, page, release.id)
-    shown = [changes.link_entity(services, found, release.tag, row) for row in orjson.loads(listed.body)]
+    shown = [changes.link_entity(services, project, release.tag, row) for row in orjson.loads(listed.body)]
     return await paginated(request, page, attrs.evolve(listed, body=orjson.dumps(shown).decode()))
 
 
 @routes.get(_LINK, access=project(opens="repository"), takes_job_token=True)
-async def show_link(request: web.Request, wanted: OneLink, found: Project) -> web.Response:
-    release = await _release(request, found, wanted.tag_name)
-    row = await queries.show_link(context.database(request), release.id, wanted.link_id)
-    return _answer(request, found, release.tag, row)
+async def show_link(request: web.Request, params: OneLink, project: Project) -> web.Response:
+    release = await _release(request, project, params.tag_name)
+    row = await queries.show_link(context.database(request), release.id, params.link_id)
+    return _answer(request, project, release.tag, row)
 
 
 @routes.post(_LINKS, access=project(Role.DEVELOPER, opens="repository", changes=True), takes_job_token=True)
-async def create_link(request: web.Request, wanted: CreateLink, found: Project) -> web.Response:
-    row = await changes.add_link(context.services(request), found, wanted.tag_name, wanted.link)
-    return _answer(request, found, wanted.tag_name, row, status=201)
+async def create_link(request: web.Request, params: CreateLink, project: Project) -> web.Response:
+    row = await changes.add_link(context.services(request), project, params.tag_name, params.link)
+    return _answer(request, project, params.tag_name, row, status=201)
 
 
 @routes.put(_LINK, access=project(Role.DEVELOPER, opens="repository", changes=True), takes_job_token=True)
-async def update_link(request: web.Request, wanted: UpdateLink, found: Project) -> web.Response:
+async def update_link(request: web.Request, params: UpdateLink, project: Project) -> web.Response:
     row = await changes.update_link(
-        context.services(request), found, wanted.tag_name, wanted.link_id, wanted.changed
+        context.services(request), project, params.tag_name, params.link_id, params.changed
     )
-    return _answer(request, found, wanted.tag_name, row)
+    return _answer(request, project, params.tag_name, row)
 
 
 @routes.delete(_LINK, access=project(Role.DEVELOPER, opens="repository", changes=True), takes_job_token=True)
-async def delete_link(request: web.Request, wanted: OneLink, found: Project) -> web.Response:
+async def delete_link(request: web.Request, params: OneLink, project: Project) -> web.Response:
     """Answers what it was."""
-    row = await changes.remove_link(context.services(request), found, wanted.tag_name, wanted.link_id)
-    return _answer(request, found, wanted.tag_name, row)
+    row = await changes.remove_link(context.services(request), project, params.tag_name, params.link_id)
+    return _answer(request, project, params.tag_name, row)
 
 
 @routes.get(
@@ -273,23 +273,23 @@ async def delete_link(request: web.Request, wanted: OneLink, found: Project) -> 
     access=project(opens="repository"),
     takes_job_token=True,
 )
-async def follow_direct_path(request: web.Request, wanted: DirectPath, found: Project) -> web.Response:
+async def follow_direct_path(request: web.Request, params: DirectPath, project: Project) -> web.Response:
     """Redirects to the URL of the link that has this direct path."""
-    url = await queries.url_at(context.database(request), found.id, wanted.tag_name, f"/{wanted.path}")
+    url = await queries.url_at(context.database(request), project.id, params.tag_name, f"/{params.path}")
     if url is None:
         raise record_not_found()
     raise web.HTTPFound(written_url(url))
 
 
-async def _release(request: web.Request, found: Project, tag: str) -> Release:
+async def _release(request: web.Request, project: Project, tag: str) -> Release:
     """Raises 404."""
-    release = await queries.find_release(context.database(request), found.id, tag)
+    release = await queries.find_release(context.database(request), project.id, tag)
     if release is None:
         raise record_not_found()
     return release
 
 
 def _answer(
-    request: web.Request, found: Project, tag: str, row: dict[str, Any], status: int = 200
+    request: web.Request, project: Project, tag: str, row: dict[str, Any], status: int = 200
 ) -> web.Response:
-    return json_value(changes.link_entity(context.services(request), found, tag, row), status=status)
+    return json_value(changes.link_entity(context.services(request), project, tag, row), status=status)

@@ -82,14 +82,14 @@ async def serve_to_client(
 
 
 async def _sent(
-    request: web.Request, project: Project, wanted: Wanted, askers: Sequence[Hashable]
+    request: web.Request, project: Project, params: Wanted, askers: Sequence[Hashable]
 ) -> web.StreamResponse:
     """Raises `NotFoundError`, `TooLargeError` and `TooBusy`."""
     services = context.services(request)
-    archive = wanted.archive
+    archive = params.archive
     digest = hashlib.sha256(repr(("archive", _PACKING, archive)).encode()).hexdigest()
     tag = f'"{digest[:32]}"'
-    headers = SAFETY | freshness(project, wanted.ref) | {hdrs.ETAG: tag}
+    headers = SAFETY | freshness(project, params.ref) | {hdrs.ETAG: tag}
     if matches_etag(request, tag):
         return not_modified(headers)
     store = services[ARCHIVES]
@@ -100,7 +100,7 @@ async def _sent(
     async with store.opened(services[REPOSITORIES].path(project.id), archive, file, waiting) as opened:
         headers |= {
             hdrs.CONTENT_TYPE: "application/zip" if archive.format == "zip" else "application/octet-stream",
-            hdrs.CONTENT_DISPOSITION: attachment(wanted.file_name, briefly=True),
+            hdrs.CONTENT_DISPOSITION: attachment(params.file_name, briefly=True),
         }
         part = wanted_part(request, os.fstat(opened.fileno()).st_size, tag)
         return await send_part(request, cut_to(_read(opened), part), part, headers)

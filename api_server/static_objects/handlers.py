@@ -82,16 +82,16 @@ class GetArchive:
     "/projects/{id}/repository/archive.{format:[a-z0-9.]+}",
     access=project(opens="repository"),
 )
-async def show_archive(request: web.Request, wanted: GetArchive, found: Project) -> web.StreamResponse:
+async def show_archive(request: web.Request, params: GetArchive, project: Project) -> web.StreamResponse:
     """Of the branch, tag or commit `sha` (by default the default branch), or of the folder `path` of it."""
     user_id = caller(request).user_id
     if wait := context.services(request)[LIMITS].archive(user_id):
         raise too_many_requests(wait)
     return await serve_to_client(
         request,
-        found,
+        project,
         user_id,
-        ref=wanted.sha or found.default_branch,
-        ending=f".{wanted.format}",
-        folder=wanted.path.strip("/"),
+        ref=params.sha or project.default_branch,
+        ending=f".{params.format}",
+        folder=params.path.strip("/"),
     )

@@ -111,16 +111,16 @@ async def why_blocked(services: Services, url: str) -> str | None:
 
 
 async def create(
-    services: Services, actor: Actor, transaction: Transaction, project: Project, wanted: Configuration
+    services: Services, actor: Actor, transaction: Transaction, project: Project, params: Configuration
 ) -> int:
     """The new check's id; the state of all open merge requests that it applies to is sent to it.
 
     Raises 422 with every problem, 404 for protected branches that do not exist.
     """
-    await _check(transaction, project, None, wanted)
-    branches = await _branches(transaction, project, wanted.branch_ids or ())
+    await _check(transaction, project, None, params)
+    branches = await _branches(transaction, project, params.branch_ids or ())
     try:
-        check_id = await queries.create(transaction, project_id=project.id, **_columns(services, wanted))
+        check_id = await queries.create(transaction, project_id=project.id, **_columns(services, params))
     except Conflict as taken:
         raise invalid([_TAKEN[taken.constraint]], status=422) from taken
     most = services.settings.status_checks_limit
@@ -129,8 +129,8 @@ async def create(
     await queries.set_scope(transaction, check_id, [branch.id for branch in branches])
     await delivery_queries.queue_all_open(transaction, check_id, actor.user_id)
     where = f"protected branch(es) {', '.join(b.name for b in branches)}" if branches else "all branches"
-    audit = ServiceAudit(actor.author, transaction, project, check_id, wanted.name)
-    await audit.record("create_status_check", f"Added {wanted.name} status check with {where}")
+    audit = ServiceAudit(actor.author, transaction, project, check_id, params.name)
+    await audit.record("create_status_check", f"Added {params.name} status check with {where}")
     return check_id
 
 
@@ -140,7 +140,7 @@ async def update(
     transaction: Transaction,
     project: Project,
     before: Service,
-    wanted: Configuration,
+    params: Configuration,
     *,
     resumes: bool,
 ) -> None:
@@ -148,25 +148,25 @@ async def update(
 
     Raises as `create`.
     """
-    await _check(transaction, project, before.id, wanted)
-    columns = _columns(services, wanted)
-    secret_changed = wanted.secret != secret_of(services, before)
+    await _check(transaction, project, before.id, params)
+    columns = _columns(services, params)
+    secret_changed = params.secret != secret_of(services, before)
     if not secret_changed:
         columns["shared_secret"] = before.shared_secret
     scope = branches = await queries.scope(transaction, before.id)
-    if wanted.branch_ids is not None:
-        branches = await _branches(transaction, project, wanted.branch_ids)
+    if params.branch_ids is not None:
+        branches = await _branches(transaction, project, params.branch_ids)
         await queries.set_scope(transaction, before.id, [branch.id for branch in branches])
     try:
         await queries.update(transaction, before.id, **columns)
     except Conflict as taken:
         raise invalid([_TAKEN[taken.constraint]], status=422) from taken
-    audit = ServiceAudit(actor.author, transaction, project, before.id, wanted.name)
-    await audit.record_changes(before, wanted.external_url, secret_changed=secret_changed)
+    audit = ServiceAudit(actor.author, transaction, project, before.id, params.name)
+    await audit.record_changes(before, params.external_url, secret_changed=secret_changed)
     await audit.record_scope(scope, branches)
-    if before.paused_at is not None and (resumes or wanted.external_url != before.external_url):
+    if before.paused_at is not None and (resumes or params.external_url != before.external_url):
         await resume(transaction, before.id, actor.user_id)
-        await audit.record("update_status_check", f"Resumed {wanted.name} status check")
+        await audit.record("update_status_check", f"Resumed {params.name} status check")
 
 
 async def delete(actor: Actor, transaction: Transaction, project: Project, before: Service) -> None:
@@ -196,42 +196,42 @@ def secret_of(services: Services, check: Service) -> str | None:
     return None if check.shared_secret is None else services.vault.decrypt(check.shared_secret)
 
 
-def _columns(services: Services, wanted: Configuration) -> dict[str, Any]:
+def _columns(services: Services, params: Configuration) -> dict[str, Any]:
     return {
-        "name": wanted.name,
-        "external_url": wanted.external_url,
-        "shared_secret": services.vault.encrypt(wanted.secret) if wanted.secret else None,
+        "name": params.name,
+        "external_url": params.external_url,
+        "shared_secret": services.vault.encrypt(params.secret) if params.secret else None,
     }
 
 
 async def _check(
-    transaction: Transaction, project: Project, check_id: int | None, wanted: Configuration
+    transaction: Transaction, project: Project, check_id: int | None, params: Configuration
 ) -> None:
-    problems = [*_text_problems(wanted)]
+    problems = [*_text_problems(params)]
     taken = await queries.taken(
-        transaction, project.id, check_id, name=wanted.name, external_url=wanted.external_url
+        transaction, project.id, check_id, name=params.name, external_url=params.external_url
     )
     if taken.name:
         problems.append(_TAKEN["external_status_checks_name"])
     if taken.external_url:
         problems.append(_TAKEN["external_status_checks_url"])
-    if wanted.external_url and wanted.blocked:
-        problems.append(f"External url is blocked: {wanted.blocked}")
+    if params.external_url and params.blocked:
+        problems.append(f"External url is blocked: {params.blocked}")
     if problems:
         raise invalid(problems, status=422)
 
 
-def _text_problems(wanted: Configuration) -> Iterable[str]:
-    if not wanted.name.strip():
+def _text_problems(params: Configuration) -> Iterable[str]:
+    if not params.name.strip():
         yield "Name can't be blank"
-    if len(wanted.name) > MAX_NAME:
+    if len(params.name) > MAX_NAME:
         yield f"Name is too long (maximum is {MAX_NAME} characters)"
-    if not wanted.external_url:
+    if not params.external_url:
         yield "External url can't be blank"
         yield "External url must be a valid URL"
-    if len(wanted.external_url.encode()) > MAX_URL:
+    if len(params.external_url.encode()) > MAX_URL:
         yield f"External url is too long (maximum is {MAX_URL} characters)"
-    if wanted.secret and len(wanted.secret) > MAX_SECRET:
+    if params.secret and len(params.secret) > MAX_SECRET:
         yield f"Shared secret is too long (maximum is {MAX_SECRET} characters)"
 
 

@@ -56,74 +56,74 @@ class UpdateService(ServiceId):
 
 
 @routes.get(SERVICES, access=project(Role.MAINTAINER), feature=STATUS_CHECKS)
-async def list_services(request: web.Request, wanted: ListServices, found: Project) -> web.Response:
+async def list_services(request: web.Request, params: ListServices, project: Project) -> web.Response:
     """Endpoint 12. The services that are asked of every merge request."""
-    page = wanted_page(wanted, queries.LISTING, default_sort="asc")
-    listed = await queries.list_services(context.database(request), page, found.id)
+    page = wanted_page(params, queries.LISTING, default_sort="asc")
+    listed = await queries.list_services(context.database(request), page, project.id)
     return await paginated(request, page, listed)
 
 
 @routes.post(SERVICES, access=project(Role.MAINTAINER), feature=STATUS_CHECKS)
-async def create_service(request: web.Request, wanted: CreateService, found: Project) -> web.Response:
+async def create_service(request: web.Request, params: CreateService, project: Project) -> web.Response:
     """Endpoint 13. Its secret is never shown."""
     services = context.services(request)
-    url = wanted.external_url.strip()
+    url = params.external_url.strip()
     new = Configuration(
-        name=wanted.name,
+        name=params.name,
         external_url=url,
-        secret=_secret(wanted.shared_secret),
-        branch_ids=tuple(wanted.protected_branch_ids or ()),
+        secret=_secret(params.shared_secret),
+        branch_ids=tuple(params.protected_branch_ids or ()),
         blocked=await checks.why_blocked(services, url),
     )
     async with services.database.transaction() as transaction:
-        made = await checks.create(services, caller(request), transaction, found, new)
-        shown = await queries.show(transaction, found.id, made)
+        made = await checks.create(services, caller(request), transaction, project, new)
+        shown = await queries.show(transaction, project.id, made)
     return json_text(shown, status=201)
 
 
 @routes.get(SERVICE, access=project(Role.MAINTAINER), feature=STATUS_CHECKS)
-async def show_service(request: web.Request, wanted: ServiceId, found: Project) -> web.Response:
+async def show_service(request: web.Request, params: ServiceId, project: Project) -> web.Response:
     """One service; beyond GitLab."""
-    return json_text(await queries.show(context.database(request), found.id, wanted.check_id))
+    return json_text(await queries.show(context.database(request), project.id, params.check_id))
 
 
 @routes.put(SERVICE, access=project(Role.MAINTAINER), feature=STATUS_CHECKS)
-async def update_service(request: web.Request, wanted: UpdateService, found: Project) -> web.Response:
+async def update_service(request: web.Request, params: UpdateService, project: Project) -> web.Response:
     """Endpoint 14. What is not sent stays as it is."""
     services = context.services(request)
-    url = "" if wanted.external_url is UNSET else (wanted.external_url or "").strip()
+    url = "" if params.external_url is UNSET else (params.external_url or "").strip()
     blocked = await checks.why_blocked(services, url)
     async with services.database.transaction() as transaction:
-        before = await queries.lock(transaction, found.id, wanted.check_id)
-        after = _changed(request, before, wanted, blocked)
+        before = await queries.lock(transaction, project.id, params.check_id)
+        after = _changed(request, before, params, blocked)
         await checks.update(
-            services, caller(request), transaction, found, before, after, resumes=wanted.paused is False
+            services, caller(request), transaction, project, before, after, resumes=params.paused is False
         )
-        shown = await queries.show(transaction, found.id, before.id)
+        shown = await queries.show(transaction, project.id, before.id)
     return json_text(shown)
 
 
 @routes.delete(SERVICE, access=project(Role.MAINTAINER), feature=STATUS_CHECKS)
-async def delete_service(request: web.Request, wanted: ServiceId, found: Project) -> web.Response:
+async def delete_service(request: web.Request, params: ServiceId, project: Project) -> web.Response:
     """Endpoint 15. Its results and deliveries go with it."""
     async with context.database(request).transaction() as transaction:
-        before = await queries.lock(transaction, found.id, wanted.check_id)
+        before = await queries.lock(transaction, project.id, params.check_id)
         require_unmodified(request, before.updated_at)
-        await checks.delete(caller(request), transaction, found, before)
+        await checks.delete(caller(request), transaction, project, before)
     return no_content()
 
 
 def _changed(
-    request: web.Request, before: Service, wanted: UpdateService, blocked: str | None
+    request: web.Request, before: Service, params: UpdateService, blocked: str | None
 ) -> Configuration:
-    url = before.external_url if wanted.external_url is UNSET else (wanted.external_url or "").strip()
+    url = before.external_url if params.external_url is UNSET else (params.external_url or "").strip()
     return Configuration(
-        name=before.name if wanted.name is UNSET else wanted.name or "",
+        name=before.name if params.name is UNSET else params.name or "",
         external_url=url,
         secret=checks.secret_of(context.services(request), before)
-        if wanted.shared_secret is UNSET
-        else _secret(wanted.shared_secret),
-        branch_ids=None if wanted.protected_branch_ids is UNSET else tuple(wanted.protected_branch_ids or ()),
+        if params.shared_secret is UNSET
+        else _secret(params.shared_secret),
+        branch_ids=None if params.protected_branch_ids is UNSET else tuple(params.protected_branch_ids or ()),
         blocked=blocked if url != before.external_url else None,
     )
 
@@ -168,15 +168,15 @@ class ListResponses(ListChecks):
 
 
 @routes.get(f"{CHECKS}/status_checks", access=project(opens="repository"), feature=STATUS_CHECKS)
-async def list_checks(request: web.Request, wanted: ListChecks, found: Project) -> web.Response:
+async def list_checks(request: web.Request, params: ListChecks, project: Project) -> web.Response:
     """Endpoint 16. The services' results for the head; their URLs are for Developers."""
-    page = wanted_page(wanted, queries.CHECKS, default_sort="asc")
-    _require_reader(found)
+    page = wanted_page(params, queries.CHECKS, default_sort="asc")
+    _require_reader(project)
     database = context.database(request)
-    iid, shows_url = wanted.merge_request_iid, found.role >= Role.DEVELOPER
-    listed = await queries.list_checks(database, page, found.id, iid, shows_url=shows_url)
+    iid, shows_url = params.merge_request_iid, project.role >= Role.DEVELOPER
+    listed = await queries.list_checks(database, page, project.id, iid, shows_url=shows_url)
     if listed.last_id is None:
-        await merge_requests.find(database, found.id, iid)  # which refuses where there is none
+        await merge_requests.find(database, project.id, iid)  # which refuses where there is none
     response = await paginated(request, page, listed)
     response.headers["Poll-Interval"] = POLL_INTERVAL
     return response
@@ -187,20 +187,20 @@ async def list_checks(request: web.Request, wanted: ListChecks, found: Project) 
     access=project(Role.DEVELOPER, opens="repository", changes=True),
     feature=STATUS_CHECKS,
 )
-async def respond(request: web.Request, wanted: Respond, found: Project) -> web.Response:
+async def respond(request: web.Request, params: Respond, project: Project) -> web.Response:
     """Endpoint 17. A service says how the head does; `pending` where it does not say."""
     response = checks.Response(
-        sha=wanted.sha,
-        status=wanted.status,
-        description=wanted.description,
-        target_url=wanted.target_url,
+        sha=params.sha,
+        status=params.status,
+        description=params.description,
+        target_url=params.target_url,
     )
     async with context.database(request).transaction() as transaction:
-        merge_request = await merge_requests.find(transaction, found.id, wanted.merge_request_iid)
-        check = await queries.hold(transaction, found.id, wanted.external_status_check_id)
+        merge_request = await merge_requests.find(transaction, project.id, params.merge_request_iid)
+        check = await queries.hold(transaction, project.id, params.external_status_check_id)
         made = await checks.record_response(caller(request), transaction, check, merge_request, response)
-        shown = await merge_requests.show(transaction, merge_request.id, found)
-        service = await queries.show(transaction, found.id, check.id)
+        shown = await merge_requests.show(transaction, merge_request.id, project)
+        service = await queries.show(transaction, project.id, check.id)
     body = f'{{"id":{made},"merge_request":{shown},"external_status_check":{service}}}'
     return json_text(body, status=201)
 
@@ -210,11 +210,11 @@ async def respond(request: web.Request, wanted: Respond, found: Project) -> web.
     access=project(Role.DEVELOPER, opens="repository", changes=True),
     feature=STATUS_CHECKS,
 )
-async def retry(request: web.Request, wanted: CheckOfMergeRequest, found: Project) -> web.Response:
+async def retry(request: web.Request, params: CheckOfMergeRequest, project: Project) -> web.Response:
     """Endpoint 18. Asks a service whose check has failed once more."""
     async with context.database(request).transaction() as transaction:
-        merge_request = await merge_requests.find(transaction, found.id, wanted.merge_request_iid)
-        check = await queries.hold(transaction, found.id, wanted.external_status_check_id)
+        merge_request = await merge_requests.find(transaction, project.id, params.merge_request_iid)
+        check = await queries.hold(transaction, project.id, params.external_status_check_id)
         await checks.retry_check(caller(request), transaction, check, merge_request)
     return json_value({"message": "202 Accepted"}, status=202)
 
@@ -224,20 +224,20 @@ async def retry(request: web.Request, wanted: CheckOfMergeRequest, found: Projec
     access=project(opens="repository"),
     feature=STATUS_CHECKS,
 )
-async def list_responses(request: web.Request, wanted: ListResponses, found: Project) -> web.Response:
+async def list_responses(request: web.Request, params: ListResponses, project: Project) -> web.Response:
     """Every answer, for every head, newest first."""
-    page = wanted_page(wanted, queries.RESPONSES)
-    _require_reader(found)
+    page = wanted_page(params, queries.RESPONSES)
+    _require_reader(project)
     database = context.database(request)
-    merge_request = await merge_requests.find(database, found.id, wanted.merge_request_iid)
-    check = await queries.find(database, found.id, wanted.external_status_check_id)
+    merge_request = await merge_requests.find(database, project.id, params.merge_request_iid)
+    check = await queries.find(database, project.id, params.external_status_check_id)
     listed = await queries.list_responses(database, page, merge_request.id, check.id)
     return await paginated(request, page, listed)
 
 
-def _require_reader(found: Project) -> None:
+def _require_reader(project: Project) -> None:
     """Reporters, and everybody inside where the project is internal."""
-    if found.role < Role.REPORTER and found.visibility != "internal":
+    if project.role < Role.REPORTER and project.visibility != "internal":
         raise forbidden()
 
 
@@ -256,36 +256,36 @@ class DeliveryId:
 
 
 @routes.get(f"{SERVICE}/deliveries", access=project(Role.MAINTAINER), feature=STATUS_CHECKS)
-async def list_deliveries(request: web.Request, wanted: ListDeliveries, found: Project) -> web.Response:
+async def list_deliveries(request: web.Request, params: ListDeliveries, project: Project) -> web.Response:
     """What was sent to the service, newest first; beyond GitLab."""
-    page = wanted_page(wanted, delivery_queries.LISTING)
-    check = await queries.find(context.database(request), found.id, wanted.check_id)
+    page = wanted_page(params, delivery_queries.LISTING)
+    check = await queries.find(context.database(request), project.id, params.check_id)
     listed = await delivery_queries.list_deliveries(
-        context.database(request), page, check_id=check.id, status=wanted.status
+        context.database(request), page, check_id=check.id, status=params.status
     )
     return await paginated(request, page, listed)
 
 
 @routes.get(f"{SERVICE}/deliveries/{{delivery_id}}", access=project(Role.MAINTAINER), feature=STATUS_CHECKS)
-async def show_delivery(request: web.Request, wanted: DeliveryId, found: Project) -> web.Response:
+async def show_delivery(request: web.Request, params: DeliveryId, project: Project) -> web.Response:
     """One delivery with its payload and every attempt; beyond GitLab."""
-    check = await queries.find(context.database(request), found.id, wanted.check_id)
-    shown = await delivery_queries.show(context.database(request), check.id, wanted.delivery_id)
+    check = await queries.find(context.database(request), project.id, params.check_id)
+    shown = await delivery_queries.show(context.database(request), check.id, params.delivery_id)
     return json_text(shown)
 
 
 @routes.post(
     f"{SERVICE}/deliveries/{{delivery_id}}/redeliver", access=project(Role.MAINTAINER), feature=STATUS_CHECKS
 )
-async def redeliver(request: web.Request, wanted: DeliveryId, found: Project) -> web.Response:
+async def redeliver(request: web.Request, params: DeliveryId, project: Project) -> web.Response:
     """The same message at once, also to a paused check; beyond GitLab."""
     async with context.database(request).transaction() as transaction:
-        check = await queries.hold(transaction, found.id, wanted.check_id)
-        await delivery_queries.redeliver(transaction, check.id, wanted.delivery_id)
-        await ServiceAudit(author(request), transaction, found, check.id, check.name).record(
+        check = await queries.hold(transaction, project.id, params.check_id)
+        await delivery_queries.redeliver(transaction, check.id, params.delivery_id)
+        await ServiceAudit(author(request), transaction, project, check.id, check.name).record(
             "status_check_delivery_redelivered",
             f"Redelivered to {check.name} status check",
-            delivery_id=wanted.delivery_id,
+            delivery_id=params.delivery_id,
         )
-        shown = await delivery_queries.show(transaction, check.id, wanted.delivery_id)
+        shown = await delivery_queries.show(transaction, check.id, params.delivery_id)
     return json_text(shown, status=202)

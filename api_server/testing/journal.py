@@ -229,12 +229,12 @@ class Journal:
             self._bytes += entry.weight
             self._make_room()
 
-    def matching(self, wanted: Filter) -> list[Entry]:
-        return [entry for entry in self._entries if wanted(entry)]
+    def matching(self, params: Filter) -> list[Entry]:
+        return [entry for entry in self._entries if params(entry)]
 
-    def forget(self, wanted: Filter) -> None:
+    def forget(self, params: Filter) -> None:
         """Drops those that are meant."""
-        for entry in self.matching(wanted):
+        for entry in self.matching(params):
             self._drop(entry)
         self._entries = deque(entry for entry in self._entries if entry.listed)
         if not self._entries:

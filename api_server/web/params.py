@@ -375,22 +375,22 @@ def _wanted(annotation: Any) -> tuple[Any, bool]:
     return typing.Union[tuple(real)], type(None) in arms  # noqa: UP007
 
 
-def _origin(wanted: Any) -> Any:
-    return typing.get_origin(wanted)
+def _origin(params: Any) -> Any:
+    return typing.get_origin(params)
 
 
-def _is_choice(wanted: Any) -> bool:
-    return _origin(wanted) is Literal or (isinstance(wanted, type) and issubclass(wanted, enum.Enum))
+def _is_choice(params: Any) -> bool:
+    return _origin(params) is Literal or (isinstance(params, type) and issubclass(params, enum.Enum))
 
 
 @cache
-def _choices(wanted: Any) -> Mapping[str, Any]:
+def _choices(params: Any) -> Mapping[str, Any]:
     """What a Literal or an Enum offers, by how it is written."""
-    return {str(arm): arm for arm in typing.get_args(wanted)} or {str(arm.value): arm for arm in wanted}
+    return {str(arm): arm for arm in typing.get_args(params)} or {str(arm.value): arm for arm in params}
 
 
-def _choice(value: Any, wanted: Any) -> Any:
-    choices = _choices(wanted)
+def _choice(value: Any, params: Any) -> Any:
+    choices = _choices(params)
     if isinstance(value, (str, int)) and not isinstance(value, bool) and str(value) in choices:
         return choices[str(value)]
     raise Refused("does not have a valid value")
@@ -401,10 +401,10 @@ def _or_choice(hook: Hook) -> Hook:
     return lambda value, wanted: (_choice if _is_choice(wanted) else hook)(value, wanted)
 
 
-def _list_hook(wanted: Any, converter: Any) -> Hook:
-    (item,) = typing.get_args(wanted)
+def _list_hook(params: Any, converter: Any) -> Hook:
+    (item,) = typing.get_args(params)
     fill: Hook = converter.get_structure_hook(item)
-    takes_commas, has_names = _origin(wanted) is CommaList, attrs.has(item)
+    takes_commas, has_names = _origin(params) is CommaList, attrs.has(item)
     blanks = (
         () if KEEPS_BLANKS in getattr(item, "__metadata__", ()) else ("", None) if takes_commas else ("",)
     )
@@ -449,19 +449,19 @@ def _check_number(items: int) -> None:
         raise Refused(f"is too long (maximum is {MAX_ITEMS} items)")
 
 
-def _bounded(value: Any, wanted: Any) -> str:
+def _bounded(value: Any, params: Any) -> str:
     text = string(value, str)
-    bound = next(bound for bound in wanted.__metadata__ if isinstance(bound, AtMost))
+    bound = next(bound for bound in params.__metadata__ if isinstance(bound, AtMost))
     if not bound.allows(text):
         raise Refused(f"is too long (maximum is {bound.characters} characters)")
     return text
 
 
-def _mapping(value: Any, wanted: Any) -> dict[str, Any]:
+def _mapping(value: Any, params: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise Refused("is invalid")
     _check_number(len(value))
-    if typing.get_args(wanted)[1] is Any:
+    if typing.get_args(params)[1] is Any:
         return value
     return {string(key, str): string(item, str) for key, item in value.items()}
 

@@ -1,7 +1,8 @@
 """Routes with their declarations: who may call, with which scopes and parameters, in which tier.
 
-A handler is `async def handler(request, wanted: Parameters, found: Project)`. Its annotations are part of the
-declaration: `wanted` is given the request's parameters as that class (`web/params.py`), `found` what the path's `{id}`
+A handler is `async def handler(request, params: Parameters, project: Project)`. Its annotations are part of the
+declaration: `params` is given the request's parameters as that class (`web/params.py`), `project` (or `group`, or
+`resource` where it may be either) what the path's `{id}`
 names, to which the route's rule has been applied. A handler that needs less takes less. What does not fit together
 fails when the module is imported.
 """
@@ -106,6 +107,8 @@ Sent = Callable[[], Awaitable[dict[str, Any]]]
 ParametersT = TypeVar("ParametersT")
 
 CALLER = web.RequestKey("caller", Actor)
+#: A handler's names for what the path's `{id}` names.
+_FOUND = ("project", "group", "resource")
 _IN_PATH = re.compile(r"{(\w+)")
 
 
@@ -141,10 +144,10 @@ class Route:
     ends: str | None = None
     #: The parameters that GitLab's route has and this one has no use for.
     ignores: tuple[unsupported.Ignored, ...] = ()
-    #: The attrs class of the handler's `wanted`.
+    #: The attrs class of the handler's `params`.
     parameters: type | None = None
-    #: Whether the handler takes what the rule has found.
-    takes_found: bool = False
+    #: The handler's name for what the rule finds; None where it does not take it.
+    takes: str | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -208,17 +211,18 @@ class Routes:
 def _taken(handler: Handler, path: str, access: Access) -> dict[str, Any]:
     """What the handler takes beside the request. Raises TypeError where that does not fit the path and the rule."""
     names = list(inspect.signature(handler).parameters)[1:]
-    if unknown := set(names) - {"wanted", "found"}:
-        raise TypeError(f"{path}: a handler takes request, wanted and found, not {unknown}")
+    if unknown := set(names) - {"params", *_FOUND}:
+        raise TypeError(f"{path}: a handler takes request, params and one of {_FOUND}, not {unknown}")
     types_of = typing.get_type_hints(handler)
-    parameters = types_of.get("wanted")
+    parameters = types_of.get("params")
     if parameters is not None:
         known = {public_name(field) for field in attrs.fields(parameters)}
         if missing := set(_IN_PATH.findall(path)) - known:
             raise TypeError(f"{path}: {parameters.__name__} has no {', '.join(sorted(missing))}")
-    if "found" in names and not (isinstance(access, Place) and access.finds in _arms(types_of["found"])):
-        raise TypeError(f"{path}: its rule does not find a {types_of['found']}")
-    return {"parameters": parameters, "takes_found": "found" in names}
+    takes = next((name for name in names if name in _FOUND), None)
+    if takes and not (isinstance(access, Place) and access.finds in _arms(types_of[takes])):
+        raise TypeError(f"{path}: its rule does not find a {types_of[takes]}")
+    return {"parameters": parameters, "takes": takes}
 
 
 def _arms(annotation: Any) -> tuple[Any, ...]:
@@ -283,10 +287,10 @@ def _named(pattern: str, request: web.Request, given: dict[str, Any]) -> str:
     """What `pattern` names in this request: `{id}` of a project or a group is that of what was found, `{token_id}` that
     of the token that was sent."""
     values = {"token_id": caller(request).token_id}
-    if "wanted" in given:
-        values |= attrs.asdict(given["wanted"], recurse=False)
-    if "found" in given:
-        values["id"] = given["found"].id
+    if "params" in given:
+        values |= attrs.asdict(given["params"], recurse=False)
+    if found := next((given[name] for name in _FOUND if name in given), None):
+        values["id"] = found.id
     return pattern.format(**values)
 
 
@@ -294,12 +298,12 @@ async def _given(request: web.Request, route: Route, sent: Sent) -> dict[str, An
     """What the handler takes, by name. Raises 400, and what the route's rule raises."""
     given: dict[str, Any] = {}
     if route.parameters is not None:
-        given["wanted"] = await _parsed(request, route, route.parameters, sent)
+        given["params"] = await _parsed(request, route, route.parameters, sent)
     if isinstance(route.access, Place):
-        named: Any = given.get("wanted") or await _parsed(request, route, ById, sent)
+        named: Any = given.get("params") or await _parsed(request, route, ById, sent)
         found = await route.access.find(request, named.id)
-        if route.takes_found:
-            given["found"] = found
+        if route.takes is not None:
+            given[route.takes] = found
     return given
 
 
@@ -307,10 +311,10 @@ async def _parsed(
     request: web.Request, route: Route, parameters: type[ParametersT], sent: Sent
 ) -> ParametersT:
     values = await sent()
-    wanted = structure(values, parameters)
+    params = structure(values, parameters)
     if route.ignores:
         unsupported.look_at(request, values, route.ignores)
-    return wanted
+    return params
 
 
 def caller(request: web.Request) -> Actor:

@@ -33,29 +33,29 @@ class OneAgent:
 
 
 @routes.get("/projects/{id}/cluster_agents", access=project(Role.DEVELOPER))
-async def list_agents(request: web.Request, wanted: ListAgents, found: Project) -> web.Response:
-    page = wanted_page(wanted, queries.LISTING, default_sort="asc")
+async def list_agents(request: web.Request, params: ListAgents, project: Project) -> web.Response:
+    page = wanted_page(params, queries.LISTING, default_sort="asc")
     return await paginated(
-        request, page, await queries.list_agents(context.database(request), page, found.id)
+        request, page, await queries.list_agents(context.database(request), page, project.id)
     )
 
 
 @routes.get("/projects/{id}/cluster_agents/{agent_id}", access=project(Role.DEVELOPER))
-async def show_agent(request: web.Request, wanted: OneAgent, found: Project) -> web.Response:
-    return json_text(await queries.show_agent(context.database(request), found.id, wanted.agent_id))
+async def show_agent(request: web.Request, params: OneAgent, project: Project) -> web.Response:
+    return json_text(await queries.show_agent(context.database(request), project.id, params.agent_id))
 
 
 @routes.post("/projects/{id}/cluster_agents", access=project(Role.MAINTAINER))
-async def create_agent(request: web.Request, wanted: CreateAgent, found: Project) -> web.Response:
+async def create_agent(request: web.Request, params: CreateAgent, project: Project) -> web.Response:
     """Registers an agent; whose jobs may use it is said in its file in the project's repository."""
     async with context.database(request).transaction() as transaction:
         most = context.settings(request).agents_limit
-        made = await agents.register(transaction, found, wanted.name, author(request), most)
+        made = await agents.register(transaction, project, params.name, author(request), most)
     return json_text(made.entity, status=201)
 
 
 @routes.delete("/projects/{id}/cluster_agents/{agent_id}", access=project(Role.MAINTAINER))
-async def delete_agent(request: web.Request, wanted: OneAgent, found: Project) -> web.Response:
+async def delete_agent(request: web.Request, params: OneAgent, project: Project) -> web.Response:
     async with context.database(request).transaction() as transaction:
-        await agents.remove(transaction, found, wanted.agent_id, author(request))
+        await agents.remove(transaction, project, params.agent_id, author(request))
     return no_content()

@@ -66,39 +66,39 @@ class SetStatus:
 
 
 @routes.get("/projects/{id}/repository/commits/{sha}/statuses", access=project(opens="builds"))
-async def list_statuses(request: web.Request, wanted: ListStatuses, found: Project) -> web.Response:
+async def list_statuses(request: web.Request, params: ListStatuses, project: Project) -> web.Response:
     """Of a commit, by SHA or the name of a branch or tag: what others say, and its jobs; the oldest first."""
     services = context.services(request)
-    sha = commit_named(await opened(services, found), wanted.sha)
-    page = wanted_page(wanted, queries.LISTING, default_sort="asc")
+    sha = commit_named(await opened(services, project), params.sha)
+    page = wanted_page(params, queries.LISTING, default_sort="asc")
     listed = await queries.list_statuses(
         services.database,
         page,
-        found.id,
+        project.id,
         sha,
-        ref=wanted.ref or None,
-        stage=wanted.stage or None,
-        name=wanted.name or None,
-        pipeline_id=wanted.pipeline_id,
-        all=wanted.all,
+        ref=params.ref or None,
+        stage=params.stage or None,
+        name=params.name or None,
+        pipeline_id=params.pipeline_id,
+        all=params.all,
     )
     return await paginated(request, page, listed)
 
 
 @routes.post("/projects/{id}/statuses/{sha}", access=project(Role.DEVELOPER, opens="builds"))
-async def set_status(request: web.Request, wanted: SetStatus, found: Project) -> web.Response:
+async def set_status(request: web.Request, params: SetStatus, project: Project) -> web.Response:
     """Says how the commit does, in the newest pipeline of it and of `ref`, or in one of its own."""
     services = context.services(request)
-    changes.check(wanted.reported)
-    repository = await opened(services, found)
-    subject = await _subject(request, wanted, found, repository)
-    await check_may_change(services, found, subject.judged_by, tag=subject.tag)
+    changes.check(params.reported)
+    repository = await opened(services, project)
+    subject = await _subject(request, params, project, repository)
+    await check_may_change(services, project, subject.judged_by, tag=subject.tag)
     await ref_moves.keep_commit(repository, subject.sha)
     async with services.database.transaction() as transaction:
         shown = await changes.set_status(
             transaction,
             subject,
-            wanted.reported,
+            params.reported,
             caller(request).user_id,
             most=services.settings.commit_statuses_limit,
             pipelines=services[LIMITS].rate,
@@ -108,43 +108,43 @@ async def set_status(request: web.Request, wanted: SetStatus, found: Project) ->
 
 
 async def _subject(
-    request: web.Request, wanted: SetStatus, found: Project, repository: Repository
+    request: web.Request, params: SetStatus, project: Project, repository: Repository
 ) -> Subject:
     """Raises 404 for what is not there: the commit, a ref for it, the pipeline."""
-    sha = commit_named(repository, wanted.sha)
-    ref, tag, judged_by = await _place(request, wanted, found, repository, sha)
+    sha = commit_named(repository, params.sha)
+    ref, tag, judged_by = await _place(request, params, project, repository, sha)
     return Subject(
-        project_id=found.id,
+        project_id=project.id,
         sha=sha,
         ref=ref,
         tag=tag,
         judged_by=judged_by,
         protected=not tag
-        and (await protection_for(context.services(request), found.id, judged_by)).protected,
-        pipeline_id=wanted.pipeline_id,
+        and (await protection_for(context.services(request), project.id, judged_by)).protected,
+        pipeline_id=params.pipeline_id,
         data=commits.commit_data(repository, sha),
     )
 
 
 async def _place(
-    request: web.Request, wanted: SetStatus, found: Project, repository: Repository, sha: str
+    request: web.Request, params: SetStatus, project: Project, repository: Repository, sha: str
 ) -> tuple[str, bool, str]:
     """For which ref the commit is judged, whether that is a tag, and by whose protection: what `ref` names, or else
     what the commit's newest pipeline was for, or else the first branch that has the commit."""
     services = context.services(request)
-    ref, tag = short_ref(services, found, wanted.ref) if wanted.ref else (None, False)
+    ref, tag = short_ref(services, project, params.ref) if params.ref else (None, False)
     joined = await queries.find_joined(
         services.database,
-        found.id,
+        project.id,
         sha,
         ref=ref,
         tag=tag,
-        pipeline_id=wanted.pipeline_id,
+        pipeline_id=params.pipeline_id,
         archived_before=archived_before(services),
     )
     if joined is not None:
         return joined.ref, joined.tag, joined.judged_by
-    if wanted.pipeline_id is not None:
+    if params.pipeline_id is not None:
         raise changes.no_such_pipeline()
     if ref is None:
         async with reading(services, caller_or_stranger(request)):

@@ -150,9 +150,11 @@ class FileOfRef(ArtifactsOfRef):
     access=project(opens="builds"),
     takes_job_token=True,
 )
-async def download_of_ref(request: web.Request, wanted: ArtifactsOfRef, found: Project) -> web.StreamResponse:
+async def download_of_ref(
+    request: web.Request, params: ArtifactsOfRef, project: Project
+) -> web.StreamResponse:
     """The archive of a job (by name) of the last successful pipeline of a branch or tag."""
-    archive = await _archive_of_ref(request, found, wanted)
+    archive = await _archive_of_ref(request, project, params)
     return await send_artifact(request, archive)
 
 
@@ -161,18 +163,20 @@ async def download_of_ref(request: web.Request, wanted: ArtifactsOfRef, found: P
     access=project(opens="builds"),
     takes_job_token=True,
 )
-async def download_file_of_ref(request: web.Request, wanted: FileOfRef, found: Project) -> web.StreamResponse:
+async def download_file_of_ref(
+    request: web.Request, params: FileOfRef, project: Project
+) -> web.StreamResponse:
     """One file of that archive."""
-    archive = await _archive_of_ref(request, found, wanted)
-    return await send_member(request, archive, wanted.path)
+    archive = await _archive_of_ref(request, project, params)
+    return await send_member(request, archive, params.path)
 
 
 @routes.get("/projects/{id}/jobs/{job_id}/artifacts", access=project(opens="builds"), takes_job_token=True)
-async def download(request: web.Request, wanted: OneJob, found: Project) -> web.StreamResponse:
+async def download(request: web.Request, params: OneJob, project: Project) -> web.StreamResponse:
     """The archive."""
-    job = await find_job(context.services(request), found, wanted.job_id)
+    job = await find_job(context.services(request), project, params.job_id)
     archive = await archive_of(request, job.id)
-    check_may_read(found, archive)
+    check_may_read(project, archive)
     return await send_artifact(request, archive)
 
 
@@ -181,20 +185,20 @@ async def download(request: web.Request, wanted: OneJob, found: Project) -> web.
     access=project(opens="builds"),
     takes_job_token=True,
 )
-async def download_file(request: web.Request, wanted: OneFile, found: Project) -> web.StreamResponse:
+async def download_file(request: web.Request, params: OneFile, project: Project) -> web.StreamResponse:
     """One file of the archive."""
-    job = await find_job(context.services(request), found, wanted.job_id)
+    job = await find_job(context.services(request), project, params.job_id)
     archive = await archive_of(request, job.id)
-    check_may_read(found, archive)
-    return await send_member(request, archive, wanted.path)
+    check_may_read(project, archive)
+    return await send_member(request, archive, params.path)
 
 
 @routes.post("/projects/{id}/jobs/{job_id}/artifacts/keep", access=project(Role.DEVELOPER, opens="builds"))
-async def keep(request: web.Request, wanted: OneJob, found: Project) -> web.Response:
+async def keep(request: web.Request, params: OneJob, project: Project) -> web.Response:
     """The artifacts do not expire any more."""
     services = context.services(request)
-    job = await find_job(services, found, wanted.job_id)
-    await check_may_change(services, found, job.ref, tag=job.tag)
+    job = await find_job(services, project, params.job_id)
+    await check_may_change(services, project, job.ref, tag=job.tag)
     check_not_archived(services, job.created_at)
     async with services.database.transaction() as transaction:
         if not await artifact_queries.keep(transaction, job.id):
@@ -203,42 +207,42 @@ async def keep(request: web.Request, wanted: OneJob, found: Project) -> web.Resp
 
 
 @routes.delete("/projects/{id}/jobs/{job_id}/artifacts", access=project(Role.MAINTAINER, opens="builds"))
-async def delete(request: web.Request, wanted: OneJob, found: Project) -> web.Response:
+async def delete(request: web.Request, params: OneJob, project: Project) -> web.Response:
     """The artifacts, not the log."""
     services = context.services(request)
-    job = await find_job(services, found, wanted.job_id)
-    await check_may_change(services, found, job.ref, tag=job.tag)
+    job = await find_job(services, project, params.job_id)
+    await check_may_change(services, project, job.ref, tag=job.tag)
     async with services.database.transaction() as transaction:
         keys = await artifact_queries.delete_artifacts(transaction, job.id)
         await delete_objects(transaction, keys)
         message = f"Deleted the artifacts of job {job.id}"
         await record_job_event(
-            caller(request), transaction, "job_artifacts_deleted", found, job, message, artifacts=len(keys)
+            caller(request), transaction, "job_artifacts_deleted", project, job, message, artifacts=len(keys)
         )
     return no_content()
 
 
 @routes.delete("/projects/{id}/artifacts", access=project(Role.MAINTAINER, opens="builds", changes=True))
-async def delete_of_project(request: web.Request, found: Project) -> web.Response:
+async def delete_of_project(request: web.Request, project: Project) -> web.Response:
     """Soon all artifacts but the newest of each branch and tag are gone."""
     async with context.database(request).transaction() as transaction:
-        await upkeep.request_artifact_deletion(transaction, found.id)
+        await upkeep.request_artifact_deletion(transaction, project.id)
         await audit_trail.record(
             transaction,
             "project_artifacts_deleted",
             author=author(request),
-            entity=found.entity,
+            entity=project.entity,
             message="Deleted the artifacts of the project",
         )
     return json_value({"message": "202 Accepted"}, status=202)
 
 
-async def _archive_of_ref(request: web.Request, found: Project, wanted: ArtifactsOfRef) -> Artifact:
+async def _archive_of_ref(request: web.Request, project: Project, params: ArtifactsOfRef) -> Artifact:
     """Raises 400 for the name of a branch and a tag, 404, 403 where it is not for everybody."""
     services = context.services(request)
-    ref, tag = short_ref(services, found, wanted.ref)
+    ref, tag = short_ref(services, project, params.ref)
     archive = await artifact_queries.archive_of_ref(
-        services.database, found.id, ref, tag=tag, name=wanted.job
+        services.database, project.id, ref, tag=tag, name=params.job
     )
-    check_may_read(found, archive)
+    check_may_read(project, archive)
     return archive

@@ -50,10 +50,10 @@ routes = Routes()
 
 
 @routes.get("/projects/{id}/jobs/{job_id}/trace", access=project(opens="builds"))
-async def show_log(request: web.Request, wanted: OneJob, found: Project) -> web.StreamResponse:
+async def show_log(request: web.Request, params: OneJob, project: Project) -> web.StreamResponse:
     """Endpoint 7. A log that may show secrets is for those who could run the job."""
-    job = await find_job(context.services(request), found, wanted.job_id)
-    if not may_read_log(found, job):
+    job = await find_job(context.services(request), project, params.job_id)
+    if not may_read_log(project, job):
         raise forbidden()
     return await send_log(request, job.id)
 
@@ -111,44 +111,46 @@ JOBS_LIMIT = Key[RateLimiter]("jobs_limit")
 
 
 @routes.get("/projects/{id}/jobs", access=project(opens="builds"))
-async def list_project_jobs(request: web.Request, wanted: ListProjectJobs, found: Project) -> web.Response:
+async def list_project_jobs(request: web.Request, params: ListProjectJobs, project: Project) -> web.Response:
     """Endpoint 1. Newest first."""
     services = context.services(request)
     if wait := services[JOBS_LIMIT].retry_after(caller(request).user_id):
         raise too_many_requests(wait)
-    page = wanted_jobs(wanted, queries.JOBS_OF_PROJECT)
+    page = wanted_jobs(params, queries.JOBS_OF_PROJECT)
     listed = await queries.list_project_jobs(
-        services.database, page, found.id, wanted.scope, archived_before(services)
+        services.database, page, project.id, params.scope, archived_before(services)
     )
     return await paginated(request, page, listed)
 
 
 @routes.get("/projects/{id}/pipelines/{pipeline_id}/jobs", access=project(opens="builds"))
-async def list_pipeline_jobs(request: web.Request, wanted: ListPipelineJobs, found: Project) -> web.Response:
+async def list_pipeline_jobs(
+    request: web.Request, params: ListPipelineJobs, project: Project
+) -> web.Response:
     """Endpoint 2. Newest first; without retried ones, unless `include_retried`."""
-    return await _jobs_of_pipeline(request, wanted, found, "build")
+    return await _jobs_of_pipeline(request, params, project, "build")
 
 
 @routes.get("/projects/{id}/pipelines/{pipeline_id}/bridges", access=project(opens="builds"))
-async def list_bridges(request: web.Request, wanted: ListPipelineJobs, found: Project) -> web.Response:
+async def list_bridges(request: web.Request, params: ListPipelineJobs, project: Project) -> web.Response:
     """Endpoint 3. Jobs that start other pipelines, newest first."""
-    return await _jobs_of_pipeline(request, wanted, found, "bridge")
+    return await _jobs_of_pipeline(request, params, project, "bridge")
 
 
 async def _jobs_of_pipeline(
-    request: web.Request, wanted: ListPipelineJobs, found: Project, kind: Literal["build", "bridge"]
+    request: web.Request, params: ListPipelineJobs, project: Project, kind: Literal["build", "bridge"]
 ) -> web.Response:
     services = context.services(request)
-    pipeline = await find_pipeline(services, found, wanted.pipeline_id)
-    page = wanted_jobs(wanted, queries.JOBS_OF_PIPELINE if kind == "build" else queries.BRIDGES_OF_PIPELINE)
+    pipeline = await find_pipeline(services, project, params.pipeline_id)
+    page = wanted_jobs(params, queries.JOBS_OF_PIPELINE if kind == "build" else queries.BRIDGES_OF_PIPELINE)
     listed = await queries.list_pipeline_jobs(
         services.database,
         page,
         pipeline.id,
         kind,
-        wanted.scope,
+        params.scope,
         archived_before(services),
-        include_retried=wanted.include_retried,
+        include_retried=params.include_retried,
     )
     return await paginated(request, page, listed)
 
@@ -160,11 +162,11 @@ async def show_own_job(request: web.Request) -> web.Response:
 
 
 @routes.get("/projects/{id}/jobs/{job_id}", access=project(opens="builds"))
-async def show_job(request: web.Request, wanted: OneJob, found: Project) -> web.Response:
+async def show_job(request: web.Request, params: OneJob, project: Project) -> web.Response:
     """Endpoint 6. One job."""
     services = context.services(request)
     shown = await queries.show_job_of_project(
-        services.database, found.id, wanted.job_id, archived_before(services)
+        services.database, project.id, params.job_id, archived_before(services)
     )
     if shown is None:
         raise record_not_found()
@@ -172,24 +174,24 @@ async def show_job(request: web.Request, wanted: OneJob, found: Project) -> web.
 
 
 @routes.post("/projects/{id}/jobs/{job_id}/cancel", access=project(Role.DEVELOPER, opens="builds"))
-async def cancel_job(request: web.Request, wanted: CancelJob, found: Project) -> web.Response:
+async def cancel_job(request: web.Request, params: CancelJob, project: Project) -> web.Response:
     """Endpoint 8. `force` is for Maintainers."""
     services = context.services(request)
-    if wanted.force and found.role < Role.MAINTAINER:
+    if params.force and project.role < Role.MAINTAINER:
         raise forbidden()
-    job = await find_job(services, found, wanted.job_id)
-    await check_may_change(services, found, job.ref, tag=job.tag)
+    job = await find_job(services, project, params.job_id)
+    await check_may_change(services, project, job.ref, tag=job.tag)
     async with services.database.transaction() as transaction:
-        await transitions.cancel_job(transaction, job.id, force=wanted.force)
+        await transitions.cancel_job(transaction, job.id, force=params.force)
     return json_text(await _shown(request, job.id), status=201)
 
 
 @routes.post("/projects/{id}/jobs/{job_id}/retry", access=project(Role.DEVELOPER, opens="builds"))
-async def retry_job(request: web.Request, wanted: OneJob, found: Project) -> web.Response:
+async def retry_job(request: web.Request, params: OneJob, project: Project) -> web.Response:
     """Endpoint 9. Answers the new job."""
     services = context.services(request)
-    job = await find_job_or_bridge(services, found, wanted.job_id)
-    await check_may_change(services, found, job.ref, tag=job.tag)
+    job = await find_job_or_bridge(services, project, params.job_id)
+    await check_may_change(services, project, job.ref, tag=job.tag)
     check_not_archived(services, job.created_at)
     async with services.database.transaction() as transaction:
         again = await transitions.retry_job(transaction, job.id, caller(request).user_id)
@@ -199,35 +201,35 @@ async def retry_job(request: web.Request, wanted: OneJob, found: Project) -> web
 
 
 @routes.post("/projects/{id}/jobs/{job_id}/erase", access=project(Role.DEVELOPER, opens="builds"))
-async def erase_job(request: web.Request, wanted: OneJob, found: Project) -> web.Response:
+async def erase_job(request: web.Request, params: OneJob, project: Project) -> web.Response:
     """Endpoint 10. Its log and artifacts go; what it was stays."""
     services = context.services(request)
-    job = await find_job(services, found, wanted.job_id)
-    await check_may_change(services, found, job.ref, tag=job.tag)
-    check_may_erase(caller(request), found, job)
+    job = await find_job(services, project, params.job_id)
+    await check_may_change(services, project, job.ref, tag=job.tag)
+    check_may_erase(caller(request), project, job)
     check_not_archived(services, job.created_at)
     async with services.database.transaction() as transaction:
         if not await transitions.erase_job(transaction, job.id, caller(request).user_id):
             raise forbidden("Job is not erasable!")
         message = f"Erased the log and the artifacts of job {job.id}"
         await record_job_event(
-            caller(request), transaction, "job_erased", found, job, message, pipeline_id=job.pipeline_id
+            caller(request), transaction, "job_erased", project, job, message, pipeline_id=job.pipeline_id
         )
     shown = await queries.show_erased_job(services.database, job.id, archived_before(services))
     return json_text(shown, status=201)
 
 
 @routes.post("/projects/{id}/jobs/{job_id}/play", access=project(Role.DEVELOPER, opens="builds"))
-async def play_job(request: web.Request, wanted: PlayJob, found: Project) -> web.Response:
+async def play_job(request: web.Request, params: PlayJob, project: Project) -> web.Response:
     """Endpoint 11. Answers a bridge as one."""
     services = context.services(request)
-    job = await find_job_or_bridge(services, found, wanted.job_id)
-    await check_may_change(services, found, job.ref, tag=job.tag)
+    job = await find_job_or_bridge(services, project, params.job_id)
+    await check_may_change(services, project, job.ref, tag=job.tag)
     check_not_archived(services, job.created_at)
-    check_may_give(found, wanted.job_variables_attributes)
-    check_keys(variable.key for variable in wanted.job_variables_attributes)
+    check_may_give(project, params.job_variables_attributes)
+    check_keys(variable.key for variable in params.job_variables_attributes)
     vault = services.vault
-    variables = {variable.key: vault.encrypt(variable.value) for variable in wanted.job_variables_attributes}
+    variables = {variable.key: vault.encrypt(variable.value) for variable in params.job_variables_attributes}
     async with services.database.transaction() as transaction:
         played = await transitions.play_job(transaction, job.id, caller(request).user_id, variables)
     if played is None:

@@ -147,23 +147,23 @@ class ReportsOfPipeline:
 
 
 @routes.get("/projects/{id}/pipelines/{pipeline_id}/test_report", access=project(opens="builds"))
-async def show_report(request: web.Request, wanted: ReportsOfPipeline, found: Project) -> web.Response:
+async def show_report(request: web.Request, params: ReportsOfPipeline, project: Project) -> web.Response:
     """All test cases of the pipeline's jobs."""
-    return await _answer(request, wanted, found, junit.report)
+    return await _answer(request, params, project, junit.report)
 
 
 @routes.get("/projects/{id}/pipelines/{pipeline_id}/test_report_summary", access=project(opens="builds"))
-async def show_summary(request: web.Request, wanted: ReportsOfPipeline, found: Project) -> web.Response:
+async def show_summary(request: web.Request, params: ReportsOfPipeline, project: Project) -> web.Response:
     """How many there are."""
-    return await _answer(request, wanted, found, junit.summary)
+    return await _answer(request, params, project, junit.summary)
 
 
 async def _answer(
     request: web.Request,
-    wanted: ReportsOfPipeline,
-    found: Project,
+    params: ReportsOfPipeline,
+    project: Project,
     shown: Callable[[Sequence[JobSuite]], dict[str, Any]],
 ) -> web.Response:
-    pipeline = await find_pipeline(context.services(request), found, wanted.pipeline_id)
+    pipeline = await find_pipeline(context.services(request), project, params.pipeline_id)
     reports = await artifact_queries.reports_of(database(request), pipeline.id)
     return json_text(await read_reports(request, reports, shown))

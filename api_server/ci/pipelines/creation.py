@@ -167,33 +167,33 @@ class Maker:
     limits: Limits
     remote: RemoteFiles
 
-    async def make(self, wanted: Wanted) -> int:
+    async def make(self, params: Wanted) -> int:
         """The id of the new pipeline, its first jobs on their way. Raises `NotMade`.
 
         A pushed configuration that cannot be used gives a failed pipeline with `yaml_errors`, so that who pushed it
         finds out. A merge request has a skipped one only where it would have one that runs.
         """
-        self._count(wanted)
-        subject = await self._subject(wanted)
-        read = await self._read(wanted, subject)
-        skips = wanted.skip or _SKIPS.search(read.commit["message"]) is not None
-        if skips and wanted.source == "push":
-            return await self._write(wanted, read, plan=None)
+        self._count(params)
+        subject = await self._subject(params)
+        read = await self._read(params, subject)
+        skips = params.skip or _SKIPS.search(read.commit["message"]) is not None
+        if skips and params.source == "push":
+            return await self._write(params, read, plan=None)
         try:
-            check_may_begin_with(subject, wanted.source, wanted.variables)
-            context = await self._context(wanted, subject, read, trusted=True)
+            check_may_begin_with(subject, params.source, params.variables)
+            context = await self._context(params, subject, read, trusted=True)
             if read.problem is not None:
                 raise read.problem
             plan, jobs = await self.in_thread(_planned, read.text or "", context)
         except ConfigError as refused:
-            if wanted.source == "push":
-                return await self._write(wanted, read, plan=None, errors=refused.errors)
+            if params.source == "push":
+                return await self._write(params, read, plan=None, errors=refused.errors)
             raise NotMade(*refused.errors) from None
         if not plan.jobs:
             raise NotMade(plan.reason or "No stages / jobs for this pipeline.")
-        if skips and wanted.source == "merge_request_event":
-            return await self._write(wanted, read, plan=None)
-        return await self._write(wanted, read, plan, jobs)
+        if skips and params.source == "merge_request_event":
+            return await self._write(params, read, plan=None)
+        return await self._write(params, read, plan, jobs)
 
     def resolve(self, project_id: int, ref: str) -> Resolved:
         """The branch or tag that `ref` names: what it is is asked before who may run there. Raises `NotMade`."""
@@ -205,14 +205,14 @@ class Maker:
             raise NotMade("Reference not found")
         return found
 
-    async def context(self, wanted: Wanted) -> tuple[Context, str | None]:
-        """What the configuration of `wanted` would be planned against, and its text. Raises `NotMade` and
+    async def context(self, params: Wanted) -> tuple[Context, str | None]:
+        """What the configuration of `params` would be planned against, and its text. Raises `NotMade` and
         `ConfigError`."""
-        subject = await self._subject(wanted)
-        read = await self._read(wanted, subject)
+        subject = await self._subject(params)
+        read = await self._read(params, subject)
         if read.problem is not None:
             raise NotMade(*read.problem.errors)
-        return await self._context(wanted, subject, read, trusted=wanted.configuration is None), read.text
+        return await self._context(params, subject, read, trusted=params.configuration is None), read.text
 
     async def in_thread(
         self,
@@ -225,107 +225,107 @@ class Maker:
         """Run a function that plans a file in a thread, so that it blocks nobody. Raises `ConfigError`."""
         return await planning.plan_in_thread(self.limits, self.remote, plan, text, context, *args, **kwargs)
 
-    def _count(self, wanted: Wanted) -> None:
+    def _count(self, params: Wanted) -> None:
         """Count a pipeline for its project, user and commit. Children do not count: their hierarchy bounds them."""
-        if wanted.source == "parent_pipeline":
+        if params.source == "parent_pipeline":
             return
-        wait = self.limits.rate.retry_after((wanted.project_id, wanted.user_id, wanted.sha))
+        wait = self.limits.rate.retry_after((params.project_id, params.user_id, params.sha))
         if wait:
             raise NotMade("Too many pipelines created in the last minute. Try again later.", retry_after=wait)
 
-    async def _subject(self, wanted: Wanted) -> Subject:
+    async def _subject(self, params: Wanted) -> Subject:
         try:
             return await creation_queries.subject(
                 self.database,
-                wanted.project_id,
-                wanted.user_id,
-                branch=None if wanted.tag else wanted.short_ref,
+                params.project_id,
+                params.user_id,
+                branch=None if params.tag else params.short_ref,
             )
         except NotFound:
             raise NotMade("Project not found") from None
 
-    async def _read(self, wanted: Wanted, subject: Subject) -> Commit:
+    async def _read(self, params: Wanted, subject: Subject) -> Commit:
         try:
             read = await repository.read_commit(
                 self.repositories,
-                wanted.project_id,
-                wanted.sha,
-                tag=wanted.ref if wanted.tag else None,
+                params.project_id,
+                params.sha,
+                tag=params.ref if params.tag else None,
                 path=subject.ci_config_path or repository.DEFAULT_PATH,
             )
         except RepositoryError:
             raise NotMade("Commit not found") from None
-        if wanted.configuration is not None:
-            return attrs.evolve(read, text=wanted.configuration, problem=None)
+        if params.configuration is not None:
+            return attrs.evolve(read, text=params.configuration, problem=None)
         if read.text is None and read.problem is None:
             raise NotMade("Missing CI config file")
         return read
 
-    async def _context(self, wanted: Wanted, subject: Subject, read: Commit, *, trusted: bool) -> Context:
+    async def _context(self, params: Wanted, subject: Subject, read: Commit, *, trusted: bool) -> Context:
         """What to plan against; protected variables only where the ref is protected and the text is `trusted`: rules of
         one that somebody tries out could spell them out."""
-        protected = await self._is_protected(wanted)
+        protected = await self._is_protected(params)
         return Context(
-            project_id=wanted.project_id,
+            project_id=params.project_id,
             predefined=pipeline_variables(
                 predefined.Server(url=self.settings.base_url, version=self.settings.dialect),
                 described_project(subject),
                 predefined.Pipeline(
                     iid=subject.next_iid,
-                    ref=wanted.short_ref,
-                    source=wanted.source,
+                    ref=params.short_ref,
+                    source=params.source,
                     created_at=self.database.now.astimezone(datetime.UTC),
-                    tag=wanted.tag,
+                    tag=params.tag,
                     tag_message=read.tag_message,
                     protected=protected,
-                    before_sha=wanted.before_sha,
+                    before_sha=params.before_sha,
                     open_merge_requests=subject.open_merge_requests or "",
                 ),
                 read.description,
                 described_user(subject),
-                described_merge_request(wanted.merge_request),
+                described_merge_request(params.merge_request),
             ),
-            given=(*await self._stored_variables(wanted, protected=protected and trusted), *wanted.variables),
+            given=(*await self._stored_variables(params, protected=protected and trusted), *params.variables),
             repository=repository.for_planning(
-                read.repository, read.sha, subject.full_path, wanted.changed_since
+                read.repository, read.sha, subject.full_path, params.changed_since
             ),
             project=planning.other_projects(self.database, self.repositories, subject),
         )
 
-    async def _stored_variables(self, wanted: Wanted, *, protected: bool) -> list[Variable]:
+    async def _stored_variables(self, params: Wanted, *, protected: bool) -> list[Variable]:
         """Return the variables of the project and its groups, weakest first. Raises `ConfigError`."""
         try:
-            stored = await variables.applicable(self.database, wanted.project_id, protected=protected)
+            stored = await variables.applicable(self.database, params.project_id, protected=protected)
         except variables.TooManyBytes as problem:
             raise ConfigError(f"Variables are too large: {problem}") from None
         return await aside(
             len(stored) > _AT_ONCE, lambda: [variable.opened(self.vault) for variable in stored]
         )
 
-    async def _is_protected(self, wanted: Wanted) -> bool:
+    async def _is_protected(self, params: Wanted) -> bool:
         """Return whether the ref is protected; of a merge request both branches have to be."""
-        if wanted.merge_request is not None:
-            return wanted.merge_request.source_protected and wanted.merge_request.target_protected
-        protects = tag_protection_of if wanted.tag else protection_of
-        return (await protects(self.database, wanted.project_id, wanted.ref)).protected
+        if params.merge_request is not None:
+            return params.merge_request.source_protected and params.merge_request.target_protected
+        protects = tag_protection_of if params.tag else protection_of
+        return (await protects(self.database, params.project_id, params.ref)).protected
 
     async def _write(
         self,
-        wanted: Wanted,
+        params: Wanted,
         read: Commit,
         plan: Plan | None,
         jobs: str = "[]",
         errors: tuple[str, ...] = (),
     ) -> int:
-        protected = await self._is_protected(wanted)
+        protected = await self._is_protected(params)
         await ref_moves.keep_commit(read.repository, read.sha)
         try:
             async with self.database.transaction() as transaction:
-                await self._join_hierarchy(transaction, wanted)
+                await self._join_hierarchy(transaction, params)
                 pipeline_id = await creation_queries.create_pipeline(
                     transaction,
-                    **attrs.asdict(wanted, filter=lambda field, _: field.name in creation_queries.COLUMNS),
-                    **_of_merge_request(wanted.merge_request),
+                    **attrs.asdict(params, filter=lambda field, _: field.name in creation_queries.COLUMNS),
+                    **_of_merge_request(params.merge_request),
                     **_of_plan(plan),
                     protected=protected,
                     commit=orjson.dumps(read.commit).decode(),
@@ -335,43 +335,43 @@ class Maker:
                     status="failed" if errors else "created" if plan is not None else "skipped",
                 )
                 if plan is not None:
-                    await self._check_activity(transaction, wanted)
+                    await self._check_activity(transaction, params)
                     sealed = {
-                        variable.key: self.vault.encrypt(variable.value) for variable in wanted.variables
+                        variable.key: self.vault.encrypt(variable.value) for variable in params.variables
                     }
                     await creation_queries.create_variables(
-                        transaction, pipeline_id, wanted.variables, sealed
+                        transaction, pipeline_id, params.variables, sealed
                     )
-                    await creation_queries.create_jobs(transaction, pipeline_id, jobs, user_id=wanted.user_id)
+                    await creation_queries.create_jobs(transaction, pipeline_id, jobs, user_id=params.user_id)
                     await transitions.refresh(transaction, pipeline_id)
                 return pipeline_id
         except Conflict as conflict:
             if conflict.constraint not in ("pipelines_origin", "pipelines_source_job"):
                 raise
             return await creation_queries.pipeline_of_origin(
-                self.database, origin=wanted.origin, source_job_id=wanted.source_job_id
+                self.database, origin=params.origin, source_job_id=params.source_job_id
             )
 
-    async def _join_hierarchy(self, transaction: Transaction, wanted: Wanted) -> None:
+    async def _join_hierarchy(self, transaction: Transaction, params: Wanted) -> None:
         """Count the pipeline in its hierarchy.
 
         The row that counts stays locked until the pipeline is there, so that no two of them exceed the limit together.
         A hierarchy whose first pipeline has been removed grows no more.
         """
         most = self.settings.pipeline_hierarchy_size
-        if wanted.hierarchy_id is not None and not await creation_queries.grow_hierarchy(
-            transaction, wanted.hierarchy_id, most
+        if params.hierarchy_id is not None and not await creation_queries.grow_hierarchy(
+            transaction, params.hierarchy_id, most
         ):
             raise NotMade(
                 f"There are {most} pipelines in this hierarchy already.",
                 reason="reached_max_pipeline_hierarchy_size",
             )
 
-    async def _check_activity(self, transaction: Transaction, wanted: Wanted) -> None:
+    async def _check_activity(self, transaction: Transaction, params: Wanted) -> None:
         """Check the limit of active jobs. Each new pipeline of a project holds its counter's row, so only one at a time
         gets here."""
         most = self.settings.active_jobs_limit
-        if most and await creation_queries.active_jobs(transaction, wanted.project_id, most) >= most:
+        if most and await creation_queries.active_jobs(transaction, params.project_id, most) >= most:
             raise NotMade(
                 "Project exceeded the allowed number of jobs in active pipelines. Retry later.",
                 retry_after=60,
@@ -423,27 +423,27 @@ class NotAllowed(NotMade):
         super().__init__(*errors, reason="insufficient_bridge_permissions")
 
 
-async def make_with_rights(maker: Maker, wanted: Wanted) -> int:
+async def make_with_rights(maker: Maker, params: Wanted) -> int:
     """As `maker.make`. Whoever takes away what it is judged on waits until the pipeline is there. Raises `NotMade`, and
     as such `NotAllowed`."""
-    project = await check_rights(maker.database, wanted)
+    project = await check_rights(maker.database, params)
     groups = (f"group:{namespace_id}" for namespace_id in project.lineage)
-    names = {f"user:{wanted.user_id}", f"project:{project.id}", *groups}
+    names = {f"user:{params.user_id}", f"project:{project.id}", *groups}
 
     async def hold(transaction: Transaction) -> None:
         await share(transaction, names)
-        await check_rights(transaction, wanted)
+        await check_rights(transaction, params)
 
-    return await attrs.evolve(maker, database=maker.database.opening_with(hold)).make(wanted)
+    return await attrs.evolve(maker, database=maker.database.opening_with(hold)).make(params)
 
 
-async def check_rights(executor: Executor, wanted: Wanted) -> Project:
-    """The project as the user meets it. Raises `NotAllowed` where she may not run `wanted`, and as `check_open`."""
-    project = await _project_of_user(executor, wanted)
+async def check_rights(executor: Executor, params: Wanted) -> Project:
+    """The project as the user meets it. Raises `NotAllowed` where she may not run `params`, and as `check_open`."""
+    project = await _project_of_user(executor, params)
     if project is None:
         raise NotAllowed(INSUFFICIENT)
     check_open(project)
-    ref, tag = wanted.short_ref, wanted.tag
+    ref, tag = params.short_ref, params.tag
     if not await may_run_on(executor, project.id, ref, tag=tag, role=project.role, admin=project.admin):
         raise not_allowed_on(ref)
     return project
@@ -462,16 +462,16 @@ def not_allowed_on(ref: str) -> NotAllowed:
     return NotAllowed(f"You do not have sufficient permission to run a pipeline on '{ref}'.")
 
 
-async def _project_of_user(executor: Executor, wanted: Wanted) -> Project | None:
+async def _project_of_user(executor: Executor, params: Wanted) -> Project | None:
     """Return None where the user is gone or blocked, or does not see the project."""
-    user = await creation_queries.active_user(executor, wanted.user_id)
+    user = await creation_queries.active_user(executor, params.user_id)
     if user is None:
         return None
     return await project_queries.find_project(
         executor,
-        project_id=wanted.project_id,
+        project_id=params.project_id,
         path=None,
-        user_id=wanted.user_id,
+        user_id=params.user_id,
         admin=user.admin,
         job_project_id=None,
     )

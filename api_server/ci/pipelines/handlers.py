@@ -126,17 +126,17 @@ class LintFile:
     "/projects/{id}/pipeline",
     access=project(Role.DEVELOPER, opens="builds"),
 )
-async def create_pipeline(request: web.Request, wanted: CreatePipeline, found: Project) -> web.Response:
+async def create_pipeline(request: web.Request, params: CreatePipeline, project: Project) -> web.Response:
     """Runs a pipeline on a branch or tag."""
     services = context.services(request)
     making = maker(services.shared, services.database)
-    resolved = making.resolve(found.id, wanted.ref)
+    resolved = making.resolve(project.id, params.ref)
     tag = resolved.kind == "tag"
-    if not await may_change(services, found, resolved.name, tag=tag):
+    if not await may_change(services, project, resolved.name, tag=tag):
         raise not_allowed_on(resolved.name)
     pipeline_id = await making.make(
         Wanted(
-            project_id=found.id,
+            project_id=project.id,
             ref=resolved.name,
             tag=tag,
             sha=resolved.commit,
@@ -144,43 +144,47 @@ async def create_pipeline(request: web.Request, wanted: CreatePipeline, found: P
             user_id=caller(request).user_id,
             variables=tuple(
                 Variable(variable.key, variable.value, file=variable.variable_type == "file")
-                for variable in wanted.variables
+                for variable in params.variables
             ),
         )
     )
-    return await _answer(request, found, pipeline_id, status=201)
+    return await _answer(request, project, pipeline_id, status=201)
 
 
 @routes.get("/projects/{id}/pipelines", access=project(opens="builds"))
-async def list_pipelines(request: web.Request, wanted: ListPipelines, found: Project) -> web.Response:
-    page = wanted_page(wanted, queries.LISTING)
+async def list_pipelines(request: web.Request, params: ListPipelines, project: Project) -> web.Response:
+    page = wanted_page(params, queries.LISTING)
     listed = await queries.list_pipelines(
-        context.database(request), page, found.id, wanted.newest_of, wanted.filters
+        context.database(request), page, project.id, params.newest_of, params.filters
     )
     return await paginated(request, page, listed)
 
 
 @routes.get("/projects/{id}/pipelines/latest", access=project(opens="builds"))
-async def show_latest_pipeline(request: web.Request, wanted: LatestPipeline, found: Project) -> web.Response:
+async def show_latest_pipeline(
+    request: web.Request, params: LatestPipeline, project: Project
+) -> web.Response:
     """Of a ref, by default the default branch."""
     services = context.services(request)
-    ref, tag = short_ref(services, found, wanted.ref or found.default_branch)
-    return json_text(await queries.show_latest_pipeline(services.database, found.id, ref, tag=tag))
+    ref, tag = short_ref(services, project, params.ref or project.default_branch)
+    return json_text(await queries.show_latest_pipeline(services.database, project.id, ref, tag=tag))
 
 
 @routes.get("/projects/{id}/pipelines/{pipeline_id}", access=project(opens="builds"))
-async def show_pipeline(request: web.Request, wanted: OnePipeline, found: Project) -> web.Response:
-    return await _answer(request, found, wanted.pipeline_id)
+async def show_pipeline(request: web.Request, params: OnePipeline, project: Project) -> web.Response:
+    return await _answer(request, project, params.pipeline_id)
 
 
 @routes.get(
     "/projects/{id}/pipelines/{pipeline_id}/variables", access=project(Role.DEVELOPER, opens="builds")
 )
-async def list_pipeline_variables(request: web.Request, wanted: OnePipeline, found: Project) -> web.Response:
+async def list_pipeline_variables(
+    request: web.Request, params: OnePipeline, project: Project
+) -> web.Response:
     """What was given to the pipeline when it was started."""
     services = context.services(request)
-    pipeline = await find_pipeline(services, found, wanted.pipeline_id)
-    await check_may_read_variables(services, caller(request), found, pipeline)
+    pipeline = await find_pipeline(services, project, params.pipeline_id)
+    await check_may_read_variables(services, caller(request), project, pipeline)
     rows = await queries.pipeline_variables(services.database, pipeline.id)
     vault = services.vault
     return json_value(
@@ -197,40 +201,40 @@ async def list_pipeline_variables(request: web.Request, wanted: OnePipeline, fou
 
 
 @routes.post("/projects/{id}/pipelines/{pipeline_id}/cancel", access=project(Role.DEVELOPER, opens="builds"))
-async def cancel_pipeline(request: web.Request, wanted: OnePipeline, found: Project) -> web.Response:
+async def cancel_pipeline(request: web.Request, params: OnePipeline, project: Project) -> web.Response:
     """Cancels all jobs that have not finished."""
     services = context.services(request)
-    pipeline = await find_pipeline(services, found, wanted.pipeline_id)
-    await check_may_change(services, found, pipeline.ref, tag=pipeline.tag)
+    pipeline = await find_pipeline(services, project, params.pipeline_id)
+    await check_may_change(services, project, pipeline.ref, tag=pipeline.tag)
     async with services.database.transaction() as transaction:
         await transitions.cancel_pipeline(transaction, pipeline.id)
-    return await _answer(request, found, pipeline.id)
+    return await _answer(request, project, pipeline.id)
 
 
 @routes.post("/projects/{id}/pipelines/{pipeline_id}/retry", access=project(Role.DEVELOPER, opens="builds"))
-async def retry_pipeline(request: web.Request, wanted: OnePipeline, found: Project) -> web.Response:
+async def retry_pipeline(request: web.Request, params: OnePipeline, project: Project) -> web.Response:
     """Runs again what failed or was canceled."""
     services = context.services(request)
-    pipeline = await find_pipeline(services, found, wanted.pipeline_id)
-    await check_may_change(services, found, pipeline.ref, tag=pipeline.tag)
+    pipeline = await find_pipeline(services, project, params.pipeline_id)
+    await check_may_change(services, project, pipeline.ref, tag=pipeline.tag)
     check_not_archived(services, pipeline.created_at)
     async with services.database.transaction() as transaction:
         await transitions.retry_pipeline(transaction, pipeline.id, caller(request).user_id)
-    return await _answer(request, found, pipeline.id, status=201)
+    return await _answer(request, project, pipeline.id, status=201)
 
 
 @routes.delete("/projects/{id}/pipelines/{pipeline_id}", access=project(Role.OWNER, opens="builds"))
-async def delete_pipeline(request: web.Request, wanted: OnePipeline, found: Project) -> web.Response:
+async def delete_pipeline(request: web.Request, params: OnePipeline, project: Project) -> web.Response:
     """With its jobs, their logs and artifacts."""
     services = context.services(request)
-    pipeline = await find_pipeline(services, found, wanted.pipeline_id)
+    pipeline = await find_pipeline(services, project, params.pipeline_id)
     async with services.database.transaction() as transaction:
         await transitions.delete_pipeline(transaction, pipeline.id)
         await audit_trail.record(
             transaction,
             "destroy_pipeline",
             author=author(request),
-            entity=found.entity,
+            entity=project.entity,
             target_id=pipeline.id,
             target_details=str(pipeline.id),
             message="Deleted pipeline",
@@ -240,33 +244,33 @@ async def delete_pipeline(request: web.Request, wanted: OnePipeline, found: Proj
 
 
 @routes.post("/projects/{id}/ci/lint", access=project(Role.DEVELOPER, opens="builds"))
-async def lint_text(request: web.Request, wanted: LintText, found: Project) -> web.Response:
+async def lint_text(request: web.Request, params: LintText, project: Project) -> web.Response:
     """Tries out a text as if it were the project's file on `ref` (the default branch); `dry_run` obeys rules too."""
     _count_lint(request)
     lint_request = LintRequest(
-        project_id=found.id,
+        project_id=project.id,
         user_id=caller(request).user_id,
-        ref=wanted.ref or found.default_branch,
-        text=wanted.content,
-        plans=wanted.dry_run,
-        shows_jobs=wanted.include_jobs,
+        ref=params.ref or project.default_branch,
+        text=params.content,
+        plans=params.dry_run,
+        shows_jobs=params.include_jobs,
     )
     return json_value(await lint(maker(context.services(request).shared), lint_request))
 
 
 @routes.get("/projects/{id}/ci/lint", access=project(Role.REPORTER, opens="builds"))
-async def lint_file(request: web.Request, wanted: LintFile, found: Project) -> web.Response:
+async def lint_file(request: web.Request, params: LintFile, project: Project) -> web.Response:
     """Tries out the project's file as it is on `content_ref`, with `dry_run` as if it ran on `dry_run_ref` (both: the
     default branch)."""
     _count_lint(request)
     lint_request = LintRequest(
-        project_id=found.id,
+        project_id=project.id,
         user_id=caller(request).user_id,
-        ref=wanted.content_ref or found.default_branch,
+        ref=params.content_ref or project.default_branch,
         text=None,
-        plans=wanted.dry_run,
-        plans_on=wanted.dry_run_ref or found.default_branch,
-        shows_jobs=wanted.include_jobs,
+        plans=params.dry_run,
+        plans_on=params.dry_run_ref or project.default_branch,
+        shows_jobs=params.include_jobs,
     )
     return json_value(await lint(maker(context.services(request).shared), lint_request))
 
@@ -276,6 +280,8 @@ def _count_lint(request: web.Request) -> None:
         raise too_many_requests(wait)
 
 
-async def _answer(request: web.Request, found: Project, pipeline_id: int, status: int = 200) -> web.Response:
-    entity = await queries.show_pipeline(context.database(request), found.id, pipeline_id)
+async def _answer(
+    request: web.Request, project: Project, pipeline_id: int, status: int = 200
+) -> web.Response:
+    entity = await queries.show_pipeline(context.database(request), project.id, pipeline_id)
     return json_text(entity, status=status)

@@ -90,18 +90,18 @@ class HeldJobParams:
     token: str | None = None
 
 
-def job_token(request: web.Request, wanted: HeldJobParams) -> str:
+def job_token(request: web.Request, params: HeldJobParams) -> str:
     """Return the token that was sent; an empty text without one."""
-    return request.headers.get("JOB-TOKEN") or wanted.token or ""
+    return request.headers.get("JOB-TOKEN") or params.token or ""
 
 
-async def job_of_token(request: web.Request, wanted: HeldJobParams) -> HeldJob:
+async def job_of_token(request: web.Request, params: HeldJobParams) -> HeldJob:
     """Return the job whose token was sent, and note that its runner has been heard of.
 
     Raises 403, also where there is no such job, and where it has been taken back.
     """
-    token = digest(job_token(request, wanted))
-    job = await job_queries.find_held_job(context.database(request), wanted.id)
+    token = digest(job_token(request, params))
+    job = await job_queries.find_held_job(context.database(request), params.id)
     if job is None or job.token_digest != token:
         raise _refused("403 Forbidden")
     if job.unacknowledged and not await acknowledge_job(request, token):
@@ -109,10 +109,10 @@ async def job_of_token(request: web.Request, wanted: HeldJobParams) -> HeldJob:
     return job
 
 
-async def running_job(request: web.Request, wanted: HeldJobParams) -> HeldJob:
+async def running_job(request: web.Request, params: HeldJobParams) -> HeldJob:
     """As `job_of_token`, for a job that the runner still executes. Raises 403 with the reason, and the status in
     `Job-Status`."""
-    job = await job_of_token(request, wanted)
+    job = await job_of_token(request, params)
     if job.erased_at is not None:
         raise _refused("403 Forbidden - Job has been erased!", job)
     if job.status not in EXECUTING:

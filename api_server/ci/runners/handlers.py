@@ -158,47 +158,47 @@ routes = Routes()
 
 
 @routes.post("/runners", access=ANYONE)
-async def register_runner(request: web.Request, wanted: RegisterRunner) -> web.Response:
+async def register_runner(request: web.Request, params: RegisterRunner) -> web.Response:
     """A runner makes itself known with a registration token, and gets a token of its own."""
     async with context.database(request).transaction() as transaction:
-        registration = await queries.hold_registration(transaction, digest(wanted.token))
+        registration = await queries.hold_registration(transaction, digest(params.token))
         if registration is None:
             raise forbidden("invalid token supplied")
-        new = wanted.new(namespace_id=registration.namespace_id, project_id=registration.project_id)
+        new = params.new(namespace_id=registration.namespace_id, project_id=registration.project_id)
         runner_id, token = await changes.create(transaction, new, _itself(request))
     return json_value(_identity(runner_id, token), status=201)
 
 
 @routes.post("/runners/verify", access=ANYONE)
-async def verify_runner(request: web.Request, wanted: RunnerToken) -> web.Response:
+async def verify_runner(request: web.Request, params: RunnerToken) -> web.Response:
     """Whether the token is good; notes the machine that asks."""
-    runner = await runner_alone(request, wanted.token)
-    await note_contact(request, runner, wanted.system_id)
-    return json_value(_identity(runner.id, wanted.token))
+    runner = await runner_alone(request, params.token)
+    await note_contact(request, runner, params.system_id)
+    return json_value(_identity(runner.id, params.token))
 
 
 @routes.delete("/runners", access=ANYONE)
-async def unregister_runner(request: web.Request, wanted: RunnerToken) -> web.Response:
-    runner = await runner_alone(request, wanted.token)
+async def unregister_runner(request: web.Request, params: RunnerToken) -> web.Response:
+    runner = await runner_alone(request, params.token)
     async with context.database(request).transaction() as transaction:
         await changes.delete(transaction, runner, _itself(request))
     return no_content()
 
 
 @routes.delete("/runners/managers", access=ANYONE)
-async def delete_manager(request: web.Request, wanted: DeleteManager) -> web.Response:
+async def delete_manager(request: web.Request, params: DeleteManager) -> web.Response:
     """One machine of a runner is gone; the others go on."""
-    runner = await runner_alone(request, wanted.token)
+    runner = await runner_alone(request, params.token)
     async with context.database(request).transaction() as transaction:
-        if not await queries.delete_manager(transaction, runner.id, wanted.system_id):
+        if not await queries.delete_manager(transaction, runner.id, params.system_id):
             raise not_found("Runner")
     return no_content()
 
 
 @routes.post("/runners/reset_authentication_token", access=ANYONE)
-async def reset_own_token(request: web.Request, wanted: RunnerToken) -> web.Response:
+async def reset_own_token(request: web.Request, params: RunnerToken) -> web.Response:
     """A runner replaces its token; the old one opens nothing any more."""
-    runner = await runner_alone(request, wanted.token)
+    runner = await runner_alone(request, params.token)
     async with context.database(request).transaction() as transaction:
         token = await changes.reset_token(transaction, runner.id, _itself(request))
     return json_value({"token": token, "token_expires_at": None}, status=201)
@@ -211,13 +211,13 @@ async def reset_registration_token(request: web.Request) -> web.Response:
 
 
 @routes.post("/groups/{id}/runners/reset_registration_token", access=group(Role.OWNER))
-async def reset_group_registration_token(request: web.Request, found: Group) -> web.Response:
-    return await _registration_token(request, found.entity, namespace_id=found.id)
+async def reset_group_registration_token(request: web.Request, group: Group) -> web.Response:
+    return await _registration_token(request, group.entity, namespace_id=group.id)
 
 
 @routes.post("/projects/{id}/runners/reset_registration_token", access=project(Role.MAINTAINER))
-async def reset_project_registration_token(request: web.Request, found: Project) -> web.Response:
-    return await _registration_token(request, found.entity, project_id=found.id)
+async def reset_project_registration_token(request: web.Request, project: Project) -> web.Response:
+    return await _registration_token(request, project.entity, project_id=project.id)
 
 
 async def _registration_token(request: web.Request, entity: Entity, **owner: int) -> web.Response:
@@ -245,113 +245,113 @@ def _itself(request: web.Request) -> Author:
 
 
 @routes.get("/runners", access=SIGNED_IN)
-async def list_runners(request: web.Request, wanted: ListRunners) -> web.Response:
+async def list_runners(request: web.Request, params: ListRunners) -> web.Response:
     """The runners that the caller may look after."""
-    return await _list(request, wanted, "owner_id", caller(request).user_id)
+    return await _list(request, params, "owner_id", caller(request).user_id)
 
 
 @routes.get("/runners/all", access=ADMINISTRATOR)
-async def list_all_runners(request: web.Request, wanted: ListRunners) -> web.Response:
-    return await _list(request, wanted)
+async def list_all_runners(request: web.Request, params: ListRunners) -> web.Response:
+    return await _list(request, params)
 
 
 @routes.get("/projects/{id}/runners", access=project(Role.MAINTAINER))
-async def list_project_runners(request: web.Request, wanted: ListRunnersOf, found: Project) -> web.Response:
+async def list_project_runners(request: web.Request, params: ListRunnersOf, project: Project) -> web.Response:
     """All that may run the project's jobs: its own, those of its groups, and the instance's."""
-    return await _list(request, wanted, "project_id", found.id)
+    return await _list(request, params, "project_id", project.id)
 
 
 @routes.get("/groups/{id}/runners", access=group(Role.MAINTAINER))
-async def list_group_runners(request: web.Request, wanted: ListRunnersOf, found: Group) -> web.Response:
-    return await _list(request, wanted, "namespace_id", found.id)
+async def list_group_runners(request: web.Request, params: ListRunnersOf, group: Group) -> web.Response:
+    return await _list(request, params, "namespace_id", group.id)
 
 
 async def _list(
-    request: web.Request, wanted: ListRunners, whose: queries.Whose | None = None, whose_id: int | None = None
+    request: web.Request, params: ListRunners, whose: queries.Whose | None = None, whose_id: int | None = None
 ) -> web.Response:
-    page = wanted_page(wanted, queries.LISTING)
-    asked = wanted.status or wanted.scope
+    page = wanted_page(params, queries.LISTING)
+    asked = params.status or params.scope
     types = {"shared": "instance_type", "specific": "project_type"}
     paused = (
-        wanted.paused if wanted.paused is not None else {"paused": True, "active": False}.get(asked or "")
+        params.paused if params.paused is not None else {"paused": True, "active": False}.get(asked or "")
     )
     listed = await queries.list_runners(
         context.database(request),
         page,
         whose,
         whose_id,
-        runner_type=wanted.type or types.get(asked or ""),
+        runner_type=params.type or types.get(asked or ""),
         active=None if paused is None else not paused,
         status=asked if asked in ("online", "offline", "stale", "never_contacted") else None,
-        tags=wanted.tag_list,
+        tags=params.tag_list,
     )
     return await paginated(request, page, listed)
 
 
 @routes.get("/runners/{id}", access=SIGNED_IN, scopes=READ_RUNNER_SCOPES)
-async def show_runner(request: web.Request, wanted: OneRunner) -> web.Response:
+async def show_runner(request: web.Request, params: OneRunner) -> web.Response:
     services = context.services(request)
-    runner = await find_runner(services, caller(request), wanted.id)
+    runner = await find_runner(services, caller(request), params.id)
     return json_text(await queries.show_runner(services.database, runner.id))
 
 
 @routes.get("/runners/{id}/managers", access=SIGNED_IN, scopes=READ_RUNNER_SCOPES)
-async def list_managers(request: web.Request, wanted: ListManagers) -> web.Response:
+async def list_managers(request: web.Request, params: ListManagers) -> web.Response:
     """The machines that use the runner's token."""
     services = context.services(request)
-    runner = await find_runner(services, caller(request), wanted.id)
-    page = wanted_page(wanted, queries.MANAGER_LISTING)
+    runner = await find_runner(services, caller(request), params.id)
+    page = wanted_page(params, queries.MANAGER_LISTING)
     listed = await queries.list_managers(services.database, page, runner.id)
     return await paginated(request, page, listed)
 
 
 @routes.get("/runners/{id}/jobs", access=SIGNED_IN, scopes=READ_RUNNER_SCOPES)
-async def list_runner_jobs(request: web.Request, wanted: ListRunnerJobs) -> web.Response:
+async def list_runner_jobs(request: web.Request, params: ListRunnerJobs) -> web.Response:
     """What the runner has run and runs, for those who look after it."""
     services = context.services(request)
-    runner = await find_own_runner(services, caller(request), wanted.id)
-    page = wanted_page(wanted, jobs.JOBS_OF_RUNNER)
+    runner = await find_own_runner(services, caller(request), params.id)
+    page = wanted_page(params, jobs.JOBS_OF_RUNNER)
     listed = await jobs.list_runner_jobs(
         services.database,
         page,
         runner.id,
         viewer_id=caller(request).user_id,
         sees_all=caller(request).admin,
-        status=wanted.status,
-        system_id=wanted.system_id,
+        status=params.status,
+        system_id=params.system_id,
     )
     return await paginated(request, page, listed)
 
 
 @routes.put("/runners/{id}", access=SIGNED_IN, scopes=MANAGE_RUNNER_SCOPES, ends="runner:{id}")
-async def update_runner(request: web.Request, wanted: UpdateRunner) -> web.Response:
+async def update_runner(request: web.Request, params: UpdateRunner) -> web.Response:
     """Also pauses: a paused runner gets no jobs, and finishes those it has."""
     services = context.services(request)
-    runner = await find_own_runner(services, caller(request), wanted.id)
-    sets_timeout = wanted.maximum_timeout is not UNSET
+    runner = await find_own_runner(services, caller(request), params.id)
+    sets_timeout = params.maximum_timeout is not UNSET
     async with services.database.transaction() as transaction:
         await changes.update(
             transaction,
             runner.id,
             author(request),
-            description=wanted.description,
-            active=wanted.active if wanted.paused is None else not wanted.paused,
-            locked=wanted.locked,
-            run_untagged=wanted.run_untagged,
-            tag_list=wanted.tag_list,
-            access_level=wanted.access_level,
+            description=params.description,
+            active=params.active if params.paused is None else not params.paused,
+            locked=params.locked,
+            run_untagged=params.run_untagged,
+            tag_list=params.tag_list,
+            access_level=params.access_level,
             sets_timeout=sets_timeout,
-            maximum_timeout=wanted.maximum_timeout if sets_timeout else None,
-            maintenance_note=wanted.maintenance_note,
+            maximum_timeout=params.maximum_timeout if sets_timeout else None,
+            maintenance_note=params.maintenance_note,
         )
         shown = await queries.show_runner(transaction, runner.id)
     return json_text(shown)
 
 
 @routes.delete("/runners/{id}", access=SIGNED_IN, scopes=MANAGE_RUNNER_SCOPES, ends="runner:{id}")
-async def delete_runner(request: web.Request, wanted: OneRunner) -> web.Response:
+async def delete_runner(request: web.Request, params: OneRunner) -> web.Response:
     services = context.services(request)
-    runner = await find_own_runner(services, caller(request), wanted.id)
+    runner = await find_own_runner(services, caller(request), params.id)
     async with services.database.transaction() as transaction:
         await changes.delete(transaction, runner, author(request))
     return no_content()
@@ -363,24 +363,24 @@ async def delete_runner(request: web.Request, wanted: OneRunner) -> web.Response
     scopes=MANAGE_RUNNER_SCOPES,
     ends="runner:{id}",
 )
-async def reset_token(request: web.Request, wanted: OneRunner) -> web.Response:
+async def reset_token(request: web.Request, params: OneRunner) -> web.Response:
     """The runner's old token opens nothing any more."""
     services = context.services(request)
-    runner = await find_own_runner(services, caller(request), wanted.id)
+    runner = await find_own_runner(services, caller(request), params.id)
     async with services.database.transaction() as transaction:
         token = await changes.reset_token(transaction, runner.id, author(request))
     return json_value({"token": token, "token_expires_at": None}, status=201)
 
 
 @routes.post("/projects/{id}/runners", access=project(Role.MAINTAINER))
-async def assign_runner(request: web.Request, wanted: AssignRunner, found: Project) -> web.Response:
+async def assign_runner(request: web.Request, params: AssignRunner, project: Project) -> web.Response:
     """Lets a project runner that the caller looks after run this project's jobs too; locked ones stay as they are."""
     services = context.services(request)
-    runner = await find_own_runner(services, caller(request), wanted.runner_id)
+    runner = await find_own_runner(services, caller(request), params.runner_id)
     if runner.runner_type != "project_type" or (runner.locked and not caller(request).admin):
         raise forbidden("Runner is locked" if runner.locked else "Runner is not a project runner")
     async with services.database.transaction() as transaction:
-        await changes.assign(transaction, runner, found.id, author(request))
+        await changes.assign(transaction, runner, project.id, author(request))
         shown = await queries.show_runner(transaction, runner.id)
     return json_text(shown, status=201)
 
@@ -388,19 +388,19 @@ async def assign_runner(request: web.Request, wanted: AssignRunner, found: Proje
 @routes.delete(
     "/projects/{id}/runners/{runner_id}", access=project(Role.MAINTAINER), ends="runner:{runner_id}"
 )
-async def unassign_runner(request: web.Request, wanted: AssignRunner, found: Project) -> web.Response:
+async def unassign_runner(request: web.Request, params: AssignRunner, project: Project) -> web.Response:
     """Takes the project's jobs away from a project runner; its only project stays."""
     async with context.database(request).transaction() as transaction:
-        await changes.unassign(transaction, wanted.runner_id, found.id, author(request))
+        await changes.unassign(transaction, params.runner_id, project.id, author(request))
     return no_content()
 
 
 @routes.post("/user/runners", access=SIGNED_IN, scopes=CREATE_RUNNER_SCOPES)
-async def create_runner(request: web.Request, wanted: CreateRunner) -> web.Response:
+async def create_runner(request: web.Request, params: CreateRunner) -> web.Response:
     """A runner of the instance (administrators), a group (Owners) or a project (Maintainers). Its token is shown here
     only; a runner program takes it and starts asking for jobs."""
-    namespace_id, project_id = await _owner(request, wanted)
-    new = wanted.new(namespace_id=namespace_id, project_id=project_id)
+    namespace_id, project_id = await _owner(request, params)
+    new = params.new(namespace_id=namespace_id, project_id=project_id)
     async with context.database(request).transaction() as transaction:
         runner_id, token = await changes.create(
             transaction, attrs.evolve(new, creator_id=caller(request).user_id), author(request)
@@ -408,12 +408,12 @@ async def create_runner(request: web.Request, wanted: CreateRunner) -> web.Respo
     return json_value({"id": runner_id, "token": token, "token_expires_at": None}, status=201)
 
 
-async def _owner(request: web.Request, wanted: CreateRunner) -> tuple[int | None, int | None]:
+async def _owner(request: web.Request, params: CreateRunner) -> tuple[int | None, int | None]:
     """Return the ids of the group or the project that the runner is for. Raises 404 and 403."""
-    if wanted.runner_type == "project_type":
-        return None, (await find_project(request, str(wanted.project_id), Role.MAINTAINER)).id
-    if wanted.runner_type == "group_type":
-        return (await find_group(request, str(wanted.group_id), Role.OWNER)).id, None
+    if params.runner_type == "project_type":
+        return None, (await find_project(request, str(params.project_id), Role.MAINTAINER)).id
+    if params.runner_type == "group_type":
+        return (await find_group(request, str(params.group_id), Role.OWNER)).id, None
     if not caller(request).admin:
         raise forbidden()
     return None, None

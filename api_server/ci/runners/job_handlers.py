@@ -76,17 +76,17 @@ class RequestJob:
 
 
 @routes.post("/jobs/request", access=ANYONE)
-async def request_job(request: web.Request, wanted: RequestJob) -> web.Response:
+async def request_job(request: web.Request, params: RequestJob) -> web.Response:
     """201 with a job, or 204. A runner that sends back the `X-GitLab-Last-Update` of its last poll waits up to setting
     `runner_poll_timeout` for a job; one that does not is answered at once."""
-    runner = await runner_of_token(request, wanted.token)
-    contact = await note_contact(request, runner, wanted.system_id)
-    waits = context.settings(request).runner_poll_timeout if wanted.last_update else 0
+    runner = await runner_of_token(request, params.token)
+    contact = await note_contact(request, runner, params.system_id)
+    waits = context.settings(request).runner_poll_timeout if params.last_update else 0
     job = await _next_job(request, runner, contact, waits) if runner.active else None
     headers = _last_update(request)
     if job is None:
         if waits:
-            await runner_of_token(request, wanted.token)  # whose token may have been replaced meanwhile
+            await runner_of_token(request, params.token)  # whose token may have been replaced meanwhile
         return web.Response(status=204, headers=headers)
     return json_value(job, status=201, headers=headers)
 
@@ -132,16 +132,16 @@ _CONTENT_RANGE = re.compile(r"(?:bytes[ =])?(\d{1,18})-(-?\d*)(?:/.*)?", re.ASCI
 
 
 @routes.patch("/jobs/{id}/trace", access=ANYONE, streams_body="application/octet-stream")
-async def append_log(request: web.Request, wanted: HeldJobParams) -> web.Response:
+async def append_log(request: web.Request, params: HeldJobParams) -> web.Response:
     """202 once the bytes are durable, with the log's size in `Range`; 416 where `Content-Range` does not begin at that
     size. Of `Content-Range` the start alone counts: runners disagree on what the end means."""
-    job = await running_job(request, wanted)
+    job = await running_job(request, params)
     start = _start_of_range(request)
     if start < job.size == start + (request.content_length or 0):
         return _log_accepted(job, job.size)  # this has come before, and the answer was lost
     if start != job.size:
         raise _range_not_satisfiable(job, job.size)
-    return _log_accepted(job, await _append_body(request, job, job_token(request, wanted)))
+    return _log_accepted(job, await _append_body(request, job, job_token(request, params)))
 
 
 async def _append_body(request: web.Request, job: HeldJob, token: str) -> int:
@@ -220,24 +220,24 @@ class UpdateJob(HeldJobParams):
 
 
 @routes.put("/jobs/{id}", access=ANYONE)
-async def update_job(request: web.Request, wanted: UpdateJob) -> web.Response:
+async def update_job(request: web.Request, params: UpdateJob) -> web.Response:
     """200 when it is done. A job that ended is not before its log is complete: 412 asks the runner to send what is
     missing, 202 to ask again in a moment, since a piece of the log is being stored right now."""
-    job = await running_job(request, wanted)
-    if wanted.state not in ("success", "failed"):
+    job = await running_job(request, params)
+    if params.state not in ("success", "failed"):
         async with context.database(request).transaction() as transaction:
             await job_queries.note_job_contact(transaction, job.id)
         return _update_answer(job, 200, job.status)
-    missing = await _what_is_missing(request, job, wanted)
+    missing = await _what_is_missing(request, job, params)
     if missing is not None:
         return _update_answer(job, missing, job.status)
     async with context.database(request).transaction() as transaction:
         moved = await transitions.advance(
             transaction,
             job.id,
-            "success" if wanted.state == "success" else "drop",
-            failure_reason=failure_reason(wanted.failure_reason),
-            exit_code=_kept_exit_code(wanted.exit_code),
+            "success" if params.state == "success" else "drop",
+            failure_reason=failure_reason(params.failure_reason),
+            exit_code=_kept_exit_code(params.exit_code),
         )
     return _update_answer(job, 200, job.status if moved is None else moved.status)
 
@@ -251,10 +251,10 @@ def _update_answer(job: HeldJob, status: int, job_status: str) -> web.Response:
     return web.Response(status=status, text=str(status), headers=headers)
 
 
-async def _what_is_missing(request: web.Request, job: HeldJob, wanted: UpdateJob) -> Literal[202, 412] | None:
+async def _what_is_missing(request: web.Request, job: HeldJob, params: UpdateJob) -> Literal[202, 412] | None:
     """Return the status that asks for the rest of the log; None when the log is complete, or the runner does not
     say."""
-    size, checksum = wanted.output.bytesize, wanted.output.checksum or wanted.checksum
+    size, checksum = params.output.bytesize, params.output.checksum or params.checksum
     if size is None and checksum is None:
         return None
     async with context.database(request).transaction() as transaction:
@@ -280,39 +280,39 @@ class Authorize(HeldJobParams):
 
 
 @routes.post("/jobs/{id}/artifacts/authorize", access=ANYONE)
-async def authorize_upload(request: web.Request, wanted: Authorize) -> web.Response:
+async def authorize_upload(request: web.Request, params: Authorize) -> web.Response:
     """Whether a file of `filesize` bytes would be taken."""
     services = context.services(request)
-    job = await running_job(request, wanted)
+    job = await running_job(request, params)
     limit = services.settings.artifact_limit
-    if (wanted.filesize or 0) > limit:
+    if (params.filesize or 0) > limit:
         raise too_large()
     with await room_of(services, job.project_id) as room:
-        room.grow(wanted.filesize or 0)
+        room.grow(params.filesize or 0)
     most = limit if room.left is None else min(limit, room.left)
     return json_value({"MaximumSize": most}, headers=protocol_headers(job))
 
 
 @routes.post("/jobs/{id}/artifacts", access=ANYONE, streams_body="multipart/form-data")
-async def upload_artifact(request: web.Request, wanted: HeldJobParams) -> web.Response:
+async def upload_artifact(request: web.Request, params: HeldJobParams) -> web.Response:
     """201. The same file again is 201 too; another one of a type that the job has is refused with 400."""
-    job = await running_job(request, wanted)
+    job = await running_job(request, params)
     await store_artifact(request, job)
     return web.Response(status=201, text="201", headers=protocol_headers(job))
 
 
 @routes.get("/jobs/{id}/artifacts", access=ANYONE)
-async def download_artifacts(request: web.Request, wanted: HeldJobParams) -> web.StreamResponse:
+async def download_artifacts(request: web.Request, params: HeldJobParams) -> web.StreamResponse:
     """The archive, for the job itself and for running jobs of the same pipeline."""
-    await _check_may_download(request, wanted)
-    return await send_artifact(request, await archive_of(request, wanted.id))
+    await _check_may_download(request, params)
+    return await send_artifact(request, await archive_of(request, params.id))
 
 
-async def _check_may_download(request: web.Request, wanted: HeldJobParams) -> None:
-    token = digest(job_token(request, wanted))
-    neighbour = await job_queries.find_neighbour(context.database(request), token, wanted.id)
+async def _check_may_download(request: web.Request, params: HeldJobParams) -> None:
+    token = digest(job_token(request, params))
+    neighbour = await job_queries.find_neighbour(context.database(request), token, params.id)
     if neighbour is None:
-        await job_of_token(request, wanted)
+        await job_of_token(request, params)
     elif neighbour.status not in EXECUTING:
         raise forbidden("Job is not running")
     elif neighbour.unacknowledged and not await acknowledge_job(request, token):

@@ -145,97 +145,99 @@ class UpdateSchedule(OneSchedule):
 
 
 @routes.get(PATH, access=READ)
-async def list_schedules(request: web.Request, wanted: ListSchedules, found: Project) -> web.Response:
-    page = wanted_page(wanted, queries.LISTING)
-    active = None if wanted.scope is None else wanted.scope == "active"
-    listed = await queries.list_schedules(context.database(request), page, found.id, active=active)
+async def list_schedules(request: web.Request, params: ListSchedules, project: Project) -> web.Response:
+    page = wanted_page(params, queries.LISTING)
+    active = None if params.scope is None else params.scope == "active"
+    listed = await queries.list_schedules(context.database(request), page, project.id, active=active)
     return await paginated(request, page, listed)
 
 
 @routes.get(ONE, access=READ)
-async def show_schedule(request: web.Request, wanted: OneSchedule, found: Project) -> web.Response:
+async def show_schedule(request: web.Request, params: OneSchedule, project: Project) -> web.Response:
     """Variables are shown to its owner and to Maintainers."""
-    return await _answer(request, found, wanted.pipeline_schedule_id)
+    return await _answer(request, project, params.pipeline_schedule_id)
 
 
 @routes.get(f"{ONE}/pipelines", access=READ)
-async def list_pipelines(request: web.Request, wanted: ListPipelines, found: Project) -> web.Response:
+async def list_pipelines(request: web.Request, params: ListPipelines, project: Project) -> web.Response:
     """What it has run, oldest first."""
-    page = wanted_page(wanted, queries.OF_SCHEDULE, default_sort="asc")
-    schedule = await find_schedule(request, found, wanted.pipeline_schedule_id)
+    page = wanted_page(params, queries.OF_SCHEDULE, default_sort="asc")
+    schedule = await find_schedule(request, project, params.pipeline_schedule_id)
     listed = await queries.list_pipelines(context.database(request), page, schedule.id)
     return await paginated(request, page, listed)
 
 
 @routes.post(PATH, access=CHANGE)
-async def create_schedule(request: web.Request, wanted: CreateSchedule, found: Project) -> web.Response:
+async def create_schedule(request: web.Request, params: CreateSchedule, project: Project) -> web.Response:
     """It runs as the caller, with the rights that she has then."""
-    ref = full_ref(request, found, wanted.ref)
-    await check_may_save(request, found, ref, "create")
-    given = attrs.asdict(wanted, filter=lambda field, _: field.name != "id")
-    values = given | {"ref": ref, "project_id": found.id, "owner_id": caller(request).user_id}
+    ref = full_ref(request, project, params.ref)
+    await check_may_save(request, project, ref, "create")
+    given = attrs.asdict(params, filter=lambda field, _: field.name != "id")
+    values = given | {"ref": ref, "project_id": project.id, "owner_id": caller(request).user_id}
     most = context.settings(request).schedules_limit
     async with context.database(request).transaction() as transaction:
         made = await schedules.create(transaction, author(request), most, values)
-    return await _answer(request, found, made, status=201)
+    return await _answer(request, project, made, status=201)
 
 
 @routes.put(ONE, access=CHANGE)
-async def update_schedule(request: web.Request, wanted: UpdateSchedule, found: Project) -> web.Response:
+async def update_schedule(request: web.Request, params: UpdateSchedule, project: Project) -> web.Response:
     """By its owner."""
-    before = await owned_schedule(request, found, wanted.pipeline_schedule_id)
-    ref = before.ref if wanted.ref is None else full_ref(request, found, wanted.ref)
-    await check_may_save(request, found, ref, "update")
+    before = await owned_schedule(request, project, params.pipeline_schedule_id)
+    ref = before.ref if params.ref is None else full_ref(request, project, params.ref)
+    await check_may_save(request, project, ref, "update")
     sent = ("description", "cron", "cron_timezone", "active")
-    values = {"ref": ref} | {name: getattr(wanted, name) for name in sent}
+    values = {"ref": ref} | {name: getattr(params, name) for name in sent}
     async with context.database(request).transaction() as transaction:
         await schedules.update(transaction, author(request), before, values)
-    return await _answer(request, found, before.id)
+    return await _answer(request, project, before.id)
 
 
 @routes.delete(ONE, access=CHANGE)
-async def delete_schedule(request: web.Request, wanted: OneSchedule, found: Project) -> web.Response:
+async def delete_schedule(request: web.Request, params: OneSchedule, project: Project) -> web.Response:
     """The pipelines that it has run stay."""
-    schedule = await administered_schedule(request, found, wanted.pipeline_schedule_id)
+    schedule = await administered_schedule(request, project, params.pipeline_schedule_id)
     async with context.database(request).transaction() as transaction:
         await schedules.delete(transaction, author(request), schedule)
     return no_content()
 
 
 @routes.post(f"{ONE}/take_ownership", access=CHANGE)
-async def take_ownership(request: web.Request, wanted: OneSchedule, found: Project) -> web.Response:
+async def take_ownership(request: web.Request, params: OneSchedule, project: Project) -> web.Response:
     """From now on it runs as the caller, a Maintainer; 200 where it does already."""
-    before = await administered_schedule(request, found, wanted.pipeline_schedule_id)
+    before = await administered_schedule(request, project, params.pipeline_schedule_id)
     if owns(request, before):
-        return await _answer(request, found, before.id)
+        return await _answer(request, project, before.id)
     owner = {"owner_id": caller(request).user_id}
     async with context.database(request).transaction() as transaction:
         await schedules.update(transaction, author(request), before, owner)
-    return await _answer(request, found, before.id, status=201)
+    return await _answer(request, project, before.id, status=201)
 
 
 @routes.post(f"{ONE}/play", access=CHANGE)
-async def play_schedule(request: web.Request, wanted: OneSchedule, found: Project) -> web.Response:
+async def play_schedule(request: web.Request, params: OneSchedule, project: Project) -> web.Response:
     """Runs it soon as the caller, active or not."""
-    schedule = await find_schedule(request, found, wanted.pipeline_schedule_id)
-    await check_may_play(request, found, schedule.ref)
+    schedule = await find_schedule(request, project, params.pipeline_schedule_id)
+    await check_may_play(request, project, schedule.ref)
     async with context.database(request).transaction() as transaction:
         await schedules.queue_now(transaction, schedule.id, caller(request).user_id)
     return json_value({"message": "201 Created"}, status=201)
 
 
-async def _answer(request: web.Request, found: Project, schedule_id: int, status: int = 200) -> web.Response:
-    schedule = await find_schedule(request, found, schedule_id)
+async def _answer(
+    request: web.Request, project: Project, schedule_id: int, status: int = 200
+) -> web.Response:
+    schedule = await find_schedule(request, project, schedule_id)
     entity = orjson.loads(await queries.show(context.database(request), schedule.id))
-    return json_text(orjson.dumps(_opened(request, found, schedule, entity)).decode(), status=status)
+    return json_text(orjson.dumps(_opened(request, project, schedule, entity)).decode(), status=status)
 
 
 def _opened(
-    request: web.Request, found: Project, schedule: Schedule, entity: dict[str, Any]
+    request: web.Request, project: Project, schedule: Schedule, entity: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the entity with its variables decrypted, or without them."""
     sealed = entity.pop("variables")
-    if not administers(request, found, schedule):
+    if not administers(request, project, schedule):
         return entity
     vault = context.vault(request)
     opened = [variable | {"value": vault.decrypt(base64.b64decode(variable["value"]))} for variable in sealed]
@@ -264,11 +266,11 @@ class UpdateVariable(OneVariable):
 
 
 @routes.post(f"{ONE}/variables", access=CHANGE)
-async def create_variable(request: web.Request, wanted: CreateVariable, found: Project) -> web.Response:
+async def create_variable(request: web.Request, params: CreateVariable, project: Project) -> web.Response:
     """By the schedule's owner."""
-    schedule = await owned_schedule(request, found, wanted.pipeline_schedule_id)
-    check_may_give(found, [wanted.key])
-    new = StoredVariable(wanted.key, context.vault(request).encrypt(wanted.value), wanted.variable_type)
+    schedule = await owned_schedule(request, project, params.pipeline_schedule_id)
+    check_may_give(project, [params.key])
+    new = StoredVariable(params.key, context.vault(request).encrypt(params.value), params.variable_type)
     most = context.settings(request).variables_limit
     async with context.database(request).transaction() as transaction:
         await schedules.add_variable(transaction, author(request), most, schedule, new)
@@ -276,25 +278,25 @@ async def create_variable(request: web.Request, wanted: CreateVariable, found: P
 
 
 @routes.put(f"{ONE}/variables/{{key}}", access=CHANGE)
-async def update_variable(request: web.Request, wanted: UpdateVariable, found: Project) -> web.Response:
+async def update_variable(request: web.Request, params: UpdateVariable, project: Project) -> web.Response:
     """By the schedule's owner."""
-    schedule = await owned_schedule(request, found, wanted.pipeline_schedule_id)
-    check_may_give(found, [wanted.key])
+    schedule = await owned_schedule(request, project, params.pipeline_schedule_id)
+    check_may_give(project, [params.key])
     async with context.database(request).transaction() as transaction:
-        before = _existing_variable(await queries.lock_variable(transaction, schedule.id, wanted.key))
-        value = before.value if wanted.value is None else context.vault(request).encrypt(wanted.value)
-        after = StoredVariable(before.key, value, wanted.variable_type or before.variable_type)
+        before = _existing_variable(await queries.lock_variable(transaction, schedule.id, params.key))
+        value = before.value if params.value is None else context.vault(request).encrypt(params.value)
+        after = StoredVariable(before.key, value, params.variable_type or before.variable_type)
         await queries.set_variable(transaction, schedule.id, after)
         await schedules.record_variable(transaction, author(request), schedule)
     return _variable_answer(request, after)
 
 
 @routes.delete(f"{ONE}/variables/{{key}}", access=CHANGE)
-async def delete_variable(request: web.Request, wanted: OneVariable, found: Project) -> web.Response:
+async def delete_variable(request: web.Request, params: OneVariable, project: Project) -> web.Response:
     """Shows it once more."""
-    schedule = await administered_schedule(request, found, wanted.pipeline_schedule_id)
+    schedule = await administered_schedule(request, project, params.pipeline_schedule_id)
     async with context.database(request).transaction() as transaction:
-        before = _existing_variable(await queries.lock_variable(transaction, schedule.id, wanted.key))
+        before = _existing_variable(await queries.lock_variable(transaction, schedule.id, params.key))
         await queries.delete_variable(transaction, schedule.id, before.key)
         await schedules.record_variable(transaction, author(request), schedule)
     return _variable_answer(request, before, status=202)

@@ -52,13 +52,13 @@ class TriggerUse:
     hierarchy_id: int | None = None
 
 
-async def fired_by(request: web.Request, wanted: FireTrigger) -> TriggerUse:
+async def fired_by(request: web.Request, params: FireTrigger) -> TriggerUse:
     """Return for whom the token starts a pipeline.
 
     Raises 404 where the token is unknown or its user does not see the project (any more), 401 for the token of a job
     that does not run, and `NotAllowed` where the user may run no pipeline.
     """
-    fired = await (_by_job if wanted.token.startswith(JOB_TOKEN) else _by_trigger)(request, wanted)
+    fired = await (_by_job if params.token.startswith(JOB_TOKEN) else _by_trigger)(request, params)
     check_open(fired.project)
     return fired
 
@@ -86,9 +86,9 @@ async def note_use(services: Services, fired: TriggerUse) -> None:
             await queries.note_use(transaction, fired.trigger.id)
 
 
-async def _by_trigger(request: web.Request, wanted: FireTrigger) -> TriggerUse:
+async def _by_trigger(request: web.Request, params: FireTrigger) -> TriggerUse:
     services = context.services(request)
-    key = digest(wanted.token)
+    key = digest(params.token)
     trigger = await queries.find_by_token(services.database, key)
     if trigger is None or not trigger.active:
         raise _not_found()
@@ -96,17 +96,17 @@ async def _by_trigger(request: web.Request, wanted: FireTrigger) -> TriggerUse:
     services.require_unchanged(
         Precondition(names, trigger, functools.partial(queries.find_by_token, token_digest=key))
     )
-    project = await _project(request, wanted.id, trigger.owner_id, admin=trigger.admin)
+    project = await _project(request, params.id, trigger.owner_id, admin=trigger.admin)
     if project.id != trigger.project_id:
         raise _not_found()
     return TriggerUse(project=project, source="trigger", user_id=trigger.owner_id, trigger=trigger)
 
 
-async def _by_job(request: web.Request, wanted: FireTrigger) -> TriggerUse:
+async def _by_job(request: web.Request, params: FireTrigger) -> TriggerUse:
     """What a job starts belongs to the hierarchy of its pipeline, so that it has that one's bound."""
-    who = await caller_of_job_token(request, wanted.token)
+    who = await caller_of_job_token(request, params.token)
     rely_on_caller(request, who)
-    project = await _project(request, wanted.id, who.user_id, job_project_id=who.job_project_id)
+    project = await _project(request, params.id, who.user_id, job_project_id=who.job_project_id)
     hierarchy_id = await queries.hierarchy_of_job(context.database(request), who.job_id or 0)
     return TriggerUse(project=project, source="pipeline", user_id=who.user_id, hierarchy_id=hierarchy_id)
 

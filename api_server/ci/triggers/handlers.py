@@ -58,70 +58,70 @@ class UpdateTrigger(OneTrigger):
 
 
 @routes.get("/projects/{id}/triggers", access=MAINTAINER)
-async def list_triggers(request: web.Request, wanted: ListTriggers, found: Project) -> web.Response:
+async def list_triggers(request: web.Request, params: ListTriggers, project: Project) -> web.Response:
     """Whole tokens for their owners only."""
-    page = wanted_page(wanted, queries.LISTING)
-    listed = await queries.list_triggers(context.database(request), page, found.id)
+    page = wanted_page(params, queries.LISTING)
+    listed = await queries.list_triggers(context.database(request), page, project.id)
     shown = [_opened(request, entity) for entity in orjson.loads(listed.body)]
     return await paginated(request, page, attrs.evolve(listed, body=orjson.dumps(shown).decode()))
 
 
 @routes.get("/projects/{id}/triggers/{trigger_id}", access=MAINTAINER)
-async def show_trigger(request: web.Request, wanted: OneTrigger, found: Project) -> web.Response:
-    trigger = await queries.find(context.database(request), found.id, wanted.trigger_id)
+async def show_trigger(request: web.Request, params: OneTrigger, project: Project) -> web.Response:
+    trigger = await queries.find(context.database(request), project.id, params.trigger_id)
     return await _answer(request, context.database(request), trigger.id)
 
 
 @routes.post("/projects/{id}/triggers", access=CHANGE)
-async def create_trigger(request: web.Request, wanted: CreateTrigger, found: Project) -> web.Response:
+async def create_trigger(request: web.Request, params: CreateTrigger, project: Project) -> web.Response:
     """Whoever has its token runs pipelines of the project as the caller, with the rights that she has then."""
     seed = os.urandom(_SEED_BYTES)
     token = context.vault(request).derived_token(TRIGGER_TOKEN, seed)
     async with context.database(request).transaction() as transaction:
         made = await queries.create(
             transaction,
-            project_id=found.id,
+            project_id=project.id,
             owner_id=caller(request).user_id,
-            description=wanted.description,
+            description=params.description,
             seed=seed,
             digest=digest(token),
         )
-        await _refuse_too_many(request, transaction, found)
-        await _record(request, transaction, found, made, wanted.description, "created", "Added")
+        await _refuse_too_many(request, transaction, project)
+        await _record(request, transaction, project, made, params.description, "created", "Added")
         return await _answer(request, transaction, made, status=201)
 
 
 @routes.put("/projects/{id}/triggers/{trigger_id}", access=CHANGE)
-async def update_trigger(request: web.Request, wanted: UpdateTrigger, found: Project) -> web.Response:
+async def update_trigger(request: web.Request, params: UpdateTrigger, project: Project) -> web.Response:
     """By its owner, or an administrator."""
-    trigger = await queries.find(context.database(request), found.id, wanted.trigger_id)
-    if not (found.admin or trigger.owner_id == caller(request).user_id):
+    trigger = await queries.find(context.database(request), project.id, params.trigger_id)
+    if not (project.admin or trigger.owner_id == caller(request).user_id):
         raise forbidden()
     async with context.database(request).transaction() as transaction:
-        if wanted.description not in (None, trigger.description):
-            await _change(request, transaction, found, trigger, wanted.description or "")
+        if params.description not in (None, trigger.description):
+            await _change(request, transaction, project, trigger, params.description or "")
         return await _answer(request, transaction, trigger.id)
 
 
 @routes.delete("/projects/{id}/triggers/{trigger_id}", access=CHANGE, ends="trigger:{trigger_id}")
-async def delete_trigger(request: web.Request, wanted: OneTrigger, found: Project) -> web.Response:
+async def delete_trigger(request: web.Request, params: OneTrigger, project: Project) -> web.Response:
     """From then on its token starts nothing."""
-    trigger = await queries.find(context.database(request), found.id, wanted.trigger_id)
+    trigger = await queries.find(context.database(request), project.id, params.trigger_id)
     async with context.database(request).transaction() as transaction:
         await queries.delete(transaction, trigger.id)
-        await _record(request, transaction, found, trigger.id, trigger.description, "destroyed", "Removed")
+        await _record(request, transaction, project, trigger.id, trigger.description, "destroyed", "Removed")
     return no_content()
 
 
 @routes.post("/projects/{id}/trigger/pipeline", access=ANYONE)
 @routes.post("/projects/{id}/ref/{ref:.+}/trigger/pipeline", access=ANYONE)
-async def fire_trigger(request: web.Request, wanted: FireTrigger) -> web.Response:
+async def fire_trigger(request: web.Request, params: FireTrigger) -> web.Response:
     """A pipeline for whoever has the token of a trigger, or of a running job."""
     services = context.services(request)
-    fired = await firing.fired_by(request, wanted)
-    variables = await firing.given_variables(request, fired.project, wanted.variables)
+    fired = await firing.fired_by(request, params)
+    variables = await firing.given_variables(request, fired.project, params.variables)
     making = maker(services.shared, services.database)
-    on = making.resolve(fired.project.id, wanted.ref)
+    on = making.resolve(fired.project.id, params.ref)
     if not await may_change(services, fired.project, on.name, tag=on.kind == "tag"):
         raise not_allowed_on(on.name)
     new = Wanted(
@@ -140,24 +140,24 @@ async def fire_trigger(request: web.Request, wanted: FireTrigger) -> web.Respons
     return json_text(shown, status=201)
 
 
-async def _refuse_too_many(request: web.Request, transaction: Transaction, found: Project) -> None:
+async def _refuse_too_many(request: web.Request, transaction: Transaction, project: Project) -> None:
     most = context.settings(request).triggers_limit
-    if await queries.QUOTA.is_exceeded(transaction, found.id, most):
+    if await queries.QUOTA.is_exceeded(transaction, project.id, most):
         raise invalid({"base": [f"Maximum number of pipeline triggers ({most}) exceeded"]})
 
 
 async def _change(
-    request: web.Request, transaction: Transaction, found: Project, before: Trigger, description: str
+    request: web.Request, transaction: Transaction, project: Project, before: Trigger, description: str
 ) -> None:
     await queries.update(transaction, before.id, description)
     details = {"change": "description", "from": before.description, "to": description}
-    await _record(request, transaction, found, before.id, description, "updated", "Changed", **details)
+    await _record(request, transaction, project, before.id, description, "updated", "Changed", **details)
 
 
 async def _record(
     request: web.Request,
     transaction: Transaction,
-    found: Project,
+    project: Project,
     trigger_id: int,
     description: str,
     action: str,
@@ -168,7 +168,7 @@ async def _record(
         transaction,
         f"pipeline_trigger_{action}",
         author=author(request),
-        entity=found.entity,
+        entity=project.entity,
         target_id=trigger_id,
         target_details=description,
         message=f"{verb} pipeline trigger with id {trigger_id}",

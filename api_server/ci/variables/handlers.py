@@ -121,68 +121,72 @@ class UpdateVariable(OneVariable):
 
 @routes.get("/projects/{id}/variables", access=project(Role.MAINTAINER))
 @routes.get("/groups/{id}/variables", access=group(Role.OWNER))
-async def list_variables(request: web.Request, wanted: ListVariables, found: Project | Group) -> web.Response:
+async def list_variables(
+    request: web.Request, params: ListVariables, resource: Project | Group
+) -> web.Response:
     """With their values, those of hidden ones aside."""
-    page = wanted_page(wanted, queries.LISTING, default_sort="asc")
-    listed = await queries.list_variables(context.database(request), page, found.entity)
+    page = wanted_page(params, queries.LISTING, default_sort="asc")
+    listed = await queries.list_variables(context.database(request), page, resource.entity)
     return await paginated(request, page, _page_with_values(request, listed))
 
 
 @routes.get("/projects/{id}/variables/{key}", access=project(Role.MAINTAINER))
 @routes.get("/groups/{id}/variables/{key}", access=group(Role.OWNER))
-async def show_variable(request: web.Request, wanted: OneVariable, found: Project | Group) -> web.Response:
+async def show_variable(request: web.Request, params: OneVariable, resource: Project | Group) -> web.Response:
     database = context.database(request)
-    variable = _only(await queries.find(database, found.entity, wanted.key, wanted.scope))
-    return await _answer(request, database, found.entity, variable.id)
+    variable = _only(await queries.find(database, resource.entity, params.key, params.scope))
+    return await _answer(request, database, resource.entity, variable.id)
 
 
 @routes.post("/projects/{id}/variables", access=project(Role.MAINTAINER))
 @routes.post("/groups/{id}/variables", access=group(Role.OWNER))
 async def create_variable(
-    request: web.Request, wanted: CreateVariable, found: Project | Group
+    request: web.Request, params: CreateVariable, resource: Project | Group
 ) -> web.Response:
     """`masked_and_hidden`: nobody reads the value again."""
-    given = attrs.asdict(wanted, filter=lambda field, _: field.name not in ("id", "masked_and_hidden"))
+    given = attrs.asdict(params, filter=lambda field, _: field.name not in ("id", "masked_and_hidden"))
     values = Values(
-        **given | {"masked": wanted.masked or wanted.masked_and_hidden, "hidden": wanted.masked_and_hidden}
+        **given | {"masked": params.masked or params.masked_and_hidden, "hidden": params.masked_and_hidden}
     )
     async with context.database(request).transaction() as transaction:
         made = await variables.create(
             transaction,
             context.vault(request),
-            found.entity,
+            resource.entity,
             values,
             author(request),
             context.settings(request).variables_limit,
         )
-        return await _answer(request, transaction, found.entity, made, status=201)
+        return await _answer(request, transaction, resource.entity, made, status=201)
 
 
 @routes.put("/projects/{id}/variables/{key}", access=project(Role.MAINTAINER))
 @routes.put("/groups/{id}/variables/{key}", access=group(Role.OWNER))
 async def update_variable(
-    request: web.Request, wanted: UpdateVariable, found: Project | Group
+    request: web.Request, params: UpdateVariable, resource: Project | Group
 ) -> web.Response:
     """Jobs that run already keep what they were given."""
     vault = context.vault(request)
     async with context.database(request).transaction() as transaction:
-        before = _only(await queries.lock(transaction, found.entity, wanted.key, wanted.scope))
-        values = _updated_values(before, vault, _sent(wanted))
-        await variables.update(transaction, vault, found.entity, before, values, author(request))
-        return await _answer(request, transaction, found.entity, before.id)
+        before = _only(await queries.lock(transaction, resource.entity, params.key, params.scope))
+        values = _updated_values(before, vault, _sent(params))
+        await variables.update(transaction, vault, resource.entity, before, values, author(request))
+        return await _answer(request, transaction, resource.entity, before.id)
 
 
 @routes.delete("/projects/{id}/variables/{key}", access=project(Role.MAINTAINER))
 @routes.delete("/groups/{id}/variables/{key}", access=group(Role.OWNER))
-async def delete_variable(request: web.Request, wanted: OneVariable, found: Project | Group) -> web.Response:
+async def delete_variable(
+    request: web.Request, params: OneVariable, resource: Project | Group
+) -> web.Response:
     async with context.database(request).transaction() as transaction:
-        variable = _only(await queries.lock(transaction, found.entity, wanted.key, wanted.scope))
-        await variables.delete(transaction, found.entity, variable, author(request))
+        variable = _only(await queries.lock(transaction, resource.entity, params.key, params.scope))
+        await variables.delete(transaction, resource.entity, variable, author(request))
     return no_content()
 
 
-def _sent(wanted: UpdateVariable) -> dict[str, Any]:
-    return attrs.asdict(wanted, filter=lambda field, _: field.name not in ("id", "key", "filter"))
+def _sent(params: UpdateVariable) -> dict[str, Any]:
+    return attrs.asdict(params, filter=lambda field, _: field.name not in ("id", "key", "filter"))
 
 
 @attrs.frozen(kw_only=True)
@@ -212,24 +216,24 @@ class UpdateInstanceVariable(OneInstanceVariable):
 
 
 @routes.get("/admin/ci/variables", access=ADMINISTRATOR)
-async def list_instance_variables(request: web.Request, wanted: Paginated) -> web.Response:
+async def list_instance_variables(request: web.Request, params: Paginated) -> web.Response:
     """With their values."""
-    page = wanted_page(wanted, queries.INSTANCE_LISTING, default_sort="asc")
+    page = wanted_page(params, queries.INSTANCE_LISTING, default_sort="asc")
     listed = await queries.list_variables(context.database(request), page, INSTANCE)
     return await paginated(request, page, _page_with_values(request, listed))
 
 
 @routes.get("/admin/ci/variables/{key}", access=ADMINISTRATOR)
-async def show_instance_variable(request: web.Request, wanted: OneInstanceVariable) -> web.Response:
+async def show_instance_variable(request: web.Request, params: OneInstanceVariable) -> web.Response:
     database = context.database(request)
-    variable = _only(await queries.find(database, INSTANCE, wanted.key, None), "InstanceVariable")
+    variable = _only(await queries.find(database, INSTANCE, params.key, None), "InstanceVariable")
     return await _answer(request, database, INSTANCE, variable.id)
 
 
 @routes.post("/admin/ci/variables", access=ADMINISTRATOR)
-async def create_instance_variable(request: web.Request, wanted: CreateInstanceVariable) -> web.Response:
+async def create_instance_variable(request: web.Request, params: CreateInstanceVariable) -> web.Response:
     """All projects' jobs get it from now on."""
-    values = Values(**attrs.asdict(wanted))
+    values = Values(**attrs.asdict(params))
     vault, most = context.vault(request), context.settings(request).instance_variables_limit
     async with context.database(request).transaction() as transaction:
         made = await variables.create(transaction, vault, INSTANCE, values, author(request), most)
@@ -237,18 +241,18 @@ async def create_instance_variable(request: web.Request, wanted: CreateInstanceV
 
 
 @routes.put("/admin/ci/variables/{key}", access=ADMINISTRATOR)
-async def update_instance_variable(request: web.Request, wanted: UpdateInstanceVariable) -> web.Response:
+async def update_instance_variable(request: web.Request, params: UpdateInstanceVariable) -> web.Response:
     vault = context.vault(request)
     async with context.database(request).transaction() as transaction:
-        before = _only(await queries.lock(transaction, INSTANCE, wanted.key, None), "InstanceVariable")
-        values = _updated_values(before, vault, attrs.asdict(wanted))
+        before = _only(await queries.lock(transaction, INSTANCE, params.key, None), "InstanceVariable")
+        values = _updated_values(before, vault, attrs.asdict(params))
         await variables.update(transaction, vault, INSTANCE, before, values, author(request))
         return await _answer(request, transaction, INSTANCE, before.id)
 
 
 @routes.delete("/admin/ci/variables/{key}", access=ADMINISTRATOR)
-async def delete_instance_variable(request: web.Request, wanted: OneInstanceVariable) -> web.Response:
+async def delete_instance_variable(request: web.Request, params: OneInstanceVariable) -> web.Response:
     async with context.database(request).transaction() as transaction:
-        variable = _only(await queries.lock(transaction, INSTANCE, wanted.key, None), "InstanceVariable")
+        variable = _only(await queries.lock(transaction, INSTANCE, params.key, None), "InstanceVariable")
         await variables.delete(transaction, INSTANCE, variable, author(request))
     return no_content()

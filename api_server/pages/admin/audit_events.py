@@ -60,29 +60,29 @@ class Export(EventFilters):
 
 
 @pages.get("/admin/audit_events", access=ADMINISTRATOR)
-async def list_events(request: web.Request, who: Visitor, wanted: EventFilters) -> web.Response:
+async def list_events(request: web.Request, who: Visitor, params: EventFilters) -> web.Response:
     _require_tier(request)
-    listed = await queries.list_events(context.database(request), wanted.page, wanted.conditions)
+    listed = await queries.list_events(context.database(request), params.page, params.conditions)
     query = {name: value for name, value in request.query.items() if value.strip() and name != "after"}
-    return lists.answer(request, who, "audit_events.html", wanted, listed, query=query)
+    return lists.answer(request, who, "audit_events.html", params, listed, query=query)
 
 
 @pages.get("/admin/audit_events/export", access=ADMINISTRATOR)
-async def export(request: web.Request, wanted: Export) -> web.StreamResponse:
+async def export(request: web.Request, params: Export) -> web.StreamResponse:
     """All events that the filters let through, newest first, as the API shows them; read as they are sent."""
     _require_tier(request)
-    media_type = "text/csv" if wanted.format == "csv" else "application/x-ndjson"
+    media_type = "text/csv" if params.format == "csv" else "application/x-ndjson"
     response = web.StreamResponse(
         headers={
             "Content-Type": f"{media_type}; charset=utf-8",
-            "Content-Disposition": f'attachment; filename="audit-events.{wanted.format}"',
+            "Content-Disposition": f'attachment; filename="audit-events.{params.format}"',
             "Cache-Control": "no-store",
             "X-Content-Type-Options": "nosniff",
         }
     )
     await response.prepare(request)
-    lines = _csv if wanted.format == "csv" else _ndjson
-    async for text in lines(_batches(context.database(request), wanted)):
+    lines = _csv if params.format == "csv" else _ndjson
+    async for text in lines(_batches(context.database(request), params)):
         await response.write(text.encode())
     return response
 
@@ -92,11 +92,11 @@ def _require_tier(request: web.Request) -> None:
     routes.require_feature(INSTANCE_AUDIT_EVENTS, context.settings(request))
 
 
-async def _batches(database: Database, wanted: EventFilters) -> AsyncIterator[list[dict[str, Any]]]:
+async def _batches(database: Database, params: EventFilters) -> AsyncIterator[list[dict[str, Any]]]:
     after = None
     while True:
         listed = await queries.list_events(
-            database, Page(_BATCH, after=after, counted=False), wanted.conditions
+            database, Page(_BATCH, after=after, counted=False), params.conditions
         )
         yield orjson.loads(listed.body)
         if not listed.more:

@@ -36,19 +36,19 @@ class ListTokens(Filters):
 
 
 @pages.get("/admin/users", access=ADMINISTRATOR)
-async def list_users(request: web.Request, who: Visitor, wanted: ListUsers) -> web.Response:
+async def list_users(request: web.Request, who: Visitor, params: ListUsers) -> web.Response:
     """Everybody, the newest first; found by name, username or address."""
     listed = await user_queries.list_users(
         context.database(request),
-        wanted.page,
+        params.page,
         for_administrator=True,
         username=None,
-        search=wanted.search,
-        active=wanted.state == "active",
-        blocked=wanted.state == "blocked",
-        bots=None if wanted.kind is None else wanted.kind == "bots",
+        search=params.search,
+        active=params.state == "active",
+        blocked=params.state == "blocked",
+        bots=None if params.kind is None else params.kind == "bots",
     )
-    return lists.answer(request, who, "users.html", wanted, listed)
+    return lists.answer(request, who, "users.html", params, listed)
 
 
 act(pages, "/admin/users/{id}/block", user_handlers.block_user, "The user is blocked.")
@@ -56,12 +56,12 @@ act(pages, "/admin/users/{id}/unblock", user_handlers.unblock_user, "The user is
 
 
 @pages.get("/admin/tokens", access=ADMINISTRATOR)
-async def list_tokens(request: web.Request, who: Visitor, wanted: ListTokens) -> web.Response:
+async def list_tokens(request: web.Request, who: Visitor, params: ListTokens) -> web.Response:
     """Personal access tokens, the newest first."""
     listed = await queries.list_tokens(
-        context.database(request), wanted.page, username=wanted.username, state=wanted.state
+        context.database(request), params.page, username=params.username, state=params.state
     )
-    return lists.answer(request, who, "tokens.html", wanted, listed)
+    return lists.answer(request, who, "tokens.html", params, listed)
 
 
 act(
@@ -83,15 +83,15 @@ class ListRunners(Filters):
 
 
 @pages.get("/admin/runners", access=ADMINISTRATOR)
-async def list_runners(request: web.Request, who: Visitor, wanted: ListRunners) -> web.Response:
+async def list_runners(request: web.Request, who: Visitor, params: ListRunners) -> web.Response:
     listed = await queries.list_runners(
         context.database(request),
-        wanted.page,
-        status=wanted.status,
-        runner_type=wanted.type,
-        paused=None if wanted.state is None else wanted.state == "paused",
+        params.page,
+        status=params.status,
+        runner_type=params.type,
+        paused=None if params.state is None else params.state == "paused",
     )
-    return lists.answer(request, who, "runners.html", wanted, listed)
+    return lists.answer(request, who, "runners.html", params, listed)
 
 
 act(pages, "/admin/runners/{id}/pause", runner_routes.update_runner, "The runner gets no more jobs.")
@@ -109,18 +109,18 @@ class ListProjects(Filters):
 
 
 @pages.get("/admin/projects", access=ADMINISTRATOR)
-async def list_projects(request: web.Request, who: Visitor, wanted: ListProjects) -> web.Response:
+async def list_projects(request: web.Request, who: Visitor, params: ListProjects) -> web.Response:
     """The newest first; found by name or path."""
     listed = await project_queries.list_projects(
         context.database(request),
-        wanted.page,
+        params.page,
         viewer_id=caller(request).user_id,
         sees_all=True,
-        visibility=wanted.visibility,
-        archived=wanted.archived,
-        search=wanted.search,
+        visibility=params.visibility,
+        archived=params.archived,
+        search=params.search,
     )
-    return lists.answer(request, who, "projects.html", wanted, listed)
+    return lists.answer(request, who, "projects.html", params, listed)
 
 
 @attrs.frozen(kw_only=True)
@@ -139,9 +139,9 @@ class OneDelivery:
 
 
 @pages.get("/admin/mirrors", access=ADMINISTRATOR)
-async def list_mirrors(request: web.Request, who: Visitor, wanted: ListMirrors) -> web.Response:
-    listed = await queries.list_mirrors(context.database(request), wanted.page, wanted.state)
-    return lists.answer(request, who, "mirrors.html", wanted, listed)
+async def list_mirrors(request: web.Request, who: Visitor, params: ListMirrors) -> web.Response:
+    listed = await queries.list_mirrors(context.database(request), params.page, params.state)
+    return lists.answer(request, who, "mirrors.html", params, listed)
 
 
 act(
@@ -153,18 +153,18 @@ act(
 
 
 @pages.get("/admin/deliveries", access=ADMINISTRATOR)
-async def list_deliveries(request: web.Request, who: Visitor, wanted: ListDeliveries) -> web.Response:
+async def list_deliveries(request: web.Request, who: Visitor, params: ListDeliveries) -> web.Response:
     """To the services of external status checks."""
-    listed = await queries.list_deliveries(context.database(request), wanted.page, wanted.state)
-    return lists.answer(request, who, "deliveries.html", wanted, listed)
+    listed = await queries.list_deliveries(context.database(request), params.page, params.state)
+    return lists.answer(request, who, "deliveries.html", params, listed)
 
 
 @pages.get("/admin/deliveries/{delivery_id}", access=ADMINISTRATOR)
-async def show_delivery(request: web.Request, who: Visitor, wanted: OneDelivery) -> web.Response:
+async def show_delivery(request: web.Request, who: Visitor, params: OneDelivery) -> web.Response:
     """With every attempt."""
     database = context.database(request)
-    place = await queries.place_of_delivery(database, wanted.delivery_id)
-    shown = orjson.loads(await delivery_queries.show(database, place.check_id, wanted.delivery_id))
+    place = await queries.place_of_delivery(database, params.delivery_id)
+    shown = orjson.loads(await delivery_queries.show(database, place.check_id, params.delivery_id))
     return page.answer(
         request, who, "admin/delivery.html", delivery=shown, place=place, back=page.address(request)
     )

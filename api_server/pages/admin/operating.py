@@ -41,11 +41,11 @@ class OneTask:
 
 
 @pages.get("/admin/background_tasks", access=ADMINISTRATOR)
-async def list_tasks(request: web.Request, who: Visitor, wanted: ListTasks) -> web.Response:
+async def list_tasks(request: web.Request, who: Visitor, params: ListTasks) -> web.Response:
     """Failed ones the newest first, others the oldest."""
     database, queue = context.database(request), context.services(request).queue
     found = await tasks.list_tasks(
-        database, wanted.status, name=wanted.name, beyond=wanted.beyond, limit=_SHOWN_TASKS + 1
+        database, params.status, name=params.name, beyond=params.beyond, limit=_SHOWN_TASKS + 1
     )
     shown = found[:_SHOWN_TASKS]
     query = {name: value for name, value in request.query.items() if value.strip() and name != "beyond"}
@@ -55,11 +55,11 @@ async def list_tasks(request: web.Request, who: Visitor, wanted: ListTasks) -> w
         who,
         "admin/background_tasks.html",
         rows=shown,
-        wanted=wanted,
+        wanted=params,
         names=queue.names,
         periodic=[(name, cron, last.get(name)) for name, cron in sorted(queue.periodic.items())],
         pager_links=Pager(
-            first=f"?{urlencode(query)}" if wanted.beyond is not None else None,
+            first=f"?{urlencode(query)}" if params.beyond is not None else None,
             following=f"?{urlencode({**query, 'beyond': shown[-1].id})}"
             if len(found) > _SHOWN_TASKS
             else None,
@@ -69,13 +69,13 @@ async def list_tasks(request: web.Request, who: Visitor, wanted: ListTasks) -> w
 
 
 @pages.post("/admin/background_tasks/{id}/retry", access=ADMINISTRATOR)
-async def retry(request: web.Request, who: Visitor, wanted: OneTask, form: Form) -> web.Response:
-    return await attempted(request, who, form, _done(request, tasks.retry, wanted.id, "is tried again"))
+async def retry(request: web.Request, who: Visitor, params: OneTask, form: Form) -> web.Response:
+    return await attempted(request, who, form, _done(request, tasks.retry, params.id, "is tried again"))
 
 
 @pages.post("/admin/background_tasks/{id}/cancel", access=ADMINISTRATOR)
-async def cancel(request: web.Request, who: Visitor, wanted: OneTask, form: Form) -> web.Response:
-    return await attempted(request, who, form, _done(request, tasks.cancel, wanted.id, "is removed"))
+async def cancel(request: web.Request, who: Visitor, params: OneTask, form: Form) -> web.Response:
+    return await attempted(request, who, form, _done(request, tasks.cancel, params.id, "is removed"))
 
 
 async def _done(
@@ -120,27 +120,27 @@ class Asked:
 
 
 @pages.get("/admin/edges", access=ADMINISTRATOR)
-async def list_edges(request: web.Request, who: Visitor, wanted: ListEdges) -> web.Response:
+async def list_edges(request: web.Request, who: Visitor, params: ListEdges) -> web.Response:
     apis = await context.services(request)[EDGES].apis()
     asked = await asyncio.gather(*(_asked(api) for api in apis))
     stored, following, problem = None, None, None
-    if wanted.edge is not None and 0 <= wanted.edge < len(apis):
+    if params.edge is not None and 0 <= params.edge < len(apis):
         try:
-            stored, following = await apis[wanted.edge].stored(wanted.prefix, wanted.after, _SHOWN_EDGES)
+            stored, following = await apis[params.edge].stored(params.prefix, params.after, _SHOWN_EDGES)
         except _PROBLEMS as refusal:
             problem = why(refusal)
     told: dict[str, Any] = {"edges": asked, "stored": stored, "following": following, "problem": problem}
-    return page.answer(request, who, "admin/edges.html", wanted=wanted, back=page.address(request), **told)
+    return page.answer(request, who, "admin/edges.html", wanted=params, back=page.address(request), **told)
 
 
 @pages.post("/admin/edges/purge", access=ADMINISTRATOR)
-async def purge_edges(request: web.Request, who: Visitor, wanted: PurgeEdges, form: Form) -> web.Response:
-    return await attempted(request, who, form, _purged(request, wanted))
+async def purge_edges(request: web.Request, who: Visitor, params: PurgeEdges, form: Form) -> web.Response:
+    return await attempted(request, who, form, _purged(request, params))
 
 
-async def _purged(request: web.Request, wanted: PurgeEdges) -> str:
-    prefix = wanted.prefix if wanted.prefix.startswith("/") else f"/{wanted.prefix}"
-    count, problems = await purge(request, {"prefixes": [prefix]}, wanted.edge)
+async def _purged(request: web.Request, params: PurgeEdges) -> str:
+    prefix = params.prefix if params.prefix.startswith("/") else f"/{params.prefix}"
+    count, problems = await purge(request, {"prefixes": [prefix]}, params.edge)
     if problems:
         raise Refused(f"Not all was purged. {' '.join(problems)}")
     return f"Purged: {count} stored responses below {prefix} are not served any more."

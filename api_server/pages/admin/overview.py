@@ -238,9 +238,9 @@ class Figure:
 
 
 @pages.get("/admin", access=ADMINISTRATOR)
-async def show(request: web.Request, who: Visitor, wanted: Overview) -> web.Response:
+async def show(request: web.Request, who: Visitor, params: Overview) -> web.Response:
     database, now = context.database(request), context.now(request)
-    since = now - datetime.timedelta(hours=int(wanted.hours))
+    since = now - datetime.timedelta(hours=int(params.hours))
     samples = await history(database, [name for plan in _PLANS for name in plan.lines], since)
     return page.answer(
         request,
@@ -253,7 +253,7 @@ async def show(request: web.Request, who: Visitor, wanted: Overview) -> web.Resp
         drawing=drawing,
         rows=rows,
         lines=LINES,
-        hours=wanted.hours,
+        hours=params.hours,
         now=now,
     )
 

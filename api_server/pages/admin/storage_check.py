@@ -186,23 +186,23 @@ class Storage:
     purge: Callable[[str], Awaitable[Finding]] | None = None
 
 
-async def check(session: aiohttp.ClientSession, storage: Storage, wanted: StaticObject) -> list[Finding]:
+async def check(session: aiohttp.ClientSession, storage: Storage, params: StaticObject) -> list[Finding]:
     """All findings, in the order in which they were made. Nothing of the storage is changed but that it has the object
     afterwards."""
     itself, refused, through = await asyncio.gather(
-        _ask_service(session, storage, wanted, storage.token),
-        _ask_service(session, storage, wanted, f"not-{storage.token[::-1]}"),
-        ask(session, wanted.at(storage.url), _NOT_OUT_OF_A_STORE),
+        _ask_service(session, storage, params, storage.token),
+        _ask_service(session, storage, params, f"not-{storage.token[::-1]}"),
+        ask(session, params.at(storage.url), _NOT_OUT_OF_A_STORE),
     )
     findings = [_accepts(itself), _refuses(refused), _through(through, itself, storage)]
     if not isinstance(through, Seen) or findings[-1].state == "failed":
         return findings
-    findings.append(_again(await ask(session, wanted.at(storage.url)), through))
+    findings.append(_again(await ask(session, params.at(storage.url)), through))
     if storage.purge is None:
         return [*findings, _UNTOLD]
-    purged = await storage.purge(wanted.surrogate_key)
+    purged = await storage.purge(params.surrogate_key)
     if purged.state == "passed":
-        purged = _forgotten(await ask(session, wanted.at(storage.url)), purged, itself, storage)
+        purged = _forgotten(await ask(session, params.at(storage.url)), purged, itself, storage)
     return [*findings, purged]
 
 
@@ -218,9 +218,9 @@ _UNTOLD = Finding(
 
 
 async def _ask_service(
-    session: aiohttp.ClientSession, storage: Storage, wanted: StaticObject, token: str
+    session: aiohttp.ClientSession, storage: Storage, params: StaticObject, token: str
 ) -> Seen | Unreachable:
-    return await ask(session, wanted.at(storage.service), {EXTERNAL_STORAGE_TOKEN_HEADER: token})
+    return await ask(session, params.at(storage.service), {EXTERNAL_STORAGE_TOKEN_HEADER: token})
 
 
 def _accepts(seen: Seen | Unreachable) -> Finding:

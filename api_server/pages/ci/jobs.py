@@ -80,35 +80,37 @@ class Sight:
 
 
 @pages.get("/{project}/-/jobs", access=project(opens="builds"))
-async def list_jobs(request: web.Request, who: Visitor, wanted: ListOfJobs, found: Project) -> web.Response:
+async def list_jobs(request: web.Request, who: Visitor, params: ListOfJobs, project: Project) -> web.Response:
     """Newest first."""
     services = context.services(request)
-    part = wanted_page(wanted, jobs.JOBS_OF_PROJECT)
-    scope: list[str] | None = [wanted.status] if wanted.status else None
-    listed = await jobs.list_project_jobs(services.database, part, found.id, scope, archived_before(services))
+    part = wanted_page(params, jobs.JOBS_OF_PROJECT)
+    scope: list[str] | None = [params.status] if params.status else None
+    listed = await jobs.list_project_jobs(
+        services.database, part, project.id, scope, archived_before(services)
+    )
     return page.answer(
         request,
         who,
         "ci/jobs.html",
-        project=found,
+        project=project,
         tab="jobs",
         jobs=orjson.loads(listed.body),
         pages=pager(request, part, listed),
-        wanted=wanted,
+        wanted=params,
         statuses=STATUSES,
         words=words,
     )
 
 
 @pages.get("/{project}/-/jobs/{id}", access=project(opens="builds"))
-async def show_job(request: web.Request, who: Visitor, wanted: OneJob, found: Project) -> web.Response:
-    return await job_page(request, who, found, wanted.id)
+async def show_job(request: web.Request, who: Visitor, params: OneJob, project: Project) -> web.Response:
+    return await job_page(request, who, project, params.id)
 
 
 async def job_page(
     request: web.Request,
     who: Visitor,
-    found: Project,
+    project: Project,
     job_id: int,
     *,
     problem: str = "",
@@ -116,13 +118,15 @@ async def job_page(
     status: int = 200,
 ) -> web.Response:
     """The page; after a form was refused with its `problem` and what stood in it."""
-    sight = await _sight(request, found, await find_job_or_bridge(context.services(request), found, job_id))
+    sight = await _sight(
+        request, project, await find_job_or_bridge(context.services(request), project, job_id)
+    )
     return page.answer(
         request,
         who,
         "ci/job.html",
         status,
-        project=found,
+        project=project,
         tab="jobs",
         sight=sight,
         job=sight.shown,
@@ -135,17 +139,17 @@ async def job_page(
 
 
 @pages.get("/{project}/-/jobs/{id}/log", access=project(opens="builds"))
-async def follow_log(request: web.Request, wanted: FollowedLog, found: Project) -> web.StreamResponse:
+async def follow_log(request: web.Request, params: FollowedLog, project: Project) -> web.StreamResponse:
     """What has been added to the log, for the script on the page: 206 from `Range: log=<byte>-` on, where a line
     begins; 304 where nothing has; 416 where the log is not that long any more."""
     services = context.services(request)
-    job = await find_job(services, found, wanted.id)
-    if not may_read_log(found, job):
+    job = await find_job(services, project, params.id)
+    if not may_read_log(project, job):
         raise forbidden()
     asked = _RANGE.fullmatch(request.headers.get(hdrs.RANGE, ""))
     if asked is None:
         raise bad_parameters("Range has to be log=<byte>-")
-    part = await log_pages.part_from(request, job.id, int(asked[1]), _state(wanted.state))
+    part = await log_pages.part_from(request, job.id, int(asked[1]), _state(params.state))
     if part is None:
         raise web.HTTPRequestRangeNotSatisfiable
     row = await queries.find_job(services.database, job.id)
@@ -156,7 +160,7 @@ async def follow_log(request: web.Request, wanted: FollowedLog, found: Project) 
     }
     if matches_etag(request, headers[hdrs.ETAG]):
         return web.Response(status=304, headers=headers)
-    values = {"project": found, "row": row, "log": part, "is_done": done}
+    values = {"project": project, "row": row, "log": part, "is_done": done}
     response = aiohttp_jinja2.render_template("ci/log.html", request, values, status=206)
     response.headers.update(headers)
     last = max(part.end - 1, part.start)
@@ -165,12 +169,12 @@ async def follow_log(request: web.Request, wanted: FollowedLog, found: Project) 
 
 
 @pages.get("/{project}/-/jobs/{id}/raw", access=project(opens="builds"))
-async def show_raw_log(request: web.Request, wanted: OneJob, found: Project) -> web.StreamResponse:
+async def show_raw_log(request: web.Request, params: OneJob, project: Project) -> web.StreamResponse:
     """All of it, as text."""
-    return await ask(request, handlers.show_log, id=str(found.id), job_id=wanted.id)
+    return await ask(request, handlers.show_log, id=str(project.id), job_id=params.id)
 
 
-async def _sight(request: web.Request, found: Project, job: Job) -> Sight:
+async def _sight(request: web.Request, project: Project, job: Job) -> Sight:
     services = context.services(request)
     database = services.database
     show = jobs.show_bridge if job.kind == "bridge" else jobs.show_job
@@ -178,13 +182,13 @@ async def _sight(request: web.Request, found: Project, job: Job) -> Sight:
     details = await queries.job_details(database, job.id)
     attempts = await queries.attempts(database, job.id, MOST_ATTEMPTS)
     row = await queries.find_job(database, job.id)
-    readable = may_read_log(found, job)
+    readable = may_read_log(project, job)
     return Sight(
         shown=shown,
         row=row,
         details=details,
         attempts=attempts,
-        actions=await pipelines.actions_on_job(request, found, job, row, details),
+        actions=await pipelines.actions_on_job(request, project, job, row, details),
         log=await log_pages.last_part(request, job.id) if readable and job.kind == "build" else None,
     )
 
@@ -217,49 +221,49 @@ class PlayJob(OneJob):
 
 
 @pages.post("/{project}/-/jobs/{id}/cancel", access=DEVELOPER)
-async def cancel(request: web.Request, who: Visitor, wanted: CancelJob, found: Project) -> web.Response:
-    await ask(request, handlers.cancel_job, id=str(found.id), job_id=wanted.id, force=wanted.force)
-    return _to(request, who, found, wanted.id, "The job is canceled, as soon as its runner hears of it.")
+async def cancel(request: web.Request, who: Visitor, params: CancelJob, project: Project) -> web.Response:
+    await ask(request, handlers.cancel_job, id=str(project.id), job_id=params.id, force=params.force)
+    return _to(request, who, project, params.id, "The job is canceled, as soon as its runner hears of it.")
 
 
 @pages.post("/{project}/-/jobs/{id}/retry", access=DEVELOPER)
-async def retry(request: web.Request, who: Visitor, wanted: OneJob, found: Project) -> web.Response:
-    answer = await ask(request, handlers.retry_job, id=str(found.id), job_id=wanted.id)
-    return _to(request, who, found, _id(answer), "This is the new attempt.")
+async def retry(request: web.Request, who: Visitor, params: OneJob, project: Project) -> web.Response:
+    answer = await ask(request, handlers.retry_job, id=str(project.id), job_id=params.id)
+    return _to(request, who, project, _id(answer), "This is the new attempt.")
 
 
 @pages.post("/{project}/-/jobs/{id}/erase", access=DEVELOPER)
-async def erase(request: web.Request, who: Visitor, wanted: OneJob, found: Project) -> web.Response:
-    await ask(request, handlers.erase_job, id=str(found.id), job_id=wanted.id)
-    return _to(request, who, found, wanted.id, "The log and the artifacts are erased.")
+async def erase(request: web.Request, who: Visitor, params: OneJob, project: Project) -> web.Response:
+    await ask(request, handlers.erase_job, id=str(project.id), job_id=params.id)
+    return _to(request, who, project, params.id, "The log and the artifacts are erased.")
 
 
 @pages.post("/{project}/-/jobs/{id}/artifacts/keep", access=DEVELOPER)
-async def keep(request: web.Request, who: Visitor, wanted: OneJob, found: Project) -> web.Response:
-    await ask(request, artifact_handlers.keep, id=str(found.id), job_id=wanted.id)
-    return _to(request, who, found, wanted.id, "The artifacts do not expire any more.")
+async def keep(request: web.Request, who: Visitor, params: OneJob, project: Project) -> web.Response:
+    await ask(request, artifact_handlers.keep, id=str(project.id), job_id=params.id)
+    return _to(request, who, project, params.id, "The artifacts do not expire any more.")
 
 
 @pages.post("/{project}/-/jobs/{id}/play", access=DEVELOPER)
-async def play(request: web.Request, who: Visitor, wanted: PlayJob, found: Project) -> web.Response:
+async def play(request: web.Request, who: Visitor, params: PlayJob, project: Project) -> web.Response:
     """What stood in the form stays there where it is refused."""
     try:
-        given = _variables(wanted.variables)
+        given = _variables(params.variables)
         answer = await ask(
-            request, handlers.play_job, id=str(found.id), job_id=wanted.id, job_variables_attributes=given
+            request, handlers.play_job, id=str(project.id), job_id=params.id, job_variables_attributes=given
         )
     except (ApiError, ValueError) as problem:
         told = reason_of(problem) if isinstance(problem, ApiError) else str(problem)
         return await job_page(
             request,
             who,
-            found,
-            wanted.id,
+            project,
+            params.id,
             problem=told or "You may not start this job.",
-            variables=wanted.variables,
+            variables=params.variables,
             status=problem.status if isinstance(problem, ApiError) else 400,
         )
-    return _to(request, who, found, _id(answer), "The job is started.")
+    return _to(request, who, project, _id(answer), "The job is started.")
 
 
 def _variables(text: str) -> list[dict[str, str]]:
@@ -281,8 +285,8 @@ def _id(answer: web.StreamResponse) -> int:
     return int(orjson.loads(answer.text or "")["id"])
 
 
-def _to(request: web.Request, who: Visitor, found: Project, job_id: int, text: str) -> web.Response:
-    return page.see_other(request, who, f"/{found.full_path}/-/jobs/{job_id}", text)
+def _to(request: web.Request, who: Visitor, project: Project, job_id: int, text: str) -> web.Response:
+    return page.see_other(request, who, f"/{project.full_path}/-/jobs/{job_id}", text)
 
 
 #: Files and folders that are listed at once.
@@ -298,13 +302,13 @@ class ArtifactPath(OneJob):
 
 @pages.get(f"{_ONE}/browse", access=project(opens="builds"))
 @pages.get(f"{_ONE}/browse/{{path:.*}}", access=project(opens="builds"))
-async def browse(request: web.Request, who: Visitor, wanted: ArtifactPath, found: Project) -> web.Response:
+async def browse(request: web.Request, who: Visitor, params: ArtifactPath, project: Project) -> web.Response:
     """A folder of the archive."""
     services = context.services(request)
-    job = await find_job(services, found, wanted.id)
+    job = await find_job(services, project, params.id)
     archive = await archive_of(request, job.id)
-    check_may_read(found, archive)
-    path = wanted.path.strip("/")
+    check_may_read(project, archive)
+    path = params.path.strip("/")
     folder = await services[ZIP_FILES].folder(
         archive.object_key,
         f"{path}/" if path else "",
@@ -317,7 +321,7 @@ async def browse(request: web.Request, who: Visitor, wanted: ArtifactPath, found
         request,
         who,
         "ci/artifacts.html",
-        project=found,
+        project=project,
         tab="jobs",
         job=job,
         folder=folder,
@@ -327,15 +331,15 @@ async def browse(request: web.Request, who: Visitor, wanted: ArtifactPath, found
 
 
 @pages.get(f"{_ONE}/download", access=project(opens="builds"))
-async def download(request: web.Request, wanted: OneJob, found: Project) -> web.StreamResponse:
+async def download(request: web.Request, params: OneJob, project: Project) -> web.StreamResponse:
     """The archive."""
-    return await ask(request, artifact_handlers.download, id=str(found.id), job_id=wanted.id)
+    return await ask(request, artifact_handlers.download, id=str(project.id), job_id=params.id)
 
 
 @pages.get(f"{_ONE}/file/{{path:.+}}", access=project(opens="builds"))
 @pages.get(f"{_ONE}/raw/{{path:.+}}", access=project(opens="builds"))
-async def download_file(request: web.Request, wanted: ArtifactPath, found: Project) -> web.StreamResponse:
+async def download_file(request: web.Request, params: ArtifactPath, project: Project) -> web.StreamResponse:
     """One file of the archive."""
     return await ask(
-        request, artifact_handlers.download_file, id=str(found.id), job_id=wanted.id, path=wanted.path
+        request, artifact_handlers.download_file, id=str(project.id), job_id=params.id, path=params.path
     )

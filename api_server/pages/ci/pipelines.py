@@ -136,21 +136,21 @@ class Stage:
 
 @pages.get("/{project}/-/pipelines", access=project(opens="builds"))
 async def list_pipelines(
-    request: web.Request, who: Visitor, wanted: ListOfPipelines, found: Project
+    request: web.Request, who: Visitor, params: ListOfPipelines, project: Project
 ) -> web.Response:
     """Newest first."""
-    asked = api.ListPipelines(id=str(found.id), status=wanted.status, ref=wanted.ref or None)
-    part = wanted_page(wanted, pipelines.LISTING)
-    listed = await pipelines.list_pipelines(context.database(request), part, found.id, None, asked.filters)
+    asked = api.ListPipelines(id=str(project.id), status=params.status, ref=params.ref or None)
+    part = wanted_page(params, pipelines.LISTING)
+    listed = await pipelines.list_pipelines(context.database(request), part, project.id, None, asked.filters)
     return page.answer(
         request,
         who,
         "ci/pipelines.html",
-        project=found,
+        project=project,
         tab="pipelines",
         pipelines=orjson.loads(listed.body),
         pages=pager(request, part, listed),
-        wanted=wanted,
+        wanted=params,
         statuses=STATUSES,
         words=words,
     )
@@ -158,52 +158,52 @@ async def list_pipelines(
 
 @pages.get("/{project}/-/pipelines/{id}", access=project(opens="builds"))
 async def show_pipeline(
-    request: web.Request, who: Visitor, wanted: OnePipeline, found: Project
+    request: web.Request, who: Visitor, params: OnePipeline, project: Project
 ) -> web.Response:
     services = context.services(request)
     database = services.database
-    shown: dict[str, Any] = orjson.loads(await pipelines.show_pipeline(database, found.id, wanted.id))
-    pipeline = await find_pipeline(services, found, wanted.id)
-    jobs = await queries.jobs_of_pipeline(database, wanted.id, MOST_JOBS + 1)
+    shown: dict[str, Any] = orjson.loads(await pipelines.show_pipeline(database, project.id, params.id))
+    pipeline = await find_pipeline(services, project, params.id)
+    jobs = await queries.jobs_of_pipeline(database, params.id, MOST_JOBS + 1)
     return page.answer(
         request,
         who,
         "ci/pipeline.html",
-        project=found,
+        project=project,
         tab="pipelines",
         pipeline=shown,
         stages=stages_of(jobs[:MOST_JOBS]),
         is_cut=len(jobs) > MOST_JOBS,
         failed=[job for job in jobs if job.status == "failed" and not job.retried],
-        parent=await queries.parent_of(database, wanted.id),
-        actions=await actions_on_pipeline(request, found, pipeline, jobs),
+        parent=await queries.parent_of(database, params.id),
+        actions=await actions_on_pipeline(request, project, pipeline, jobs),
         words=words,
     )
 
 
 @pages.post("/{project}/-/pipelines/{id}/cancel", access=project(Role.DEVELOPER, opens="builds"))
-async def cancel(request: web.Request, who: Visitor, wanted: OnePipeline, found: Project) -> web.Response:
-    await ask(request, api.cancel_pipeline, id=str(found.id), pipeline_id=wanted.id)
-    return page.see_other(request, who, url(found, wanted.id), "Its jobs are canceled.")
+async def cancel(request: web.Request, who: Visitor, params: OnePipeline, project: Project) -> web.Response:
+    await ask(request, api.cancel_pipeline, id=str(project.id), pipeline_id=params.id)
+    return page.see_other(request, who, url(project, params.id), "Its jobs are canceled.")
 
 
 @pages.post("/{project}/-/pipelines/{id}/retry", access=project(Role.DEVELOPER, opens="builds"))
-async def retry(request: web.Request, who: Visitor, wanted: OnePipeline, found: Project) -> web.Response:
-    await ask(request, api.retry_pipeline, id=str(found.id), pipeline_id=wanted.id)
-    return page.see_other(request, who, url(found, wanted.id), "What failed or was canceled runs again.")
+async def retry(request: web.Request, who: Visitor, params: OnePipeline, project: Project) -> web.Response:
+    await ask(request, api.retry_pipeline, id=str(project.id), pipeline_id=params.id)
+    return page.see_other(request, who, url(project, params.id), "What failed or was canceled runs again.")
 
 
 @pages.post("/{project}/-/pipelines/{id}/delete", access=project(Role.OWNER, opens="builds"))
-async def delete(request: web.Request, who: Visitor, wanted: OnePipeline, found: Project) -> web.Response:
-    await ask(request, api.delete_pipeline, id=str(found.id), pipeline_id=wanted.id)
-    path = f"/{found.full_path}/-/pipelines"
+async def delete(request: web.Request, who: Visitor, params: OnePipeline, project: Project) -> web.Response:
+    await ask(request, api.delete_pipeline, id=str(project.id), pipeline_id=params.id)
+    path = f"/{project.full_path}/-/pipelines"
     return page.see_other(
-        request, who, path, f"Pipeline {wanted.id} is deleted, with its jobs and their logs."
+        request, who, path, f"Pipeline {params.id} is deleted, with its jobs and their logs."
     )
 
 
-def url(found: Project, pipeline_id: int) -> str:
-    return f"/{found.full_path}/-/pipelines/{pipeline_id}"
+def url(project: Project, pipeline_id: int) -> str:
+    return f"/{project.full_path}/-/pipelines/{pipeline_id}"
 
 
 def stages_of(jobs: Sequence[PipelineJob]) -> list[Stage]:
