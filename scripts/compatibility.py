@@ -14,7 +14,7 @@ from typing import Any
 from api_server.api import ROUTES
 from api_server.ci.config.keywords import reference
 from api_server.namespaces.access import ProjectAccess
-from api_server.web.routes import Place, Role, Route
+from api_server.web.routes import ResourceAccess, Role, Route
 from api_server.web.unsupported import Ignored
 from common.mistakes import Mistake
 from scripts.clients import outcomes
@@ -156,7 +156,7 @@ def _table(*columns: str, rows: Iterable[str]) -> str:
 def _who(route: Route) -> str:
     access = route.access
     who = "everybody" if access.strangers else _WHO.get(access.who, "")
-    if isinstance(access, Place):
+    if isinstance(access, ResourceAccess):
         opened = _OPENED[access.opens if isinstance(access, ProjectAccess) else None]
         who = access.role.title if access.role > Role.NO_ACCESS else opened
     tier = route.feature.tier if route.feature else "free"

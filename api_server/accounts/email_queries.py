@@ -6,9 +6,9 @@ import datetime
 import attrs
 
 from api_server.state.audit_trail import Entity
-from api_server.state.database import Executor, Shown, Transaction
+from api_server.state.database import EntityRow, Executor, Transaction
 from api_server.state.declarations import statement
-from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.listing import ListPage, ListQuery, Page, entity_statement, read_sql
 from api_server.state.statements import Query
 
 HOLD_ADDRESS = """
@@ -47,17 +47,17 @@ async def remove_as_secondary(transaction: Transaction, user_id: int, email: str
 
 
 _EMAIL = read_sql("api_server.accounts")["email"]
-LISTING = Listing(
+LISTING = ListQuery(
     _EMAIL, "SELECT user_emails.* FROM user_emails WHERE user_emails.user_id = %(user_id)s::bigint"
 )
 
 
-async def list_emails(database: Executor, page: Page, user_id: int) -> Listed:
+async def list_emails(database: Executor, page: Page, user_id: int) -> ListPage:
     return await LISTING.read(database, page, user_id=user_id)
 
 
 @statement(
-    one(
+    entity_statement(
         _EMAIL,
         "SELECT user_emails.* FROM user_emails WHERE id = %(email_id)s AND user_id = %(user_id)s",
     )
@@ -66,7 +66,7 @@ async def show_email(database: Executor, email_id: int, user_id: int) -> str | N
 
 
 @statement(
-    one(
+    entity_statement(
         _EMAIL,
         """
     INSERT INTO user_emails (user_id, email, created_at, confirmed_at)
@@ -75,7 +75,7 @@ async def show_email(database: Executor, email_id: int, user_id: int) -> str | N
     """,
     )
 )
-async def add(transaction: Transaction, user_id: int, email: str, *, confirmed: bool) -> Shown:
+async def add(transaction: Transaction, user_id: int, email: str, *, confirmed: bool) -> EntityRow:
     """The new address."""
 
 

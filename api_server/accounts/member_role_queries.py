@@ -3,17 +3,17 @@
 
 import attrs
 
-from api_server.state.database import Executor, Shown, Transaction
+from api_server.state.database import EntityRow, Executor, Transaction
 from api_server.state.declarations import statement
-from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.listing import ListPage, ListQuery, Page, entity_statement, read_sql
 from api_server.state.statements import Query
 
 _ENTITY = read_sql("api_server.accounts")["member_role"]
 
-LISTING = Listing(_ENTITY, "SELECT member_roles.* FROM member_roles")
+LISTING = ListQuery(_ENTITY, "SELECT member_roles.* FROM member_roles")
 
 
-async def list_roles(database: Executor, page: Page) -> Listed:
+async def list_roles(database: Executor, page: Page) -> ListPage:
     return await LISTING.read(database, page)
 
 
@@ -22,10 +22,10 @@ CREATE = """
     INSERT INTO member_roles (name, description, base_access_level, created_at)
     VALUES (%(name)s, %(description)s, %(base_access_level)s, %(now)s) RETURNING id
 """
-SHOW = one(_ENTITY, "SELECT member_roles.* FROM member_roles WHERE member_roles.id = %(id)s")
+SHOW = entity_statement(_ENTITY, "SELECT member_roles.* FROM member_roles WHERE member_roles.id = %(id)s")
 
 
-async def create(transaction: Transaction, name: str, description: str, base_access_level: int) -> Shown:
+async def create(transaction: Transaction, name: str, description: str, base_access_level: int) -> EntityRow:
     """The new role. Raises Conflict for a name that exists."""
     role_id = await transaction.value(
         CREATE, name=name, description=description, base_access_level=base_access_level

@@ -7,7 +7,7 @@ import attrs
 
 from api_server.state.database import Executor, Transaction
 from api_server.state.declarations import statement
-from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.listing import ListPage, ListQuery, Page, entity_statement, read_sql
 
 ENTITIES = read_sql("api_server.accounts")
 
@@ -23,7 +23,7 @@ ORDERS = {
     "expires_at": "expires_at",
     "last_used_at": "last_used_at",
 }
-LISTING = Listing(
+LISTING = ListQuery(
     ENTITIES["token"],
     f"""
     SELECT tokens.* FROM personal_access_tokens tokens
@@ -41,13 +41,13 @@ async def list_tokens(
     revoked: bool | None,
     active: bool | None,
     search: str | None,
-) -> Listed:
+) -> ListPage:
     """Without `user_id`, of all users."""
     return await LISTING.read(database, page, user_id=user_id, revoked=revoked, active=active, search=search)
 
 
 TOKEN = "SELECT tokens.* FROM personal_access_tokens tokens WHERE tokens.id = %(id)s"
-SHOW_TOKEN = one(ENTITIES["token"], TOKEN)
+SHOW_TOKEN = entity_statement(ENTITIES["token"], TOKEN)
 
 
 async def show_token(database: Executor, token_id: int) -> str:
@@ -97,7 +97,7 @@ async def create_token(
     """The new token's id."""
 
 
-SHOW_NEW_TOKEN = one(ENTITIES["new_token"], TOKEN)
+SHOW_NEW_TOKEN = entity_statement(ENTITIES["new_token"], TOKEN)
 
 
 async def show_new_token(transaction: Transaction, token_id: int, token: str) -> str:

@@ -6,9 +6,9 @@ from typing import Any, Literal, get_args
 import attrs
 
 from api_server.state.audit_trail import Entity
-from api_server.state.database import Executor, Shown, Transaction
+from api_server.state.database import EntityRow, Executor, Transaction
 from api_server.state.declarations import statement
-from api_server.state.listing import Listed, Listing, Page, Search, one, read_sql
+from api_server.state.listing import ListPage, ListQuery, Page, Search, entity_statement, read_sql
 from api_server.state.statements import Statement
 
 _ENTITIES = read_sql("api_server.accounts")
@@ -35,8 +35,8 @@ _MATCHING = f"""
         AND {SEARCH.condition}
 """
 _LISTS = {
-    False: Listing(_ENTITIES["basic_user"], _MATCHING, _ORDERS),
-    True: Listing(_ENTITIES["user_for_administrators"], _MATCHING, _ORDERS),
+    False: ListQuery(_ENTITIES["basic_user"], _MATCHING, _ORDERS),
+    True: ListQuery(_ENTITIES["user_for_administrators"], _MATCHING, _ORDERS),
 }
 LISTING = _LISTS[False]
 
@@ -51,7 +51,7 @@ async def list_users(
     active: bool,
     blocked: bool,
     bots: bool | None,
-) -> Listed:
+) -> ListPage:
     """Those who are `bots`, those who are not, or (None) both. Administrators also find users by their private
     addresses."""
     return await _LISTS[for_administrator].read(
@@ -70,8 +70,8 @@ async def list_users(
 #: To everybody, to the user herself, and to administrators: when the account is changed, and when it is looked at.
 View = Literal["user", "own_user", "user_for_administrators", "user_in_detail"]
 
-_SHOW: dict[View, Statement[Shown]] = {
-    view: one(
+_SHOW: dict[View, Statement[EntityRow]] = {
+    view: entity_statement(
         _ENTITIES[view], "SELECT users.* FROM users WHERE users.id = %(id)s AND users.state <> 'deactivated'"
     )
     for view in get_args(View)

@@ -10,7 +10,7 @@ import attrs
 
 from api_server.state.database import Executor, Transaction
 from api_server.state.declarations import statement
-from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.listing import ListPage, ListQuery, Page, entity_statement, read_sql
 from api_server.state.statements import Query
 
 _EVENT = read_sql("api_server.audit")["event"]
@@ -35,27 +35,29 @@ _CONDITIONS = {
 
 
 @cache
-def listing(conditions: frozenset[str] = frozenset()) -> Listing:
+def listing(conditions: frozenset[str] = frozenset()) -> ListQuery:
     """The list under those of the conditions that are named, newest first."""
     where = " AND ".join(_CONDITIONS[name] for name in sorted(conditions)) or "true"
-    return Listing(
+    return ListQuery(
         _EVENT, f"SELECT audit_events.* FROM audit_events WHERE {where}", moment="audit_events.created_at"
     )
 
 
-async def list_events(database: Executor, page: Page, filters: Mapping[str, Any]) -> Listed:
+async def list_events(database: Executor, page: Page, filters: Mapping[str, Any]) -> ListPage:
     """Events for which all of `filters` (names of conditions) hold; those that are None are no filter."""
     wanted = {name: value for name, value in filters.items() if value is not None}
     return await listing(frozenset(wanted)).read(database, page, **wanted)
 
 
-@statement(one(_EVENT, "SELECT audit_events.* FROM audit_events WHERE audit_events.id = %(event_id)s"))
+@statement(
+    entity_statement(_EVENT, "SELECT audit_events.* FROM audit_events WHERE audit_events.id = %(event_id)s")
+)
 async def show_event(database: Executor, event_id: int) -> str:
     """Raises NotFound."""
 
 
 @statement(
-    one(
+    entity_statement(
         _EVENT,
         """
     SELECT audit_events.* FROM audit_events

@@ -32,7 +32,7 @@ from api_server.git.ref_names import BRANCHES, TAGS
 from api_server.git.repositories import Repository
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
-from api_server.state.listing import MOST_COUNTED, Listed
+from api_server.state.listing import MOST_COUNTED, ListPage
 from api_server.web import context
 from api_server.web.answers import json_value
 from api_server.web.errors import ApiError, invalid, not_found
@@ -158,7 +158,7 @@ async def list_commits(request: web.Request, params: ListCommits, project: Proje
             stats = await commits.line_counts(repository, shas[: page.size])
     url, more = url_of(services, project), len(shas) > page.size
     shown = await entities.commit_list(repository, shas[: page.size], url, stats)
-    return await paginated(request, page, Listed(orjson.dumps(shown).decode(), more, None, None))
+    return await paginated(request, page, ListPage(orjson.dumps(shown).decode(), more, None, None))
 
 
 def _history(repository: Repository, params: ListCommits, default_branch: str) -> History | None:
@@ -204,7 +204,7 @@ async def list_tree(request: web.Request, params: ListTree, project: Project) ->
 async def _tree_by_page(request: web.Request, params: ListTree, folder: trees.Folder) -> web.Response:
     page = bounded_offset_page(params)
     nodes, more, total = await folder.page(page.offset, page.size, MOST_COUNTED)
-    return await paginated(request, page, Listed(_json(nodes), more, None, total))
+    return await paginated(request, page, ListPage(_json(nodes), more, None, total))
 
 
 async def _tree_by_path(request: web.Request, params: ListTree, folder: trees.Folder) -> web.Response:

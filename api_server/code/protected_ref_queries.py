@@ -8,12 +8,12 @@ import attrs
 
 from api_server.state.database import Executor, Transaction
 from api_server.state.declarations import statement
-from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.listing import ListPage, ListQuery, Page, entity_statement, read_sql
 
 _ENTITIES = read_sql("api_server.code")
 _BRANCH, _TAG = _ENTITIES["protected_branch"], _ENTITIES["protected_tag"]
 
-BRANCH_LISTING = Listing(
+BRANCH_LISTING = ListQuery(
     _BRANCH,
     """
     SELECT rules.* FROM protected_branches rules WHERE rules.project_id = %(project_id)s
@@ -25,12 +25,12 @@ BRANCH_LISTING = Listing(
 
 async def list_protected_branches(
     database: Executor, page: Page, project_id: int, search: str | None
-) -> Listed:
+) -> ListPage:
     return await BRANCH_LISTING.read(database, page, project_id=project_id, search=search)
 
 
 @statement(
-    one(
+    entity_statement(
         _BRANCH,
         """
     SELECT rules.* FROM protected_branches rules
@@ -119,17 +119,17 @@ async def branch_rules(database: Executor, project_id: int, names: Sequence[str]
     """Of each of these branches that a rule matches."""
 
 
-TAG_LISTING = Listing(
+TAG_LISTING = ListQuery(
     _TAG, "SELECT rules.* FROM protected_tags rules WHERE rules.project_id = %(project_id)s"
 )
 
 
-async def list_protected_tags(database: Executor, page: Page, project_id: int) -> Listed:
+async def list_protected_tags(database: Executor, page: Page, project_id: int) -> ListPage:
     return await TAG_LISTING.read(database, page, project_id=project_id)
 
 
 @statement(
-    one(
+    entity_statement(
         _TAG,
         """
     SELECT rules.* FROM protected_tags rules

@@ -22,7 +22,7 @@ from api_server.git.repositories import REPOSITORIES, Repository
 from api_server.namespaces.project_queries import is_there
 from api_server.namespaces.resources import Project
 from api_server.services import Key, Services
-from api_server.state.listing import Listed
+from api_server.state.listing import ListPage
 from api_server.web import context
 from api_server.web.auth import Actor, Anonymous
 from api_server.web.errors import ApiError, bad_parameters, not_found
@@ -131,7 +131,7 @@ async def listed(
     """Answer with these entities, which are on the requested page, out of `total`."""
     page = offset_page(params)
     more = page.offset + page.size < total
-    return await paginated(request, page, Listed(orjson.dumps(shown).decode(), more, None, total))
+    return await paginated(request, page, ListPage(orjson.dumps(shown).decode(), more, None, total))
 
 
 def token_at(key: bytes) -> str:

@@ -19,7 +19,7 @@ from api_server.description.parameters import (
 from api_server.settings import Offering
 from api_server.web.errors import REASONS
 from api_server.web.pagination import Paginated
-from api_server.web.routes import Place, Role, Route
+from api_server.web.routes import ResourceAccess, Role, Route
 
 #: What stands in the path, the outermost first, and what that is about. The first that fits counts.
 _RESOURCES: tuple[tuple[str, str], ...] = (
@@ -185,7 +185,7 @@ def _successes(route: Route) -> Iterator[tuple[int, Schema]]:
     for answer in answers(route):  # with the refusals that have bodies of their own
         yield answer.status, _success(route, answer)
     if route.method == "GET":
-        if isinstance(route.access, Place):
+        if isinstance(route.access, ResourceAccess):
             yield 301, {"$ref": "#/components/responses/MovedPermanently"}
         yield 304, {"$ref": "#/components/responses/NotModified"}
 
@@ -221,7 +221,7 @@ def _refusals(route: Route) -> Iterator[int]:
         yield from (401, 403)
     if "{" in route.path:
         yield 404
-    if _is_paginated(route) or route.ends or isinstance(route.access, Place):
+    if _is_paginated(route) or route.ends or isinstance(route.access, ResourceAccess):
         yield 405
     if route.method != "GET":
         yield 409
@@ -277,7 +277,9 @@ def operation_of(route: Route) -> tuple[Schema, dict[str, Schema]]:
         "requestBody": body,
         "responses": responses_of(route),
         "x-endpoint": endpoint,
-        "x-role": route.access.role.title if isinstance(route.access, Place) and route.access.role else None,
+        "x-role": route.access.role.title
+        if isinstance(route.access, ResourceAccess) and route.access.role
+        else None,
         "x-scopes": list(route.scopes) if route.access.who not in ("anyone", "job") else None,
         "x-tier": route.feature.tier if route.feature else None,
         "x-ignored-parameters": _ignored_names(route) or None,
@@ -298,7 +300,7 @@ def _who_may(route: Route) -> str:
     access = route.access
     if access.strangers:
         return "For everybody, signed in or not."
-    if not isinstance(access, Place):
+    if not isinstance(access, ResourceAccess):
         return _WHO[access.who]
     if access.role == Role.NO_ACCESS:
         return f"For everybody who can see the {access.who}."

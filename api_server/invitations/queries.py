@@ -10,7 +10,7 @@ from api_server.namespaces.members import Source, SourceKind
 from api_server.state.audit_trail import Entity
 from api_server.state.database import Executor, Transaction
 from api_server.state.declarations import statement
-from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.listing import ListPage, ListQuery, Page, entity_statement, read_sql
 from api_server.state.statements import Query
 from api_server.web.routes import Role
 
@@ -63,7 +63,7 @@ class Invitation:
 
 _ENTITIES = read_sql("api_server.invitations")
 _LISTS = {
-    kind: Listing(
+    kind: ListQuery(
         _ENTITIES["invitation"],
         f"""
         -- `invitation_holds`, with the role of each inviter looked up once
@@ -89,7 +89,7 @@ LISTING = _LISTS["project"]
 
 async def list_invitations(
     database: Executor, page: Page, *, namespace_id: int | None, project_id: int | None, query: str | None
-) -> Listed:
+) -> ListPage:
     if project_id is not None:
         return await _LISTS["project"].read(database, page, project_id=project_id, query=query)
     return await _LISTS["namespace"].read(database, page, namespace_id=namespace_id, query=query)
@@ -207,7 +207,7 @@ async def find(database: Executor, invitation_id: int) -> Invitation | None: ...
 
 
 @statement(
-    one(
+    entity_statement(
         _ENTITIES["changed"],
         """
     UPDATE invitations SET access_level = %(access_level)s, expires_at = %(expires_at)s, updated_at = %(now)s,

@@ -9,7 +9,7 @@ import attrs
 from api_server.merge_requests.queries import ENTITIES
 from api_server.state.database import Executor
 from api_server.state.declarations import statement
-from api_server.state.listing import Listed, Listing, Page
+from api_server.state.listing import ListPage, ListQuery, Page
 
 
 def _named(part: str) -> str:
@@ -62,7 +62,7 @@ _ORDERS = {
 }
 _ENTITY = ENTITIES["merge_request"]
 
-OF_PROJECT = Listing(
+OF_PROJECT = ListQuery(
     _ENTITY,
     f"""
     SELECT merge_requests.* FROM merge_requests
@@ -72,7 +72,9 @@ OF_PROJECT = Listing(
 )
 
 
-async def list_of_project(database: Executor, page: Page, project_id: int, filters: dict[str, Any]) -> Listed:
+async def list_of_project(
+    database: Executor, page: Page, project_id: int, filters: dict[str, Any]
+) -> ListPage:
     """`filters` are those of `ListMergeRequests`, or None."""
     return await OF_PROJECT.read(database, page, project_id=project_id, **filters)
 
@@ -101,7 +103,7 @@ _IS_READABLE = f"""
     AND (NOT %(non_archived)s OR NOT projects.archived)
 """
 #: OFFSET 0 keeps the planner from reading all projects for the few that somebody's own merge requests are of.
-OF_ALL = Listing(
+OF_ALL = ListQuery(
     _ENTITY,
     f"""
     SELECT merge_requests.* FROM merge_requests CROSS JOIN LATERAL (
@@ -110,7 +112,7 @@ OF_ALL = Listing(
     """,
     {"created_at": "id", "updated_at": "updated_at"},  # the others have no index over all projects
 )
-BELOW_GROUP = Listing(
+BELOW_GROUP = ListQuery(
     _ENTITY,
     f"""
     SELECT merge_requests.* FROM merge_requests JOIN projects ON projects.id = merge_requests.project_id
@@ -131,7 +133,7 @@ async def list_readable(
     non_archived: bool,
     filters: dict[str, Any],
     group_id: int | None = None,
-) -> Listed:
+) -> ListPage:
     """Those of all projects whose files the viewer may read, or of those below a group; `filters` as in
     `list_of_project`."""
     asked = {"viewer_id": viewer_id, "sees_all": sees_all, "non_archived": non_archived, **filters}
@@ -165,7 +167,7 @@ async def merged_by(database: Executor, project_id: int, sha: str) -> list[int]:
 async def candidates(database: Executor, project_id: int, iids: Sequence[int]) -> list[Candidate]: ...
 
 
-BY_IDS = Listing(
+BY_IDS = ListQuery(
     ENTITIES["merge_request"],
     """
     SELECT merge_requests.* FROM merge_requests
@@ -175,5 +177,5 @@ BY_IDS = Listing(
 )
 
 
-async def list_by_ids(database: Executor, page: Page, ids: Sequence[int], state: str | None) -> Listed:
+async def list_by_ids(database: Executor, page: Page, ids: Sequence[int], state: str | None) -> ListPage:
     return await BY_IDS.read(database, page, ids=list(ids), state=state)

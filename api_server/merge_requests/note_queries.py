@@ -8,7 +8,7 @@ import attrs
 from api_server.merge_requests.queries import ENTITIES
 from api_server.state.database import Executor, Transaction
 from api_server.state.declarations import statement
-from api_server.state.listing import Listed, Listing, Page, one
+from api_server.state.listing import ListPage, ListQuery, Page, entity_statement
 from api_server.state.statements import Query
 
 #: Those that the viewer may read.
@@ -17,7 +17,7 @@ _SHOWN = (
 )
 _BY_MOMENT = {"created_at": "created_at", "updated_at": "updated_at"}
 
-NOTES = Listing(
+NOTES = ListQuery(
     ENTITIES["note"],
     f"""
     SELECT notes.* FROM notes
@@ -36,7 +36,7 @@ async def list_notes(
     shows_internal: bool,
     system: bool | None = None,
     discussion_id: str | None = None,
-) -> Listed:
+) -> ListPage:
     """Those by the service or by users, where `system` says which; those of one thread, where that is given."""
     return await NOTES.read(
         database,
@@ -48,7 +48,7 @@ async def list_notes(
     )
 
 
-DISCUSSIONS = Listing(
+DISCUSSIONS = ListQuery(
     ENTITIES["discussion"],
     f"""
     SELECT notes.* FROM notes
@@ -63,7 +63,7 @@ DISCUSSIONS = Listing(
 
 async def list_discussions(
     database: Executor, page: Page, merge_request_id: int, *, shows_internal: bool
-) -> Listed:
+) -> ListPage:
     return await DISCUSSIONS.read(
         database, page, merge_request_id=merge_request_id, shows_internal=shows_internal
     )
@@ -118,12 +118,12 @@ async def in_discussion(
     """All notes of a thread, the first one first."""
 
 
-@statement(one(ENTITIES["note"], "SELECT notes.* FROM notes WHERE notes.id = %(note_id)s"))
+@statement(entity_statement(ENTITIES["note"], "SELECT notes.* FROM notes WHERE notes.id = %(note_id)s"))
 async def show(database: Executor, note_id: int) -> str: ...
 
 
 @statement(
-    one(
+    entity_statement(
         ENTITIES["discussion"],
         f"""
     SELECT notes.* FROM notes WHERE {_SHOWN} AND notes.discussion_id = %(discussion_id)s
@@ -136,7 +136,9 @@ async def show_discussion(
 ) -> str | None: ...
 
 
-@statement(one(ENTITIES["discussion"], "SELECT notes.* FROM notes WHERE notes.id = %(first_note_id)s"))
+@statement(
+    entity_statement(ENTITIES["discussion"], "SELECT notes.* FROM notes WHERE notes.id = %(first_note_id)s")
+)
 async def show_discussion_of(database: Executor, first_note_id: int) -> str:
     """The thread that begins with this note."""
 

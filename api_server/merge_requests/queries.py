@@ -12,12 +12,12 @@ from api_server.merge_requests.heads import Heads
 from api_server.namespaces.resources import Project
 from api_server.state.database import Executor, Transaction
 from api_server.state.declarations import statement
-from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.listing import ListPage, ListQuery, Page, entity_statement, read_sql
 from api_server.state.statements import Query
 
 ENTITIES = read_sql("api_server.merge_requests", known=PIPELINES)
 
-SHOW = one(
+SHOW = entity_statement(
     ENTITIES["merge_request_details"],
     "SELECT merge_requests.id FROM merge_requests WHERE merge_requests.id = %(id)s",
 )
@@ -231,7 +231,7 @@ async def iid_of(database: Executor, merge_request_id: int) -> int: ...
 
 Part = Literal["assignee", "reviewer"]
 
-REVIEWERS = Listing(
+REVIEWERS = ListQuery(
     ENTITIES["reviewer"],
     """
     SELECT people.* FROM merge_request_people people
@@ -240,11 +240,11 @@ REVIEWERS = Listing(
 )
 
 
-async def list_reviewers(database: Executor, page: Page, merge_request_id: int) -> Listed:
+async def list_reviewers(database: Executor, page: Page, merge_request_id: int) -> ListPage:
     return await REVIEWERS.read(database, page, merge_request_id=merge_request_id)
 
 
-PARTICIPANTS = Listing(
+PARTICIPANTS = ListQuery(
     ENTITIES["participant"],
     """
     SELECT taking_part.id FROM (
@@ -260,7 +260,7 @@ PARTICIPANTS = Listing(
 )
 
 
-async def list_participants(database: Executor, page: Page, merge_request_id: int) -> Listed:
+async def list_participants(database: Executor, page: Page, merge_request_id: int) -> ListPage:
     """The author, assignees, reviewers, and who has written a note that everybody may read; each once."""
     return await PARTICIPANTS.read(database, page, merge_request_id=merge_request_id)
 
@@ -348,7 +348,7 @@ async def users_named(database: Executor, names: Sequence[str], ids: Sequence[in
 
 
 @statement(
-    one(
+    entity_statement(
         ENTITIES["approvals"],
         "SELECT merge_requests.id FROM merge_requests WHERE merge_requests.id = %(merge_request_id)s",
     )
@@ -380,7 +380,7 @@ async def reset_approvals(transaction: Transaction, merge_request_id: int) -> No
     """Nobody approves any more."""
 
 
-VERSIONS = Listing(
+VERSIONS = ListQuery(
     ENTITIES["version"],
     """
     SELECT merge_request_versions.* FROM merge_request_versions
@@ -389,7 +389,7 @@ VERSIONS = Listing(
 )
 
 
-async def list_versions(database: Executor, page: Page, merge_request_id: int) -> Listed:
+async def list_versions(database: Executor, page: Page, merge_request_id: int) -> ListPage:
     return await VERSIONS.read(database, page, merge_request_id=merge_request_id)
 
 
@@ -413,7 +413,7 @@ async def find_version(database: Executor, merge_request_id: int, version_id: in
 
 
 @statement(
-    one(
+    entity_statement(
         ENTITIES["version"],
         "SELECT merge_request_versions.* FROM merge_request_versions WHERE merge_request_versions.id = %(version_id)s",
     )

@@ -13,24 +13,24 @@ import attrs
 
 from api_server.git.remote.ssh_keys import HostKey
 from api_server.mirrors.configuration import Configuration, host_keys_column
-from api_server.state.database import Executor, Shown, Transaction
+from api_server.state.database import EntityRow, Executor, Transaction
 from api_server.state.declarations import statement
-from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.listing import ListPage, ListQuery, Page, entity_statement, read_sql
 from api_server.state.statements import Query
 
 _MIRROR = read_sql("api_server.mirrors")["mirror"]
-LISTING = Listing(
+LISTING = ListQuery(
     _MIRROR, "SELECT remote_mirrors.* FROM remote_mirrors WHERE remote_mirrors.project_id = %(project_id)s"
 )
 
 
-async def list_mirrors(database: Executor, page: Page, project_id: int) -> Listed:
+async def list_mirrors(database: Executor, page: Page, project_id: int) -> ListPage:
     return await LISTING.read(database, page, project_id=project_id)
 
 
 _ONE = "WHERE remote_mirrors.id = %(id)s AND remote_mirrors.project_id = %(project_id)s"
 
-SHOW = one(_MIRROR, f"SELECT remote_mirrors.* FROM remote_mirrors {_ONE}")
+SHOW = entity_statement(_MIRROR, f"SELECT remote_mirrors.* FROM remote_mirrors {_ONE}")
 
 
 async def show(database: Executor, project_id: int, mirror_id: int) -> str:
@@ -80,7 +80,7 @@ async def lock(transaction: Transaction, project_id: int, mirror_id: int) -> Mir
 async def count_enabled(transaction: Transaction, project_id: int) -> int: ...
 
 
-CREATE = one(
+CREATE = entity_statement(
     _MIRROR,
     """
     INSERT INTO remote_mirrors (project_id, enabled, url, shown_url, uniqueness_key, credentials, auth_method,
@@ -94,12 +94,12 @@ CREATE = one(
 )
 
 
-async def create(transaction: Transaction, project_id: int, configuration: Configuration) -> Shown:
+async def create(transaction: Transaction, project_id: int, configuration: Configuration) -> EntityRow:
     """The new mirror. Raises Conflict."""
     return await transaction.one(CREATE, project_id=project_id, **configuration.columns)
 
 
-UPDATE = one(
+UPDATE = entity_statement(
     _MIRROR,
     """
     UPDATE remote_mirrors SET enabled = %(enabled)s, url = %(url)s, shown_url = %(shown_url)s,

@@ -15,7 +15,7 @@ from api_server.web import context
 from api_server.web.auth import Actor
 from api_server.web.errors import ApiError, bad_parameters, forbidden, not_found
 from api_server.web.route_index import plain
-from api_server.web.routes import Place, Role, caller
+from api_server.web.routes import ResourceAccess, Role, caller
 
 _MOST_DIGITS = 30
 
@@ -63,7 +63,7 @@ GROUPS = Key[LookupCache[Group]]("groups")
 
 
 @attrs.frozen
-class GroupAccess(Place):
+class GroupAccess(ResourceAccess):
     """Callers with at least `role` in the group."""
 
     finds: ClassVar[type] = Group
@@ -129,7 +129,7 @@ PROJECTS = Key[LookupCache[Project]]("projects")
 
 
 @attrs.frozen
-class ProjectAccess(Place):
+class ProjectAccess(ResourceAccess):
     """Callers with at least `role` in the project, to whom the feature that the route `opens` is open; of an archived
     project nobody to whom the route `changes` what is archived with it."""
 

@@ -9,14 +9,14 @@ from api_server.accounts.token_queries import Token as BotToken
 from api_server.namespaces.members import Place
 from api_server.state.database import Executor, Transaction
 from api_server.state.declarations import statement
-from api_server.state.listing import Listed, Listing, Page, Quota, one, read_sql
+from api_server.state.listing import ListPage, ListQuery, Page, Quota, entity_statement, read_sql
 from api_server.state.statements import Query
 
 _ENTITIES = read_sql("api_server.namespaces", "access_token_entities.sql", known=TOKENS)
 _HERE = """
     users.bot_project_id = %(project_id)s::bigint OR users.bot_namespace_id = %(namespace_id)s::bigint
 """
-LISTING = Listing(
+LISTING = ListQuery(
     _ENTITIES["token"],
     f"""
     SELECT tokens.* FROM personal_access_tokens tokens
@@ -34,12 +34,12 @@ async def list_tokens(
     revoked: bool | None,
     active: bool | None,
     search: str | None,
-) -> Listed:
+) -> ListPage:
     return await LISTING.read(database, page, **place, revoked=revoked, active=active, search=search)
 
 
-SHOW_TOKEN = one(_ENTITIES["token"], TOKEN)
-SHOW_NEW_TOKEN = one(_ENTITIES["new_token"], TOKEN)
+SHOW_TOKEN = entity_statement(_ENTITIES["token"], TOKEN)
+SHOW_NEW_TOKEN = entity_statement(_ENTITIES["new_token"], TOKEN)
 
 
 async def show_token(database: Executor, token_id: int) -> str:

@@ -9,7 +9,7 @@ from api_server.namespaces.namespace_queries import ENTITIES
 from api_server.state.database import Executor, Transaction
 from api_server.state.declarations import statement
 from api_server.state.errors import NotFound
-from api_server.state.listing import Listed, Listing, Page, Quota
+from api_server.state.listing import ListPage, ListQuery, Page, Quota
 
 #: What an allow-list names.
 Kind = Literal["project", "group"]
@@ -35,7 +35,7 @@ async def set_enabled(transaction: Transaction, project_id: int, *, enabled: boo
     """Whether that was a change."""
 
 
-PROJECTS_LISTING = Listing(
+PROJECTS_LISTING = ListQuery(
     ENTITIES["basic_project"],
     """
     SELECT projects.* FROM projects WHERE projects.id IN (
@@ -44,17 +44,17 @@ PROJECTS_LISTING = Listing(
         WHERE allowed.project_id = %(project_id)s)
     """,
 )
-GROUPS_LISTING = Listing(
+GROUPS_LISTING = ListQuery(
     ENTITIES["basic_group"],
     """
     SELECT namespaces.* FROM namespaces WHERE namespaces.id IN (
         SELECT allowed.target_id FROM job_token_allowed_groups allowed WHERE allowed.project_id = %(project_id)s)
     """,
 )
-LISTINGS: dict[Kind, Listing] = {"project": PROJECTS_LISTING, "group": GROUPS_LISTING}
+LISTINGS: dict[Kind, ListQuery] = {"project": PROJECTS_LISTING, "group": GROUPS_LISTING}
 
 
-async def list_allowed(database: Executor, page: Page, kind: Kind, project_id: int) -> Listed:
+async def list_allowed(database: Executor, page: Page, kind: Kind, project_id: int) -> ListPage:
     """What the project's allow-list names; a project is always on its own."""
     return await LISTINGS[kind].read(database, page, project_id=project_id)
 

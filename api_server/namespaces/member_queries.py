@@ -13,7 +13,7 @@ from api_server.accounts.user_queries import SEARCH
 from api_server.state.database import Executor, Transaction
 from api_server.state.declarations import statement
 from api_server.state.errors import NotFound
-from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.listing import ListPage, ListQuery, Page, entity_statement, read_sql
 from api_server.state.statements import Query
 
 ENTITIES = read_sql("api_server.namespaces")
@@ -34,16 +34,16 @@ EVERYBODY = f"""
             WHERE members.namespace_id = ANY (%(namespace_ids)s::bigint[]) AND counts(members, %(now)s))
         AND {_FILTERS}
 """
-LISTING = Listing(_MEMBER, EVERYBODY)
+LISTING = ListQuery(_MEMBER, EVERYBODY)
 #: In one place nobody is twice, and an index has its members in the order of the list.
-_IN_ONE_GROUP = Listing(
+_IN_ONE_GROUP = ListQuery(
     _MEMBER,
     f"""
     SELECT users.* FROM members JOIN users ON users.id = members.user_id
     WHERE members.namespace_id = (%(namespace_ids)s::bigint[])[1] AND counts(members, %(now)s) AND {_FILTERS}
     """,
 )
-_IN_ONE_PROJECT = Listing(
+_IN_ONE_PROJECT = ListQuery(
     _MEMBER,
     f"""
     SELECT users.* FROM members JOIN users ON users.id = members.user_id
@@ -61,7 +61,7 @@ async def list_members(
     query: str | None,
     finds_private: bool,
     user_ids: list[int] | None,
-) -> Listed:
+) -> ListPage:
     """The users with a membership in any of these places, each with her greatest role, by their ids. `query` finds them
     by their private addresses too where it `finds_private` ones."""
     listing = LISTING
@@ -82,7 +82,7 @@ async def list_members(
     )
 
 
-@statement(one(_MEMBER, "SELECT users.* FROM users WHERE users.id = %(user_id)s"))
+@statement(entity_statement(_MEMBER, "SELECT users.* FROM users WHERE users.id = %(user_id)s"))
 async def show_member(
     database: Executor,
     user_id: int,
@@ -360,11 +360,11 @@ async def remove_invitations_by(
     """Takes back what the user has invited others to there, and what she may not invite to any more: those."""
 
 
-USERS = Listing(
+USERS = ListQuery(
     ENTITIES["user"],
     f"{EVERYBODY} AND (%(skip_users)s::bigint[] IS NULL OR users.id <> ALL (%(skip_users)s::bigint[]))",
 )
-MEMBERSHIPS = Listing(
+MEMBERSHIPS = ListQuery(
     ENTITIES["membership"],
     """
     SELECT members.* FROM members

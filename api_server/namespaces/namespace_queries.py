@@ -9,7 +9,7 @@ from api_server.namespaces.resources import Group
 from api_server.state.database import Executor, Transaction
 from api_server.state.declarations import statement
 from api_server.state.errors import NotFound
-from api_server.state.listing import Listed, Listing, Page, Search, one, read_sql
+from api_server.state.listing import ListPage, ListQuery, Page, Search, entity_statement, read_sql
 from api_server.state.statements import Query
 from api_server.web.routes import Role
 
@@ -129,7 +129,7 @@ _FILTERS = f"""
     AND {_SEARCH.condition}
 """
 _ORDERS = {"name": "name", "path": "path"}
-LISTING = Listing(
+LISTING = ListQuery(
     GROUP,
     f"""
     SELECT namespaces.* FROM namespaces
@@ -140,7 +140,7 @@ LISTING = Listing(
     _ORDERS,
 )
 #: Few of all groups, perhaps: OFFSET 0 keeps the planner from looking for them along the order of the list.
-_OF_HERS = Listing(
+_OF_HERS = ListQuery(
     GROUP,
     f"SELECT * FROM (SELECT namespaces.* FROM namespaces WHERE {_IS_HERS} AND {_FILTERS} OFFSET 0) hers",
     _ORDERS,
@@ -149,7 +149,7 @@ _OF_HERS = Listing(
 
 async def list_groups(
     database: Executor, page: Page, *, user_id: int, admin: bool, min_level: int | None, **filters: Any
-) -> Listed:
+) -> ListPage:
     """The groups that the user can see; with `min_level`, those where she has that role."""
     filters["found"] = await _SEARCH.find(database, filters["search"])
     if min_level is not None:
@@ -157,8 +157,10 @@ async def list_groups(
     return await LISTING.read(database, page, user_id=user_id, admin=admin, min_level=1, **filters)
 
 
-NAMESPACES = Listing(ENTITIES["namespace"], f"SELECT namespaces.* FROM namespaces WHERE {_SEARCH.condition}")
-_HER_NAMESPACES = Listing(
+NAMESPACES = ListQuery(
+    ENTITIES["namespace"], f"SELECT namespaces.* FROM namespaces WHERE {_SEARCH.condition}"
+)
+_HER_NAMESPACES = ListQuery(
     ENTITIES["namespace"],
     f"""
     SELECT * FROM (
@@ -172,7 +174,7 @@ _HER_NAMESPACES = Listing(
 
 async def list_namespaces(
     database: Executor, page: Page, *, user_id: int, admin: bool, search: str | None
-) -> Listed:
+) -> ListPage:
     """The user's own namespace and the groups that she is a member of; all of them for administrators."""
     filters = {"search": search, "found": await _SEARCH.find(database, search)}
     if admin:
@@ -181,7 +183,7 @@ async def list_namespaces(
 
 
 @statement(
-    one(
+    entity_statement(
         ENTITIES["namespace"],
         """
     SELECT namespaces.* FROM namespaces
@@ -248,7 +250,9 @@ async def find_group(
 
 
 @statement(
-    one(ENTITIES["group_in_detail"], "SELECT namespaces.* FROM namespaces WHERE namespaces.id = %(group_id)s")
+    entity_statement(
+        ENTITIES["group_in_detail"], "SELECT namespaces.* FROM namespaces WHERE namespaces.id = %(group_id)s"
+    )
 )
 async def show_group(database: Executor, group_id: int) -> str:
     """Raises NotFound where it is gone."""

@@ -17,7 +17,7 @@ from api_server.namespaces import (
 from api_server.namespaces.access import group, project
 from api_server.namespaces.projects import NewProject
 from api_server.namespaces.resources import Group, OverrideRole, Project, Visibility
-from api_server.state.listing import Listed
+from api_server.state.listing import ListPage
 from api_server.web import context
 from api_server.web.answers import json_text, json_value
 from api_server.web.errors import not_found
@@ -158,7 +158,7 @@ async def list_group_projects(request: web.Request, params: ListGroupProjects, g
 async def list_shared_projects(request: web.Request, params: ListSharedProjects) -> web.Response:
     """Those of other groups that are shared with this one: none, since nothing is shared here."""
     page = wanted_page(params, project_queries.LISTING)
-    return await paginated(request, page, Listed("[]", more=False, last_id=None, total=0))
+    return await paginated(request, page, ListPage("[]", more=False, last_id=None, total=0))
 
 
 @routes.get("/users/{id}/projects", access=SIGNED_IN)
@@ -227,7 +227,7 @@ async def show_project(request: web.Request, project: Project) -> web.Response:
 @routes.get("/projects/{id}/issues", access=project())
 async def list_issues(request: web.Request, params: ListIssues) -> web.Response:
     """None, as where a project has its issues switched off; bots ask before anything else."""
-    return await paginated(request, offset_page(params), Listed("[]", more=False, last_id=None, total=0))
+    return await paginated(request, offset_page(params), ListPage("[]", more=False, last_id=None, total=0))
 
 
 @routes.put(

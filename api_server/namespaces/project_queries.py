@@ -9,7 +9,7 @@ from api_server.namespaces.resources import OverrideRole, Project
 from api_server.state.database import Executor, Transaction
 from api_server.state.declarations import statement
 from api_server.state.errors import NotFound
-from api_server.state.listing import Listed, Listing, Page, Search, one, read_sql
+from api_server.state.listing import ListPage, ListQuery, Page, Search, entity_statement, read_sql
 from api_server.web.routes import Role
 
 ENTITIES = read_sql("api_server.namespaces")
@@ -52,10 +52,10 @@ _ORDERS = {
 }
 
 
-def _listings(rows: str) -> dict[bool, Listing]:
+def _listings(rows: str) -> dict[bool, ListQuery]:
     """By whether the `simple` form is wanted."""
     forms = {False: PROJECT, True: ENTITIES["basic_project"]}
-    return {simple: Listing(entity, rows, _ORDERS) for simple, entity in forms.items()}
+    return {simple: ListQuery(entity, rows, _ORDERS) for simple, entity in forms.items()}
 
 
 _ALL = _listings(f"SELECT projects.* FROM projects WHERE {_VISIBLE} AND {_FILTERS}")
@@ -96,7 +96,7 @@ async def list_projects(
     below: Below = "directly",
     simple: bool = False,
     **filters: Any,
-) -> Listed:
+) -> ListPage:
     """The projects that the viewer (None: a stranger) can see, all of them where she `sees_all`: everywhere or in a
     group; with `min_level`, those where she has that role; `simple`: with few keys. `filters` are visibility, archived
     and search, or None."""
@@ -118,7 +118,7 @@ async def list_projects(
     return await _ALL[simple].read(database, page, sees_all=sees_all, **hers, **filters)
 
 
-@statement(one(PROJECT, "SELECT projects.* FROM projects WHERE projects.id = %(project_id)s"))
+@statement(entity_statement(PROJECT, "SELECT projects.* FROM projects WHERE projects.id = %(project_id)s"))
 async def show_project(database: Executor, project_id: int, viewer_id: int) -> str:
     """Raises NotFound where it is gone."""
 

@@ -22,7 +22,7 @@ from api_server.pages.files import read_tree_path
 from api_server.pages.page import pager, url_path
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Visitor
-from api_server.state.listing import Listed, Page
+from api_server.state.listing import ListPage, Page
 from api_server.web import context
 from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, offset_page
@@ -54,14 +54,14 @@ class FileDifference:
 
 async def read_differences(
     request: web.Request, repository: Repository, old: str | None, new: str, page: Page
-) -> tuple[Sequence[FileDifference], Listed]:
+) -> tuple[Sequence[FileDifference], ListPage]:
     """The files on that page, and how many there are. Raises `TooBusy`, and 503 for what takes too long."""
     services = context.services(request)
     most = services.settings.diff_max_files
     limits = DiffLimits(diff_max_files=most, diff_max_lines=MOST_LINES, diff_max_patch_bytes=MOST_BYTES)
     async with reading(services, caller_or_stranger(request)):
         found, total = await differences(repository, old, new, limits, skip=page.offset, limit=page.size)
-    listed = Listed("", page.offset + page.size < total, None, total)
+    listed = ListPage("", page.offset + page.size < total, None, total)
     return [_file(each) for each in found], listed
 
 
@@ -133,7 +133,7 @@ async def list_commits(
     history = History(start=at.commit, path=at.path or None)
     async with reading(services, caller_or_stranger(request)):
         shas = await commits.history(at.repository, history, skip=part.offset, limit=part.size + 1)
-    listed = Listed("", len(shas) > part.size, None, None)
+    listed = ListPage("", len(shas) > part.size, None, None)
     return page.answer(
         request,
         who,

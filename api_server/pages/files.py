@@ -19,7 +19,7 @@ from api_server.pages import page
 from api_server.pages.page import pager, url_path
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Visitor
-from api_server.state.listing import MOST_COUNTED, Listed
+from api_server.state.listing import MOST_COUNTED, ListPage
 from api_server.web import context
 from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, bounded_offset_page, offset_page
@@ -121,7 +121,7 @@ async def show_tree(request: web.Request, who: Visitor, params: ShowTree, projec
     part = bounded_offset_page(params)
     async with reading(context.services(request), caller_or_stranger(request)):
         nodes, more, total = await folder.page(part.offset, part.size, MOST_COUNTED)
-    listed = Listed("", more, None, total)
+    listed = ListPage("", more, None, total)
     return page.answer(
         request,
         who,
@@ -174,7 +174,7 @@ async def list_branches(
     ordered = await asyncio.to_thread(entities.sorted_branches, repository, named, "updated_desc")
     shown, url = ordered[part.offset : part.offset + part.size], url_of(services, project)
     protected = await protections_of(services.database, project.id, [branch.name for branch in shown])
-    listed = Listed("", part.offset + part.size < len(ordered), None, len(ordered))
+    listed = ListPage("", part.offset + part.size < len(ordered), None, len(ordered))
     return page.answer(
         request,
         who,
@@ -205,7 +205,7 @@ async def list_tags(request: web.Request, who: Visitor, params: ListRefs, projec
     names = [tag.name for tag in shown]
     rules = await tag_protections_of(services.database, project.id, names)
     releases = await repository_queries.releases_of(services.database, project.id, names)
-    listed = Listed("", part.offset + part.size < len(ordered), None, len(ordered))
+    listed = ListPage("", part.offset + part.size < len(ordered), None, len(ordered))
     return page.answer(
         request,
         who,

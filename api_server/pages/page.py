@@ -28,7 +28,7 @@ from jinja2.bccache import Bucket
 from api_server.pages import sessions
 from api_server.pages.sessions import Form, Visitor, is_secure
 from api_server.services import Key
-from api_server.state.listing import MOST_COUNTED, Listed, Page
+from api_server.state.listing import MOST_COUNTED, ListPage, Page
 from api_server.web import context
 from api_server.web.context import SERVICES
 from api_server.web.errors import ApiError
@@ -328,7 +328,7 @@ class Pager:
     where: str
 
 
-def pager(request: web.Request, page: Page, listed: Listed) -> Pager:
+def pager(request: web.Request, page: Page, listed: ListPage) -> Pager:
     """For the page of a list that was read by offset; every other parameter of the address stays."""
     number = page.offset // page.size + 1
     where, previous = f"Page {number}", number - 1

@@ -1,8 +1,8 @@
 """Pages with their declarations: who may open them, what their addresses name, and what of it has to be open for that.
 
 A page is `async def show(request, who, params, project)`, and what answers a form is given the `form` too; it takes as
-many of these as it needs. `who` is the visitor, `wanted` the parameters in path and query (and form) as the class of
-its annotation (`web/params.py`), `found` what `{project}` or `{group}` of the path names, to which the route's rule has
+many of these as it needs. `who` is the visitor, `params` the parameters in path and query (and form) as the class of
+its annotation (`web/params.py`), `project` or `group` what that part of the path names, to which the route's rule has
 been applied: the rules are those of the API. A stranger whom one refuses is sent to sign in; everybody else is told on
 a page. The pages below `/<project>/-/` are one route of the router: that one tries its routes one after the other, also
 for git, files and archives, which should not wait for it.

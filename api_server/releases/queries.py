@@ -10,12 +10,12 @@ import orjson
 
 from api_server.state.database import Executor, Transaction
 from api_server.state.declarations import statement
-from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.listing import ListPage, ListQuery, Page, entity_statement, read_sql
 from api_server.state.statements import Query
 
 ENTITIES = read_sql("api_server.releases")
 
-LISTING = Listing(
+LISTING = ListQuery(
     ENTITIES["release"],
     """
     SELECT releases.* FROM releases WHERE releases.project_id = %(project_id)s
@@ -32,13 +32,13 @@ async def list_releases(
     project_id: int,
     updated_before: datetime.datetime | None,
     updated_after: datetime.datetime | None,
-) -> Listed:
+) -> ListPage:
     return await LISTING.read(
         database, page, project_id=project_id, updated_before=updated_before, updated_after=updated_after
     )
 
 
-SHOW = one(
+SHOW = entity_statement(
     ENTITIES["release"],
     "SELECT releases.* FROM releases WHERE releases.project_id = %(project_id)s AND releases.tag = %(tag)s",
 )
@@ -138,17 +138,17 @@ async def delete_of_tags(
 ) -> list[OfTag]: ...
 
 
-LIST_LINKS = Listing(
+LIST_LINKS = ListQuery(
     ENTITIES["link"],
     "SELECT release_links.* FROM release_links WHERE release_links.release_id = %(release_id)s",
 )
 
 
-async def list_links(database: Executor, page: Page, release_id: int) -> Listed:
+async def list_links(database: Executor, page: Page, release_id: int) -> ListPage:
     return await LIST_LINKS.read(database, page, release_id=release_id)
 
 
-SHOW_LINK = one(
+SHOW_LINK = entity_statement(
     ENTITIES["link"],
     """
     SELECT release_links.* FROM release_links

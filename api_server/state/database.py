@@ -59,8 +59,8 @@ MAX_BIGINT = 2**63 - 1
 
 
 @attrs.frozen
-class Shown:
-    """A row of `listing.one`: an entity's JSON text."""
+class EntityRow:
+    """A row of `listing.entity_statement`: an entity's JSON text."""
 
     id: int
     entity: str
@@ -99,11 +99,11 @@ class Executor(abc.ABC):
         """The first row, which is only shown: nothing is decided by it. Raises `NotFound` where there is none."""
         return await self.one(statement, **parameters)
 
-    async def entity(self, statement: Query[Shown], **parameters: Any) -> str:
-        """The JSON of the entity that a statement of `listing.one` shows. Raises `NotFound` where it is gone."""
+    async def entity(self, statement: Query[EntityRow], **parameters: Any) -> str:
+        """The JSON of the entity that a statement of `listing.entity_statement` shows. Raises `NotFound` where it is gone."""
         return (await self.shown(statement, **parameters)).entity
 
-    async def entity_if_there(self, statement: Query[Shown], **parameters: Any) -> str | None:
+    async def entity_if_there(self, statement: Query[EntityRow], **parameters: Any) -> str | None:
         """Likewise; nothing where it is not there, for callers that have a refusal of their own."""
         try:
             return await self.entity(statement, **parameters)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from api_server.state.database import Executor, Shown
+from api_server.state.database import EntityRow, Executor
 from api_server.state.statements import Query, Statement, numbered
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Awaitable[Any]])
@@ -23,7 +23,7 @@ def statement(
     The return annotation says what comes back: `None`; an attrs class `Row` (raises `NotFound` without a row),
     `Row | None`, `list[Row]`; a scalar, which is the first column of the first row (`int | None`: None without a row);
     `list[int]`, the first column of all rows. `bool` is the scalar of a statement that yields rows, and whether any row
-    was touched by one that yields none. SQL of `listing.one` yields the entity's JSON as `str`, or as `str | None`.
+    was touched by one that yields none. SQL of `listing.entity_statement` yields the entity's JSON as `str`, or as `str | None`.
 
     An argument that is an attrs object gives the parameters that its fields name and no other argument does; a
     collection is given as an array. An argument that the SQL does not name, or a parameter without an argument, raises
@@ -124,8 +124,8 @@ def _result(hint: Any, sql: str) -> tuple[type | None, str, Callable[[Any], Any]
     if not arms:
         return None, "run", None
     origin = typing.get_origin(arms[0])
-    if isinstance(sql, Query) and sql.row is Shown and arms == [str]:
-        return Shown, "entity_if_there" if optional else "entity", None
+    if isinstance(sql, Query) and sql.row is EntityRow and arms == [str]:
+        return EntityRow, "entity_if_there" if optional else "entity", None
     if isinstance(origin, type) and issubclass(origin, Collection):
         (item,) = typing.get_args(arms[0])
         return (item, "rows", None) if attrs.has(item) else (None, "column", origin)

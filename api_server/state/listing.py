@@ -5,8 +5,7 @@ put different rows under the name `page`; they are composed when the module that
 
 What a search finds is looked up first, by an index over all runs of three characters (`..._search`). Where that is not
 too much, the list is read by its ids; else it is read in its own order, and each row is looked at: where much is found,
-a page is soon full.
-"""
+a page is soon full."""
 
 import re
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ from typing import Any
 
 import attrs
 
-from api_server.state.database import Database, Executor, Shown, Transaction
+from api_server.state.database import Database, EntityRow, Executor, Transaction
 from api_server.state.statements import Statement
 
 #: Counting stops here: what a list holds beyond it is "many" (X-Total goes away).
@@ -38,13 +37,13 @@ def read_sql(
     return parts
 
 
-def one(entity: str, rows: str, *, planned_once: bool = False) -> Statement[Shown]:
+def entity_statement(entity: str, rows: str, *, planned_once: bool = False) -> Statement[EntityRow]:
     """A statement that yields `entity` (JSON text) for each row of `rows`: a SELECT, or an INSERT or UPDATE with
     RETURNING * (whose new values are what is shown)."""
     return Statement(
         f"WITH source AS ({rows}), page AS (SELECT source.*, 1::bigint AS position FROM source), "
         f"entities AS ({entity}) SELECT entities.id, entities.entity::text AS entity FROM entities",
-        Shown,
+        EntityRow,
         planned_once=planned_once,
     )
 
@@ -63,7 +62,7 @@ class Page:
 
 
 @attrs.frozen
-class Listed:
+class ListPage:
     """A page as read, which is the one row of a list's statement: the JSON array as text, whether more follows, the
     last id on it, and the rows in all (None when not counted, MOST_COUNTED + 1 when there are more than are counted).
     """
@@ -74,7 +73,7 @@ class Listed:
     total: int | None
 
 
-class Listing:
+class ListQuery:
     """The statements of one list: `entity` over the rows of `rows`, which can be put in each of `orders`
     (public name -> column). Rows need a unique `id`. `counted` are the same rows as a statement to count them by,
     where `rows` itself stops at the page's end.
@@ -107,7 +106,7 @@ class Listing:
                     continued=continued,
                     total=_total(counted) if counts else "NULL::bigint",
                 ),
-                Listed,
+                ListPage,
                 planned_once=planned_once or moment is not None,
             )
             for name, column in self.orders.items()
@@ -116,12 +115,12 @@ class Listing:
             for continued, counts in ((False, False), (False, True), (True, False))
         }
 
-    def statement(self, page: Page) -> Statement[Listed]:
+    def statement(self, page: Page) -> Statement[ListPage]:
         """What reads a page like this one."""
         continued = page.after is not None
         return self._statements[page.order, page.descending, continued, page.counted and not continued]
 
-    async def read(self, database: Executor, page: Page, **parameters: object) -> Listed:
+    async def read(self, database: Executor, page: Page, **parameters: object) -> ListPage:
         if not page.counted or not isinstance(database, Database):
             return await self._read(database, page, parameters)
         key = (self, repr(parameters))
@@ -133,7 +132,7 @@ class Listing:
         database.counts.keep(key, generation, listed.total or 0)
         return listed
 
-    async def _read(self, database: Executor, page: Page, parameters: Mapping[str, object]) -> Listed:
+    async def _read(self, database: Executor, page: Page, parameters: Mapping[str, object]) -> ListPage:
         return await database.shown(
             self.statement(page),
             page_size=page.size,

@@ -12,7 +12,7 @@ from api_server.merge_requests.changes import MergeRequestEvent
 from api_server.state.database import Executor, Transaction
 from api_server.state.declarations import statement
 from api_server.state.errors import NotFound
-from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.listing import ListPage, ListQuery, Page, entity_statement, read_sql
 from api_server.state.statements import Statement
 from api_server.status_checks.attempts import Outcome
 
@@ -74,7 +74,7 @@ def _shown(name: str, value: Any) -> Any:
     return [{"title": label} for label in value] if name == "labels" else value
 
 
-LISTING = Listing(
+LISTING = ListQuery(
     _ENTITIES["delivery"],
     """
     SELECT deliveries.id FROM status_check_deliveries deliveries
@@ -84,12 +84,12 @@ LISTING = Listing(
 )
 
 
-async def list_deliveries(database: Executor, page: Page, **filters: Any) -> Listed:
+async def list_deliveries(database: Executor, page: Page, **filters: Any) -> ListPage:
     return await LISTING.read(database, page, **filters)
 
 
 @statement(
-    one(
+    entity_statement(
         _ENTITIES["delivery_with_attempts"],
         """
     SELECT deliveries.id FROM status_check_deliveries deliveries

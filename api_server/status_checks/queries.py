@@ -8,16 +8,16 @@ import attrs
 
 from api_server.state.database import Executor, Transaction
 from api_server.state.declarations import statement
-from api_server.state.listing import Listed, Listing, Page, Quota, one, read_sql
+from api_server.state.listing import ListPage, ListQuery, Page, Quota, entity_statement, read_sql
 
 _SERVICE = read_sql("api_server.status_checks")["service"]
 
-LISTING = Listing(
+LISTING = ListQuery(
     _SERVICE, "SELECT checks.id FROM external_status_checks checks WHERE checks.project_id = %(project_id)s"
 )
 
 
-async def list_services(database: Executor, page: Page, project_id: int) -> Listed:
+async def list_services(database: Executor, page: Page, project_id: int) -> ListPage:
     return await LISTING.read(database, page, project_id=project_id)
 
 
@@ -26,7 +26,7 @@ _ONE = (
 )
 
 
-@statement(one(_SERVICE, f"SELECT checks.id {_ONE}"))
+@statement(entity_statement(_SERVICE, f"SELECT checks.id {_ONE}"))
 async def show(database: Executor, project_id: int, check_id: int) -> str:
     """Raises NotFound."""
 
@@ -204,7 +204,7 @@ async def unpause(transaction: Transaction, check_id: int) -> None: ...
 
 _ENTITIES = read_sql("api_server.status_checks")
 
-CHECKS = Listing(
+CHECKS = ListQuery(
     _ENTITIES["check"],
     """
     SELECT results.* FROM merge_requests CROSS JOIN status_check_results(merge_requests) results
@@ -216,12 +216,12 @@ CHECKS = Listing(
 
 async def list_checks(
     database: Executor, page: Page, project_id: int, iid: int, *, shows_url: bool
-) -> Listed:
+) -> ListPage:
     """Those that apply to a merge request, each with its result for the present head; none where it is not there."""
     return await CHECKS.read(database, page, project_id=project_id, iid=iid, shows_url=shows_url)
 
 
-RESPONSES = Listing(
+RESPONSES = ListQuery(
     _ENTITIES["response"],
     """
     SELECT answers.id FROM status_check_responses answers
@@ -230,7 +230,7 @@ RESPONSES = Listing(
 )
 
 
-async def list_responses(database: Executor, page: Page, merge_request_id: int, check_id: int) -> Listed:
+async def list_responses(database: Executor, page: Page, merge_request_id: int, check_id: int) -> ListPage:
     return await RESPONSES.read(database, page, merge_request_id=merge_request_id, check_id=check_id)
 
 

@@ -9,7 +9,7 @@ import attrs
 import orjson
 from aiohttp import web
 
-from api_server.state.listing import MOST_COUNTED, Listed, Listing, Page
+from api_server.state.listing import MOST_COUNTED, ListPage, ListQuery, Page
 from api_server.web import context
 from api_server.web.answers import json_text
 from api_server.web.errors import ApiError, bad_parameters
@@ -53,7 +53,7 @@ _LEAST = {
 
 
 def wanted_page(
-    parameters: Paginated, listing: Listing, *, default_order: str = "id", default_sort: str = "desc"
+    parameters: Paginated, listing: ListQuery, *, default_order: str = "id", default_sort: str = "desc"
 ) -> Page:
     """What to read for `parameters`. Raises 400 for unknown orders and broken cursors, 405 for what cannot be ordered
     or skipped that way."""
@@ -99,20 +99,20 @@ async def paginated_by_token(request: web.Request, size: int, body: str, token: 
     return json_text(body, headers=links)
 
 
-async def paginated(request: web.Request, page: Page, listed: Listed) -> web.Response:
+async def paginated(request: web.Request, page: Page, listed: ListPage) -> web.Response:
     """The list's JSON with the headers of its kind of pagination."""
     headers = await (_offset_headers if page.counted else _keyset_headers)(request, page, listed)
     return json_text(listed.body, headers=headers)
 
 
-async def _keyset_headers(request: web.Request, page: Page, listed: Listed) -> dict[str, str]:
+async def _keyset_headers(request: web.Request, page: Page, listed: ListPage) -> dict[str, str]:
     if not listed.more:
         return {}
     cursor = _cursor(listed.last_id or 0)
     return {"Link": await _links(request, page, "cursor", {"next": cursor})}
 
 
-async def _offset_headers(request: web.Request, page: Page, listed: Listed) -> dict[str, str]:
+async def _offset_headers(request: web.Request, page: Page, listed: ListPage) -> dict[str, str]:
     number = page.offset // page.size + 1
     counted = listed.total is not None and listed.total <= MOST_COUNTED
     pages = max(1, -(-(listed.total or 0) // page.size))

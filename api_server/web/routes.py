@@ -4,8 +4,7 @@ A handler is `async def handler(request, params: Parameters, project: Project)`.
 declaration: `params` is given the request's parameters as that class (`web/params.py`), `project` (or `group`, or
 `resource` where it may be either) what the path's `{id}`
 names, to which the route's rule has been applied. A handler that needs less takes less. What does not fit together
-fails when the module is imported.
-"""
+fails when the module is imported."""
 
 import abc
 import enum
@@ -57,7 +56,7 @@ class Access:
 
 
 @attrs.frozen
-class Place(Access, abc.ABC):
+class ResourceAccess(Access, abc.ABC):
     """A rule about what `{id}` of the route's path names: callers need at least `role` there; without one, all who can
     see it may call."""
 
@@ -220,7 +219,7 @@ def _taken(handler: Handler, path: str, access: Access) -> dict[str, Any]:
         if missing := set(_IN_PATH.findall(path)) - known:
             raise TypeError(f"{path}: {parameters.__name__} has no {', '.join(sorted(missing))}")
     takes = next((name for name in names if name in _FOUND), None)
-    if takes and not (isinstance(access, Place) and access.finds in _arms(types_of[takes])):
+    if takes and not (isinstance(access, ResourceAccess) and access.finds in _arms(types_of[takes])):
         raise TypeError(f"{path}: its rule does not find a {types_of[takes]}")
     return {"parameters": parameters, "takes": takes}
 
@@ -257,7 +256,7 @@ async def ask(request: web.Request, handler: Handler, /, **sent: Any) -> web.Str
     route = _ROUTES[handler]
     is_stranger = CALLER not in request
     if is_stranger:
-        if route.method != "GET" or not isinstance(route.access, Place):
+        if route.method != "GET" or not isinstance(route.access, ResourceAccess):
             raise unauthorized()
         request[CALLER] = typing.cast("Actor", auth.Anonymous(address=request.remote))
     if route.access.who == "administrator" and not caller(request).admin:
@@ -299,7 +298,7 @@ async def _given(request: web.Request, route: Route, sent: Sent) -> dict[str, An
     given: dict[str, Any] = {}
     if route.parameters is not None:
         given["params"] = await _parsed(request, route, route.parameters, sent)
-    if isinstance(route.access, Place):
+    if isinstance(route.access, ResourceAccess):
         named: Any = given.get("params") or await _parsed(request, route, ById, sent)
         found = await route.access.find(request, named.id)
         if route.takes is not None:

@@ -12,7 +12,7 @@ from api_server.pages.admin import queries as list_queries
 from api_server.state.audit_trail import Entity, record
 from api_server.state.database import Database, Transaction
 from api_server.state.errors import NotFound
-from api_server.state.listing import Listed, Page
+from api_server.state.listing import ListPage, Page
 from api_server.status_checks import delivery_queries
 from api_server.status_checks import queries as service_queries
 from forgelet import frame
@@ -23,7 +23,7 @@ from forgelet.instance import Instance
 
 #: Rows that are read at a time.
 _PAGE = 500
-Read = Callable[[Database, Page], Awaitable[Listed]]
+Read = Callable[[Database, Page], Awaitable[ListPage]]
 _limit = click.option(
     "--limit", default=100, show_default=True, type=click.IntRange(1), help="Maximum number of lines."
 )
@@ -41,7 +41,7 @@ def mirror() -> None:
 def list_mirrors(instance: Instance, limit: int, *, failing: bool) -> None:
     """List mirrors with their state and the reason of the last failure, newest first."""
 
-    async def read(database: Database, page: Page) -> Listed:
+    async def read(database: Database, page: Page) -> ListPage:
         return await list_queries.list_mirrors(database, page, "failing" if failing else None)
 
     rows = _listed(instance, limit, read)
@@ -79,7 +79,7 @@ def list_deliveries(instance: Instance, limit: int, *, failing: bool) -> None:
 
         async def read(
             database: Database, page: Page, state: list_queries.DeliveryState | None = state
-        ) -> Listed:
+        ) -> ListPage:
             return await list_queries.list_deliveries(database, page, state)
 
         rows += _listed(instance, limit - len(rows), read, _has_been_tried if failing else None)

@@ -6,7 +6,7 @@ from typing import Any
 import attrs
 
 from api_server.namespaces.access import ProjectAccess
-from api_server.web.routes import Place, Role, Route
+from api_server.web.routes import ResourceAccess, Role, Route
 from tests.support.forge import Answer, Forge, Person
 from tests.support.furnished import Furnished
 from tests.support.rights import BODIES, PATHS
@@ -170,13 +170,13 @@ TAKINGS = {
     "remove the member": Taking(
         _members("DELETE"),
         _members("POST", {"access_level": 50}, ""),
-        lambda route: isinstance(route.access, Place),
+        lambda route: isinstance(route.access, ResourceAccess),
         (FORBIDDEN, *GONE),
     ),
     "give the member a smaller role": Taking(
         _members("PUT", {"access_level": 10}),
         _members("PUT", {"access_level": 50}),
-        lambda route: isinstance(route.access, Place) and route.access.role > Role.GUEST,
+        lambda route: isinstance(route.access, ResourceAccess) and route.access.role > Role.GUEST,
         (FORBIDDEN,),
     ),
     "close the feature": Taking(

@@ -22,7 +22,7 @@ from api_server.namespaces.resources import Project
 from api_server.services import Services
 from api_server.state import audit_trail
 from api_server.state.audit_trail import Author
-from api_server.state.database import Shown, Transaction
+from api_server.state.database import EntityRow, Transaction
 from api_server.state.errors import Conflict
 from api_server.state.queue import enqueue
 from api_server.web.errors import bad_request
@@ -132,7 +132,9 @@ def _grants(
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
-async def register(transaction: Transaction, project: Project, name: str, author: Author, most: int) -> Shown:
+async def register(
+    transaction: Transaction, project: Project, name: str, author: Author, most: int
+) -> EntityRow:
     """Register an agent; the project may have up to `most`. Raises 400 as GitLab words it."""
     if not _NAME.fullmatch(name):
         raise bad_request(

@@ -7,23 +7,23 @@ from typing import Any
 import attrs
 import orjson
 
-from api_server.state.database import Executor, Shown, Transaction
+from api_server.state.database import EntityRow, Executor, Transaction
 from api_server.state.declarations import statement
-from api_server.state.listing import Listed, Listing, Page, Quota, one, read_sql
+from api_server.state.listing import ListPage, ListQuery, Page, Quota, entity_statement, read_sql
 
 AGENT = read_sql(__package__)["agent"]
 
-LISTING = Listing(
+LISTING = ListQuery(
     AGENT, "SELECT cluster_agents.* FROM cluster_agents WHERE cluster_agents.project_id = %(project_id)s"
 )
 
 
-async def list_agents(database: Executor, page: Page, project_id: int) -> Listed:
+async def list_agents(database: Executor, page: Page, project_id: int) -> ListPage:
     return await LISTING.read(database, page, project_id=project_id)
 
 
 @statement(
-    one(
+    entity_statement(
         AGENT,
         "SELECT cluster_agents.* FROM cluster_agents"
         " WHERE cluster_agents.project_id = %(project_id)s AND cluster_agents.id = %(agent_id)s",
@@ -36,7 +36,7 @@ QUOTA = Quota("cluster_agents", "project_id")
 
 
 @statement(
-    one(
+    entity_statement(
         AGENT,
         """
     INSERT INTO cluster_agents (project_id, name, created_by_id, created_at)
@@ -44,7 +44,7 @@ QUOTA = Quota("cluster_agents", "project_id")
     """,
     )
 )
-async def create_agent(transaction: Transaction, project_id: int, name: str, created_by_id: int) -> Shown:
+async def create_agent(transaction: Transaction, project_id: int, name: str, created_by_id: int) -> EntityRow:
     """Raises Conflict on `cluster_agents_name`."""
 
 

@@ -8,7 +8,7 @@ import attrs
 
 from api_server.state.database import Executor, Transaction
 from api_server.state.declarations import statement
-from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.listing import ListPage, ListQuery, Page, entity_statement, read_sql
 from api_server.state.statements import Query
 
 _STATUS = read_sql(__package__)["commit_status"]
@@ -18,7 +18,7 @@ _OF_COMMIT = """
     pipelines.project_id = %(project_id)s AND pipelines.sha = %(sha)s AND pipelines.source <> 'parent_pipeline'
     AND (%(pipeline_id)s::bigint IS NULL OR pipelines.id = %(pipeline_id)s)
 """
-LISTING = Listing(
+LISTING = ListQuery(
     _STATUS,
     f"""
     SELECT jobs.id, jobs.pipeline_id, jobs.status, jobs.name, jobs.target_url, jobs.description, jobs.created_at,
@@ -35,7 +35,7 @@ LISTING = Listing(
 
 async def list_statuses(
     database: Executor, page: Page, project_id: int, sha: str, **filters: object
-) -> Listed:
+) -> ListPage:
     """Everything that counts in the status of a commit, builds and bridges too: `ref`, `stage`, `name` and
     `pipeline_id` (None: any); retried ones only with `all`."""
     return await LISTING.read(database, page, project_id=project_id, sha=sha, **filters)
@@ -126,7 +126,7 @@ async def add(transaction: Transaction, pipeline_id: int, name: str, user_id: in
 
 
 @statement(
-    one(
+    entity_statement(
         _STATUS,
         """
     UPDATE jobs SET target_url = coalesce(%(target_url)s, target_url),

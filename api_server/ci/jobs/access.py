@@ -12,7 +12,7 @@ from api_server.namespaces.resources import Project
 from api_server.services import Services
 from api_server.state import audit_trail
 from api_server.state.database import Transaction
-from api_server.state.listing import Listing, Page
+from api_server.state.listing import ListQuery, Page
 from api_server.web.auth import Actor
 from api_server.web.errors import ApiError, forbidden, not_found, record_not_found
 from api_server.web.pagination import Paginated, wanted_page
@@ -76,7 +76,7 @@ class PlayJob(OneJob):
     job_variables_attributes: list[JobVariable] = field(factory=list)
 
 
-def wanted_jobs(parameters: Paginated, listing: Listing) -> Page:
+def wanted_jobs(parameters: Paginated, listing: ListQuery) -> Page:
     """Return the page: jobs always come newest first. Offset pages ignore another order, keyset pages refuse it with
     405."""
     if parameters.pagination != "keyset":

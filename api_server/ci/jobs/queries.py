@@ -8,7 +8,7 @@ import attrs
 
 from api_server.state.database import Executor
 from api_server.state.declarations import statement
-from api_server.state.listing import MOST_COUNTED, Listed, Listing, Page, one, read_sql
+from api_server.state.listing import MOST_COUNTED, ListPage, ListQuery, Page, entity_statement, read_sql
 
 ENTITIES = read_sql("api_server.ci.jobs")
 JOB = ENTITIES["job"]
@@ -32,14 +32,14 @@ _TO_THE_PAGES_END = """
     LIMIT %(page_offset)s::bigint + %(page_size)s::bigint + 1
 """
 _OF_PROJECT = "jobs.project_id = %(project_id)s AND jobs.kind = 'build'"
-JOBS_OF_PROJECT = Listing(
+JOBS_OF_PROJECT = ListQuery(
     JOB,
     f"(SELECT {_COLUMNS} FROM jobs WHERE {_OF_PROJECT} {_TO_THE_PAGES_END})",
     counted=f"SELECT FROM jobs WHERE {_OF_PROJECT} ORDER BY -jobs.id",
     planned_once=True,
 )
 #: One index scan for each status.
-JOBS_OF_PROJECT_IN_SCOPE = Listing(
+JOBS_OF_PROJECT_IN_SCOPE = ListQuery(
     JOB,
     f"""
     SELECT jobs.* FROM unnest(%(scope)s::text[]) AS wanted (status) CROSS JOIN LATERAL (
@@ -62,7 +62,7 @@ async def list_project_jobs(
     project_id: int,
     scope: list[str] | None,
     archived_before: datetime.datetime | None,
-) -> Listed:
+) -> ListPage:
     """Builds of a project, newest first."""
     if scope is None:
         return await JOBS_OF_PROJECT.read(
@@ -78,8 +78,8 @@ _OF_PIPELINE = f"""
     WHERE jobs.pipeline_id = %(pipeline_id)s AND jobs.kind = %(kind)s AND (%(include_retried)s OR NOT jobs.retried)
         AND (%(scope)s::text[] IS NULL OR jobs.status = ANY (%(scope)s::text[]))
 """
-JOBS_OF_PIPELINE = Listing(JOB, _OF_PIPELINE, planned_once=True)
-BRIDGES_OF_PIPELINE = Listing(BRIDGE, _OF_PIPELINE, planned_once=True)
+JOBS_OF_PIPELINE = ListQuery(JOB, _OF_PIPELINE, planned_once=True)
+BRIDGES_OF_PIPELINE = ListQuery(BRIDGE, _OF_PIPELINE, planned_once=True)
 
 
 async def list_pipeline_jobs(
@@ -91,7 +91,7 @@ async def list_pipeline_jobs(
     archived_before: datetime.datetime | None,
     *,
     include_retried: bool,
-) -> Listed:
+) -> ListPage:
     """Builds or bridges of a pipeline, newest first."""
     listing = JOBS_OF_PIPELINE if kind == "build" else BRIDGES_OF_PIPELINE
     return await listing.read(
@@ -126,7 +126,7 @@ _OF_RUNNER = f"""
             JOIN projects ON projects.namespace_id = namespaces.id
             WHERE runners.id = %(runner_id)s))
 """
-JOBS_OF_RUNNER = Listing(ENTITIES["runner_job"], _OF_RUNNER)
+JOBS_OF_RUNNER = ListQuery(ENTITIES["runner_job"], _OF_RUNNER)
 
 
 async def list_runner_jobs(
@@ -138,7 +138,7 @@ async def list_runner_jobs(
     sees_all: bool,
     status: str | None,
     system_id: str | None,
-) -> Listed:
+) -> ListPage:
     """Return the jobs of a runner, as far as the viewer, who looks after the runner, may see them."""
     return await JOBS_OF_RUNNER.read(
         database,
@@ -154,12 +154,14 @@ async def list_runner_jobs(
 _ONE = "SELECT jobs.* FROM jobs WHERE jobs.id = %(job_id)s"
 
 
-@statement(one(JOB, _ONE))
+@statement(entity_statement(JOB, _ONE))
 async def show_job(database: Executor, job_id: int, archived_before: datetime.datetime | None) -> str: ...
 
 
 @statement(
-    one(JOB, f"SELECT {_COLUMNS} FROM jobs WHERE {_OF_PROJECT} AND jobs.id = %(job_id)s", planned_once=True)
+    entity_statement(
+        JOB, f"SELECT {_COLUMNS} FROM jobs WHERE {_OF_PROJECT} AND id = %(job_id)s", planned_once=True
+    )
 )
 async def show_job_of_project(
     database: Executor, project_id: int, job_id: int, archived_before: datetime.datetime | None
@@ -167,13 +169,13 @@ async def show_job_of_project(
     """Return None where it is no build of the project."""
 
 
-@statement(one(ERASED_JOB, _ONE))
+@statement(entity_statement(ERASED_JOB, _ONE))
 async def show_erased_job(
     database: Executor, job_id: int, archived_before: datetime.datetime | None
 ) -> str: ...
 
 
-@statement(one(BRIDGE, _ONE))
+@statement(entity_statement(BRIDGE, _ONE))
 async def show_bridge(database: Executor, job_id: int, archived_before: datetime.datetime | None) -> str: ...
 
 

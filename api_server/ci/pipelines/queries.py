@@ -11,7 +11,7 @@ import attrs
 from api_server.ci.pipelines.states import Status
 from api_server.state.database import Executor, Transaction
 from api_server.state.declarations import statement
-from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.listing import ListPage, ListQuery, Page, entity_statement, read_sql
 from api_server.state.statements import Query
 
 ENTITIES = read_sql(__package__)
@@ -65,13 +65,13 @@ _NEWEST_OF_REFS = f"""
 
 
 @cache
-def _listing(rows: str, conditions: frozenset[str] = frozenset()) -> Listing:
+def _listing(rows: str, conditions: frozenset[str] = frozenset()) -> ListQuery:
     """Return the list of those `rows` for which the named conditions hold."""
     source = _CONDITIONS["source"] if "source" in conditions else _NO_CHILDREN
     narrowed = " AND ".join(_CONDITIONS[name] for name in sorted(conditions - {"source"})) or "true"
     orders = {"status": "status", "ref": "ref", "updated_at": "updated_at", "user_id": "user_id"}
     rows = rows.format(source=source, narrowed=narrowed)
-    return Listing(ENTITIES["pipeline_in_list"], rows, orders, planned_once=not conditions)
+    return ListQuery(ENTITIES["pipeline_in_list"], rows, orders, planned_once=not conditions)
 
 
 LISTING = _listing(_OF_PROJECT)
@@ -83,7 +83,7 @@ async def list_pipelines(
     project_id: int,
     newest_of: Literal["branches", "tags"] | None,
     filters: Mapping[str, Any],
-) -> Listed:
+) -> ListPage:
     """Return a project's pipelines that pass `statuses` and `FILTERS` (None: all do).
 
     With `newest_of`, only those that are the newest of their ref. Child pipelines are listed only where `source` says
@@ -98,7 +98,7 @@ async def list_pipelines(
     return await listing.read(database, page, project_id=project_id, **wanted)
 
 
-OF_MERGE_REQUEST = Listing(
+OF_MERGE_REQUEST = ListQuery(
     ENTITIES["pipeline_in_list"],
     """
     SELECT pipelines.* FROM pipelines WHERE pipelines.id IN (
@@ -114,7 +114,7 @@ OF_MERGE_REQUEST = Listing(
 
 async def list_pipelines_of_merge_request(
     database: Executor, page: Page, merge_request_id: int, *, project_id: int, branch: str, shas: list[str]
-) -> Listed:
+) -> ListPage:
     """A merge request's own pipelines, and those of its source branch for any of these commits; no child pipelines."""
     return await OF_MERGE_REQUEST.read(
         database, page, id=merge_request_id, project_id=project_id, ref=branch, shas=shas
@@ -122,7 +122,7 @@ async def list_pipelines_of_merge_request(
 
 
 @statement(
-    one(
+    entity_statement(
         ENTITIES["pipeline"],
         "SELECT pipelines.* FROM pipelines WHERE project_id = %(project_id)s AND id = %(pipeline_id)s",
     )
@@ -131,7 +131,7 @@ async def show_pipeline(database: Executor, project_id: int, pipeline_id: int) -
 
 
 @statement(
-    one(
+    entity_statement(
         ENTITIES["pipeline"],
         """
     SELECT pipelines.* FROM pipelines

@@ -8,7 +8,7 @@ import attrs
 from api_server.state.database import Database, Executor, Transaction
 from api_server.state.declarations import statement
 from api_server.state.errors import NotFound
-from api_server.state.listing import Listed, Listing, Page, one, read_sql
+from api_server.state.listing import ListPage, ListQuery, Page, entity_statement, read_sql
 from api_server.state.statements import Statement
 from api_server.web.routes import Role
 
@@ -22,8 +22,8 @@ _FILTERS = """
 """
 
 
-def _listing(which: str) -> Listing:
-    return Listing(ENTITIES["runner"], f"SELECT runners.* FROM runners WHERE {which} AND {_FILTERS}")
+def _listing(which: str) -> ListQuery:
+    return ListQuery(ENTITIES["runner"], f"SELECT runners.* FROM runners WHERE {which} AND {_FILTERS}")
 
 
 def _her_namespaces(level: Role) -> str:
@@ -80,7 +80,7 @@ async def list_runners(
     whose: Whose | None = None,
     whose_id: int | None = None,
     **filters: Any,
-) -> Listed:
+) -> ListPage:
     """Return the runners that a user may change (`owner_id`), or that may run the jobs of a project or a group.
 
     With `project_id` or `namespace_id` those of a project or a group, without `whose` all of them. `filters`:
@@ -90,7 +90,9 @@ async def list_runners(
     return await _LISTS[whose].read(database, page, **ids, **filters)
 
 
-@statement(one(ENTITIES["runner_details"], "SELECT runners.* FROM runners WHERE runners.id = %(runner_id)s"))
+@statement(
+    entity_statement(ENTITIES["runner_details"], "SELECT runners.* FROM runners WHERE id = %(runner_id)s")
+)
 async def show_runner(database: Executor, runner_id: int) -> str:
     """Return the entity with all details."""
 
@@ -267,13 +269,13 @@ async def unassign(transaction: Transaction, runner_id: int, project_id: int) ->
 async def is_assigned(database: Executor, runner_id: int, project_id: int) -> bool: ...
 
 
-MANAGER_LISTING = Listing(
+MANAGER_LISTING = ListQuery(
     ENTITIES["manager"],
     "SELECT runner_managers.* FROM runner_managers WHERE runner_managers.runner_id = %(runner_id)s",
 )
 
 
-async def list_managers(database: Executor, page: Page, runner_id: int) -> Listed:
+async def list_managers(database: Executor, page: Page, runner_id: int) -> ListPage:
     return await MANAGER_LISTING.read(database, page, runner_id=runner_id)
 
 

@@ -9,12 +9,12 @@ import attrs
 from api_server.ci.pipelines.queries import ENTITIES as PIPELINES
 from api_server.state.database import Executor, Transaction
 from api_server.state.declarations import statement
-from api_server.state.listing import Listed, Listing, Page, Quota, one, read_sql
+from api_server.state.listing import ListPage, ListQuery, Page, Quota, entity_statement, read_sql
 
 ENTITIES = read_sql(__package__)
 
 QUOTA = Quota("pipeline_schedules", "project_id")
-LISTING = Listing(
+LISTING = ListQuery(
     ENTITIES["schedule"],
     """
     SELECT pipeline_schedules.id FROM pipeline_schedules
@@ -24,24 +24,24 @@ LISTING = Listing(
 )
 
 
-async def list_schedules(database: Executor, page: Page, project_id: int, *, active: bool | None) -> Listed:
+async def list_schedules(database: Executor, page: Page, project_id: int, *, active: bool | None) -> ListPage:
     """Return the schedules that are active (True), those that are not (False), or all (None)."""
     return await LISTING.read(database, page, project_id=project_id, active=active)
 
 
-OF_SCHEDULE = Listing(
+OF_SCHEDULE = ListQuery(
     PIPELINES["pipeline_basic"],
     "SELECT pipelines.* FROM pipelines WHERE pipelines.schedule_id = %(schedule_id)s",
 )
 
 
-async def list_pipelines(database: Executor, page: Page, schedule_id: int) -> Listed:
+async def list_pipelines(database: Executor, page: Page, schedule_id: int) -> ListPage:
     """Return the pipelines of a schedule."""
     return await OF_SCHEDULE.read(database, page, schedule_id=schedule_id)
 
 
 @statement(
-    one(
+    entity_statement(
         ENTITIES["schedule_details"],
         "SELECT pipeline_schedules.id FROM pipeline_schedules WHERE pipeline_schedules.id = %(schedule_id)s",
     )

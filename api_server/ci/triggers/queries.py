@@ -5,23 +5,23 @@ import attrs
 
 from api_server.state.database import Executor, Transaction
 from api_server.state.declarations import statement
-from api_server.state.listing import Listed, Listing, Page, Quota, one, read_sql
+from api_server.state.listing import ListPage, ListQuery, Page, Quota, entity_statement, read_sql
 
 _TRIGGER = read_sql(__package__)["trigger"]
 
 QUOTA = Quota("pipeline_triggers", "project_id")
-LISTING = Listing(
+LISTING = ListQuery(
     _TRIGGER,
     "SELECT pipeline_triggers.* FROM pipeline_triggers WHERE pipeline_triggers.project_id = %(project_id)s",
 )
 
 
-async def list_triggers(database: Executor, page: Page, project_id: int) -> Listed:
+async def list_triggers(database: Executor, page: Page, project_id: int) -> ListPage:
     return await LISTING.read(database, page, project_id=project_id)
 
 
 @statement(
-    one(
+    entity_statement(
         _TRIGGER,
         "SELECT pipeline_triggers.* FROM pipeline_triggers WHERE pipeline_triggers.id = %(trigger_id)s",
     )

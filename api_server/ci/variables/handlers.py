@@ -14,7 +14,7 @@ from api_server.namespaces.access import group, project
 from api_server.namespaces.resources import Group, Project
 from api_server.state.audit_trail import INSTANCE, Entity
 from api_server.state.database import Executor
-from api_server.state.listing import Listed
+from api_server.state.listing import ListPage
 from api_server.state.secrets import Vault
 from api_server.web import context
 from api_server.web.answers import json_text, no_content
@@ -56,7 +56,7 @@ async def _answer(
     return json_text(orjson.dumps(shown).decode(), status=status)
 
 
-def _page_with_values(request: web.Request, listed: Listed) -> Listed:
+def _page_with_values(request: web.Request, listed: ListPage) -> ListPage:
     """Return a page of variables with their values decrypted."""
     shown = [_with_value(context.vault(request), entity) for entity in orjson.loads(listed.body)]
     return attrs.evolve(listed, body=orjson.dumps(shown).decode())

@@ -9,7 +9,7 @@ from api_server.ci.config.variables import Variable
 from api_server.state.audit_trail import INSTANCE, Entity
 from api_server.state.database import Executor, Transaction
 from api_server.state.declarations import statement
-from api_server.state.listing import Listed, Listing, Page, Quota, one, read_sql
+from api_server.state.listing import ListPage, ListQuery, Page, Quota, entity_statement, read_sql
 from api_server.state.secrets import Vault
 from api_server.state.statements import Query
 
@@ -25,19 +25,19 @@ def _columns_of(owner: Entity) -> dict[str, int | None]:
 
 
 _ROWS = f"SELECT ci_variables.* FROM ci_variables WHERE ({_OF_OWNER})"
-LISTING = Listing(_ENTITIES["variable"], _ROWS, {"key": "key"})
-INSTANCE_LISTING = Listing(_ENTITIES["instance_variable"], _ROWS, {"key": "key"})
+LISTING = ListQuery(_ENTITIES["variable"], _ROWS, {"key": "key"})
+INSTANCE_LISTING = ListQuery(_ENTITIES["instance_variable"], _ROWS, {"key": "key"})
 
 
-async def list_variables(database: Executor, page: Page, owner: Entity) -> Listed:
+async def list_variables(database: Executor, page: Page, owner: Entity) -> ListPage:
     """Values as `variable` shows them."""
     listing = INSTANCE_LISTING if owner == INSTANCE else LISTING
     return await listing.read(database, page, **_columns_of(owner))
 
 
 _ONE = "SELECT ci_variables.* FROM ci_variables WHERE ci_variables.id = %(id)s"
-SHOW = one(_ENTITIES["variable"], _ONE)
-SHOW_OF_INSTANCE = one(_ENTITIES["instance_variable"], _ONE)
+SHOW = entity_statement(_ENTITIES["variable"], _ONE)
+SHOW_OF_INSTANCE = entity_statement(_ENTITIES["instance_variable"], _ONE)
 
 
 async def show(database: Executor, owner: Entity, variable_id: int) -> str:

@@ -16,7 +16,7 @@ from api_server.pages import page
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Form, Visitor
 from api_server.state.errors import LockNotAvailable, NotFound
-from api_server.state.listing import Listed, Page
+from api_server.state.listing import ListPage, Page
 from api_server.web import routes
 from api_server.web.errors import ApiError, reason_of
 from api_server.web.request_data import merged
@@ -54,7 +54,7 @@ class Pager:
 
 
 def answer(
-    request: web.Request, who: Visitor, template: str, filters: Filters, listed: Listed, **values: Any
+    request: web.Request, who: Visitor, template: str, filters: Filters, listed: ListPage, **values: Any
 ) -> web.Response:
     """The page of a list; its template finds `rows`, `filters`, `pager_links` and `back`."""
     query = {name: value for name, value in request.query.items() if value.strip() and name != "after"}

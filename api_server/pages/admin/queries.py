@@ -10,22 +10,22 @@ from api_server.ci.runners.queries import ENTITIES as RUNNERS
 from api_server.mirrors.running import LOCK_PREFIX
 from api_server.state.database import Executor
 from api_server.state.declarations import statement
-from api_server.state.listing import Listed, Listing, Page, read_sql
+from api_server.state.listing import ListPage, ListQuery, Page, read_sql
 from api_server.state.statements import Query
 
 _ENTITIES = read_sql("api_server.pages.admin")
 
 _MIRRORS = "SELECT remote_mirrors.* FROM remote_mirrors"
 MIRRORS = {
-    None: Listing(_ENTITIES["mirror"], _MIRRORS),
-    "failing": Listing(
+    None: ListQuery(_ENTITIES["mirror"], _MIRRORS),
+    "failing": ListQuery(
         _ENTITIES["mirror"],
         f"{_MIRRORS} WHERE remote_mirrors.last_error IS NOT NULL AND remote_mirrors.enabled",
     ),
 }
 
 
-async def list_mirrors(database: Executor, page: Page, state: Literal["failing"] | None) -> Listed:
+async def list_mirrors(database: Executor, page: Page, state: Literal["failing"] | None) -> ListPage:
     """All of the instance, or those whose last run has failed."""
     return await MIRRORS[state].read(database, page, lock_prefix=LOCK_PREFIX)
 
@@ -33,14 +33,14 @@ async def list_mirrors(database: Executor, page: Page, state: Literal["failing"]
 DeliveryState = Literal["queued", "delivered", "failed"]
 _DELIVERIES = "SELECT deliveries.id FROM status_check_deliveries deliveries"
 DELIVERIES = {
-    None: Listing(_ENTITIES["delivery"], _DELIVERIES),
-    "queued": Listing(_ENTITIES["delivery"], f"{_DELIVERIES} WHERE deliveries.status = 'queued'"),
-    "delivered": Listing(_ENTITIES["delivery"], f"{_DELIVERIES} WHERE deliveries.status = 'delivered'"),
-    "failed": Listing(_ENTITIES["delivery"], f"{_DELIVERIES} WHERE deliveries.status = 'failed'"),
+    None: ListQuery(_ENTITIES["delivery"], _DELIVERIES),
+    "queued": ListQuery(_ENTITIES["delivery"], f"{_DELIVERIES} WHERE deliveries.status = 'queued'"),
+    "delivered": ListQuery(_ENTITIES["delivery"], f"{_DELIVERIES} WHERE deliveries.status = 'delivered'"),
+    "failed": ListQuery(_ENTITIES["delivery"], f"{_DELIVERIES} WHERE deliveries.status = 'failed'"),
 }
 
 
-async def list_deliveries(database: Executor, page: Page, state: DeliveryState | None) -> Listed:
+async def list_deliveries(database: Executor, page: Page, state: DeliveryState | None) -> ListPage:
     return await DELIVERIES[state].read(database, page)
 
 
@@ -73,7 +73,7 @@ _TOKEN_STATES = {
     "revoked": "tokens.revoked",
 }
 TOKENS = {
-    (of_user, state): Listing(
+    (of_user, state): ListQuery(
         _ENTITIES["token"], f"{_TOKENS} WHERE {condition}" + (f" AND {_OF_USER}" if of_user else "")
     )
     for state, condition in _TOKEN_STATES.items()
@@ -83,14 +83,14 @@ TOKENS = {
 
 async def list_tokens(
     database: Executor, page: Page, *, username: str | None, state: TokenState | None
-) -> Listed:
+) -> ListPage:
     """Personal access tokens with their owners, of all users or of one."""
     given = {"username": username} if username is not None else {}
     return await TOKENS[username is not None, state].read(database, page, **given)
 
 
 RunnerStatus = Literal["online", "offline", "stale", "never_contacted"]
-RUNNERS_IN_DETAIL = Listing(
+RUNNERS_IN_DETAIL = ListQuery(
     RUNNERS["runner_details"],
     """
     SELECT runners.* FROM runners
@@ -102,7 +102,7 @@ RUNNERS_IN_DETAIL = Listing(
 )
 
 
-async def list_runners(database: Executor, page: Page, **filters: Any) -> Listed:
+async def list_runners(database: Executor, page: Page, **filters: Any) -> ListPage:
     """All runners with their details. `filters` are runner_type, paused and status; None is any."""
     return await RUNNERS_IN_DETAIL.read(database, page, **filters)
 

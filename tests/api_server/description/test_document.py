@@ -12,7 +12,7 @@ import pytest
 
 from api_server.description.document import document
 from api_server.description.parameters import path_of
-from api_server.web.routes import Place, Role
+from api_server.web.routes import ResourceAccess, Role
 from tests.support.route_table import ROUTES
 
 METHODS = ("get", "post", "put", "patch", "delete")
@@ -87,7 +87,7 @@ def test_clients_may_send_less_and_be_answered_more(described: dict[str, Any]) -
 def test_roles_tiers_and_scopes_are_those_of_the_routes(described: dict[str, Any]) -> None:
     for route in ROUTES:
         operation = described["paths"][path_of(route)][route.method.lower()]
-        role = route.access.role if isinstance(route.access, Place) else Role.NO_ACCESS
+        role = route.access.role if isinstance(route.access, ResourceAccess) else Role.NO_ACCESS
         assert operation.get("x-role", "No Access") == role.title, route
         assert operation.get("x-tier") == (route.feature and route.feature.tier), route
         judged_by_scope = route.access.who not in ("anyone", "job")

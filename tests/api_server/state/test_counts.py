@@ -7,9 +7,9 @@ import psycopg2
 import pytest
 
 from api_server.state.database import COUNTED_ANEW, REMEMBERED_FOR, Counts, Database, connect
-from api_server.state.listing import Listing, Page
+from api_server.state.listing import ListQuery, Page
 
-NUMBERS = Listing(
+NUMBERS = ListQuery(
     "SELECT position, id, json_build_object('id', id) AS entity FROM page",
     "SELECT id::bigint FROM numbers WHERE id % 2 = ANY (%(rests)s)",
 )

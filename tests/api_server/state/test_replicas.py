@@ -19,8 +19,12 @@ pytestmark = [
     pytest.mark.skipif(not standbys.program(), reason="pg_basebackup is not installed"),
 ]
 
-WORDS = listing.Listing("SELECT position, id, to_json(word) AS entity FROM page", "SELECT id, word FROM kept")
-COUNT = listing.one("SELECT 1 AS id, to_json(count) AS entity FROM page", "SELECT count(*) FROM kept")
+WORDS = listing.ListQuery(
+    "SELECT position, id, to_json(word) AS entity FROM page", "SELECT id, word FROM kept"
+)
+COUNT = listing.entity_statement(
+    "SELECT 1 AS id, to_json(count) AS entity FROM page", "SELECT count(*) FROM kept"
+)
 
 
 @pytest.fixture(scope="module")

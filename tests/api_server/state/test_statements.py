@@ -15,7 +15,7 @@ import pytest
 
 import api_server
 from api_server.state.database import connect
-from api_server.state.listing import Listing
+from api_server.state.listing import ListQuery
 from api_server.state.statements import Query, Statement, has_written, numbered
 from tests.support.deviations import Deviations
 from tests.support.forge import Forge
@@ -35,7 +35,7 @@ def _statements() -> dict[str, Query[typing.Any]]:
             value = getattr(declared, "statement", declared) if inspect.isfunction(declared) else declared
             if isinstance(value, Query):
                 found.setdefault(value, f"{module.__name__}.{name}")
-            elif isinstance(value, Listing):
+            elif isinstance(value, ListQuery):
                 for statement in value._statements.values():
                     found.setdefault(statement, f"{module.__name__}.{name}")
     # What a cursor fetches is only known once there is the cursor.
