@@ -100,7 +100,7 @@ class Executor(abc.ABC):
         return await self.one(statement, **parameters)
 
     async def entity(self, statement: Query[EntityRow], **parameters: Any) -> str:
-        """The JSON of the entity that a statement of `listing.entity_statement` shows. Raises `NotFound` where it is gone."""
+        """Return the JSON that a `listing.entity_statement` yields. Raises `NotFound` where the entity is gone."""
         return (await self.shown(statement, **parameters)).entity
 
     async def entity_if_there(self, statement: Query[EntityRow], **parameters: Any) -> str | None:

@@ -23,7 +23,7 @@ def statement(
     The return annotation says what comes back: `None`; an attrs class `Row` (raises `NotFound` without a row),
     `Row | None`, `list[Row]`; a scalar, which is the first column of the first row (`int | None`: None without a row);
     `list[int]`, the first column of all rows. `bool` is the scalar of a statement that yields rows, and whether any row
-    was touched by one that yields none. SQL of `listing.entity_statement` yields the entity's JSON as `str`, or as `str | None`.
+    was touched by one that yields none. An `entity_statement` yields the entity's JSON as `str`, or as `str | None`.
 
     An argument that is an attrs object gives the parameters that its fields name and no other argument does; a
     collection is given as an array. An argument that the SQL does not name, or a parameter without an argument, raises
