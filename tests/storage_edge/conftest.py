@@ -25,6 +25,8 @@ from storage_edge.settings import Settings
 
 STORAGE_TOKEN = "storage-secret"
 PURGE_TOKEN = "purge-secret"
+#: A file that the edge stores.
+RAW = "/group/app/-/raw/main/README.md"
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

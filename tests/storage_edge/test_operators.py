@@ -2,10 +2,15 @@
 
 import asyncio
 import contextlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
 from typed_settings import SecretStr
 
 from common.operations import CHECK_SECONDS
@@ -14,8 +19,8 @@ from storage_edge.client.handlers import STORE
 from storage_edge.client.operators import ORIGIN
 from storage_edge.storage import store
 from storage_edge.storage.index import _connect
-from tests.storage_edge.conftest import PURGE_TOKEN, STORAGE_TOKEN, Clock, Edge, Origin, StartEdge
-from tests.storage_edge.talk import RAW
+from storage_edge.storage.spool import SMALL, Gathered
+from tests.storage_edge.conftest import PURGE_TOKEN, RAW, STORAGE_TOKEN, Clock, Edge, Origin, StartEdge
 from tests.support.logs import lines_of_edges
 from tests.support.ports import free_port
 
@@ -308,3 +313,85 @@ async def test_metrics_have_names_and_units_as_prometheus_wants_them(edge: Edge,
         assert f'edge_origin_duration_seconds_count{{phase="{phase}"}} 1.0' in text
     assert 'edge_tier_limit_bytes{tier="memory"} 6.7108864e+07' in text
     assert "edge_purges_pending 0.0" in text
+
+
+PIECES = st.lists(st.sampled_from([1, 2, 100, SMALL - 1, SMALL, SMALL + 1, 3 * SMALL]), max_size=12)
+
+
+@given(PIECES, st.data())
+def test_what_came_is_read_from_anywhere(sizes: list[int], data: st.DataObject) -> None:
+    gathered, whole = Gathered(), b""
+    for number, size in enumerate(sizes):
+        piece = bytes([number]) * size
+        whole += piece
+        gathered.add(piece)
+        offset = data.draw(st.integers(0, len(whole) - 1))
+        read = gathered.read(offset, data.draw(st.integers(1, 2 * SMALL)))
+        assert read
+        assert bytes(read) == whole[offset : offset + len(read)]
+    assert b"".join(gathered.pieces) == whole
+    if data.draw(st.booleans()):
+        gathered.add(b"end")
+        whole += b"end"
+    assert gathered.whole() == whole
+    assert gathered.whole() is gathered.whole()
+    if whole:
+        assert bytes(gathered.read(0, len(whole))) == whole
+
+
+@given(st.integers(1, 5000))
+def test_what_drips_is_few_pieces(count: int) -> None:
+    gathered = Gathered()
+    for _ in range(count):
+        gathered.add(b"x" * 7)
+    assert len(gathered.pieces) <= 1 + 7 * count // (SMALL - 7)
+
+
+def test_a_body_that_came_at_once_is_not_copied() -> None:
+    gathered, piece = Gathered(), bytes(SMALL)
+    gathered.add(piece)
+    assert gathered.whole() is piece
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    with contextlib.closing(_connect(tmp_path / "index", schema=True)) as index:
+        yield index
+
+
+def test_a_page_in_the_midst_of_many_costs_as_much_as_the_first(index: sqlite3.Connection) -> None:
+    index.execute("BEGIN")
+    for number in range(3000):
+        index.execute("INSERT INTO bodies VALUES (?, 5, 1.0)", (str(number),))
+        index.execute(
+            "INSERT INTO responses (target, selected, digest, epoch, response, checksum)"
+            " VALUES (?, '[]', ?, 0, '{}', 0)",
+            (f"http://o/{number:04}", str(number)),
+        )
+    index.execute("COMMIT")
+    steps = 0
+
+    def step() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    def cost(prefix: str, after: str) -> int:
+        nonlocal steps
+        steps = 0
+        assert len(store.index_page(index, prefix, (after, "[]" if after else ""), 10)) == 10
+        return steps
+
+    index.set_progress_handler(step, 10)
+    first = cost("", "")
+    for prefix, after in (
+        ("http://o/29", ""),
+        ("http://o/", "http://o/2900"),
+        ("http://o/29", "http://o/2950"),
+    ):
+        assert cost(prefix, after) <= 2 * first
+
+
+def test_targets_in_memory_come_in_order_from_the_last_one_on() -> None:
+    targets = ["b", "a/2", "a/1", "a/4", "a/3"]
+    assert store.first_targets(targets, "a/", ("a/2", "[]"), 1) == ["a/2", "a/3"]

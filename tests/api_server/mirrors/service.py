@@ -1,6 +1,7 @@
-"""Mirrors of a running server, as tests handle them."""
+"""Mirrors as tests handle them: of a running server, and one run without a server around it."""
 
 import asyncio
+import socket
 from email import message_from_bytes
 from email.message import EmailMessage
 from email.policy import default
@@ -9,12 +10,19 @@ from typing import Any
 from urllib.parse import quote
 
 import attrs
+from aiohttp import web
+from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.resolver import ThreadedResolver
 
 from api_server.code import refs
 from api_server.git.received_push import RefUpdate
 from api_server.git.repositories import REPOSITORIES
 from api_server.mirrors import queries
+from api_server.mirrors.configuration import all_branches
+from api_server.mirrors.pushing import Outcome, Selection, Target, update_target
 from api_server.mirrors.queries import Mirror
+from api_server.outbound.client import RESOLVER
+from api_server.outbound.policy import Policy
 from api_server.state.database import Database
 from api_server.web.context import SERVICES
 from tests.api_server.mirrors.repositories import BareRepository
@@ -164,3 +172,49 @@ async def failures(forge: Forge, mirror_id: int) -> list[str]:
         id=mirror_id,
     )
     return [row.reason for row in rows]
+
+
+class ExampleResolver(AbstractResolver):
+    """Knows *.example.org (a documentation address, or one that a name begins with: `10-0-0-1.example.org`)."""
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        if not host.endswith(".example.org"):
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        first = host.partition(".")[0].replace("-", ".")
+        address = first if first[0].isdigit() else "192.0.2.10"
+        family = socket.AF_INET
+        return [ResolveResult(hostname=host, host=address, port=port, family=family, proto=0, flags=0)]
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+def resolve_examples(app: web.Application) -> None:
+    app[SERVICES][RESOLVER] = ExampleResolver()
+
+
+EVERYTHING = Selection(all_branches)
+KEEP = Selection(all_branches, keep_divergent_refs=True)
+LOCAL_ALLOWED = Policy(allow_local_requests=True)
+
+
+async def mirror(
+    source: BareRepository,
+    url: str,
+    selection: Selection = EVERYTHING,
+    *,
+    password: str = PASSWORD,
+    policy: Policy = LOCAL_ALLOWED,
+    time_limit: float = 60,
+) -> Outcome:
+    """A run of `source` to `url` with the user of the test targets."""
+    return await update_target(
+        source.path,
+        Target(url, USER, password),
+        selection,
+        policy=policy,
+        resolver=ThreadedResolver(),
+        time_limit=time_limit,
+    )
