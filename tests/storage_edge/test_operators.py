@@ -37,11 +37,6 @@ async def ask(edge: Edge, path: str, token: str = PURGE_TOKEN, **parameters: str
         return await answer.json()
 
 
-async def _readiness(edge: Edge) -> tuple[int, Any]:
-    async with edge.session.get(edge.url + "/-/readiness") as answer:
-        return answer.status, await answer.json()
-
-
 @pytest.mark.parametrize("path", ["/-/status", "/-/stored"])
 async def test_they_are_for_the_purge_token_alone(start_edge: StartEdge, origin: Origin, path: str) -> None:
     edge = await start_edge()
@@ -173,7 +168,7 @@ def _service(*, token: str | None, external: str = "http://edge.example.org") ->
 
 async def test_the_right_token_is_found_right(edge: Edge, origin: Origin) -> None:
     origin.handler = _service(token=STORAGE_TOKEN)
-    assert (await _readiness(edge))[0] == 200
+    assert (await edge.readiness())[0] == 200
     assert (await ask(edge, "/-/status"))["origin"] == {
         "url": origin.url, "reachable": True, "token": "right", "problem": None
     }  # fmt: skip
@@ -181,15 +176,15 @@ async def test_the_right_token_is_found_right(edge: Edge, origin: Origin) -> Non
 
 async def test_a_wrong_token_is_said_in_words(edge: Edge, origin: Origin) -> None:
     origin.handler = _service(token="another")
-    status, said = await _readiness(edge)
+    status, said = await edge.readiness()
     assert (status, said["origin"]["status"]) == (503, "failed")
     assert "The storage token is wrong" in said["origin"]["message"]
     assert (await ask(edge, "/-/status"))["origin"]["token"] == "wrong"
     assert b"edge_origin_token_right 0.0" in (await edge.get("/-/metrics")).body
     origin.handler = _service(token=STORAGE_TOKEN)  # corrected at the service
-    assert (await _readiness(edge))[0] == 200
+    assert (await edge.readiness())[0] == 200
     origin.handler = _service(token="renewed")  # for all edges, which can still serve what they have
-    status, said = await _readiness(edge)
+    status, said = await edge.readiness()
     assert (status, said["origin"]["status"]) == (200, "degraded")
     assert "The storage token is wrong" in said["origin"]["message"]
 
@@ -207,7 +202,7 @@ async def test_an_origin_that_is_the_edge_itself_is_found_out(start_edge: StartE
 
     origin.handler = next_edge
     edges += [await start_edge(), await start_edge(data_dir=None)]
-    status, said = await _readiness(edges[0])
+    status, said = await edges[0].readiness()
     assert status == 503
     assert said["origin"]["message"] == (
         f"The origin {origin.url} leads back to this edge: set origin to where the service itself listens."
@@ -248,7 +243,7 @@ async def test_an_origin_that_is_silent_is_told_in_words_before_readiness_gives_
     origin.handler = silent
     edge = await start_edge()
     with lines_of_edges() as logs:
-        status, said = await _readiness(edge)
+        status, said = await edge.readiness()
     assert (status, "did not answer in time. Does it run" in said["origin"]["message"]) == (503, True)
     assert [line["event"] for line in logs] == ["the origin cannot be used as it should"]
     assert b'edge_origin_failures_total{reason="timeout"} 0.0' in (await edge.get("/-/metrics")).body
@@ -260,25 +255,25 @@ async def test_no_token_is_degraded_and_wrong_once_the_origin_sends_the_edge_awa
 ) -> None:
     edge = await start_edge(storage_token=SecretStr(""))
     origin.handler = _service(token=STORAGE_TOKEN)
-    status, said = await _readiness(edge)
+    status, said = await edge.readiness()
     assert (status, said["origin"]["status"]) == (200, "degraded")
     assert "No storage token is set" in said["origin"]["message"]
     assert (await edge.get(RAW)).status == 302
-    status, said = await _readiness(edge)
+    status, said = await edge.readiness()
     assert status == 503
     assert "does not see the edge's storage token" in said["origin"]["message"]
 
 
 async def test_a_wrong_origin_is_said_in_words(start_edge: StartEdge, origin: Origin) -> None:
     away = await start_edge(origin=f"http://127.0.0.1:{free_port()}")
-    status, said = await _readiness(away)
+    status, said = await away.readiness()
     assert status == 503
     assert "could not be reached: Connection refused. Does it run" in said["origin"]["message"]
     assert (await ask(away, "/-/status"))["origin"]["reachable"] is False
     assert b"edge_origin_up 0.0" in (await away.get("/-/metrics")).body
     origin.answers(status=404)
     other = await start_edge()
-    assert "answers /-/liveness with 404" in (await _readiness(other))[1]["origin"]["message"]
+    assert "answers /-/liveness with 404" in (await other.readiness())[1]["origin"]["message"]
 
 
 @pytest.mark.parametrize(("ours", "words"), [("", "no purge token is set"), ("other", "another token")])
@@ -287,16 +282,16 @@ async def test_a_purge_that_is_refused_shows(
 ) -> None:
     edge = await start_edge(purge_token=SecretStr(ours))
     origin.handler = _service(token=STORAGE_TOKEN)
-    assert (await _readiness(edge))[1]["purges"] == {"status": "ok"}
+    assert (await edge.readiness())[1]["purges"] == {"status": "ok"}
     async with edge.session.post(
         f"{edge.url}/-/purge", json={"keys": ["a"]}, headers={"Authorization": f"Bearer {PURGE_TOKEN}"}
     ) as answer:
         assert answer.status == (401 if ours else 404)
-    _, said = await _readiness(edge)
+    _, said = await edge.readiness()
     assert (said["status"], words in said["purges"]["message"]) == ("degraded", True)
     if ours:
         await edge.purge(ours, keys=["a"])
-        assert (await _readiness(edge))[1]["purges"] == {"status": "ok"}
+        assert (await edge.readiness())[1]["purges"] == {"status": "ok"}
 
 
 async def test_metrics_have_names_and_units_as_prometheus_wants_them(edge: Edge, origin: Origin) -> None:

@@ -330,8 +330,8 @@ async def _started(start_edge: StartEdge, **settings: object) -> Edge:
 
 
 async def _readiness(edge: Edge) -> tuple[int, dict[str, Any]]:
-    async with edge.session.get(f"{edge.url}/-/readiness") as answer:
-        return answer.status, (await answer.json())["origin"]
+    status, whole = await edge.readiness()
+    return status, whole["origin"]
 
 
 async def test_public_and_private_objects(start_edge: StartEdge, origin: Origin, clock: Clock) -> None:

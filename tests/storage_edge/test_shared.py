@@ -232,9 +232,8 @@ def start_with_faults(start_edge: StartEdge, tmp_path: Path) -> Callable[..., "a
 
 
 async def _readiness(edge: Edge) -> tuple[int, str, dict[str, str]]:
-    async with edge.session.get(f"{edge.url}/-/readiness") as response:
-        whole = await response.json()
-        return response.status, whole["status"], whole["shared_store"]
+    status, whole = await edge.readiness()
+    return status, whole["status"], whole["shared_store"]
 
 
 async def _is_usable(edge: Edge) -> bool:

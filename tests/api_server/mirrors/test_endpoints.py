@@ -8,7 +8,7 @@ import gitlab
 import pytest
 
 from api_server.git.remote.ssh_keys import make_key_pair
-from tests.api_server.mirrors.service import SHOWN, URL, database, new_mirror, queued, resolve_examples
+from tests.api_server.mirrors.service import SHOWN, URL, new_mirror, queued, resolve_examples
 from tests.support.forge import Forge, SharedForges, new_name
 from tests.support.waiting import until_somebody_waits
 
@@ -43,7 +43,7 @@ async def test_a_new_mirror_is_disabled_and_shows_no_credentials(answering: Forg
     assert (await alice.api.get(f"{path}/{made.body['id']}")).body == made.body
     assert (await alice.api.get(path)).body == [made.body]
     assert await queued(answering, made.body["id"]) == []
-    row = await database(answering).row(
+    row = await answering.database.row(
         "SELECT remote_mirrors::text AS text FROM remote_mirrors WHERE id = %(id)s", id=made.body["id"]
     )
     assert "p@ss" not in row.text
@@ -140,7 +140,7 @@ async def test_each_change_is_in_the_audit_trail_without_secrets(answering: Forg
     path = f"/projects/{project['id']}/remote_mirrors/{mirror['id']}"
     await alice.api.put(path, {"enabled": True, "url": "https://bob:n3w@target.example.org/group/app.git"})
     await alice.api.delete(path)
-    rows = await database(answering).rows(
+    rows = await answering.database.rows(
         "SELECT event_type, author_id, target_type, target_id, target_details, details::text AS details "
         "FROM audit_events WHERE entity_id = %(id)s AND event_type LIKE 'remote_mirror%%' ORDER BY id",
         id=project["id"],
@@ -257,7 +257,7 @@ async def test_host_keys_are_pinned_shown_by_fingerprint_and_cleared(answering: 
     (shown,) = made["host_keys"]
     assert list(shown) == ["fingerprint_sha256"]
     assert shown["fingerprint_sha256"].startswith("SHA256:")
-    column = await database(answering).value(
+    column = await answering.database.value(
         "SELECT host_keys -> 0 ->> 'line' FROM remote_mirrors WHERE id = %(id)s", id=made["id"]
     )
     assert column == "[target.example.org]:2222 " + " ".join(key.split()[:2])
@@ -278,7 +278,7 @@ async def test_host_keys_that_are_sent_again_are_no_change(answering: Forge) -> 
     path = f"/projects/{project['id']}/remote_mirrors"
     path += f"/{(await answering.root.post(path, values)).body['id']}"
     assert (await answering.root.put(path, {"host_keys": [key], "keep_divergent_refs": True})).status == 200
-    told = await database(answering).rows(
+    told = await answering.database.rows(
         "SELECT details ->> 'change' AS change FROM audit_events "
         "WHERE event_type = 'remote_mirror_updated' AND entity_id = %(id)s",
         id=project["id"],
@@ -310,10 +310,10 @@ async def test_sending_back_the_shown_url_keeps_the_credentials(answering: Forge
     path = f"/projects/{project['id']}/remote_mirrors"
     made = (await answering.root.post(path, {"url": URL})).body
     read = "SELECT credentials, url FROM remote_mirrors WHERE id = %(id)s"
-    before = await database(answering).row(read, id=made["id"])
+    before = await answering.database.row(read, id=made["id"])
     again = await answering.root.put(f"{path}/{made['id']}", {"url": SHOWN, "enabled": True})
     assert (again.status, again.body) == (200, made | {"enabled": True})
-    after = await database(answering).row(read, id=made["id"])
+    after = await answering.database.row(read, id=made["id"])
     assert (bytes(after.credentials), after.url) == (bytes(before.credentials), before.url)
     elsewhere = await answering.root.put(
         f"{path}/{made['id']}", {"url": "https://*****:*****@thief.example.org/x.git"}
@@ -327,7 +327,7 @@ async def test_new_credentials_make_a_mirror_forget_how_it_went(answering: Forge
     project = await answering.project()
     path = f"/projects/{project['id']}/remote_mirrors"
     made = (await answering.root.post(path, {"url": URL})).body
-    async with database(answering).transaction() as transaction:
+    async with answering.database.transaction() as transaction:
         for status in ("started", "failed"):
             await transaction.row(
                 "UPDATE remote_mirrors SET update_status = %(status)s, last_error = 'x', last_update_at = %(now)s, "
@@ -354,11 +354,11 @@ async def test_a_mirror_that_is_removed_meanwhile_is_404(
     project = await answering.project()
     mirrors = f"/projects/{project['id']}/remote_mirrors"
     mirror = (await answering.root.post(mirrors, {"url": URL, "enabled": True})).body["id"]
-    async with database(answering).transaction() as transaction:
+    async with answering.database.transaction() as transaction:
         await transaction.run("DELETE FROM remote_mirrors WHERE id = %(id)s", id=mirror)
         call = answering.root.request(method, f"{mirrors}/{mirror}{path}", json=body)
         called = asyncio.create_task(call)
-        await until_somebody_waits(database(answering))
+        await until_somebody_waits(answering.database)
     answer = await called
     assert (answer.status, answer.body) == (404, {"message": "404 Not found"})
 
@@ -367,10 +367,10 @@ async def test_a_mirror_that_is_enabled_while_its_project_is_removed_is_404(answ
     project = await answering.project()
     mirrors = f"/projects/{project['id']}/remote_mirrors"
     mirror = (await answering.root.post(mirrors, {"url": URL})).body["id"]
-    async with database(answering).transaction() as transaction:
+    async with answering.database.transaction() as transaction:
         await transaction.run("SELECT FROM projects WHERE id = %(id)s FOR UPDATE", id=project["id"])
         called = asyncio.create_task(answering.root.put(f"{mirrors}/{mirror}", {"enabled": True}))
-        await until_somebody_waits(database(answering))
+        await until_somebody_waits(answering.database)
         await transaction.run("DELETE FROM projects WHERE id = %(id)s", id=project["id"])
     answer = await called
     assert (answer.status, answer.body) == (404, {"message": "404 Not found"})
@@ -525,14 +525,14 @@ async def test_a_run_soon_after_the_last_one_waits_a_full_back_off(
     mirror = await new_mirror(
         answering, alice, project["id"], URL, enabled=True, only_protected_branches=only_protected
     )
-    async with database(answering).transaction() as transaction:
+    async with answering.database.transaction() as transaction:
         await transaction.row(
             "UPDATE remote_mirrors SET last_update_started_at = %(now)s - interval '50 seconds' WHERE id = %(id)s",
             id=mirror["id"],
         )
     path = f"/projects/{project['id']}/remote_mirrors/{mirror['id']}"
     assert (await alice.api.post(f"{path}/sync")).status == 204
-    waits = await database(answering).value(
+    waits = await answering.database.value(
         "SELECT extract(epoch FROM scheduled_at - %(now)s) FROM procrastinate_jobs WHERE lock = %(lock)s",
         lock=f"remote_mirror:{mirror['id']}",
     )

@@ -22,7 +22,7 @@ from api_server.mirrors import queries, running
 from api_server.web.context import SERVICES
 from api_server.web.routes import Role
 from tests.api_server.mirrors.repositories import MAIN, BareRepository
-from tests.api_server.mirrors.service import Mirrored, database, failures, mails, text_of, with_credentials
+from tests.api_server.mirrors.service import Mirrored, failures, mails, text_of, with_credentials
 from tests.api_server.mirrors.targets import Http, command_lines_with, hold_answers
 from tests.support.clock import MovedClock
 from tests.support.forge import Forge, running_forge
@@ -177,7 +177,7 @@ async def test_a_run_that_was_cut_off_is_made_again(
     mirrored = await Mirrored.create(working, with_credentials(http_target[1]))
     commit = mirrored.source.commit("first")
     mirrored.source.set_refs({MAIN: commit})
-    async with database(working).transaction() as transaction:
+    async with working.database.transaction() as transaction:
         await queries.begin_run(transaction, mirrored.mirror["id"])
     await running.attend_runs(working.server.app[SERVICES])
     assert (await mirrored.reaches("finished", "to_retry", run=2))["last_error"] is None
@@ -220,7 +220,7 @@ async def test_a_run_whose_time_is_over_has_failed(working: Forge, earlier: bool
     """A.5: an hour, or three for the first; a little earlier it is made again."""
     for minutes, status in ((hours * 60 - 1, "started"), (hours * 60 + 1, "failed")):
         mirrored = await Mirrored.create(working, "http://127.0.0.1:9/x.git")
-        async with database(working).transaction() as transaction:
+        async with working.database.transaction() as transaction:
             await queries.begin_run(transaction, mirrored.mirror["id"])
             await transaction.row(
                 "UPDATE remote_mirrors SET last_update_at = CASE WHEN %(earlier)s THEN %(now)s::timestamptz END, "
@@ -229,8 +229,8 @@ async def test_a_run_whose_time_is_over_has_failed(working: Forge, earlier: bool
                 minutes=minutes,
                 id=mirrored.mirror["id"],
             )
-        unattended = await queries.unattended_runs(database(working), running.LOCK_PREFIX)
-        stuck = {mirror.id: running.is_stuck(mirror, database(working).now) for mirror in unattended}
+        unattended = await queries.unattended_runs(working.database, running.LOCK_PREFIX)
+        stuck = {mirror.id: running.is_stuck(mirror, working.database.now) for mirror in unattended}
         assert stuck[mirrored.mirror["id"]] is (status == "failed")
         if status == "failed":
             await running.attend_runs(working.server.app[SERVICES])
@@ -345,7 +345,7 @@ async def test_a_process_runs_so_many_mirrors_at_a_time_and_the_others_wait(
         second = await Mirrored.create(forge, with_credentials(http_target[1]))
         await second.push({"refs/heads/second": second.source.commit("second")})
         async with asyncio.timeout(20):
-            while not await database(forge).value(
+            while not await forge.database.value(
                 "SELECT scheduled_at FROM procrastinate_jobs WHERE lock = %(lock)s", lock=second.lock
             ):
                 await asyncio.sleep(0.05)

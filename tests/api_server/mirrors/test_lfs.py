@@ -44,7 +44,7 @@ from tests.api_server.mirrors.lfs_servers import (
     unchanged,
 )
 from tests.api_server.mirrors.repositories import BareRepository
-from tests.api_server.mirrors.service import database, new_mirror, with_credentials
+from tests.api_server.mirrors.service import new_mirror, with_credentials
 from tests.api_server.mirrors.targets import BASIC, PASSWORD, Http
 from tests.support.ci import eventually
 from tests.support.forge import Forge
@@ -579,7 +579,7 @@ async def test_nothing_of_the_credentials_is_kept_or_logged(
     server.statuses["/objects/batch"] = answers(500, f"alice:{PASSWORD} {BASIC}")
     shown = await files.push(files.commit(b"ours"), run=2)
     assert "The target answered 500" in shown["last_error"]
-    rows = await database(working).rows("SELECT row_to_json(remote_mirrors)::text AS row FROM remote_mirrors")
+    rows = await working.database.rows("SELECT row_to_json(remote_mirrors)::text AS row FROM remote_mirrors")
     said = "".join(capfd.readouterr()) + "".join(row.row for row in rows)
     assert "LFS objects did not get to the target" in said
     for secret in (PASSWORD, BASIC):

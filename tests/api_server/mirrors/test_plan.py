@@ -25,7 +25,7 @@ from api_server.mirrors.pushing import Plan, Selection, compare, divergence_repo
 from api_server.mirrors.queries import Ended
 from api_server.state.database import Transaction
 from tests.api_server.mirrors.repositories import MAIN
-from tests.api_server.mirrors.service import Mirrored, database
+from tests.api_server.mirrors.service import Mirrored
 from tests.support.forge import Forge
 
 # Commits are numbers of a little history: a number's ancestors are its divisors. 16 is unknown to the source.
@@ -240,7 +240,7 @@ async def put(transaction: Transaction, mirror_id: int, status: str, retries: in
 @pytest.mark.parametrize(("event", "before"), list(itertools.product(EVENTS, STATUSES)))
 async def test_each_event_from_each_state(mirrored: Mirrored, event: str, before: str) -> None:
     mirror_id = mirrored.mirror["id"]
-    async with database(mirrored.forge).transaction() as transaction:
+    async with mirrored.forge.database.transaction() as transaction:
         await put(transaction, mirror_id, before)
         run = (await mirrored.row()).run
         if event == "begin":
@@ -269,7 +269,7 @@ async def test_each_event_from_each_state(mirrored: Mirrored, event: str, before
 
 async def test_the_database_refuses_every_move_that_is_no_event(mirrored: Mirrored) -> None:
     async def move(before: str, after: str) -> None:
-        async with database(mirrored.forge).transaction() as transaction:
+        async with mirrored.forge.database.transaction() as transaction:
             await put(transaction, mirrored.mirror["id"], before)
             await transaction.row(
                 "UPDATE remote_mirrors SET update_status = %(status)s WHERE id = %(id)s",
@@ -293,13 +293,13 @@ async def test_what_is_disabled_does_not_begin(working: Forge, why: str) -> None
         values = {"repository_access_level": "disabled"}
         answer = await mirrored.owner.api.put(f"/projects/{mirrored.project['id']}", values)
     assert answer.status == 200
-    async with database(working).transaction() as transaction:
+    async with working.database.transaction() as transaction:
         assert await queries.begin_run(transaction, mirrored.mirror["id"]) is None
 
 
 async def test_a_run_whose_number_has_passed_changes_nothing(mirrored: Mirrored) -> None:
     mirror_id = mirrored.mirror["id"]
-    async with database(mirrored.forge).transaction() as transaction:
+    async with mirrored.forge.database.transaction() as transaction:
         first = await queries.begin_run(transaction, mirror_id)
         second = await queries.begin_run(transaction, mirror_id)
         assert first is not None
@@ -313,7 +313,7 @@ async def test_a_run_whose_number_has_passed_changes_nothing(mirrored: Mirrored)
 
 async def test_the_fourth_failure_in_a_row_is_told_and_the_next_one_is_not(mirrored: Mirrored) -> None:
     mirror_id = mirrored.mirror["id"]
-    async with database(mirrored.forge).transaction() as transaction:
+    async with mirrored.forge.database.transaction() as transaction:
         await put(transaction, mirror_id, "finished")
         ends = []
         for _ in range(8):

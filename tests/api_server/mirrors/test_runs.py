@@ -24,7 +24,6 @@ from tests.api_server.mirrors.repositories import MAIN, BareRepository
 from tests.api_server.mirrors.service import (
     KEEP,
     Mirrored,
-    database,
     mails,
     mirror,
     new_mirror,
@@ -112,7 +111,7 @@ async def test_only_the_selected_branches_and_all_tags_are_pushed(
     mirrored = await Mirrored.create(working, with_credentials(http_target[1]), **values)
     names = [MAIN, "refs/heads/release/1", "refs/heads/x1", "refs/tags/v1"]
     mirrored.source.set_refs(dict.fromkeys(names, mirrored.source.commit("first")))
-    async with database(working).transaction() as transaction:
+    async with working.database.transaction() as transaction:
         await transaction.row(
             "INSERT INTO protected_branches (project_id, name) SELECT %(id)s, unnest(%(names)s::text[])",
             id=mirrored.project["id"],
@@ -260,10 +259,10 @@ async def test_the_password_is_found_nowhere(
 
 
 async def _whole_database(forge: Forge) -> str:
-    tables = await database(forge).rows("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+    tables = await forge.database.rows("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
     texts = []
     for table in tables:
-        rows = await database(forge).rows(f"SELECT t::text AS text FROM {table.tablename} t")
+        rows = await forge.database.rows(f"SELECT t::text AS text FROM {table.tablename} t")
         texts += [row.text for row in rows]
     return "\n".join(texts)
 
