@@ -47,99 +47,70 @@ _SECRETS = [
 
 _PLACES = [
     Mistaken(
-        "edge api",
-        "--port {free} --data-dir file",
+        "edge api", "--port {free} --data-dir file",
         "The data directory cannot be written: File exists: {place}/file",
     ),
     Mistaken(
-        "edge api",
-        "--port {free} --data-dir file/data",
+        "edge api", "--port {free} --data-dir file/data",
         "The data directory cannot be written: Not a directory: {place}/file/data",
     ),
     Mistaken(
-        "edge api",
-        "--port {free} --data-dir empty",
-        "The data directory cannot be written: Permission denied: {place}/empty",
-        unprivileged=True,
+        "edge api", "--port {free} --data-dir empty",
+        "The data directory cannot be written: Permission denied: {place}/empty", unprivileged=True,
     ),
     Mistaken(
-        "api",
-        "--port {free} --object-store-url file://{place}/file",
+        "api", "--port {free} --object-store-url file://{place}/file",
         "The object store cannot be written: File exists: {place}/file",
     ),
     Mistaken(
-        "edge",
-        "--port {free} --shared-store-url file://{place}/file",
+        "edge", "--port {free} --shared-store-url file://{place}/file",
         "The shared store cannot be written: File exists: {place}/file",
     ),
     Mistaken(
-        "api",
-        "--object-store-url gs://bucket",
+        "api", "--object-store-url gs://bucket",
         "--object-store-url has to be a URL such as file:///folder or s3://bucket",
     ),
     Mistaken(
-        "edge",
-        "--shared-store-url gs://bucket",
+        "edge", "--shared-store-url gs://bucket",
         "--shared-store-url has to be a URL such as s3://bucket or file:///folder",
     ),
     variable(
-        "api",
-        "AWS_ACCESS_KEY_ID",
-        "only-this",
-        f"The object store {_S3}",
+        "api", "AWS_ACCESS_KEY_ID", "only-this", f"The object store {_S3}",
         flags="--port {free} --object-store-url s3://bucket",
     ),
     variable(
-        "edge",
-        "AWS_ACCESS_KEY_ID",
-        "only-this",
-        f"The shared store {_S3}",
+        "edge", "AWS_ACCESS_KEY_ID", "only-this", f"The shared store {_S3}",
         flags="--port {free} --shared-store-url s3://bucket",
     ),
     variable(
-        "api",
-        "AWS_ENDPOINT_URL",
-        "http://127.0.0.1:1",
-        f"The object store {_S3}",
+        "api", "AWS_ENDPOINT_URL", "http://127.0.0.1:1", f"The object store {_S3}",
         flags="--port {free} --object-store-url s3://bucket",
     ),
     variable(
-        "api",
-        "PATH",
-        "{place}/empty",
+        "api", "PATH", "{place}/empty",
         f"{_GIT}, and none can be run (No such file or directory): install it on PATH",
     ),
     variable("api", "PATH", "{place}/old", f"{_GIT}, the one on PATH is 2.35: upgrade it"),
     variable(
-        "api",
-        "PATH",
-        "{place}/odd",
-        f"{_GIT}, and the git on PATH does not say which it is: install it on PATH",
+        "api", "PATH", "{place}/odd", f"{_GIT}, and the git on PATH does not say which it is: install it on PATH",
     ),
     Mistaken("edge", "--tls-cert none", "TLS cannot be used: No such file or directory: {place}/none"),
     Mistaken(
-        "edge",
-        "--tls-cert one.pem --tls-key none",
-        "TLS cannot be used: No such file or directory: {place}/none",
+        "edge", "--tls-cert one.pem --tls-key none", "TLS cannot be used: No such file or directory: {place}/none",
     ),
     Mistaken(
-        "edge",
-        "--tls-cert one.pem --tls-key other.key",
+        "edge", "--tls-cert one.pem --tls-key other.key",
         "TLS cannot be used: its key is not that of {place}/one.pem",
     ),
     Mistaken("edge", "--tls-cert one.pem", f"{_NO_PEM} {{place}}/one.pem"),
     Mistaken("edge", "--tls-cert file --tls-key one.key", f"{_NO_PEM} {{place}}/file"),
     Mistaken("edge", "--port {port}", "Cannot listen on 127.0.0.1:{port}: Address already in use"),
     Mistaken(
-        "edge",
-        "--port 0 --operations-port {port}",
-        "Cannot listen on 127.0.0.1:{port}: Address already in use",
+        "edge", "--port 0 --operations-port {port}", "Cannot listen on 127.0.0.1:{port}: Address already in use",
     ),
-    Mistaken(
-        "edge", "--host nowhere.invalid", "Cannot listen on nowhere.invalid:8081: Name or service not known"
-    ),
+    Mistaken("edge", "--host nowhere.invalid", "Cannot listen on nowhere.invalid:8081: Name or service not known"),
     Mistaken("edge", "--host 192.0.2.1", "Cannot listen on 192.0.2.1:8081: Cannot assign requested address"),
-]
+]  # fmt: skip
 
 _POSTGRESQL = "PostgreSQL cannot be used, check the setting database_url"
 _FOREIGN = "The database has tables of another application ({}): give this service a database of its own"
@@ -261,35 +232,25 @@ _FLAGS = [
 
 _VARIABLES = [
     variable(
-        "api commands",
-        _URL,
-        None,
-        f"The setting database_url {_MISSING.format('DATABASE_URL', 'database_url')}",
+        "api commands", _URL, None, f"The setting database_url {_MISSING.format('DATABASE_URL', 'database_url')}",
     ),
     variable("api commands", _DATA, None, f"The setting data_dir {_MISSING.format('DATA_DIR', 'data_dir')}"),
     variable("api commands", _DATA, "", f"{_DATA} has to be a path"),
     variable(
-        "api commands",
-        _URL,
-        "hunter2",
-        f"{_URL} has to be a URL such as postgresql://host or postgres://host",
+        "api commands", _URL, "hunter2", f"{_URL} has to be a URL such as postgresql://host or postgres://host",
     ),
     variable("api commands", "FORGELET_API_PORT", "hunter2", f"FORGELET_API_PORT {_PORT_OF_API}"),
     variable("api commands", "FORGELET_API_PORT", "", f"FORGELET_API_PORT {_PORT_OF_API}"),
     variable("api commands", "FORGELET_API_WORK", "maybe", "FORGELET_API_WORK has to be true or false"),
-    variable(
-        "api commands", "FORGELET_API_TIER", "gold", "FORGELET_API_TIER has to be free, premium or ultimate"
-    ),
+    variable("api commands", "FORGELET_API_TIER", "gold", "FORGELET_API_TIER has to be free, premium or ultimate"),
     variable("api commands", "FORGELET_API_EDGE_URLS", "http://a,b", f"FORGELET_API_EDGE_URLS {_WEB}"),
     variable("edge", "FORGELET_EDGE_PORT", "99999", f"FORGELET_EDGE_PORT {_PORT}"),
     variable(
-        "edge",
-        "FORGELET_EDGE_PURGE_TOKEN",
-        "a b",
+        "edge", "FORGELET_EDGE_PURGE_TOKEN", "a b",
         "FORGELET_EDGE_PURGE_TOKEN has to be visible ASCII characters without spaces",
     ),
     variable("edge", "FORGELET_EDGE_PORT", "1", f"--port {_PORT}", flags="--port 70000"),
-]
+]  # fmt: skip
 
 _FILES = [
     variable(

@@ -9,15 +9,9 @@ from tests.scripts.copied import RECORDER, VERSION, Copy
 from tests.support.checkout import CHECKOUT
 
 COMMANDS = [
-    "scripts/up",
-    "scripts/test",
-    "scripts/check",
-    "scripts/conformance",
-    "scripts/bench/run",
-    "scripts/abuse/run",
-    "scripts/clients/run",
-    ".ci/run",
-]
+    "scripts/up", "scripts/test", "scripts/check", "scripts/conformance", "scripts/bench/run", "scripts/abuse/run",
+    "scripts/clients/run", ".ci/run",
+]  # fmt: skip
 #: What scripts/up has pip install: the machine may have no PostgreSQL.
 FOR_UP = ".[embedded,s3]"
 

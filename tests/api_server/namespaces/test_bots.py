@@ -217,18 +217,9 @@ async def test_git_with_a_token_of_a_project(scene: Scene, tmp_path: Path) -> No
 
 
 KEYS = [
-    "id",
-    "name",
-    "revoked",
-    "created_at",
-    "description",
-    "scopes",
-    "user_id",
-    "last_used_at",
-    "active",
-    "expires_at",
-    "access_level",
-]
+    "id", "name", "revoked", "created_at", "description", "scopes", "user_id", "last_used_at", "active",
+    "expires_at", "access_level",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", ["project", "group"])

@@ -125,24 +125,18 @@ PROJECT_GUEST = "200 200 200 403 403 404 403 403 403 403 403"
 PROJECT_HIDDEN = "404 404 404 404 404 404 404 404 404 404 404"
 PROJECTS = {
     "private": {
-        "anonymous": "401 404 401 401 401 404 401 401 401 401 401",
-        "external": PROJECT_HIDDEN,
-        "insider": PROJECT_HIDDEN,
-        "guest": PROJECT_GUEST,
+        "anonymous": "401 404 401 401 401 404 401 401 401 401 401", "external": PROJECT_HIDDEN,
+        "insider": PROJECT_HIDDEN, "guest": PROJECT_GUEST,
     },
     "internal": {
-        "anonymous": "401 404 401 401 401 404 401 401 401 401 401",
-        "external": PROJECT_HIDDEN,
-        "insider": PROJECT_SEEN,
-        "guest": PROJECT_SEEN,
+        "anonymous": "401 404 401 401 401 404 401 401 401 401 401", "external": PROJECT_HIDDEN,
+        "insider": PROJECT_SEEN, "guest": PROJECT_SEEN,
     },
     "public": {
-        "anonymous": "401 200 401 401 200 200 401 401 401 401 401",
-        "external": PROJECT_SEEN,
-        "insider": PROJECT_SEEN,
-        "guest": PROJECT_SEEN,
+        "anonymous": "401 200 401 401 200 200 401 401 401 401 401", "external": PROJECT_SEEN,
+        "insider": PROJECT_SEEN, "guest": PROJECT_SEEN,
     },
-}
+}  # fmt: skip
 
 
 def _basic(client: Client) -> dict[str, str]:

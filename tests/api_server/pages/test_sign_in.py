@@ -245,14 +245,9 @@ async def test_a_form_without_a_body_is_refused_as_one_without_fields(browser: B
 
 #: What answers forms beside the declared pages.
 OTHERS = [
-    "/-/sign_in",
-    "/-/sign_out",
-    "/-/invites/{token}/accept",
-    "/-/invites/{token}/decline",
-    "/-/emails/{id}/{token}",
-    "/-/password",
-    "/-/password/{token}",
-]
+    "/-/sign_in", "/-/sign_out", "/-/invites/{token}/accept", "/-/invites/{token}/decline",
+    "/-/emails/{id}/{token}", "/-/password", "/-/password/{token}",
+]  # fmt: skip
 KEPT = {
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",

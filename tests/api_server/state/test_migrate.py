@@ -289,23 +289,14 @@ async def test_everything_works_for_a_role_that_owns_nothing(served: Forge, role
 
 
 ATTEMPTS = (
-    "UPDATE audit_events SET author_name = 'mallory'",
-    "DELETE FROM audit_events",
-    "TRUNCATE audit_events",
-    "ALTER TABLE audit_events DISABLE TRIGGER USER",
-    "DROP TABLE audit_events",
-    "SET session_replication_role = replica",
-    "DELETE FROM audit_events_past",
-    "TRUNCATE audit_events_future",
-    "DROP TABLE audit_events_future",
-    "UPDATE audit_chain SET hash = ''",
-    "DELETE FROM audit_chain",
-    "TRUNCATE audit_chain",
-    "INSERT INTO audit_chain VALUES (99, 99, 'now', '', '')",
+    "UPDATE audit_events SET author_name = 'mallory'", "DELETE FROM audit_events", "TRUNCATE audit_events",
+    "ALTER TABLE audit_events DISABLE TRIGGER USER", "DROP TABLE audit_events",
+    "SET session_replication_role = replica", "DELETE FROM audit_events_past", "TRUNCATE audit_events_future",
+    "DROP TABLE audit_events_future", "UPDATE audit_chain SET hash = ''", "DELETE FROM audit_chain",
+    "TRUNCATE audit_chain", "INSERT INTO audit_chain VALUES (99, 99, 'now', '', '')",
     "CREATE FUNCTION audit_event_line() RETURNS text LANGUAGE sql RETURN ''",
-    "DELETE FROM _yoyo_migration",
-    "TRUNCATE users",
-)
+    "DELETE FROM _yoyo_migration", "TRUNCATE users",
+)  # fmt: skip
 
 
 async def test_the_trail_cannot_be_changed_by_it(roles: Roles) -> None:

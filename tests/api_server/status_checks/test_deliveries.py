@@ -248,23 +248,13 @@ async def test_an_answer_that_never_ends_is_cut_off(lab: Lab, receiver: Receiver
 #: The document's Events section: every field with the types that it may have.
 TEXT, NUMBER, FLAG, LIST, OBJECT, NONE = str, int, bool, list, dict, type(None)
 PROJECT = {
-    "id": NUMBER,
-    "name": TEXT,
-    "description": TEXT,
-    "web_url": TEXT,
+    "id": NUMBER, "name": TEXT, "description": TEXT, "web_url": TEXT,
     "avatar_url": (TEXT, NONE),
-    "git_ssh_url": TEXT,
-    "git_http_url": TEXT,
-    "namespace": TEXT,
-    "visibility_level": NUMBER,
-    "path_with_namespace": TEXT,
-    "default_branch": TEXT,
+    "git_ssh_url": TEXT, "git_http_url": TEXT, "namespace": TEXT, "visibility_level": NUMBER,
+    "path_with_namespace": TEXT, "default_branch": TEXT,
     "ci_config_path": (TEXT, NONE),
-    "homepage": TEXT,
-    "url": TEXT,
-    "ssh_url": TEXT,
-    "http_url": TEXT,
-}
+    "homepage": TEXT, "url": TEXT, "ssh_url": TEXT, "http_url": TEXT,
+}  # fmt: skip
 NUMBER_OR_NULL, TEXT_OR_NULL = (NUMBER, NONE), (TEXT, NONE)
 MERGE_REQUEST = (
     dict.fromkeys(
@@ -330,16 +320,12 @@ MERGE_REQUEST = (
     }
 )
 PAYLOAD = {
-    "object_kind": TEXT,
-    "event_type": TEXT,
+    "object_kind": TEXT, "event_type": TEXT,
     "user": {"id": NUMBER, "name": TEXT, "username": TEXT, "avatar_url": TEXT, "email": TEXT},
-    "project": PROJECT,
-    "object_attributes": MERGE_REQUEST,
-    "labels": LIST,
-    "changes": OBJECT,
+    "project": PROJECT, "object_attributes": MERGE_REQUEST, "labels": LIST, "changes": OBJECT,
     "repository": {"name": TEXT, "url": TEXT, "description": TEXT, "homepage": TEXT},
     "external_approval_rule": {"id": NUMBER, "name": TEXT, "external_url": TEXT},
-}
+}  # fmt: skip
 
 
 def assert_shape(value: Any, shape: Any, where: str = "payload") -> None:

@@ -412,30 +412,19 @@ async def refuses(forge: Forge, route: Route, longer: dict[str, str], bounds: di
 JSON_HEADERS = {"Content-Type": "application/json"}
 #: A body of JSON, and what is said of it where a text named `path` is asked for.
 SENT_BODIES = {
-    b"": "name is missing, path is missing",
-    b"   \n": "name is missing, path is missing",
-    b"{}": "name is missing, path is missing",
-    b"null": "name is missing, path is missing",
-    b" null\n": "name is missing, path is missing",
-    b"[]": "name is missing, path is missing",
-    b'["path"]': "name is missing, path is missing",
-    b'[{"path": "a"}]': "name is missing, path is missing",
-    b"[" * 900 + b"]" * 900: "name is missing, path is missing",
-    b"0": "name is missing, path is missing",
-    b"1.5": "name is missing, path is missing",
-    b"true": "name is missing, path is missing",
-    b'"path"': "name is missing, path is missing",
-    b'{"path": "a"}': "name is missing",
-    b'{"path": null}': "name is missing, path is empty",
-    b"nul": "the body is not valid JSON",
-    b"null null": "the body is not valid JSON",
-    b"{": "the body is not valid JSON",
-    b"[1,": "the body is not valid JSON",
-    b"{'path': 1}": "the body is not valid JSON",
-    b'{"path": "a",}': "the body is not valid JSON",
-    b'\xef\xbb\xbf{"path": "a"}': "the body is not valid JSON",
+    b"": "name is missing, path is missing", b"   \n": "name is missing, path is missing",
+    b"{}": "name is missing, path is missing", b"null": "name is missing, path is missing",
+    b" null\n": "name is missing, path is missing", b"[]": "name is missing, path is missing",
+    b'["path"]': "name is missing, path is missing", b'[{"path": "a"}]': "name is missing, path is missing",
+    b"[" * 900 + b"]" * 900: "name is missing, path is missing", b"0": "name is missing, path is missing",
+    b"1.5": "name is missing, path is missing", b"true": "name is missing, path is missing",
+    b'"path"': "name is missing, path is missing", b'{"path": "a"}': "name is missing",
+    b'{"path": null}': "name is missing, path is empty", b"nul": "the body is not valid JSON",
+    b"null null": "the body is not valid JSON", b"{": "the body is not valid JSON",
+    b"[1,": "the body is not valid JSON", b"{'path': 1}": "the body is not valid JSON",
+    b'{"path": "a",}': "the body is not valid JSON", b'\xef\xbb\xbf{"path": "a"}': "the body is not valid JSON",
     b"path=a": "the body is not valid JSON",
-}
+}  # fmt: skip
 
 
 async def test_a_body_that_is_no_object_sends_nothing(forge: Forge) -> None:

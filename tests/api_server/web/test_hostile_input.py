@@ -111,20 +111,12 @@ def requests(draw: st.DrawFn) -> Sent:
 
 
 _QUERIES = [
-    "a[b][c][d]=1&a[b]=2",
-    "a[]=1&a=2&a[x]=3",
-    "id=%ff%fe",
-    "%00=%00",
-    "[]=1",
+    "a[b][c][d]=1&a[b]=2", "a[]=1&a=2&a[x]=3", "id=%ff%fe", "%00=%00", "[]=1",
     "a[" * 50 + "]" * 50 + "=1",
-    "page=0",
-    "per_page=-1",
-    "page=99999999999999999999",
-    "pagination=keyset&cursor=!!!",
-    "pagination=keyset&cursor=eyJpZCI6IjEifQ==",
-    "pagination=keyset&order_by=name",
+    "page=0", "per_page=-1", "page=99999999999999999999", "pagination=keyset&cursor=!!!",
+    "pagination=keyset&cursor=eyJpZCI6IjEifQ==", "pagination=keyset&order_by=name",
     "&".join(f"p{n}=1" for n in range(1200)),
-]
+]  # fmt: skip
 
 
 def _query(name: str, text: str) -> str:

@@ -24,20 +24,15 @@ from tests.support.route_table import ROUTES, in_parts, name_of, path_of, requir
 
 #: Routes that take no personal access token, and what they check themselves.
 OPEN_TO_ANYONE = {
-    "POST /runners": "a registration token",
-    "POST /runners/verify": "the runner's token",
+    "POST /runners": "a registration token", "POST /runners/verify": "the runner's token",
     "POST /runners/reset_authentication_token": "the runner's token",
-    "DELETE /runners": "the runner's token",
-    "DELETE /runners/managers": "the runner's token",
-    "POST /jobs/request": "the runner's token",
-    "PATCH /jobs/{id}/trace": "the job's token",
-    "PUT /jobs/{id}": "the job's token",
-    "POST /jobs/{id}/artifacts/authorize": "the job's token",
-    "POST /jobs/{id}/artifacts": "the job's token",
-    "GET /jobs/{id}/artifacts": "the job's token",
+    "DELETE /runners": "the runner's token", "DELETE /runners/managers": "the runner's token",
+    "POST /jobs/request": "the runner's token", "PATCH /jobs/{id}/trace": "the job's token",
+    "PUT /jobs/{id}": "the job's token", "POST /jobs/{id}/artifacts/authorize": "the job's token",
+    "POST /jobs/{id}/artifacts": "the job's token", "GET /jobs/{id}/artifacts": "the job's token",
     "POST /projects/{id}/trigger/pipeline": "the trigger's token, or a job's",
     "POST /projects/{id}/ref/{ref:.+}/trigger/pipeline": "the trigger's token, or a job's",
-}
+}  # fmt: skip
 
 #: Those that have nothing to hide.
 OPEN_TO_EVERYBODY = {"GET /openapi.json"}
@@ -54,38 +49,15 @@ ASKS_FOR_MORE = {
 #: The feature of the project that has to be open to the caller, by how the route's path goes on behind the project;
 #: the longest beginning counts. A path that is new has to be entered here.
 OPENS: dict[str, Feature | None] = {
-    "": None,
-    "/access_tokens": None,
-    "/archive": None,
-    "/artifacts": "builds",
-    "/audit_events": None,
-    "/ci/lint": "builds",
-    "/cluster_agents": None,
-    "/external_status_checks": None,
-    "/invitations": None,
-    "/issues": None,
-    "/job_token_scope": None,
-    "/jobs": "builds",
-    "/members": None,
-    "/merge_requests": "repository",
-    "/merge_requests/{merge_request_iid}/pipelines": "builds",
-    "/pipeline": "builds",
-    "/pipeline_schedules": "builds",
-    "/pipelines": "builds",
-    "/protected_branches": None,
-    "/protected_tags": None,
-    "/releases": "repository",
-    "/remote_mirrors": None,
-    "/repository": "repository",
-    "/repository/commits/{sha}/statuses": "builds",
-    "/runners": None,
-    "/statuses": "builds",
-    "/transfer": None,
-    "/triggers": "builds",
-    "/unarchive": None,
-    "/users": None,
-    "/variables": None,
-}
+    "": None, "/access_tokens": None, "/archive": None, "/artifacts": "builds", "/audit_events": None,
+    "/ci/lint": "builds", "/cluster_agents": None, "/external_status_checks": None, "/invitations": None,
+    "/issues": None, "/job_token_scope": None, "/jobs": "builds", "/members": None, "/merge_requests": "repository",
+    "/merge_requests/{merge_request_iid}/pipelines": "builds", "/pipeline": "builds",
+    "/pipeline_schedules": "builds", "/pipelines": "builds", "/protected_branches": None, "/protected_tags": None,
+    "/releases": "repository", "/remote_mirrors": None, "/repository": "repository",
+    "/repository/commits/{sha}/statuses": "builds", "/runners": None, "/statuses": "builds", "/transfer": None,
+    "/triggers": "builds", "/unarchive": None, "/users": None, "/variables": None,
+}  # fmt: skip
 
 SECURED = [route for route in ROUTES if route.access.who not in ("anyone", "job")]
 OF_SOURCES = [route for route in ROUTES if route.access.who in ("project", "group")]
@@ -394,29 +366,18 @@ async def test_any_path_is_found_or_refused_as_before(method: str, segments: lis
 
 #: A path, and the one that it stands for; `None` where it is of nothing.
 SLASHED_PATHS: dict[str, str | None] = {
-    "/api/v4//user": "/api/v4/user",
-    "/api/v4/user/": "/api/v4/user",
-    "/api/v4/user//": "/api/v4/user",
-    "//api/v4/version": "/api/v4/version",
-    "/api//v4/version": "/api/v4/version",
-    "///api///v4///version///": "/api/v4/version",
-    "/api/v4/projects/": "/api/v4/projects",
-    "/api/v4/projects/{id}/": "/api/v4/projects/{id}",
-    "/api/v4/projects//{id}": "/api/v4/projects/{id}",
+    "/api/v4//user": "/api/v4/user", "/api/v4/user/": "/api/v4/user", "/api/v4/user//": "/api/v4/user",
+    "//api/v4/version": "/api/v4/version", "/api//v4/version": "/api/v4/version",
+    "///api///v4///version///": "/api/v4/version", "/api/v4/projects/": "/api/v4/projects",
+    "/api/v4/projects/{id}/": "/api/v4/projects/{id}", "/api/v4/projects//{id}": "/api/v4/projects/{id}",
     "/api/v4/projects/{id}//jobs/": "/api/v4/projects/{id}/jobs",
     "/api/v4/projects/{path}/": "/api/v4/projects/{path}",
     "/api/v4//projects/{path}//repository//branches/main/": "/api/v4/projects/{path}/repository/branches/main",
     "/api/v4/projects/{id}/repository/tree/?ref=main": "/api/v4/projects/{id}/repository/tree?ref=main",
-    "/api/v4/projects//jobs": None,
-    "/api/v4/projects/{id}/repository/branches//protect": None,
-    "/api/v4/groups//members": None,
-    "/api/v4/nothing/": None,
-    "/api/v4//nothing": None,
-    "/api/v4/": None,
-    "/api/v4": None,
-    "/api//v5/version": None,
-    "/api/v4version/": None,
-}
+    "/api/v4/projects//jobs": None, "/api/v4/projects/{id}/repository/branches//protect": None,
+    "/api/v4/groups//members": None, "/api/v4/nothing/": None, "/api/v4//nothing": None, "/api/v4/": None,
+    "/api/v4": None, "/api//v5/version": None, "/api/v4version/": None,
+}  # fmt: skip
 
 
 async def test_they_count_as_one_and_as_none(forge: Forge) -> None:

@@ -141,14 +141,8 @@ ANALYZE
 
 CHEAP: dict[str, tuple[str, Callable[[Executor], Awaitable[Any]]]] = {
     "deliveries": ("status_check_deliveries", lambda d: queries.list_deliveries(d, PAGE, None)),
-    "failed deliveries": (
-        "status_check_deliveries",
-        lambda d: queries.list_deliveries(d, PAGE, "failed"),
-    ),
-    "queued deliveries": (
-        "status_check_deliveries",
-        lambda d: queries.list_deliveries(d, PAGE, "queued"),
-    ),
+    "failed deliveries": ("status_check_deliveries", lambda d: queries.list_deliveries(d, PAGE, "failed")),
+    "queued deliveries": ("status_check_deliveries", lambda d: queries.list_deliveries(d, PAGE, "queued")),
     "mirrors": ("remote_mirrors", lambda d: queries.list_mirrors(d, PAGE, None)),
     "failing mirrors": ("remote_mirrors", lambda d: queries.list_mirrors(d, PAGE, "failing")),
     "tokens": (
@@ -159,11 +153,8 @@ CHEAP: dict[str, tuple[str, Callable[[Executor], Awaitable[Any]]]] = {
         "personal_access_tokens tokens",
         lambda d: queries.list_tokens(d, PAGE, username="alice", state=None),
     ),
-    "runners": (
-        "runners",
-        lambda d: queries.list_runners(d, PAGE, status=None, runner_type=None, paused=None),
-    ),
-}
+    "runners": ("runners", lambda d: queries.list_runners(d, PAGE, status=None, runner_type=None, paused=None)),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -14,19 +14,10 @@ from tests.support.merge_requests import new_project, open_merge_request
 from tests.support.ports import free_port
 
 PAGES = [
-    "/admin",
-    "/admin/background_tasks",
-    "/admin/users",
-    "/admin/tokens",
-    "/admin/runners",
-    "/admin/projects",
-    "/admin/mirrors",
-    "/admin/deliveries",
-    "/admin/edges",
-    "/admin/audit_events",
-    "/admin/settings",
+    "/admin", "/admin/background_tasks", "/admin/users", "/admin/tokens", "/admin/runners", "/admin/projects",
+    "/admin/mirrors", "/admin/deliveries", "/admin/edges", "/admin/audit_events", "/admin/settings",
     "/admin/application_settings/repository",
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("path", PAGES)
