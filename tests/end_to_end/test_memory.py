@@ -18,9 +18,9 @@ import aiohttp
 import attrs
 import pytest
 
-from tests.support.forge import ROOT_TOKEN, Client, Forge
+from tests.support.forge import ROOT_TOKEN, Forge
 from tests.support.git_client import Git
-from tests.support.runner import INFO, RunningJob
+from tests.support.runner import INFO, RunningJob, running_job
 from tests.support.server_process import ServerProcess, server_process
 from tests.support.waiting import until
 from tests.support.wire import Server, request, running, talk
@@ -49,21 +49,8 @@ async def _large() -> AsyncIterator[bytes]:
 async def _running_job(server: ServerProcess) -> tuple[dict[str, Any], RunningJob]:
     """A project, and a job of it in a runner's hands."""
     project = (await server.root.post("/projects", {"name": f"project-{os.urandom(4).hex()}"})).body
-    config = {
-        "branch": "main",
-        "content": "build: {script: 'true', artifacts: {paths: [x]}}",
-        "commit_message": "Begin",
-    }
-    path = f"/projects/{project['id']}"
-    assert (await server.root.post(f"{path}/repository/files/%2Egitlab-ci%2Eyml", config)).status == 201
-    wanted = {"runner_type": "project_type", "project_id": project["id"]}
-    token = (await server.root.post("/user/runners", wanted)).body["token"]
-    async with asyncio.timeout(20):
-        while (
-            taken := await server.root.post("/jobs/request", {"token": token, "info": INFO})
-        ).status != 201:
-            await asyncio.sleep(0.05)
-    return project, RunningJob(Client(server.session, server.base), taken.body)
+    config = "build: {script: 'true', artifacts: {paths: [x]}}"
+    return project, await running_job(server.root, project["id"], config)
 
 
 async def _size(server: ServerProcess, path: str) -> int:

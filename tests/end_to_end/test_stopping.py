@@ -23,7 +23,7 @@ from tests.api_server.code.raw_push import NO_COMMIT, commands, credentials, pac
 from tests.support.forge import ROOT_TOKEN, Client
 from tests.support.git_client import Git
 from tests.support.ports import free_port
-from tests.support.runner import INFO, RunningJob
+from tests.support.runner import running_job
 from tests.support.server_process import ServerProcess, server_process
 from tests.support.waiting import seconds_of
 from tests.support.wire import request, talk
@@ -156,7 +156,7 @@ async def test_what_is_being_sent_arrives_and_nothing_else_begins(
 ) -> None:
     async with server_process(new_database(), tmp_path / "data", operations_port=free_port()) as server:
         project = (await server.root.post("/projects", {"name": "stop"})).body
-        job = await _running_job(server, project["id"])
+        job = await running_job(server.root, project["id"], CONFIG)
         sha, push = await _push(tmp_path / "work")
         lfs, artifact = Body(CONTENT), Body(_form(CONTENT))
         basic, url = credentials(ROOT_TOKEN), f"{server.base}/{project['path_with_namespace']}.git"
@@ -242,17 +242,6 @@ async def _until_refused(server: ServerProcess) -> None:
             return
         writer.close()
         await asyncio.sleep(0.01)
-
-
-async def _running_job(server: ServerProcess, project: int) -> RunningJob:
-    files = f"/projects/{project}/repository/files/%2Egitlab-ci%2Eyml"
-    body = {"branch": "main", "content": CONFIG, "commit_message": "Begin [ci skip]"}
-    assert (await server.root.post(files, body)).status == 201
-    assert (await server.root.post(f"/projects/{project}/pipeline", {"ref": "main"})).status == 201
-    made = await server.root.post("/user/runners", {"runner_type": "project_type", "project_id": project})
-    taken = await server.root.post("/jobs/request", {"token": made.body["token"], "info": INFO})
-    assert taken.status == 201, taken
-    return RunningJob(Client(server.session, server.base), taken.body)
 
 
 READ = "the settings were read again"

@@ -17,6 +17,7 @@ from playwright.async_api import Browser, BrowserContext, Page, ViewportSize, ex
 
 from api_server.description.parameters import operation_id
 from api_server.pages.page import Templates
+from tests.api_server.pages.conftest import complaints_of
 from tests.api_server.pages.looks import LOOKS, SCENES, Look, Things, Who
 from tests.support.browser import COOKIE, new_session
 from tests.support.forge import Forge, running_forge
@@ -95,9 +96,7 @@ async def test_every_page_is_readable_by_everybody(
     context, things = await signed_in(chromium, scene, who), scene[1]
     await context.add_init_script(Axe().axe_script)
     page = await context.new_page()
-    complaints: list[str] = []
-    page.on("console", lambda message: complaints.append(message.text))
-    page.on("pageerror", lambda error: complaints.append(str(error)))
+    complaints = complaints_of(page)
     problems = []
     for look in [look for look in LOOKS if look.who == who]:
         path = look.path.format(**things)
@@ -185,9 +184,8 @@ async def docs(chromium: Browser, forge: Forge, request: pytest.FixtureRequest) 
     request to somebody else."""
     context = await chromium.new_context(base_url=forge.base, java_script_enabled=request.param)
     context.set_default_timeout(PATIENCE)
-    opened, complaints = await context.new_page(), []
-    opened.on("console", lambda message: complaints.append(message.text))
-    opened.on("pageerror", lambda error: complaints.append(str(error)))
+    opened = await context.new_page()
+    complaints = complaints_of(opened)
     opened.on(
         "request", lambda asked: asked.url.startswith((forge.base, "data:")) or complaints.append(asked.url)
     )

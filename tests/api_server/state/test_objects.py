@@ -21,9 +21,9 @@ from api_server.state.object_store import is_unfinished, open_objects
 from api_server.state.objects import CHUNK, Objects
 from common.concurrency import end
 from common.operations import Degraded
-from tests.support.forge import ROOT_TOKEN, Client
+from tests.support.forge import ROOT_TOKEN
 from tests.support.ports import free_port
-from tests.support.runner import INFO, RunningJob
+from tests.support.runner import RunningJob, running_job
 from tests.support.s3 import FAILURES, Bucket, at, serving_bucket
 from tests.support.server_process import ServerProcess, server_process
 
@@ -465,13 +465,5 @@ def _line(lines: list[str], call: str, about: str, after: int) -> int:
 
 async def _running_job(server: ServerProcess, name: str) -> tuple[str, RunningJob]:
     project = (await server.root.post("/projects", {"name": name})).body
-    files = f"/projects/{project['id']}/repository/files/%2Egitlab-ci%2Eyml"
-    body = {"branch": "main", "content": "one: {script: 'true'}", "commit_message": "Begin [ci skip]"}
-    assert (await server.root.post(files, body)).status == 201
-    assert (await server.root.post(f"/projects/{project['id']}/pipeline", {"ref": "main"})).status == 201
-    made = await server.root.post(
-        "/user/runners", {"runner_type": "project_type", "project_id": project["id"]}
-    )
-    polled = await server.root.post("/jobs/request", {"token": made.body["token"], "info": INFO})
-    assert polled.status == 201
-    return project["path_with_namespace"], RunningJob(Client(server.session, server.base), polled.body)
+    job = await running_job(server.root, project["id"], "one: {script: 'true'}")
+    return project["path_with_namespace"], job
