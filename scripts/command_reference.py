@@ -13,7 +13,7 @@ from forgelet.command_line import forgelet
 HEAD = """# Commands
 
 `python -m scripts.command_reference` generates this page from the commands' own help;
-`tests/scripts/test_command_reference.py` checks it. The package installs `forgelet`; in a checkout, use
+`tests/scripts/test_references.py` checks it. The package installs `forgelet`; in a checkout, use
 `scripts/forgelet`.
 """
 SHARED = """Every command except `api`, `edge` and `worker` also takes these options, before or after its name:

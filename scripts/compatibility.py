@@ -37,7 +37,7 @@ HEAD = """# Compared with GitLab
 
 This page compares each endpoint with GitLab 17. `python -m scripts.compatibility` generates it from the routes, from
 `docs/compatibility.toml`, which describes the differences, and from the list of CI keywords.
-`tests/scripts/test_compatibility.py` checks it.
+`tests/scripts/test_references.py` checks it.
 
 For all endpoints:
 

@@ -17,7 +17,7 @@ from storage_edge.settings import Settings as EdgeSettings
 HEAD = """# Settings
 
 `python -m scripts.settings_reference` generates this page from the settings classes of both processes;
-`tests/scripts/test_settings_reference.py` checks it.
+`tests/scripts/test_references.py` checks it.
 
 Each setting can be given in three ways. Example: the API server's `send_timeout` is `send_timeout` in the section
 `[api_server]` of the TOML file that `FORGELET_SETTINGS` names. The variable `FORGELET_API_SEND_TIMEOUT` overrides the

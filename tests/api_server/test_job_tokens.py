@@ -18,30 +18,23 @@ from tests.support.route_table import ROUTES, in_parts, name_of, path_of, requir
 TAKEN = [route for route in ROUTES if route.takes_job_token]
 #: GitLab's list, as far as there are such routes here.
 NAMES = {
-    "GET /projects/{id}/jobs/{job_id}/artifacts",
-    "GET /projects/{id}/jobs/{job_id}/artifacts/{path:(?s:.+)}",
+    "GET /projects/{id}/jobs/{job_id}/artifacts", "GET /projects/{id}/jobs/{job_id}/artifacts/{path:(?s:.+)}",
     "GET /projects/{id}/jobs/artifacts/{ref:.+}/download",
     "GET /projects/{id}/jobs/artifacts/{ref:.+}/raw/{path:(?s:.+)}",
-    "GET /projects/{id}/merge_requests",
-    "GET /projects/{id}/merge_requests/{merge_request_iid}",
-    "GET /projects/{id}/releases",
-    "GET /projects/{id}/releases/permalink/latest",
+    "GET /projects/{id}/merge_requests", "GET /projects/{id}/merge_requests/{merge_request_iid}",
+    "GET /projects/{id}/releases", "GET /projects/{id}/releases/permalink/latest",
     "GET /projects/{id}/releases/permalink/latest/{suffix_path:(?s:.+)}",
-    "GET /projects/{id}/releases/{tag_name}",
-    "GET /projects/{id}/releases/{tag_name}/assets/links",
+    "GET /projects/{id}/releases/{tag_name}", "GET /projects/{id}/releases/{tag_name}/assets/links",
     "GET /projects/{id}/releases/{tag_name}/assets/links/{link_id}",
     "GET /projects/{id}/releases/{tag_name}/downloads/{path:(?s:.+)}",
-    "POST /projects/{id}/releases",
-    "POST /projects/{id}/releases/{tag_name}/assets/links",
+    "POST /projects/{id}/releases", "POST /projects/{id}/releases/{tag_name}/assets/links",
     "PUT /projects/{id}/releases/{tag_name}",
     "PUT /projects/{id}/releases/{tag_name}/assets/links/{link_id}",
     "DELETE /projects/{id}/releases/{tag_name}",
     "DELETE /projects/{id}/releases/{tag_name}/assets/links/{link_id}",
-    "GET /projects/{id}/repository/branches",
-    "GET /projects/{id}/repository/commits/{sha}",
-    "GET /projects/{id}/repository/files/{path}/raw",
-    "GET /projects/{id}/repository/tags",
-}
+    "GET /projects/{id}/repository/branches", "GET /projects/{id}/repository/commits/{sha}",
+    "GET /projects/{id}/repository/files/{path}/raw", "GET /projects/{id}/repository/tags",
+}  # fmt: skip
 HIDDEN = {"message": "404 Project Not Found"}
 
 

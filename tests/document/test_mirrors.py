@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import pytest
 
-from tests.api_server.mirrors.endpoints.conftest import resolve_examples
+from tests.api_server.mirrors.service import resolve_examples
 from tests.support.forge import Answer, Forge, Person, SharedForges, new_name, running_forge
 
 from .statements import says

@@ -19,13 +19,13 @@ from .printed_commands import Block, blocks, documents
 SECONDS = 120
 #: Beginnings of commands that are not typed in here, and why.
 ELSEWHERE = {
-    "FORGELET_API_DATABASE_URL=": "wants roles of a database; tests/api_server/state/test_serving_role.py has them",
+    "FORGELET_API_DATABASE_URL=": "wants roles of a database; tests/api_server/state/test_migrate.py has them",
     "forgelet api": "serves until it is stopped; `up` starts it, test_settings_reference.py has its settings",
     "forgelet edge": "serves until it is stopped; tests/storage_edge/ and `up` start it",
     "forgelet worker": "works until it is stopped; tests/api_server/test_worker.py starts it",
     "scripts/abuse/run": "takes minutes; tests/scripts/test_abuse.py has a short one",
-    "scripts/fuzz/run": "takes minutes; tests/scripts/test_fuzz.py has a short one",
-    "scripts/bench/run": "takes minutes; tests/scripts/bench/ has a short one",
+    "scripts/fuzz/run": "takes minutes; tests/scripts/test_harness.py has a short one",
+    "scripts/bench/run": "takes minutes; tests/scripts/test_bench.py has a short one",
     "scripts/check": "runs beside the tests",
     "scripts/faults/run": "takes minutes; tests/scripts/test_faults.py has a short one",
     "scripts/test": "is what runs",

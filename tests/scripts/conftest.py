@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from .copied import Copy
+from tests.scripts.copied import Copy
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from email.utils import formatdate
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import attrs
@@ -25,6 +26,8 @@ from storage_edge.settings import Settings
 
 STORAGE_TOKEN = "storage-secret"
 PURGE_TOKEN = "purge-secret"
+#: A file that the edge stores.
+RAW = "/group/app/-/raw/main/README.md"
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -125,6 +128,10 @@ class Edge:
         ) as response:
             assert response.status == 200, await response.text()
             return int((await response.json())["purged"])
+
+    async def readiness(self) -> tuple[int, Any]:
+        async with self.session.get(f"{self.url}/-/readiness") as response:
+            return response.status, await response.json()
 
     async def raw(self, request: bytes) -> bytes:
         """What the edge answers to these bytes on a connection of their own, until it is silent."""

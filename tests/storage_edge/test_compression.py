@@ -9,8 +9,8 @@ import pytest
 from storage_edge.client.handlers import STORE
 from storage_edge.rules import coding
 from storage_edge.storage.bodies import MemoryBody
-from tests.storage_edge.conftest import Answer, Edge, Origin, StartEdge
-from tests.storage_edge.talk import RAW, head, talk
+from tests.storage_edge.conftest import RAW, Answer, Edge, Origin, StartEdge
+from tests.storage_edge.origins import head, talk
 
 TEXT = b"".join(b"line %d of a text that gets smaller\n" % number for number in range(2000))
 TAG = '"v1"'

@@ -1,13 +1,15 @@
-"""What RFC 9110, 9111, 9211, 9213 and 5861 ask of a shared cache, by section, over real HTTP."""
+"""Caching by RFC 9111: conformance, validation, and updates by a 304."""
 
+import asyncio
+from collections.abc import Callable
 from email.utils import formatdate
+from pathlib import Path
 
 import pytest
 from aiohttp import web
 
-from tests.storage_edge.conftest import Clock, Edge, Origin, StartEdge
-
-RAW = "/group/app/-/raw/main/README.md"
+from tests.storage_edge.conftest import RAW, Answer, Clock, Edge, Origin, StartEdge
+from tests.support.logs import lines_of_edges
 
 LONG_AGO = "Thu, 01 Jan 2026 00:00:00 GMT"
 
@@ -15,7 +17,7 @@ Fields = list[tuple[str, str]]
 
 
 @pytest.fixture
-async def edge(start_edge: StartEdge) -> Edge:
+async def forwarding_edge(start_edge: StartEdge) -> Edge:
     """Fields of requests go upstream here, so that a response can vary on them."""
     return await start_edge(forward_all_headers=True, negative_seconds=0.0)
 
@@ -131,52 +133,59 @@ VARYING: list[tuple[str, str, str, str]] = [
 @pytest.mark.parametrize(
     ("fields", "expected"), [row[1:] for row in STORING], ids=[row[0] for row in STORING]
 )
-async def test_storing(edge: Edge, origin: Origin, clock: Clock, fields: Fields, expected: str) -> None:
-    assert await _twice(edge, origin, clock, fields) == expected
+async def test_storing(
+    forwarding_edge: Edge, origin: Origin, clock: Clock, fields: Fields, expected: str
+) -> None:
+    assert await _twice(forwarding_edge, origin, clock, fields) == expected
 
 
 @pytest.mark.parametrize(
     ("fields", "wait", "expected"), [row[1:] for row in FRESHNESS], ids=[row[0] for row in FRESHNESS]
 )
 async def test_freshness(
-    edge: Edge, origin: Origin, clock: Clock, fields: Fields, wait: float, expected: str
+    forwarding_edge: Edge, origin: Origin, clock: Clock, fields: Fields, wait: float, expected: str
 ) -> None:
-    assert await _twice(edge, origin, clock, fields, wait=wait) == expected
+    assert await _twice(forwarding_edge, origin, clock, fields, wait=wait) == expected
 
 
 @pytest.mark.parametrize(
     ("second", "expected"), [row[1:] for row in REQUESTS], ids=[row[0] for row in REQUESTS]
 )
 async def test_request_directives(
-    edge: Edge, origin: Origin, clock: Clock, second: dict[str, str], expected: str
+    forwarding_edge: Edge, origin: Origin, clock: Clock, second: dict[str, str], expected: str
 ) -> None:
     fields = [("Cache-Control", "max-age=60"), ("ETag", '"1"')]
-    assert await _twice(edge, origin, clock, fields, wait=10, second=second) == expected
+    assert await _twice(forwarding_edge, origin, clock, fields, wait=10, second=second) == expected
 
 
 @pytest.mark.parametrize(
     ("one", "two", "expected"), [row[1:] for row in VARYING], ids=[row[0] for row in VARYING]
 )
-async def test_vary(edge: Edge, origin: Origin, clock: Clock, one: str, two: str, expected: str) -> None:
+async def test_vary(
+    forwarding_edge: Edge, origin: Origin, clock: Clock, one: str, two: str, expected: str
+) -> None:
     fields = [("Cache-Control", "max-age=60"), ("Vary", "Foo")]
-    assert await _twice(edge, origin, clock, fields, first={"Foo": one}, second={"Foo": two}) == expected
+    assert (
+        await _twice(forwarding_edge, origin, clock, fields, first={"Foo": one}, second={"Foo": two})
+        == expected
+    )
 
 
 @pytest.mark.parametrize("status", [200, 203, 204, 301, 404, 410, 501])
 @pytest.mark.parametrize(("modified", "expected"), [(864_000, "hit"), (5, "validated")])
 async def test_4_2_2_heuristics_guess_a_tenth_where_the_status_allows_it(
-    edge: Edge, origin: Origin, clock: Clock, status: int, modified: float, expected: str
+    forwarding_edge: Edge, origin: Origin, clock: Clock, status: int, modified: float, expected: str
 ) -> None:
     fields = [("Last-Modified", _ago(clock, modified))]
-    assert await _twice(edge, origin, clock, fields, status=status, wait=100) == expected
+    assert await _twice(forwarding_edge, origin, clock, fields, status=status, wait=100) == expected
 
 
 @pytest.mark.parametrize("status", [201, 302, 400, 500, 502, 503])
 async def test_4_2_2_other_statuses_are_not_guessed_about(
-    edge: Edge, origin: Origin, clock: Clock, status: int
+    forwarding_edge: Edge, origin: Origin, clock: Clock, status: int
 ) -> None:
     fields = [("Last-Modified", _ago(clock, 864_000))]
-    assert await _twice(edge, origin, clock, fields, status=status) != "hit"
+    assert await _twice(forwarding_edge, origin, clock, fields, status=status) != "hit"
 
 
 @pytest.mark.parametrize(
@@ -189,63 +198,72 @@ async def test_4_2_2_other_statuses_are_not_guessed_about(
     ],
 )
 async def test_3_5_what_credentials_had_part_in_is_shared_only_where_it_says_so(
-    edge: Edge, origin: Origin, clock: Clock, cache_control: str, expected: str
+    forwarding_edge: Edge, origin: Origin, clock: Clock, cache_control: str, expected: str
 ) -> None:
     fields = [("Cache-Control", cache_control)]
-    assert await _twice(edge, origin, clock, fields, first={"Authorization": "Basic eDp5"}) == expected
+    assert (
+        await _twice(forwarding_edge, origin, clock, fields, first={"Authorization": "Basic eDp5"})
+        == expected
+    )
 
 
-async def test_3_1_fields_of_one_connection_are_not_kept(edge: Edge, origin: Origin) -> None:
+async def test_3_1_fields_of_one_connection_are_not_kept(forwarding_edge: Edge, origin: Origin) -> None:
     origin.answers(Connection="X-Hop", X_Hop="1", Keep_Alive="timeout=5", Proxy_Authenticate="x", X_End="1")
-    for answer in (await edge.get(RAW), await edge.get(RAW)):
+    for answer in (await forwarding_edge.get(RAW), await forwarding_edge.get(RAW)):
         assert not {"X-Hop", "Keep-Alive", "Proxy-Authenticate"} & set(answer.headers)
         assert answer.headers["X-End"] == "1"
 
 
 async def test_3_2_a_304_updates_what_is_stored_but_not_what_describes_its_bytes(
-    edge: Edge, origin: Origin, clock: Clock
+    forwarding_edge: Edge, origin: Origin, clock: Clock
 ) -> None:
     origin.answers(b"text", cache_control="max-age=1", X_Version="1", Content_Type="text/plain")
-    await edge.get(RAW)
-    await edge.settled()
+    await forwarding_edge.get(RAW)
+    await forwarding_edge.settled()
     clock.advance(5)
     origin.answers(b"text", cache_control="max-age=100", X_Version="2", Content_Type="image/png")
-    await edge.get(RAW)
-    await edge.settled()
-    answer = await edge.get(RAW)
+    await forwarding_edge.get(RAW)
+    await forwarding_edge.settled()
+    answer = await forwarding_edge.get(RAW)
     assert (answer.headers["X-Version"], answer.headers["Content-Type"]) == ("2", "text/plain")
     assert (answer.headers["Cache-Control"], answer.body) == ("max-age=100", b"text")
     assert len(origin.requests) == 2
 
 
-async def test_4_3_5_a_head_freshens_what_it_describes(edge: Edge, origin: Origin, clock: Clock) -> None:
+async def test_4_3_5_a_head_freshens_what_it_describes(
+    forwarding_edge: Edge, origin: Origin, clock: Clock
+) -> None:
     origin.answers(b"text", cache_control="max-age=1", etag=None)
-    await edge.get(RAW)
-    await edge.settled()
+    await forwarding_edge.get(RAW)
+    await forwarding_edge.settled()
     clock.advance(5)
     origin.answers(b"text", cache_control="max-age=100", etag=None)
-    await edge.get(RAW, "HEAD")
-    assert (await edge.get(RAW)).cache_status.startswith("forgelet-edge; hit")
+    await forwarding_edge.get(RAW, "HEAD")
+    assert (await forwarding_edge.get(RAW)).cache_status.startswith("forgelet-edge; hit")
 
 
-async def test_4_3_5_a_head_of_another_length_makes_stale(edge: Edge, origin: Origin, clock: Clock) -> None:
+async def test_4_3_5_a_head_of_another_length_makes_stale(
+    forwarding_edge: Edge, origin: Origin, clock: Clock
+) -> None:
     origin.answers(b"text", cache_control="max-age=1", etag=None)
-    await edge.get(RAW)
-    await edge.settled()
+    await forwarding_edge.get(RAW)
+    await forwarding_edge.settled()
     clock.advance(5)
     origin.answers(b"longer text", cache_control="max-age=100", etag=None)
-    await edge.get(RAW, "HEAD")
-    assert (await edge.get(RAW)).body == b"longer text"
+    await forwarding_edge.get(RAW, "HEAD")
+    assert (await forwarding_edge.get(RAW)).body == b"longer text"
 
 
-async def test_5_2_2_4_fields_listed_in_no_cache_are_not_reused(edge: Edge, origin: Origin) -> None:
+async def test_5_2_2_4_fields_listed_in_no_cache_are_not_reused(
+    forwarding_edge: Edge, origin: Origin
+) -> None:
     origin.answers(cache_control='max-age=60, no-cache="X-A"', X_A="1", X_B="1")
-    first, second = await edge.get(RAW), await edge.get(RAW)
+    first, second = await forwarding_edge.get(RAW), await forwarding_edge.get(RAW)
     assert ("X-A" in first.headers, "X-A" in second.headers, "X-B" in second.headers) == (True, False, True)
 
 
-async def test_5_2_1_7_only_if_cached_without_anything_is_504(edge: Edge, origin: Origin) -> None:
-    assert (await edge.get(RAW, Cache_Control="only-if-cached")).status == 504
+async def test_5_2_1_7_only_if_cached_without_anything_is_504(forwarding_edge: Edge, origin: Origin) -> None:
+    assert (await forwarding_edge.get(RAW, Cache_Control="only-if-cached")).status == 504
     assert origin.requests == []
 
 
@@ -256,32 +274,222 @@ async def test_5_2_1_7_only_if_cached_without_anything_is_504(edge: Edge, origin
      ({"If_None_Match": "*"}, 304), ({"If_None_Match": '"x"'}, 200), ({"If_None_Match": "v1"}, 304)],
 )  # fmt: skip
 async def test_9110_13_if_none_match_is_compared_weakly(
-    edge: Edge, origin: Origin, condition: dict[str, str], status: int
+    forwarding_edge: Edge, origin: Origin, condition: dict[str, str], status: int
 ) -> None:
     origin.answers()
     for _ in range(2):
-        assert (await edge.get(RAW, **condition)).status == status
+        assert (await forwarding_edge.get(RAW, **condition)).status == status
 
 
 async def test_9110_13_if_none_match_comes_before_if_modified_since(
-    edge: Edge, origin: Origin, clock: Clock
+    forwarding_edge: Edge, origin: Origin, clock: Clock
 ) -> None:
     origin.answers(Last_Modified=_ago(clock, 1000))
-    await edge.get(RAW)
+    await forwarding_edge.get(RAW)
     old, new = _ago(clock, 2000), _ago(clock, 500)
-    assert (await edge.get(RAW, If_Modified_Since=new)).status == 304
-    assert (await edge.get(RAW, If_Modified_Since=old)).status == 200
-    assert (await edge.get(RAW, If_Modified_Since=old, If_None_Match='"v1"')).status == 304
-    assert (await edge.get(RAW, If_Modified_Since=new, If_None_Match='"x"')).status == 200
+    assert (await forwarding_edge.get(RAW, If_Modified_Since=new)).status == 304
+    assert (await forwarding_edge.get(RAW, If_Modified_Since=old)).status == 200
+    assert (await forwarding_edge.get(RAW, If_Modified_Since=old, If_None_Match='"v1"')).status == 304
+    assert (await forwarding_edge.get(RAW, If_Modified_Since=new, If_None_Match='"x"')).status == 200
 
 
-async def test_9211_cache_status_says_what_happened(edge: Edge, origin: Origin, clock: Clock) -> None:
+async def test_9211_cache_status_says_what_happened(
+    forwarding_edge: Edge, origin: Origin, clock: Clock
+) -> None:
     origin.answers(cache_control="max-age=60")
-    miss = await edge.get(RAW)
+    miss = await forwarding_edge.get(RAW)
     clock.advance(10)
-    hit = await edge.get(RAW)
+    hit = await forwarding_edge.get(RAW)
     assert miss.cache_status == "forgelet-edge; fwd=uri-miss; stored"
     assert hit.cache_status.startswith("forgelet-edge; hit; ttl=")
     assert 45 <= int(hit.cache_status.rsplit("=", 1)[1]) <= 50
     assert int(hit.headers["Age"]) >= 10
     assert hit.headers["Date"] == miss.headers["Date"]
+
+
+MONDAY, TUESDAY = "Mon, 05 Jan 2026 10:00:00 GMT", "Tue, 06 Jan 2026 10:00:00 GMT"
+SentFields = dict[str, str]
+
+
+@pytest.fixture
+def mistaken(origin: Origin) -> Callable[[SentFields], None]:
+    """From now on the origin has b"new", but says 304 with these fields whenever it is asked with a condition."""
+
+    def be_mistaken(fields: SentFields) -> None:
+        async def handler(request: web.Request) -> web.Response:
+            conditional = {"If-None-Match", "If-Modified-Since"} & set(request.headers)
+            common = {"Cache-Control": "public, max-age=60", "Date": origin.date(), "X-Version": "new"}
+            if conditional:
+                return web.Response(status=304, headers={**common, **fields})
+            return web.Response(body=b"new", headers={**common, "ETag": '"new"'})
+
+        origin.handler = handler
+
+    return be_mistaken
+
+
+async def _stored(edge: Edge, origin: Origin, clock: Clock, fields: SentFields, target: str = RAW) -> None:
+    """b"old" is stored with these fields, and stale."""
+    origin.answers(b"old", etag=None, X_Version="old", **fields)
+    assert (await edge.get(target)).body == b"old"
+    await edge.settled()
+    clock.advance(100)
+
+
+def _seen(answer: Answer) -> tuple[int, bytes, str | None]:
+    return answer.status, answer.body, answer.headers.get("X-Version")
+
+
+#: What is stored, what the 304 says, and whether it is about what is stored.
+SELECTING: list[tuple[str, SentFields, SentFields, bool]] = [
+    ("the same strong tag", {"ETag": '"a"'}, {"ETag": '"a"'}, True),
+    ("another strong tag", {"ETag": '"a"'}, {"ETag": '"b"'}, False),
+    ("a strong tag for a weak one", {"ETag": 'W/"a"'}, {"ETag": '"a"'}, False),
+    ("a strong tag for a date", {"Last-Modified": MONDAY}, {"ETag": '"a"', "Last-Modified": MONDAY}, False),
+    ("the same weak tag", {"ETag": 'W/"a"'}, {"ETag": 'W/"a"'}, True),
+    ("the weak form of a strong tag", {"ETag": '"a"'}, {"ETag": 'W/"a"'}, True),
+    ("another weak tag", {"ETag": 'W/"a"'}, {"ETag": 'W/"b"'}, False),
+    ("a strong tag before a date", {"ETag": '"a"', "Last-Modified": MONDAY},
+     {"ETag": '"a"', "Last-Modified": TUESDAY}, True),
+    ("a weak tag beside another date", {"ETag": 'W/"a"', "Last-Modified": MONDAY},
+     {"ETag": 'W/"a"', "Last-Modified": TUESDAY}, False),
+    ("the same date", {"Last-Modified": MONDAY}, {"Last-Modified": MONDAY}, True),
+    ("another date", {"Last-Modified": MONDAY}, {"Last-Modified": TUESDAY}, False),
+    ("a date for a tag", {"ETag": '"a"'}, {"Last-Modified": MONDAY}, False),
+    ("no validator", {"ETag": '"a"'}, {}, True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize(
+    ("stored", "said", "selects"), [row[1:] for row in SELECTING], ids=[row[0] for row in SELECTING]
+)
+async def test_4_3_4_a_304_freshens_only_what_it_is_about(
+    edge: Edge, origin: Origin, clock: Clock, mistaken: Callable[[SentFields], None],
+    stored: SentFields, said: SentFields, selects: bool, method: str,
+) -> None:  # fmt: skip
+    """The response to HEAD is of the version that the response to GET is of."""
+    await _stored(edge, origin, clock, {name.replace("-", "_"): value for name, value in stored.items()})
+    mistaken(said)
+    answer = await edge.get(RAW, method)
+    body = b"" if method == "HEAD" else b"old" if selects else b"new"
+    assert _seen(answer) == (200, body, "new")
+    asked = ["If-None-Match" in r.headers or "If-Modified-Since" in r.headers for r in origin.requests[1:]]
+    assert asked == ([True] if selects else [True, False])
+    await edge.settled()
+    assert _seen(await edge.get(RAW)) == (200, b"old" if selects else b"new", "new")
+
+
+async def test_4_3_4_a_private_object_is_not_confirmed_by_a_304_about_another_version(
+    edge: Edge, origin: Origin
+) -> None:
+    origin.answers(b"old", cache_control="private, max-age=0", etag='"old"')
+    target = f"{RAW}?token=alice"
+    assert (await edge.get(target)).body == b"old"
+    await edge.settled()
+
+    async def handler(request: web.Request) -> web.Response:
+        status, body = (304, None) if "If-None-Match" in request.headers else (200, b"new")
+        headers = {"Cache-Control": "private, max-age=0", "ETag": '"new"', "Date": origin.date()}
+        return web.Response(status=status, body=body, headers=headers)
+
+    origin.handler = handler
+    assert (await edge.get(target)).body == b"new"
+    assert [r.headers.get("If-None-Match") for r in origin.requests] == [None, '"old"', None]
+    assert {r.headers["X-Service-Static-Object-Token"] for r in origin.requests} == {"alice"}
+
+
+async def test_4_3_4_the_shared_copy_is_not_confirmed_by_a_304_about_another_version(
+    start_edge: StartEdge, origin: Origin, mistaken: Callable[[SentFields], None], tmp_path: Path
+) -> None:
+    shared = (tmp_path / "shared").as_uri()
+    origin.answers(b"old", etag='"old"')
+    first = await start_edge(shared_store_url=shared)
+    assert (await first.get(RAW)).body == b"old"
+    await first.settled()
+    mistaken({"ETag": '"new"'})
+    second = await start_edge(shared_store_url=shared, data_dir=tmp_path / "second")
+    assert _seen(await second.get(RAW)) == (200, b"new", "new")
+    assert [r.headers.get("If-None-Match") for r in origin.requests] == [None, '"old"', None]
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize("conditions", [{}, {"If_None_Match": '"v1"'}], ids=["plain", "conditional"])
+@pytest.mark.parametrize("is_stored", [False, True], ids=["nothing stored", "stale"])
+async def test_a_304_that_the_edge_has_not_asked_for_is_said_to_nobody(
+    edge: Edge, origin: Origin, clock: Clock, method: str, conditions: SentFields, is_stored: bool
+) -> None:
+    """A client's own condition is evaluated here, against the origin's 200; it never reaches the origin."""
+    if is_stored:
+        await _stored(edge, origin, clock, {"Last_Modified": MONDAY})
+
+    async def handler(_: web.Request) -> web.Response:
+        headers = {"ETag": '"v1"', "Cache-Control": "max-age=60", "Date": origin.date()}
+        return web.Response(status=304, headers=headers)
+
+    origin.handler = handler
+    with lines_of_edges() as logs:
+        answer = await edge.get(RAW, method, **conditions)
+    sentence = b"" if method == "HEAD" else b"The origin's answer is none to this request.\n"
+    assert (answer.status, answer.body) == (502, sentence)
+    assert [(line["event"], line["status"]) for line in logs] == [
+        ("origin gave an answer to another question", 304)
+    ]
+    assert not any("If-None-Match" in request.headers for request in origin.requests)
+
+
+@pytest.mark.parametrize("cache_control", ["max-age=60", "no-store"])
+async def test_a_clients_condition_is_evaluated_at_the_edge(
+    edge: Edge, origin: Origin, cache_control: str
+) -> None:
+    origin.answers(b"body", cache_control=cache_control)
+    for _ in range(2):
+        assert (await edge.get(RAW, If_None_Match='"v1"')).status == 304
+        assert (await edge.get(RAW, If_None_Match='"v2"')).body == b"body"
+        assert (await edge.get(RAW)).body == b"body"
+    assert not any("If-None-Match" in request.headers for request in origin.requests)
+
+
+async def test_a_refusal_that_came_meanwhile_stays_one(start_edge: StartEdge, origin: Origin) -> None:
+    """In the same instant as what was validated."""
+    edge = await start_edge()
+    origin.answers(b"content")
+    await edge.get(RAW)
+    await edge.settled()
+    await edge.purge(prefixes=[RAW], soft=True)
+    asked, gate = asyncio.Event(), asyncio.Event()
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        if request.method == "GET":
+            return web.Response(status=404, headers={"Date": origin.date()})
+        asked.set()
+        await gate.wait()
+        return web.Response(status=304, headers={"ETag": '"v1"', "Date": origin.date()})
+
+    origin.handler = handler
+    validating = asyncio.create_task(edge.get(RAW, "HEAD"))
+    await asked.wait()
+    assert (await edge.get(RAW)).status == 404
+    gate.set()
+    assert (await validating).status == 200
+    await edge.settled()
+    answer = await edge.get(RAW)
+    assert (answer.status, "; hit" in answer.cache_status) == (404, True)
+
+
+async def test_fields_are_not_given_to_what_another_process_has_put_there(
+    start_edge: StartEdge, origin: Origin, clock: Clock
+) -> None:
+    first, second = await start_edge(), await start_edge()
+    origin.answers(b"one", etag='"v1"')
+    await first.get(RAW)
+    await first.settled()
+    clock.advance(61)
+    origin.answers(b"another", etag='"v2"')
+    await second.get(RAW)
+    await second.settled()
+    origin.answers(b"one", etag='"v1"')
+    assert (await first.get(RAW)).body == b"one"
+    await first.settled()
+    answer = await (await start_edge()).get(RAW)
+    assert (answer.headers["ETag"], answer.body) == ('"v2"', b"another")

@@ -1,16 +1,22 @@
-"""What may take the place of something that is stored: a newer answer to those who could see it, and nothing else."""
+"""Memory and its budget: what is displaced, and when."""
 
 import asyncio
+import contextlib
+import random
+import re
+from pathlib import Path
 
+import aiohttp
 import pytest
 from aiohttp import web
 
+from scripts.bench.measuring import read_by_crowd
 from storage_edge.client.handlers import CACHE, STORE
-from tests.storage_edge.conftest import Clock, Edge, Origin, StartEdge
+from tests.storage_edge.conftest import RAW, Clock, Edge, Origin, StartEdge
+from tests.storage_edge.processes import edge_process
 from tests.support.deviations import Deviations
 from tests.support.waiting import until
 
-RAW = "/group/app/-/raw/main/README.md"
 TOKEN = "X-Service-Static-Object-Token"
 PUBLIC = {"Cache-Control": "public, max-age=60"}
 PRIVATE = {"Cache-Control": "private, max-age=0"}
@@ -198,3 +204,149 @@ async def test_a_refusal_does_not_end_the_collapsing_of_readers(edge: Edge, orig
     body.set()
     assert [(await client).body for client in (first, second)] == [b"content"] * 2
     assert origin.requests[2].headers["If-None-Match"] == '"v1"'
+
+
+BUDGET = 2_000_000
+SIZE = 700_000
+
+
+def _on_disk(directory: Path) -> int:
+    size = 0
+    for path in directory.glob("v*/*/*/*"):
+        with contextlib.suppress(FileNotFoundError):  # files get other names, or go, at any moment
+            size += path.stat().st_size if path.is_file() else 0
+    return size
+
+
+def _fields(origin: Origin) -> dict[str, str]:
+    return {"Cache-Control": "max-age=600", "ETag": '"1"', "Date": origin.date()}
+
+
+def _body(target: str) -> bytes:
+    return target.encode().ljust(100, b".") * (SIZE // 100)
+
+
+@pytest.mark.parametrize("length_is_known", [True, False])
+async def test_bodies_that_arrive_count(
+    start_edge: StartEdge, origin: Origin, tmp_path: Path, length_is_known: bool
+) -> None:
+    edges = [await start_edge(disk_bytes=BUDGET, memory_object_bytes=10_000) for _ in range(2)]
+    waiting, gate = [], asyncio.Event()
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers=_fields(origin))
+        if length_is_known:
+            response.content_length = SIZE
+        await response.prepare(request)
+        body = _body(request.path)
+        await response.write(body[:-1000])
+        waiting.append(request)
+        await gate.wait()
+        await response.write(body[-1000:])
+        return response
+
+    origin.handler = handler
+    targets = [f"/group/app/-/raw/main/{number}" for number in range(6)]
+    asked = [
+        asyncio.create_task(edge.get(target))
+        for number, target in enumerate(targets)
+        for edge in edges[number % 2 :][:1]
+    ]
+    await until(lambda: len(waiting) == len(targets) and _on_disk(tmp_path / "edge") > SIZE)
+    gate.set()
+    while not all(task.done() for task in asked):
+        assert _on_disk(tmp_path / "edge") <= BUDGET
+        await asyncio.sleep(0)
+    for target, answer in zip(targets, await asyncio.gather(*asked), strict=True):
+        assert answer.body == _body(target)
+    for edge in edges:
+        await edge.settled()
+    assert SIZE <= _on_disk(tmp_path / "edge") <= BUDGET
+    kept = [target for target in targets if await _is_kept(edges[0], target)]
+    assert kept
+    # Who is asked for again displaces others.
+    for target in targets:
+        for _ in range(2):
+            assert (await edges[0].get(target)).body == _body(target)
+            await edges[0].settled()
+        assert await _is_kept(edges[0], target)
+        assert _on_disk(tmp_path / "edge") <= BUDGET
+
+
+async def _is_kept(edge: Edge, target: str) -> bool:
+    return (await edge.get(target, Cache_Control="only-if-cached")).status == 200
+
+
+async def test_a_body_that_outgrows_the_budget_is_passed_on_to_all_who_read_it(
+    start_edge: StartEdge, origin: Origin, tmp_path: Path
+) -> None:
+    edge = await start_edge(disk_bytes=BUDGET, memory_object_bytes=10_000)
+    body = b"0123456789" * (3 * BUDGET // 10)
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers=_fields(origin))
+        await response.prepare(request)
+        await response.write(body)
+        return response
+
+    origin.handler = handler
+    for answer in await asyncio.gather(*(edge.get("/group/app/-/raw/main/large") for _ in range(4))):
+        assert answer.body == body
+    await edge.settled()
+    assert _on_disk(tmp_path / "edge") == 0
+    assert not await _is_kept(edge, "/group/app/-/raw/main/large")
+
+
+ARCHIVE = "/group/app/-/archive/main/app-main.zip"
+LENGTH = 48_000_000
+#: What a crowd of 100 may cost: what arrives before it has a file, and some KiB for each client.
+ALLOWED = 24_000_000
+
+
+def _peak(pid: int) -> int:
+    """The most bytes that were ever resident, pages of files that are mapped included."""
+    found = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None
+    return int(found[1]) * 1024
+
+
+@pytest.mark.parametrize("clients", [1, 100])
+async def test_a_body_that_comes_and_goes_is_not_in_memory(
+    origin: Origin, tmp_path: Path, clients: int
+) -> None:
+    """Neither while it arrives, nor when it is on disk."""
+    async with edge_process(origin, tmp_path / "edge") as edge, aiohttp.ClientSession() as session:
+        origin.answers(b"small", cache_control="public, max-age=600")
+        await (await session.get(edge.url + RAW)).read()
+        before = _peak(edge.process.pid)
+        origin.answers(random.Random(1).randbytes(LENGTH), cache_control="public, max-age=600")
+        for _ in range(2):
+            await asyncio.to_thread(read_by_crowd, edge.port, ARCHIVE, clients, LENGTH)
+        assert len(origin.requests) == 2
+        assert _peak(edge.process.pid) - before < ALLOWED
+        await edge.stop()
+
+
+async def test_a_part_of_a_file_is_sent_whole_to_who_takes_it_slowly(origin: Origin, tmp_path: Path) -> None:
+    """What the system does not take at once follows by pieces, and nothing twice."""
+    body = random.Random(2).randbytes(9_000_000)
+    origin.answers(body, cache_control="public, max-age=600")
+    async with edge_process(origin, tmp_path / "edge") as edge, aiohttp.ClientSession() as session:
+        for fields, expected in (
+            ({}, body),
+            ({"Range": "bytes=1000-8000000"}, body[1000:8_000_001]),
+        ):
+            async with session.get(edge.url + ARCHIVE, headers=fields) as response:
+                received = bytearray()
+                while piece := await response.content.read(300_000):
+                    received += piece
+                    await asyncio.sleep(0.002)
+            assert bytes(received) == expected
+        fields = {"Range": "bytes=0-4999999,6000000-8999999"}
+        async with session.get(edge.url + ARCHIVE, headers=fields) as response:
+            received = bytearray(await response.read())
+            assert len(received) == int(response.headers["Content-Length"])
+        assert body[:5_000_000] in received
+        assert received.endswith(b"\r\n--" + received.split(b"\r\n", 1)[0][2:] + b"--\r\n")
+        assert body[6_000_000:] in received
+        await edge.stop()

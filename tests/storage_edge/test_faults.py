@@ -17,12 +17,10 @@ import pytest
 from storage_edge import app
 from storage_edge.client.handlers import CACHE, STORE
 from storage_edge.storage.store import Store
-from tests.storage_edge.conftest import Answer, Clock, Edge, Origin, StartEdge
-from tests.storage_edge.talk import head, talk
+from tests.storage_edge.conftest import RAW, Answer, Clock, Edge, Origin, StartEdge
+from tests.storage_edge.origins import head, talk
 from tests.support.logs import lines_of_edges
 from tests.support.waiting import until
-
-RAW = "/group/app/-/raw/main/README.md"
 
 
 def _open_below(directory: Path) -> list[str]:

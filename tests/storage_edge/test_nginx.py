@@ -7,8 +7,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from tests.storage_edge.conftest import Edge, Origin, StartEdge
-from tests.storage_edge.talk import RAW
+from tests.storage_edge.conftest import RAW, Edge, Origin, StartEdge
 from tests.support.nginx import Answer, Nginx, needs_nginx, nginx_before
 
 TEXT = b"".join(b"line %d\n" % number for number in range(1000))

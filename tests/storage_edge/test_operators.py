@@ -2,10 +2,15 @@
 
 import asyncio
 import contextlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
 from typed_settings import SecretStr
 
 from common.operations import CHECK_SECONDS
@@ -14,8 +19,8 @@ from storage_edge.client.handlers import STORE
 from storage_edge.client.operators import ORIGIN
 from storage_edge.storage import store
 from storage_edge.storage.index import _connect
-from tests.storage_edge.conftest import PURGE_TOKEN, STORAGE_TOKEN, Clock, Edge, Origin, StartEdge
-from tests.storage_edge.talk import RAW
+from storage_edge.storage.spool import SMALL, Gathered
+from tests.storage_edge.conftest import PURGE_TOKEN, RAW, STORAGE_TOKEN, Clock, Edge, Origin, StartEdge
 from tests.support.logs import lines_of_edges
 from tests.support.ports import free_port
 
@@ -30,11 +35,6 @@ async def ask(edge: Edge, path: str, token: str = PURGE_TOKEN, **parameters: str
     ) as answer:
         assert answer.status == 200, await answer.text()
         return await answer.json()
-
-
-async def _readiness(edge: Edge) -> tuple[int, Any]:
-    async with edge.session.get(edge.url + "/-/readiness") as answer:
-        return answer.status, await answer.json()
 
 
 @pytest.mark.parametrize("path", ["/-/status", "/-/stored"])
@@ -168,7 +168,7 @@ def _service(*, token: str | None, external: str = "http://edge.example.org") ->
 
 async def test_the_right_token_is_found_right(edge: Edge, origin: Origin) -> None:
     origin.handler = _service(token=STORAGE_TOKEN)
-    assert (await _readiness(edge))[0] == 200
+    assert (await edge.readiness())[0] == 200
     assert (await ask(edge, "/-/status"))["origin"] == {
         "url": origin.url, "reachable": True, "token": "right", "problem": None
     }  # fmt: skip
@@ -176,15 +176,15 @@ async def test_the_right_token_is_found_right(edge: Edge, origin: Origin) -> Non
 
 async def test_a_wrong_token_is_said_in_words(edge: Edge, origin: Origin) -> None:
     origin.handler = _service(token="another")
-    status, said = await _readiness(edge)
+    status, said = await edge.readiness()
     assert (status, said["origin"]["status"]) == (503, "failed")
     assert "The storage token is wrong" in said["origin"]["message"]
     assert (await ask(edge, "/-/status"))["origin"]["token"] == "wrong"
     assert b"edge_origin_token_right 0.0" in (await edge.get("/-/metrics")).body
     origin.handler = _service(token=STORAGE_TOKEN)  # corrected at the service
-    assert (await _readiness(edge))[0] == 200
+    assert (await edge.readiness())[0] == 200
     origin.handler = _service(token="renewed")  # for all edges, which can still serve what they have
-    status, said = await _readiness(edge)
+    status, said = await edge.readiness()
     assert (status, said["origin"]["status"]) == (200, "degraded")
     assert "The storage token is wrong" in said["origin"]["message"]
 
@@ -202,7 +202,7 @@ async def test_an_origin_that_is_the_edge_itself_is_found_out(start_edge: StartE
 
     origin.handler = next_edge
     edges += [await start_edge(), await start_edge(data_dir=None)]
-    status, said = await _readiness(edges[0])
+    status, said = await edges[0].readiness()
     assert status == 503
     assert said["origin"]["message"] == (
         f"The origin {origin.url} leads back to this edge: set origin to where the service itself listens."
@@ -243,7 +243,7 @@ async def test_an_origin_that_is_silent_is_told_in_words_before_readiness_gives_
     origin.handler = silent
     edge = await start_edge()
     with lines_of_edges() as logs:
-        status, said = await _readiness(edge)
+        status, said = await edge.readiness()
     assert (status, "did not answer in time. Does it run" in said["origin"]["message"]) == (503, True)
     assert [line["event"] for line in logs] == ["the origin cannot be used as it should"]
     assert b'edge_origin_failures_total{reason="timeout"} 0.0' in (await edge.get("/-/metrics")).body
@@ -255,25 +255,25 @@ async def test_no_token_is_degraded_and_wrong_once_the_origin_sends_the_edge_awa
 ) -> None:
     edge = await start_edge(storage_token=SecretStr(""))
     origin.handler = _service(token=STORAGE_TOKEN)
-    status, said = await _readiness(edge)
+    status, said = await edge.readiness()
     assert (status, said["origin"]["status"]) == (200, "degraded")
     assert "No storage token is set" in said["origin"]["message"]
     assert (await edge.get(RAW)).status == 302
-    status, said = await _readiness(edge)
+    status, said = await edge.readiness()
     assert status == 503
     assert "does not see the edge's storage token" in said["origin"]["message"]
 
 
 async def test_a_wrong_origin_is_said_in_words(start_edge: StartEdge, origin: Origin) -> None:
     away = await start_edge(origin=f"http://127.0.0.1:{free_port()}")
-    status, said = await _readiness(away)
+    status, said = await away.readiness()
     assert status == 503
     assert "could not be reached: Connection refused. Does it run" in said["origin"]["message"]
     assert (await ask(away, "/-/status"))["origin"]["reachable"] is False
     assert b"edge_origin_up 0.0" in (await away.get("/-/metrics")).body
     origin.answers(status=404)
     other = await start_edge()
-    assert "answers /-/liveness with 404" in (await _readiness(other))[1]["origin"]["message"]
+    assert "answers /-/liveness with 404" in (await other.readiness())[1]["origin"]["message"]
 
 
 @pytest.mark.parametrize(("ours", "words"), [("", "no purge token is set"), ("other", "another token")])
@@ -282,16 +282,16 @@ async def test_a_purge_that_is_refused_shows(
 ) -> None:
     edge = await start_edge(purge_token=SecretStr(ours))
     origin.handler = _service(token=STORAGE_TOKEN)
-    assert (await _readiness(edge))[1]["purges"] == {"status": "ok"}
+    assert (await edge.readiness())[1]["purges"] == {"status": "ok"}
     async with edge.session.post(
         f"{edge.url}/-/purge", json={"keys": ["a"]}, headers={"Authorization": f"Bearer {PURGE_TOKEN}"}
     ) as answer:
         assert answer.status == (401 if ours else 404)
-    _, said = await _readiness(edge)
+    _, said = await edge.readiness()
     assert (said["status"], words in said["purges"]["message"]) == ("degraded", True)
     if ours:
         await edge.purge(ours, keys=["a"])
-        assert (await _readiness(edge))[1]["purges"] == {"status": "ok"}
+        assert (await edge.readiness())[1]["purges"] == {"status": "ok"}
 
 
 async def test_metrics_have_names_and_units_as_prometheus_wants_them(edge: Edge, origin: Origin) -> None:
@@ -308,3 +308,85 @@ async def test_metrics_have_names_and_units_as_prometheus_wants_them(edge: Edge,
         assert f'edge_origin_duration_seconds_count{{phase="{phase}"}} 1.0' in text
     assert 'edge_tier_limit_bytes{tier="memory"} 6.7108864e+07' in text
     assert "edge_purges_pending 0.0" in text
+
+
+PIECES = st.lists(st.sampled_from([1, 2, 100, SMALL - 1, SMALL, SMALL + 1, 3 * SMALL]), max_size=12)
+
+
+@given(PIECES, st.data())
+def test_what_came_is_read_from_anywhere(sizes: list[int], data: st.DataObject) -> None:
+    gathered, whole = Gathered(), b""
+    for number, size in enumerate(sizes):
+        piece = bytes([number]) * size
+        whole += piece
+        gathered.add(piece)
+        offset = data.draw(st.integers(0, len(whole) - 1))
+        read = gathered.read(offset, data.draw(st.integers(1, 2 * SMALL)))
+        assert read
+        assert bytes(read) == whole[offset : offset + len(read)]
+    assert b"".join(gathered.pieces) == whole
+    if data.draw(st.booleans()):
+        gathered.add(b"end")
+        whole += b"end"
+    assert gathered.whole() == whole
+    assert gathered.whole() is gathered.whole()
+    if whole:
+        assert bytes(gathered.read(0, len(whole))) == whole
+
+
+@given(st.integers(1, 5000))
+def test_what_drips_is_few_pieces(count: int) -> None:
+    gathered = Gathered()
+    for _ in range(count):
+        gathered.add(b"x" * 7)
+    assert len(gathered.pieces) <= 1 + 7 * count // (SMALL - 7)
+
+
+def test_a_body_that_came_at_once_is_not_copied() -> None:
+    gathered, piece = Gathered(), bytes(SMALL)
+    gathered.add(piece)
+    assert gathered.whole() is piece
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    with contextlib.closing(_connect(tmp_path / "index", schema=True)) as index:
+        yield index
+
+
+def test_a_page_in_the_midst_of_many_costs_as_much_as_the_first(index: sqlite3.Connection) -> None:
+    index.execute("BEGIN")
+    for number in range(3000):
+        index.execute("INSERT INTO bodies VALUES (?, 5, 1.0)", (str(number),))
+        index.execute(
+            "INSERT INTO responses (target, selected, digest, epoch, response, checksum)"
+            " VALUES (?, '[]', ?, 0, '{}', 0)",
+            (f"http://o/{number:04}", str(number)),
+        )
+    index.execute("COMMIT")
+    steps = 0
+
+    def step() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    def cost(prefix: str, after: str) -> int:
+        nonlocal steps
+        steps = 0
+        assert len(store.index_page(index, prefix, (after, "[]" if after else ""), 10)) == 10
+        return steps
+
+    index.set_progress_handler(step, 10)
+    first = cost("", "")
+    for prefix, after in (
+        ("http://o/29", ""),
+        ("http://o/", "http://o/2900"),
+        ("http://o/29", "http://o/2950"),
+    ):
+        assert cost(prefix, after) <= 2 * first
+
+
+def test_targets_in_memory_come_in_order_from_the_last_one_on() -> None:
+    targets = ["b", "a/2", "a/1", "a/4", "a/3"]
+    assert store.first_targets(targets, "a/", ("a/2", "[]"), 1) == ["a/2", "a/3"]

@@ -7,9 +7,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from storage_edge.client.handlers import CONNECTIONS
-from tests.storage_edge.conftest import STORAGE_TOKEN, Clock, Edge, Origin, StartEdge
-from tests.storage_edge.projects import Project
-from tests.storage_edge.talk import RAW, head, talk
+from tests.storage_edge.conftest import RAW, STORAGE_TOKEN, Clock, Edge, Origin, StartEdge
+from tests.storage_edge.origins import Project, head, talk
 
 #: No two answers have the same.
 _REQUEST_ID = re.compile(rb"X-Request-Id: \S+\r\n")

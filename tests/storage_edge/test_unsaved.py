@@ -16,8 +16,7 @@ from storage_edge.storage import disk
 from storage_edge.storage.purges import Purge
 from storage_edge.storage.store import Store
 from storage_edge.storage.stored_responses import StoredResponse
-from tests.storage_edge.conftest import Edge, Origin, StartEdge
-from tests.storage_edge.talk import RAW
+from tests.storage_edge.conftest import RAW, Edge, Origin, StartEdge
 
 TARGET = "http://origin" + RAW
 MEMORY_OBJECT = 2 * 1024 * 1024

@@ -116,3 +116,15 @@ async def until_waiting(forge: Forge, *runners: Runner, requests: int | None = N
 def checksum(text: bytes) -> dict[str, Any]:
     """What a runner says of the log it has sent."""
     return {"checksum": f"crc32:{zlib.crc32(text):08x}", "bytesize": len(text)}
+
+
+async def running_job(root: Client, project_id: int, config: str) -> RunningJob:
+    """The job of a project's first pipeline, in the hands of a runner of that project. `root` may be of any server."""
+    files = f"/projects/{project_id}/repository/files/%2Egitlab-ci%2Eyml"
+    body = {"branch": "main", "content": config, "commit_message": "Begin [ci skip]"}
+    assert (await root.post(files, body)).status == 201
+    assert (await root.post(f"/projects/{project_id}/pipeline", {"ref": "main"})).status == 201
+    runner = await root.post("/user/runners", {"runner_type": "project_type", "project_id": project_id})
+    polled = await root.post("/jobs/request", {"token": runner.body["token"], "info": INFO})
+    assert polled.status == 201, polled
+    return RunningJob(Client(root.session, root.base), polled.body)

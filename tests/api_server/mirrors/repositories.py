@@ -11,15 +11,11 @@ MAIN = "refs/heads/main"
 
 _ENVIRONMENT = {
     "PATH": os.environ["PATH"],
-    "HOME": "/nonexistent",
-    "GIT_CONFIG_NOSYSTEM": "1",
-    "GIT_AUTHOR_NAME": "alice",
-    "GIT_AUTHOR_EMAIL": "alice@example.org",
-    "GIT_AUTHOR_DATE": "2026-01-01T00:00:00Z",
-    "GIT_COMMITTER_NAME": "alice",
-    "GIT_COMMITTER_EMAIL": "alice@example.org",
+    "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1", "GIT_AUTHOR_NAME": "alice",
+    "GIT_AUTHOR_EMAIL": "alice@example.org", "GIT_AUTHOR_DATE": "2026-01-01T00:00:00Z",
+    "GIT_COMMITTER_NAME": "alice", "GIT_COMMITTER_EMAIL": "alice@example.org",
     "GIT_COMMITTER_DATE": "2026-01-01T00:00:00Z",
-}
+}  # fmt: skip
 
 
 @attrs.frozen

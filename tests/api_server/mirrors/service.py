@@ -1,6 +1,7 @@
-"""Mirrors of a running server, as tests handle them."""
+"""Mirrors as tests handle them: of a running server, and one run without a server around it."""
 
 import asyncio
+import socket
 from email import message_from_bytes
 from email.message import EmailMessage
 from email.policy import default
@@ -9,13 +10,19 @@ from typing import Any
 from urllib.parse import quote
 
 import attrs
+from aiohttp import web
+from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.resolver import ThreadedResolver
 
 from api_server.code import refs
 from api_server.git.received_push import RefUpdate
 from api_server.git.repositories import REPOSITORIES
 from api_server.mirrors import queries
+from api_server.mirrors.configuration import all_branches
+from api_server.mirrors.pushing import Outcome, Selection, Target, update_target
 from api_server.mirrors.queries import Mirror
-from api_server.state.database import Database
+from api_server.outbound.client import RESOLVER
+from api_server.outbound.policy import Policy
 from api_server.web.context import SERVICES
 from tests.api_server.mirrors.repositories import BareRepository
 from tests.api_server.mirrors.targets import PASSWORD, USER
@@ -33,13 +40,9 @@ def with_credentials(url: str, password: str = PASSWORD) -> str:
     return url.replace("://", f"://{USER}:{quote(password, safe='')}@")
 
 
-def database(forge: Forge) -> Database:
-    return forge.server.app[SERVICES].database
-
-
 async def queued(forge: Forge, mirror_id: int) -> list[Any]:
     """The runs of a mirror that wait: scheduled_at, args."""
-    return await database(forge).rows(
+    return await forge.database.rows(
         "SELECT scheduled_at, args::text FROM procrastinate_jobs WHERE lock = %(lock)s",
         lock=f"remote_mirror:{mirror_id}",
     )
@@ -87,7 +90,7 @@ class Mirrored:
         zeros = "0" * 40
         updates = [RefUpdate(old.get(ref, zeros), sha or zeros, ref) for ref, sha in new.items()]
         app = self.forge.server.app
-        async with database(self.forge).transaction() as transaction:
+        async with self.forge.database.transaction() as transaction:
             await refs.follow(app[SERVICES], transaction, self.project["id"], self.owner.id, updates)
 
     async def sync(self) -> None:
@@ -96,7 +99,7 @@ class Mirrored:
 
     async def hurry(self) -> None:
         """A waiting run waits no longer for its back-off."""
-        async with database(self.forge).transaction() as transaction:
+        async with self.forge.database.transaction() as transaction:
             await transaction.row(
                 "UPDATE procrastinate_jobs SET scheduled_at = NULL WHERE lock = %(lock)s AND status = 'todo'",
                 lock=self.lock,
@@ -111,19 +114,19 @@ class Mirrored:
 
     async def jobs(self) -> list[str]:
         """The states of this mirror's tasks in the queue."""
-        rows = await database(self.forge).rows(
+        rows = await self.forge.database.rows(
             "SELECT status::text FROM procrastinate_jobs WHERE lock = %(lock)s ORDER BY id", lock=self.lock
         )
         return [row.status for row in rows]
 
     async def row(self) -> Any:
-        return await database(self.forge).row(
+        return await self.forge.database.row(
             "SELECT * FROM remote_mirrors WHERE id = %(id)s", id=self.mirror["id"]
         )
 
     async def found(self) -> Mirror:
         """As runs are given it."""
-        return await queries.find(database(self.forge), self.project["id"], self.mirror["id"])
+        return await queries.find(self.forge.database, self.project["id"], self.mirror["id"])
 
     async def reaches(self, *statuses: str, run: int = 1, seconds: float = 20) -> Json:
         """The mirror once its run of that number has one of the statuses."""
@@ -145,7 +148,7 @@ async def mails(forge: Forge, mirror_id: int) -> list[EmailMessage]:
     """The mails that told of this mirror, once they have left the queue."""
     waiting = "SELECT count(*) FROM procrastinate_jobs WHERE task_name = 'send_mail' AND status <> 'failed'"
     async with asyncio.timeout(20):
-        while await database(forge).value(waiting):
+        while await forge.database.value(waiting):
             await asyncio.sleep(0.05)
     files = sorted((forge.settings.data_dir / "mail").glob(f"remote-mirror-{mirror_id}-*.eml"))
     return [message_from_bytes(file.read_bytes(), policy=default) for file in files]
@@ -158,9 +161,55 @@ def text_of(mail: EmailMessage) -> str:
 
 
 async def failures(forge: Forge, mirror_id: int) -> list[str]:
-    rows = await database(forge).rows(
+    rows = await forge.database.rows(
         "SELECT details ->> 'reason' AS reason FROM audit_events "
         "WHERE event_type = 'remote_mirror_update_failed' AND target_id = %(id)s ORDER BY id",
         id=mirror_id,
     )
     return [row.reason for row in rows]
+
+
+class ExampleResolver(AbstractResolver):
+    """Knows *.example.org (a documentation address, or one that a name begins with: `10-0-0-1.example.org`)."""
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        if not host.endswith(".example.org"):
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        first = host.partition(".")[0].replace("-", ".")
+        address = first if first[0].isdigit() else "192.0.2.10"
+        family = socket.AF_INET
+        return [ResolveResult(hostname=host, host=address, port=port, family=family, proto=0, flags=0)]
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+def resolve_examples(app: web.Application) -> None:
+    app[SERVICES][RESOLVER] = ExampleResolver()
+
+
+EVERYTHING = Selection(all_branches)
+KEEP = Selection(all_branches, keep_divergent_refs=True)
+LOCAL_ALLOWED = Policy(allow_local_requests=True)
+
+
+async def mirror(
+    source: BareRepository,
+    url: str,
+    selection: Selection = EVERYTHING,
+    *,
+    password: str = PASSWORD,
+    policy: Policy = LOCAL_ALLOWED,
+    time_limit: float = 60,
+) -> Outcome:
+    """A run of `source` to `url` with the user of the test targets."""
+    return await update_target(
+        source.path,
+        Target(url, USER, password),
+        selection,
+        policy=policy,
+        resolver=ThreadedResolver(),
+        time_limit=time_limit,
+    )

@@ -1,13 +1,32 @@
-"""The plan of a mirror run as a pure function: what must hold for any two lists of refs."""
+"""The rules of mirrors: the plan of a run, the states of a mirror, URLs, and what is never shown of them."""
 
+import base64
+import itertools
+from urllib.parse import quote, quote_plus
+
+import psycopg2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api_server.git.remote.access import mask_url, sanitize
 from api_server.git.remote.connection import Refs
-from api_server.mirrors.configuration import all_branches, branches_matching, protected_branches
+from api_server.mirrors import queries
+from api_server.mirrors.configuration import (
+    MirrorUrl,
+    all_branches,
+    branches_matching,
+    is_same_repository,
+    protected_branches,
+    split_mirror_url,
+    uniqueness_key,
+)
 from api_server.mirrors.pushing import Plan, Selection, compare, divergence_report, stages
+from api_server.mirrors.queries import Ended
+from api_server.state.database import Transaction
 from tests.api_server.mirrors.repositories import MAIN
+from tests.api_server.mirrors.service import Mirrored
+from tests.support.forge import Forge
 
 # Commits are numbers of a little history: a number's ancestors are its divisors. 16 is unknown to the source.
 COMMITS = st.sampled_from([1, 2, 3, 4, 6, 8, 12, 16])
@@ -186,3 +205,275 @@ def test_protected_names_fit_however_many_they_are() -> None:
 def test_what_re2_does_not_know_is_refused(expression: str) -> None:
     with pytest.raises(ValueError, match="is not a valid RE2 expression"):
         branches_matching(expression)
+
+
+STATUSES = ("none", "started", "finished", "to_retry", "failed")
+#: By event, what it leads to from each state that it can happen in.
+EVENTS = {
+    "begin": dict.fromkeys(STATUSES, "started"),
+    "succeed": {"started": "finished"},
+    "diverge": {"started": "failed"},
+    "retry": {"started": "to_retry"},
+    "fail": {"started": "failed"},
+    "retarget": dict.fromkeys(STATUSES, "finished"),
+}
+
+
+@pytest.fixture(scope="module")
+async def mirrored(working: Forge) -> Mirrored:
+    return await Mirrored.create(working, "http://127.0.0.1:9/x.git")
+
+
+async def put(transaction: Transaction, mirror_id: int, status: str, retries: int = 0) -> None:
+    """The state, however it came about."""
+    await transaction.row("ALTER TABLE remote_mirrors DISABLE TRIGGER remote_mirrors_transition")
+    await transaction.row(
+        "UPDATE remote_mirrors SET update_status = %(status)s, retries = %(retries)s, last_error = 'old', "
+        "last_update_at = NULL, last_successful_update_at = NULL, failure_told = false WHERE id = %(id)s",
+        id=mirror_id,
+        status=status,
+        retries=retries,
+    )
+    await transaction.row("ALTER TABLE remote_mirrors ENABLE TRIGGER remote_mirrors_transition")
+
+
+@pytest.mark.parametrize(("event", "before"), list(itertools.product(EVENTS, STATUSES)))
+async def test_each_event_from_each_state(mirrored: Mirrored, event: str, before: str) -> None:
+    mirror_id = mirrored.mirror["id"]
+    async with mirrored.forge.database.transaction() as transaction:
+        await put(transaction, mirror_id, before)
+        run = (await mirrored.row()).run
+        if event == "begin":
+            await queries.begin_run(transaction, mirror_id)
+        elif event == "retarget":
+            await queries.retarget(transaction, mirror_id)
+        else:
+            await queries.end_run(transaction, mirror_id, run, event, None if event == "succeed" else "new")  # type: ignore[arg-type]
+        row = await transaction.row("SELECT * FROM remote_mirrors WHERE id = %(id)s", id=mirror_id)
+    after = EVENTS[event].get(before, before)
+    assert row.update_status == after
+    if before not in EVENTS[event]:
+        assert (row.last_error, row.last_update_at) == ("old", None)
+    elif event in ("succeed", "diverge", "fail"):
+        assert row.last_update_at is not None
+        assert (row.last_successful_update_at is not None) == (event == "succeed")
+        assert row.last_error == (None if event == "succeed" else "new")
+    elif event == "retry":
+        assert (row.last_error, row.last_update_at, row.retries) == ("new", None, 1)
+    elif event == "retarget":
+        assert (row.last_error, row.last_update_at, row.run) == (None, None, run + 1)
+    else:
+        assert (row.last_error, row.run) == ("old", run + 1)
+        assert row.last_update_started_at is not None
+
+
+async def test_the_database_refuses_every_move_that_is_no_event(mirrored: Mirrored) -> None:
+    async def move(before: str, after: str) -> None:
+        async with mirrored.forge.database.transaction() as transaction:
+            await put(transaction, mirrored.mirror["id"], before)
+            await transaction.row(
+                "UPDATE remote_mirrors SET update_status = %(status)s WHERE id = %(id)s",
+                id=mirrored.mirror["id"],
+                status=after,
+            )
+
+    allowed = {(before, after) for moves in EVENTS.values() for before, after in moves.items()}
+    for before, after in itertools.product(STATUSES, [*STATUSES, "scheduled"]):
+        if (before, after) not in allowed and before != after:
+            with pytest.raises(psycopg2.errors.CheckViolation, match=f"from {before} to {after}"):
+                await move(before, after)
+
+
+@pytest.mark.parametrize("why", ["the mirror", "the repository"])
+async def test_what_is_disabled_does_not_begin(working: Forge, why: str) -> None:
+    mirrored = await Mirrored.create(working, "http://127.0.0.1:9/x.git")
+    if why == "the mirror":
+        answer = await mirrored.owner.api.put(mirrored.path, {"enabled": False})
+    else:
+        values = {"repository_access_level": "disabled"}
+        answer = await mirrored.owner.api.put(f"/projects/{mirrored.project['id']}", values)
+    assert answer.status == 200
+    async with working.database.transaction() as transaction:
+        assert await queries.begin_run(transaction, mirrored.mirror["id"]) is None
+
+
+async def test_a_run_whose_number_has_passed_changes_nothing(mirrored: Mirrored) -> None:
+    mirror_id = mirrored.mirror["id"]
+    async with mirrored.forge.database.transaction() as transaction:
+        first = await queries.begin_run(transaction, mirror_id)
+        second = await queries.begin_run(transaction, mirror_id)
+        assert first is not None
+        assert second is not None
+        assert not await queries.is_current_run(transaction, mirror_id, first.run)
+        assert await queries.end_run(transaction, mirror_id, first.run, "fail", "late") is None
+        assert await queries.is_current_run(transaction, mirror_id, second.run)
+        ended = await queries.end_run(transaction, mirror_id, second.run, "succeed", None)
+        assert ended == Ended("finished", to_be_told=False)
+
+
+async def test_the_fourth_failure_in_a_row_is_told_and_the_next_one_is_not(mirrored: Mirrored) -> None:
+    mirror_id = mirrored.mirror["id"]
+    async with mirrored.forge.database.transaction() as transaction:
+        await put(transaction, mirror_id, "finished")
+        ends = []
+        for _ in range(8):
+            begun = await queries.begin_run(transaction, mirror_id)
+            assert begun is not None
+            ends.append(await queries.end_run(transaction, mirror_id, begun.run, "retry", "x"))
+    again = Ended("to_retry", to_be_told=False)
+    failed_unseen, failed_told = (
+        Ended("failed", to_be_told=False),
+        Ended("failed", to_be_told=True),
+    )
+    assert ends == [again, again, again, failed_told, again, again, again, failed_unseen]
+
+
+PRINTABLE = st.text(st.characters(codec="utf-8", exclude_categories=("C",)), min_size=1, max_size=20)
+
+
+@pytest.mark.parametrize(
+    ("url", "parts"),
+    [
+        ("https://alice:p%40ss@h/p.git", MirrorUrl("https://h/p.git", "alice", "p@ss")),
+        ("https://token@h:8443/p.git", MirrorUrl("https://h:8443/p.git", "token", None)),
+        ("https://alice@example.org:pw@h/p", MirrorUrl("https://h/p", "alice@example.org", "pw")),
+        ("ssh://git@h:2222/p.git", MirrorUrl("ssh://h:2222/p.git", "git", None)),
+        ("https://:pw@h/p.git", MirrorUrl("https://h/p.git", None, "pw")),
+        ("git://[2001:db8::1]/p.git", MirrorUrl("git://[2001:db8::1]/p.git", None, None)),
+        ("http://h/p.git", MirrorUrl("http://h/p.git", None, None)),
+    ],
+)
+def test_credentials_are_taken_out_and_decoded(url: str, parts: MirrorUrl) -> None:
+    assert split_mirror_url(url) == parts
+
+
+@given(st.none() | PRINTABLE, st.none() | PRINTABLE)
+def test_with_user_gives_back_the_user_but_never_the_password(user: str | None, password: str | None) -> None:
+    shown = MirrorUrl("https://h/p.git", user, password).with_user
+    again = split_mirror_url(shown)
+    assert (again.url, again.user) == ("https://h/p.git", user)
+    assert (again.password is None) is (password is None)
+    assert again.password in (None, "*")
+
+
+def test_masked_forms_of_stored_mirrors() -> None:
+    def masked(url: str) -> str | None:
+        return mask_url(split_mirror_url(url).with_user)
+
+    assert masked("https://user:pw@h/p.git") == "https://*****:*****@h/p.git"
+    assert masked("https://user@h/p.git") == "https://*****@h/p.git"
+    assert masked("ssh://git@h/p.git") == "ssh://git@h/p.git"
+    assert masked("http://h/p.git") == "http://h/p.git"
+
+
+def test_a_url_that_cannot_be_parsed_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"IPv6|address"):
+        split_mirror_url("http://[0:0:0:0:ffff:123.123.123.123]/foo.git")
+
+
+def test_a_mirror_url_does_not_show_its_password() -> None:
+    assert "s3cret" not in repr(split_mirror_url("https://alice:s3cret@h/p.git"))
+
+
+@pytest.mark.parametrize(
+    "other",
+    ["https://a:b@example.org/p.git", "HTTPS://EXAMPLE.org:443/p.git", "https://example.org./p.git/"],
+)
+def test_spellings_of_one_url_have_one_key(other: str) -> None:
+    assert uniqueness_key(other) == uniqueness_key("https://example.org/p.git")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "https://example.org/p",
+        "https://example.org/P.git",
+        "http://example.org/p.git",
+        "https://example.org:8443/p.git",
+    ],
+)
+def test_different_urls_have_different_keys(other: str) -> None:
+    assert uniqueness_key(other) != uniqueness_key("https://example.org/p.git")
+
+
+@pytest.mark.parametrize(
+    ("url", "own"),
+    [
+        ("https://forge.example.org/g/p", "https://forge.example.org/g/p.git"),
+        ("https://a:b@forge.example.org/g/p.git/", "https://forge.example.org/g/p.git"),
+        ("http://Forge.example.org//g/P.git", "https://forge.example.org/g/p.git"),
+        ("http://forge.example.org:8080/g/%70", "http://forge.example.org:8080/g/p.git"),
+        ("ssh://git@forge.example.org/g/p.git", "git@forge.example.org:g/p.git"),
+        ("ssh://bob@forge.example.org:2222/g/p", "ssh://git@forge.example.org:2222/g/p.git"),
+        ("git@forge.example.org:g/p", "ssh://git@forge.example.org/g/p.git"),
+    ],
+)
+def test_the_project_itself_is_recognised(url: str, own: str) -> None:
+    assert is_same_repository(url, own)
+
+
+@pytest.mark.parametrize(
+    ("url", "own"),
+    [
+        ("https://forge.example.org/g/p2.git", "https://forge.example.org/g/p.git"),
+        ("http://127.0.0.1:8081/g/p.git", "http://127.0.0.1:8080/g/p.git"),
+        ("ssh://git@forge.example.org:2222/g/p.git", "git@forge.example.org:g/p.git"),
+        ("https://example.com/g/p.git", "https://forge.example.org/g/p.git"),
+    ],
+)
+def test_other_repositories_are_not_the_project(url: str, own: str) -> None:
+    assert not is_same_repository(url, own)
+
+
+SECRETS = st.text(st.characters(codec="utf-8", exclude_categories=("C",), exclude_characters="*"), min_size=4)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://user:pw@h/p.git", "https://*****:*****@h/p.git"),
+        ("https://user@h/p.git", "https://*****@h/p.git"),
+        ("ssh://git@h/p.git", "ssh://git@h/p.git"),
+        ("ssh://git:pw@h/p.git", "ssh://*****:*****@h/p.git"),
+        ("ssh://bob@h:22/p.git", "ssh://*****@h:22/p.git"),
+        ("http://h/p.git", "http://h/p.git"),
+        ("https://a@b:c@d@h/p", "https://*****:*****@h/p"),
+        ("http://[0:0:0:0:ffff:123.123.123.123]/foo.git", None),
+    ],
+)
+def test_urls_are_shown_masked(url: str, shown: str | None) -> None:
+    assert mask_url(url) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("at 'https://user:pw@h/p.git': no", "at 'https://*****:*****@h/p.git': no"),
+        ("http://a@h/ and ssh://b:c@i/", "http://*****@h/ and ssh://*****:*****@i/"),
+        ("git://h/p and git@h:p and ssh://git@h/p", "git://h/p and git@h:p and ssh://git@h/p"),
+        ("https://h/path@2 stays", "https://h/path@2 stays"),
+        ("ssh://", ""),
+    ],
+)
+def test_urls_within_texts_are_masked(text: str, clean: str) -> None:
+    assert sanitize(text) == clean
+
+
+@given(SECRETS, SECRETS, st.text(max_size=10))
+def test_no_known_form_of_a_secret_is_left_in_a_text(user: str, password: str, between: str) -> None:
+    forms = [
+        password,
+        quote(password),
+        quote(password, safe=""),
+        quote_plus(password),
+        base64.b64encode(password.encode()).decode(),
+        base64.b64encode(f"{user}:{password}".encode()).decode(),
+        base64.urlsafe_b64encode(f"{user}:{password}".encode()).decode().rstrip("="),
+        user,
+    ]
+    clean = sanitize(between.join(forms), user=user, password=password)
+    assert [form for form in forms if form in clean] == []
+
+
+def test_the_service_user_git_is_no_secret() -> None:
+    assert sanitize("git push: no", user="git", password="hunter22") == "git push: no"

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from api_server.web.routes import Role
-from tests.api_server.namespaces.bots import Scene
+from tests.api_server.namespaces.scene import Scene
 from tests.support.forge import Forge
 from tests.support.purges import Told, forge_with_edge
 

@@ -1,14 +1,21 @@
-"""Projects: life cycle, what is shown of them, and to whom."""
+"""Projects: who makes them, their life cycle, their lists, what is shown of them, and to whom."""
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gitlab
+import pygit2
 import pytest
+from pygit2.references import References
 
+from api_server.namespaces.projects import CREATION_LISTENERS
+from api_server.web.context import SERVICES
 from api_server.web.routes import Role
-from tests.support.forge import Forge, new_name
+from tests.support.deviations import Deviations
+from tests.support.forge import Client, Forge, new_name
+from tests.support.purges import Told
 
 
 async def test_archiving_and_unarchiving(forge: Forge) -> None:
@@ -288,3 +295,236 @@ async def test_python_gitlab_on_projects_of_users(forge: Forge) -> None:
         assert client.groups.get(group["id"]).descendant_groups.list(get_all=True) == []
 
     await asyncio.to_thread(walk)
+
+
+async def test_simple_lists_have_few_keys(forge: Forge) -> None:
+    group = await forge.group(alice := await forge.user("alice"))
+    project = await forge.project(alice, namespace_id=group["id"])
+    for path in (
+        f"/groups/{group['id']}/projects?",
+        "/projects?",
+        "/projects?owned=true&",
+        "/projects?visibility=private&",
+    ):
+        full = (await alice.api.get(f"{path}per_page=1")).body[0]
+        listed = await alice.api.get(f"{path}per_page=1&simple=true")
+        assert (full["id"], listed.headers.get("X-Ignored-Parameters")) == (project["id"], None)
+        assert listed.body == [{key: full[key] for key in listed.body[0]}]
+        assert len(listed.body[0]) == 20
+        assert {"_links", "permissions", "owner"}.isdisjoint(listed.body[0])
+
+
+#: What strangers ask for, and which of the three projects they are shown.
+STRANGERS = [
+    ("", ["public"]),
+    ("&simple=true", ["public"]),
+    ("&visibility=public", ["public"]),
+    ("&visibility=internal", []),
+    ("&visibility=private", []),
+    ("&archived=true", []),
+    ("&membership=true", ["public"]),
+    ("&owned=true&min_access_level=50", ["public"]),
+    ("&order_by=last_activity_at&pagination=keyset", None),
+    ("&pagination=keyset&order_by=id", ["public"]),
+]
+
+
+async def test_strangers_see_the_public_projects_with_few_keys(forge: Forge) -> None:
+    alice, word = await forge.user("alice"), f"w{forge.settings.port}"
+    made = {
+        visibility: await forge.project(alice, name=f"{word} {visibility}", visibility=visibility)
+        for visibility in ("public", "internal", "private")
+    }
+    few = (await alice.api.get(f"/projects?simple=true&search={word}&visibility=public")).body
+    deviations = Deviations()
+    for query, names in STRANGERS:
+        with deviations.of(query):
+            answer = await forge.anonymous.get(f"/projects?search={word}{query}")
+            assert answer.status == (405 if names is None else 200)
+            assert names is None or answer.body == (few if names else [])
+    assert not deviations, deviations.report
+    assert few[0]["id"] == made["public"]["id"]
+    assert few[0].keys() == (await alice.api.get("/projects?simple=true&per_page=1")).body[0].keys()
+    assert (await Client(forge.session, forge.base, "no-such-token").get("/projects")).status == 401
+    assert (await forge.anonymous.get("/projects?sudo=root")).status == 403
+
+
+async def test_a_search_takes_every_character_as_itself(forge: Forge) -> None:
+    project = await forge.project(name="100% sure_of it", path=f"sure-{forge.settings.port}")
+    for text, found in (("100%25+SURE_", True), ("1%25it", False), ("sure%25of", False), ("sureXof", False)):
+        listed = (await forge.root.get(f"/projects?search={text}")).body
+        assert (project["id"] in [item["id"] for item in listed]) == found, text
+
+
+WITH_README = {"path": "app", "initialize_with_readme": True}
+
+
+def _repositories(data_dir: Path) -> list[Path]:
+    return list(data_dir.glob("repositories/[0-9a-f][0-9a-f]/*"))
+
+
+async def _fails_and_leaves_nothing(forge: Forge, data_dir: Path) -> None:
+    """Neither rows nor files nor events; and the path is free."""
+    answer = await forge.root.post("/projects", WITH_README)
+    assert (answer.status, answer.body) == (500, {"message": "500 Internal Server Error"})
+    assert (await forge.root.get("/projects/root%2Fapp")).status == 404
+    for table in ("projects", "pushes", "protected_branches", "routes WHERE path = 'root/app'"):
+        assert await forge.database.value(f"SELECT count(*) FROM {table}") == 0
+    events = "SELECT count(*) FROM audit_events WHERE event_type = 'project_created'"
+    assert await forge.database.value(events) == 0
+    assert _repositories(data_dir) == []
+    made = await forge.root.post("/projects", {"path": "app"})
+    assert made.status == 201, made
+
+
+async def test_where_no_repository_can_be_made_there_is_no_project(
+    new_forge: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "repositories").write_text("in the way")
+    async with new_forge() as forge:
+        await _fails_and_leaves_nothing(forge, tmp_path)
+
+
+async def test_where_no_branch_can_be_made_there_is_no_project(
+    new_forge: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise pygit2.GitError("no")
+
+    monkeypatch.setattr(References, "create", fail)
+    async with new_forge() as forge:
+        await _fails_and_leaves_nothing(forge, tmp_path)
+
+
+async def test_a_first_commit_needs_no_git(
+    forge: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To start one takes longer than all else."""
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+    project = await forge.project(initialize_with_readme=True)
+    branch = await forge.root.get(f"/projects/{project['id']}/repository/branches/main")
+    assert branch.body["commit"]["title"] == "Initial commit"
+
+
+async def test_where_another_listener_fails_the_first_commit_goes_too(
+    new_forge: Callable[..., Any], tmp_path: Path
+) -> None:
+    async def fail(*_: Any) -> None:
+        raise RuntimeError
+
+    async with new_forge() as forge:
+        forge.server.app[SERVICES][CREATION_LISTENERS].append(fail)
+        answer = await forge.root.post("/projects", WITH_README)
+        assert answer.status == 500
+        assert await forge.database.value("SELECT count(*) FROM projects") == 0
+        assert _repositories(tmp_path) == []
+
+
+async def test_a_first_commit_moves_refs_as_every_commit_does(with_edge: tuple[Forge, Told]) -> None:
+    """It is followed by listeners in the transaction: nothing has to be settled later."""
+    forge, _ = with_edge
+    project = await forge.project(initialize_with_readme=True)
+    waiting = "SELECT count(*) FROM pushes WHERE project_id = %(id)s"
+    assert await forge.database.value(waiting, id=project["id"]) == 0
+    queued = (
+        "SELECT count(*) FROM procrastinate_jobs WHERE task_name = 'create_pushed_pipeline'"
+        " AND args ->> 'project_id' = %(id)s::text"
+    )
+    assert await forge.database.value(queued, id=project["id"]) == 1
+
+
+@pytest.mark.parametrize("name", ["a..b", "", "HEAD", "-x", "0" * 40])
+async def test_a_default_branch_has_a_name_that_a_branch_can_have(forge: Forge, name: str) -> None:
+    for with_readme in (True, False):
+        wanted = {"path": "x", "default_branch": name, "initialize_with_readme": with_readme}
+        answer = await forge.root.post("/projects", wanted)
+        assert (answer.status, answer.body) == (400, {"message": {"default_branch": ["is invalid"]}})
+
+
+async def test_a_project_in_no_namespace_is_404(forge: Forge) -> None:
+    for client in (forge.root, (await forge.user()).api):
+        await _refused(client, 999_999_999)
+
+
+async def _refused(client: Client, namespace_id: int) -> None:
+    answer = await client.post("/projects", {"path": "x", "namespace_id": namespace_id})
+    assert (answer.status, answer.body) == (404, {"message": "404 Namespace Not Found"})
+
+
+async def test_what_is_made_in_a_group_that_moves_is_where_the_group_is(forge: Forge) -> None:
+    for number in range(8):
+        group, outside = await forge.group(), await forge.project()
+        url, new = f"/groups/{group['id']}", new_name("moved")
+        answers = await asyncio.gather(
+            forge.root.post("/projects", {"path": f"p{number}", "namespace_id": group["id"]}),
+            forge.root.post("/groups", {"name": "g", "path": f"g{number}", "parent_id": group["id"]}),
+            forge.root.put(f"/projects/{outside['id']}/transfer", {"namespace": group["id"]}),
+            forge.root.put(url, {"path": new}),
+        )
+        assert [answer.status for answer in answers] == [201, 201, 200, 200]
+        projects = (await forge.root.get(f"{url}/projects")).body
+        subgroups = (await forge.root.get(f"{url}/subgroups")).body
+        assert len(projects) == 2
+        paths = [one["path_with_namespace"] for one in projects] + [one["full_path"] for one in subgroups]
+        assert {path.partition("/")[0] for path in paths} == {new}
+        for path in paths[:2]:
+            assert (await forge.root.get(f"/projects/{path.replace('/', '%2F')}")).status == 200
+
+
+async def test_a_project_is_made_with_what_it_demands_of_merges(forge: Forge) -> None:
+    demands = {
+        "only_allow_merge_if_pipeline_succeeds": True,
+        "allow_merge_on_skipped_pipeline": True,
+        "only_allow_merge_if_all_status_checks_passed": True,
+        "only_allow_merge_if_all_discussions_are_resolved": True,
+    }
+    made = await forge.project(**demands)
+    assert {name: made[name] for name in demands} == demands
+
+
+ROLES = ("stranger", "reporter", "developer", "maintainer", "owner")
+LEVELS = {
+    "developer": {"developer", "maintainer", "owner", "administrator"},
+    "maintainer": {"maintainer", "owner", "administrator"},
+    "owner": {"owner", "administrator"},
+    "administrator": {"administrator"},
+    "noone": set(),
+}
+
+
+async def test_projects_are_made_by_those_whom_the_group_lets(forge: Forge) -> None:
+    group = await forge.group()
+    people = await forge.people(group["id"], "groups")
+    clients = {role: people[role].api for role in ROLES} | {"administrator": forge.root}
+    deviations = Deviations()
+    for level, allowed in LEVELS.items():
+        changed = await forge.root.put(f"/groups/{group['id']}", {"project_creation_level": level})
+        assert (changed.status, changed.body["project_creation_level"]) == (200, level)
+        for role, client in clients.items():
+            made = await client.post("/projects", {"name": new_name("made"), "namespace_id": group["id"]})
+            with deviations.of(f"{level}: {role}"):
+                assert made.status == (201 if role in allowed else 403), made.body
+    assert not deviations, deviations.report
+
+
+async def test_a_group_is_made_with_a_level_and_takes_no_others_projects(forge: Forge) -> None:
+    group = await forge.group(project_creation_level="noone")
+    assert group["project_creation_level"] == "noone"
+    assert (await forge.group())["project_creation_level"] == "developer"
+    project = await forge.project()
+    moved = await forge.root.put(f"/projects/{project['id']}/transfer", {"namespace": group["id"]})
+    assert moved.status == 400
+    refused = await forge.root.put(f"/groups/{group['id']}", {"project_creation_level": "everybody"})
+    assert refused.body == {"error": "project_creation_level does not have a valid value"}
+
+
+@pytest.mark.parametrize("says", [None, False, True])
+async def test_merge_requests_begin_with_what_the_project_says_of_their_branch(
+    forge: Forge, says: bool | None
+) -> None:
+    project = await forge.project(initialize_with_readme=True, remove_source_branch_after_merge=True)
+    where = f"/projects/{project['id']}"
+    await forge.root.post(f"{where}/repository/branches", {"branch": "topic", "ref": "main"})
+    new = {"source_branch": "topic", "target_branch": "main", "title": "a", "remove_source_branch": says}
+    made = await forge.root.post(f"{where}/merge_requests", new)
+    assert (made.status, made.body["force_remove_source_branch"]) == (201, says is not False)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from playwright.async_api import Browser as Chromium
-from playwright.async_api import async_playwright
+from playwright.async_api import Page, async_playwright
 
 from api_server.pages import mail_links, sign_in
 from api_server.web.context import SERVICES
@@ -33,6 +33,14 @@ async def chromium() -> AsyncIterator[Chromium]:
         browser = await playwright.chromium.launch(executable_path=program, args=QUIET)
         yield browser
         await browser.close()
+
+
+def complaints_of(page: Page) -> list[str]:
+    """What the browser complains of from now on: errors, and what a policy forbids."""
+    complaints: list[str] = []
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    return complaints
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from playwright.async_api import Browser, Page, expect
 from api_server.accounts import password_queries
 from api_server.accounts import passwords as resets
 from api_server.state.secrets import PASSWORD_RESET_TOKEN, digest, new_token
+from tests.api_server.pages.conftest import complaints_of
 from tests.support.browser import COOKIE, PASSWORD, new_session
 from tests.support.forge import Forge, Person, new_name
 from tests.support.invitations import invite, page_of, source_of
@@ -23,9 +24,8 @@ async def page(chromium: Browser, page_forge: Forge) -> AsyncIterator[Page]:
     context = await chromium.new_context(
         base_url=page_forge.base, viewport=SMALL_SCREEN, java_script_enabled=False
     )
-    opened, complaints = await context.new_page(), []
-    opened.on("console", lambda message: complaints.append(message.text))
-    opened.on("pageerror", lambda error: complaints.append(str(error)))
+    opened = await context.new_page()
+    complaints = complaints_of(opened)
     # a page that is left before its icon has come gives it up
     opened.on(
         "requestfailed",

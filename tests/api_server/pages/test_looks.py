@@ -1,22 +1,27 @@
-"""Every page at two widths and in two schemes: readable by everybody, and no wider than the screen.
+"""Every page at two widths and in two schemes: readable by everybody, and no wider than the screen;
+`/api/docs`; templates."""
 
-With SCREENSHOTS=<folder> in the environment a picture of each is left there.
-"""
-
+import asyncio
 import itertools
 import os
 import re
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+import jinja2
 import pytest
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser, BrowserContext, Page, ViewportSize
+from playwright.async_api import Browser, BrowserContext, Page, ViewportSize, expect
 
+from api_server.description.parameters import operation_id
+from api_server.pages.page import Templates
+from tests.api_server.pages.conftest import complaints_of
 from tests.api_server.pages.looks import LOOKS, SCENES, Look, Things, Who
 from tests.support.browser import COOKIE, new_session
 from tests.support.forge import Forge, running_forge
+from tests.support.route_table import ROUTES
 
 SMALL: ViewportSize = {"width": 360, "height": 740}
 LARGE: ViewportSize = {"width": 1400, "height": 900}
@@ -91,9 +96,7 @@ async def test_every_page_is_readable_by_everybody(
     context, things = await signed_in(chromium, scene, who), scene[1]
     await context.add_init_script(Axe().axe_script)
     page = await context.new_page()
-    complaints: list[str] = []
-    page.on("console", lambda message: complaints.append(message.text))
-    page.on("pageerror", lambda error: complaints.append(str(error)))
+    complaints = complaints_of(page)
     problems = []
     for look in [look for look in LOOKS if look.who == who]:
         path = look.path.format(**things)
@@ -169,3 +172,95 @@ async def test_tab_reaches_everything_in_its_order(chromium: Browser, scene: tup
         await page.keyboard.press("Enter")
         assert await page.evaluate("document.activeElement.id") == "content"
     await context.close()
+
+
+#: Milliseconds: Swagger UI has much to do on a busy machine.
+PATIENCE = 90_000
+
+
+@pytest.fixture
+async def docs(chromium: Browser, forge: Forge, request: pytest.FixtureRequest) -> AsyncIterator[Page]:
+    """The page. Whatever the browser complains of (policies, files that are missing) fails the test, and so does a
+    request to somebody else."""
+    context = await chromium.new_context(base_url=forge.base, java_script_enabled=request.param)
+    context.set_default_timeout(PATIENCE)
+    opened = await context.new_page()
+    complaints = complaints_of(opened)
+    opened.on(
+        "request", lambda asked: asked.url.startswith((forge.base, "data:")) or complaints.append(asked.url)
+    )
+    await opened.goto("/api/docs")
+    yield opened
+    await context.close()
+    assert complaints == []
+
+
+@pytest.mark.parametrize("docs", [False], indirect=True)
+async def test_without_scripts_it_is_a_list_of_all_operations(docs: Page) -> None:
+    await expect(docs.get_by_role("heading", name="Remote mirrors")).to_be_visible()
+    assert await docs.locator("#operations li").count() == len(ROUTES)
+    summary = docs.locator("summary", has_text="Remote mirrors")
+    await summary.click()
+    await expect(docs.get_by_text("POST /projects/{id}/remote_mirrors/{mirror_id}/sync")).to_be_visible()
+    await docs.goto("/-/sign_in")
+    await docs.get_by_role("contentinfo").get_by_role("link", name="API").click()
+    await expect(docs.get_by_role("heading", name="API", exact=True)).to_be_visible()
+
+
+@pytest.mark.parametrize("docs", [True], indirect=True)
+async def test_an_operation_is_tried_out_with_ones_token(docs: Page, forge: Forge) -> None:
+    person = await forge.user("tries")
+    await docs.set_viewport_size(SMALL)
+    await docs.locator("#operations-tag-users").wait_for()
+    assert await docs.evaluate(TO_THE_SIDE) == 0
+    await docs.set_viewport_size(LARGE)
+    await docs.get_by_role("button", name="Authorize").click()
+    await docs.get_by_label("Value:").first.fill(person.token)
+    await docs.get_by_role("button", name="Apply credentials").first.click()
+    await docs.get_by_role("button", name="Close").first.click()
+    await docs.locator("#operations-tag-users").click()
+    shown = docs.locator("#operations-users-get_current_user")
+    await shown.locator(".opblock-summary").click()
+    await shown.get_by_role("button", name="Execute").click()
+    await expect(shown.locator(".live-responses-table")).to_contain_text(
+        f'"username": "{person.username}"', timeout=PATIENCE
+    )
+    assert await docs.evaluate("localStorage.length + sessionStorage.length") == 0  # no token stays
+    assert "get_current_user" in {operation_id(route) for route in ROUTES}
+
+
+async def test_everybody_can_read_the_list(chromium: Browser, forge: Forge) -> None:
+    """What is Swagger UI's own is not judged."""
+    context = await chromium.new_context(base_url=forge.base)
+    await context.route("**/*.js", lambda route: route.fulfill(body="", content_type="text/javascript"))
+    docs = await context.new_page()
+    await docs.goto("/api/docs")
+    await docs.locator("summary", has_text="Remote mirrors").click()
+    found = await Axe().run(docs, options=RULES)
+    wrong = [
+        (one["id"], one["nodes"][0]["html"])
+        for one in found.response["violations"]
+        if one["impact"] in SERIOUS
+    ]
+    await context.close()
+    assert wrong == []
+
+
+async def test_templates_are_compiled_in_a_thread_for_the_first_page_and_once_for_all() -> None:
+    threads: list[threading.Thread] = []
+
+    class Loader(jinja2.DictLoader):
+        def get_source(self, environment: jinja2.Environment, template: str):
+            threads.append(threading.current_thread())
+            return super().get_source(environment, template)
+
+    sources = dict.fromkeys(("one.html", "two.html", "mail.txt"), "<p>{{ text }}</p>")
+    templates = Templates(jinja2.Environment(loader=Loader(sources)))
+    assert threads == []
+    first = asyncio.create_task(templates.compiled())
+    await asyncio.sleep(0)
+    first.cancel()  # its visitor has gone; others wait for the same
+    await asyncio.gather(templates.compiled(), templates.compiled())
+    await templates.compiled()
+    assert len(threads) == 2
+    assert threading.main_thread() not in threads

@@ -1,21 +1,30 @@
-"""Sessions and transactions: statements that run with the commit make no round trip, and are all or nothing with it."""
+"""Sessions and transactions, counts of long lists, PostgreSQL's log, and the functions of the schema."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import asyncpg
 import psycopg2
 import pytest
 
 from api_server.state import audit_trail
 from api_server.state.audit_trail import INSTANCE, SYSTEM
-from api_server.state.database import Database, Transaction, connect
+from api_server.state.database import COUNTED_ANEW, REMEMBERED_FOR, Counts, Database, Transaction, connect
 from api_server.state.driver import WatchedConnection
 from api_server.state.errors import Conflict, LockNotAvailable
+from api_server.state.listing import ListQuery, Page
+from api_server.state.migrate import migrate
+from api_server.state.secrets import Vault
 from api_server.state.statements import Statement
+from forgelet.local.embedded_postgres import Cluster
 from tests.support import pgbouncer
+from tests.support.database_roles import with_another_role
+from tests.support.forge import Forge, new_name, running_forge
 
 KEEP = Statement("INSERT INTO kept (word) VALUES (%(word)s::text)")
 
@@ -183,3 +192,189 @@ async def test_the_smallest_number_of_64_bits_can_be_cast(database: Database) ->
 async def test_without_replicas_showing_is_the_same(database: Database) -> None:
     assert database.replicas is None
     assert database.showing() is database
+
+
+NUMBERS = ListQuery(
+    "SELECT position, id, json_build_object('id', id) AS entity FROM page",
+    "SELECT id::bigint FROM numbers WHERE id % 2 = ANY (%(rests)s)",
+)
+BOTH = [0, 1]
+
+
+class Clock:
+    """Seconds, as they are set."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def counting_database(database_of_module: str, clock: Clock) -> AsyncIterator[tuple[Database, str]]:
+    """Without the table `numbers`."""
+    url = database_of_module
+    async with connect(url, base_url="http://forge.example.org", size=2) as connected:
+        async with connected.transaction() as transaction:
+            await transaction.run("DROP TABLE IF EXISTS numbers")
+        connected.counts = Counts(clock)
+        yield connected, url
+
+
+def added_elsewhere(url: str, first: int, last: int) -> None:
+    """Numbers that another process has committed."""
+    with contextlib.closing(psycopg2.connect(url)) as other, other, other.cursor() as cursor:
+        cursor.execute("CREATE TABLE IF NOT EXISTS numbers (id bigint)")
+        cursor.execute("INSERT INTO numbers SELECT generate_series(%s, %s)", (first, last))
+
+
+async def total(database: Database, rests: list[int] = BOTH, page: int = 1) -> int | None:
+    listed = await NUMBERS.read(database, Page(20, (page - 1) * 20), rests=rests)
+    assert listed.more
+    return listed.total
+
+
+async def test_a_long_list_is_counted_once_in_a_while(
+    counting_database: tuple[Database, str], clock: Clock
+) -> None:
+    connected, url = counting_database
+    added_elsewhere(url, 1, COUNTED_ANEW + 1)
+    assert await total(connected) == COUNTED_ANEW + 1
+    added_elsewhere(url, COUNTED_ANEW + 2, COUNTED_ANEW + 9)
+    assert await total(connected) == COUNTED_ANEW + 1
+    assert await total(connected, page=2) == COUNTED_ANEW + 1
+    clock.now += REMEMBERED_FOR
+    assert await total(connected) == COUNTED_ANEW + 9
+
+
+async def test_every_page_tells_how_many_there_are(
+    counting_database: tuple[Database, str], clock: Clock
+) -> None:
+    """Where the list ends on it, where more follows, and behind the end."""
+    connected, url = counting_database
+    before = 0
+    for held in (0, 1, 19, 20, 21, 40, 41):
+        added_elsewhere(url, before + 1, held)
+        before = held
+        for page in (1, 2, 3, 4):
+            connected.counts = Counts(clock)
+            listed = await NUMBERS.read(connected, Page(20, (page - 1) * 20), rests=BOTH)
+            assert (listed.total, listed.more) == (held, held > page * 20), (held, page)
+
+
+async def test_an_own_commit_is_counted_at_once(counting_database: tuple[Database, str]) -> None:
+    connected, url = counting_database
+    added_elsewhere(url, 1, COUNTED_ANEW + 1)
+    assert await total(connected) == COUNTED_ANEW + 1
+    async with connected.transaction() as transaction:
+        await transaction.run("INSERT INTO numbers VALUES (%(id)s)", id=COUNTED_ANEW + 2)
+        listed = await NUMBERS.read(transaction, Page(), rests=BOTH)
+        assert listed.total == COUNTED_ANEW + 2
+    assert await total(connected) == COUNTED_ANEW + 2
+
+
+async def test_a_short_list_is_counted_each_time(counting_database: tuple[Database, str]) -> None:
+    connected, url = counting_database
+    added_elsewhere(url, 1, COUNTED_ANEW - 1)
+    assert await total(connected) == COUNTED_ANEW - 1
+    added_elsewhere(url, COUNTED_ANEW, COUNTED_ANEW)
+    assert await total(connected) == COUNTED_ANEW
+
+
+async def test_each_choice_has_a_count_of_its_own(counting_database: tuple[Database, str]) -> None:
+    connected, url = counting_database
+    added_elsewhere(url, 1, 4 * COUNTED_ANEW + 1)
+    assert await total(connected) == 4 * COUNTED_ANEW + 1
+    assert await total(connected, rests=[0]) == 2 * COUNTED_ANEW
+    assert await total(connected, rests=[1]) == 2 * COUNTED_ANEW + 1
+    uncounted = await NUMBERS.read(connected, Page(counted=False), rests=BOTH)
+    assert uncounted.total is None
+
+
+PASSWORD = "correct horse battery staple"
+
+
+class Log:
+    """What PostgreSQL has written since this was made, on behalf of one database."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._before = cluster.log.stat().st_size
+
+    def text(self) -> str:
+        return self._cluster.log.read_bytes()[self._before :].decode()
+
+
+async def fail_with_secrets(forge: Forge) -> None:
+    """Statements with a password's hash, seeds and digests in them, which the database refuses."""
+    alice = await forge.user("alice")
+    taken = {"username": alice.username.upper(), "name": "x", "email": f"{new_name('x')}@example.org"}
+    answer = await forge.root.post("/users", taken | {"password": PASSWORD, "skip_confirmation": True})
+    assert answer.status == 409, answer
+    async with forge.database.transaction() as transaction:
+        with pytest.raises(psycopg2.Error):
+            await transaction.run(
+                "UPDATE personal_access_tokens SET digest = %(digest)s, user_id = NULL", digest=b"\x01"
+            )
+
+
+async def test_statements_that_fail_are_not_written(postgres: Cluster, forge: Forge) -> None:
+    log = Log(postgres)
+    await fail_with_secrets(forge)
+    assert 'violates unique constraint "users_username"' in log.text(), "the error itself is"
+    for secret in ("INSERT INTO users", "keyed$", "UPDATE personal_access_tokens", PASSWORD):
+        assert secret not in log.text(), secret
+
+
+async def test_without_the_privilege_they_say_nothing_of_use_without_the_key(
+    postgres: Cluster, new_database: Callable[[], str], tmp_path: Path
+) -> None:
+    """A role that may not keep statements out of the log: password hashes in it cannot be tried out."""
+    roles = with_another_role(postgres, new_database())
+    migrate(roles.owner, roles.name)
+    log = Log(postgres)
+    async with running_forge(roles.serving, tmp_path, work=False) as forge:
+        await fail_with_secrets(forge)
+        (hashed,) = set(re.findall(r"keyed\$[0-9a-f$]+", log.text()))
+        vault = Vault(bytes.fromhex((tmp_path / "secret_key").read_text().strip()))
+        assert vault.password_matches(PASSWORD, hashed)
+        assert not Vault(bytes(32)).password_matches(PASSWORD, hashed), "another key"
+        _, salt, digest = hashed.split("$")
+        assert not vault.password_matches(PASSWORD, f"scrypt${salt}${digest}"), "without a key"
+        assert PASSWORD not in log.text()
+
+
+def test_passwords_that_were_stored_before_still_open() -> None:
+    stored = "scrypt$" + "07" * 16 + "$67ae444ac1cd3a35071ac80db439b45ebeef6d3059eeb77e90f06fb0dc37baea"
+    vault = Vault(bytes(range(32)))
+    assert vault.password_matches(PASSWORD, stored)
+    assert not vault.password_matches("another", stored)
+    assert not vault.password_matches(PASSWORD, None)
+
+
+#: Functions in SQL that return a value and look into tables. PostgreSQL inlines none of them: each would be planned
+#: anew in every statement that calls it.
+PLANNED_EACH_TIME = """
+    SELECT proname::text FROM pg_proc JOIN pg_language ON pg_language.oid = prolang
+    WHERE lanname = 'sql' AND NOT proretset AND pronamespace = 'public'::regnamespace
+        AND prosqlbody::text LIKE '%:rtekind 0 %'
+"""
+
+
+async def test_no_function_is_planned_in_each_statement(forge: Forge) -> None:
+    connection = await asyncpg.connect(forge.settings.database_url)
+    try:
+        assert [row["proname"] for row in await connection.fetch(PLANNED_EACH_TIME)] == []
+        # What is looked for is found.
+        await connection.execute(
+            "CREATE FUNCTION pg_temp.users_there() RETURNS bigint LANGUAGE sql RETURN (SELECT count(*) FROM users)"
+        )
+        here = PLANNED_EACH_TIME.replace("'public'::regnamespace", "pg_my_temp_schema()")
+        assert [row["proname"] for row in await connection.fetch(here)] == ["users_there"]
+    finally:
+        await connection.close()

@@ -1,16 +1,36 @@
-"""Bringing a database up to date: interrupted anywhere, the next start goes on; and two may start at once."""
+"""A database that is migrated, restarted, or served by a role with few rights."""
 
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import psycopg2
 import pytest
+from click.testing import CliRunner
 
+from api_server.audit import chain
+from api_server.ci.runners.job_handlers import PENDING_JOBS
+from api_server.state import database
+from api_server.state.errors import UnsuitableDatabase
 from api_server.state.migrate import migrate, planned
-from forgelet.local.embedded_postgres import Cluster
+from api_server.web.context import SERVICES
+from forgelet.command_line import forgelet
+from forgelet.local.embedded_postgres import Cluster, temporary_cluster
+from scripts.harness.processes import descendants
 from tests.support import pgbouncer
-from tests.support.database_roles import as_role
-from tests.support.forge import new_name
+from tests.support.ci import ONE_JOB, CiProject, ci_project, eventually
+from tests.support.database_roles import Roles, as_role, with_another_role
+from tests.support.forge import Forge, new_name, running_forge
+from tests.support.invitations import invite, new_address
+from tests.support.runner import a_runner
+from tests.support.waiting import until
 
 #: Fails, as on a full disk, where this table is made or this function.
 FULL_DISK = """
@@ -95,3 +115,245 @@ def test_looking_at_what_is_to_be_done_leaves_sessions_as_they_were(way: str) ->
     assert planned(way)
     with as_role(way) as cursor:
         cursor.execute("CREATE TABLE made_afterwards ()")
+
+
+FAST, IMMEDIATE, KILLED = signal.SIGINT, signal.SIGQUIT, signal.SIGKILL
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """One that nobody else uses."""
+    with temporary_cluster() as started:
+        migrate(started.url())
+        yield started
+
+
+@pytest.fixture
+async def project(
+    cluster: Cluster, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[CiProject]:
+    monkeypatch.setattr(database, "PATIENCE", 0.2)
+    folder = tmp_path_factory.getbasetemp() / "restarts"  # the database is of this folder's key
+    quick = {"database_connect_timeout": 1, "database_statement_timeout": 1, "database_pool": 3}
+    async with running_forge(cluster.url(), folder, **quick) as forge:
+        yield await ci_project(forge)
+
+
+IN_TRANSACTIONS = (
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = 'forgelet' AND state LIKE 'idle in %'"
+)
+
+
+def ask(cluster: Cluster, statement: str) -> Any:
+    with as_role(cluster.url("postgres", "postgres")) as superuser:
+        superuser.execute(statement)
+        return superuser.fetchone()[0] if superuser.description else None
+
+
+def end(cluster: Cluster, how: signal.Signals) -> None:
+    """Ends the server and all its processes: what is killed leaves some behind."""
+    server = cluster._server
+    assert server is not None
+    below = descendants(server.process.pid)
+    server.process.send_signal(how)
+    server.process.wait(20)
+    for pid in below if how is KILLED else ():
+        _send(pid, KILLED)
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+async def restart(cluster: Cluster, how: signal.Signals, tmp_path: Path) -> None:
+    await asyncio.to_thread(
+        ask, cluster, "CHECKPOINT"
+    )  # what it has acknowledged is not on disk: it is quick instead
+    await asyncio.to_thread(end, cluster, how)
+    await asyncio.to_thread(cluster.start, tmp_path / "server.log")
+
+
+async def answers(forge: Forge, project: CiProject) -> bool:
+    return (await project.api.get(project.url)).status == 200
+
+
+@pytest.mark.parametrize("how", [FAST, IMMEDIATE, KILLED])
+async def test_everything_works_again_by_itself(
+    cluster: Cluster, project: CiProject, tmp_path: Path, how: signal.Signals
+) -> None:
+    forge = project.forge
+    runner = await a_runner(forge, project_id=project.id)
+    waiting = asyncio.create_task(runner.poll(last_update="1"))
+    await until(lambda: forge.server.app[SERVICES][PENDING_JOBS]._waiting)
+    await restart(cluster, how, tmp_path)
+    await eventually(lambda: answers(forge, project))
+    # A commit's pipeline is made by the queue, and the runner is woken by a notification.
+    await project.commit("build: {script: echo}", message="Build")
+    async with asyncio.timeout(20):  # the poll itself would take 30
+        assert (await waiting).status == 201
+    readiness = await eventually(lambda: _ready(forge))
+    assert readiness["status"] == "ok"
+    pool = forge.database._connections
+    await until(lambda: (len(pool._used), pool._room._value) == (0, 3))
+
+
+async def _ready(forge: Forge) -> Any:
+    answer = await forge.anonymous.get(f"{forge.base}/-/readiness")
+    return answer.body if answer.body["status"] == "ok" else None
+
+
+async def test_a_frozen_one_is_given_up_in_time_and_taken_up_again(
+    cluster: Cluster, project: CiProject
+) -> None:
+    forge, server = project.forge, cluster._server
+    assert server is not None
+    pids = [server.process.pid, *descendants(server.process.pid)]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        async with asyncio.timeout(20):
+            found = await asyncio.gather(
+                *(project.api.get(f"{project.url}/jobs") for _ in range(8)),
+                *(project.api.post(f"{project.url}/variables", {"key": "A", "value": "1"}) for _ in range(2)),
+                *(project.api.get(project.url, timeout=15) for _ in range(2)),
+            )
+        assert [(answer.status, answer.body) for answer in found] == [
+            (503, {"message": "503 Service Unavailable"})
+        ] * len(found)
+    finally:
+        for pid in pids:
+            _send(pid, signal.SIGCONT)
+    await eventually(lambda: answers(forge, project))
+    pool = forge.database._connections
+    await until(lambda: (len(pool._used), pool._room._value) == (0, 3))
+
+    async def nothing_left() -> bool:
+        return await asyncio.to_thread(ask, cluster, IN_TRANSACTIONS) == 0
+
+    assert await eventually(nothing_left), "no transaction stays open"
+
+
+def run_migrate(url: str, *arguments: str):
+    environment = {"FORGELET_API_DATABASE_URL": url, "FORGELET_API_DATA_DIR": "."}
+    return CliRunner().invoke(forgelet, ["migrate", *arguments], env=environment)
+
+
+@pytest.fixture
+def roles(postgres: Cluster, new_database: Callable[[], str]) -> Roles:
+    return with_another_role(postgres, new_database())
+
+
+@pytest.fixture
+async def served(roles: Roles, tmp_path: Path) -> AsyncIterator[Forge]:
+    """A server whose role owns nothing."""
+    granted = run_migrate(roles.owner, "--grant-to", roles.name)
+    assert granted.exit_code == 0, granted
+    migrate(roles.serving)  # as the server does when it starts
+    async with running_forge(roles.serving, tmp_path) as forge:
+        yield forge
+
+
+async def test_everything_works_for_a_role_that_owns_nothing(served: Forge, roles: Roles) -> None:
+    project = await ci_project(served)
+    pipeline = await project.pipeline(ONE_JOB)
+    job = await (await a_runner(served, project_id=project.id)).job()
+    await job.log(b"hello\n")
+    await job.finish()
+    owner = await served.user("owner")
+    group = await served.group(owner)
+    await served.project(owner, namespace_id=group["id"])
+    assert (await invite(owner.api, f"/groups/{group['id']}", email=new_address())).body == {
+        "status": "success"
+    }
+    assert (await served.root.put("/application/settings", {"default_projects_limit": 7})).status == 200
+    assert (await served.root.delete(f"{project.url}/pipelines/{pipeline['id']}")).status == 204
+    assert (await owner.api.delete(f"/groups/{group['id']}")).status == 202
+    assert (await served.root.delete(f"/projects/{project.id}")).status == 202
+
+    async def is_done() -> bool:
+        return not await served.database.value(
+            "SELECT EXISTS (SELECT FROM procrastinate_jobs WHERE status <> 'failed')"
+        )
+
+    await eventually(is_done)
+    assert await served.database.value("SELECT count(*) FROM procrastinate_jobs") == 0, "no task has failed"
+    events = (await served.root.get("/audit_events?per_page=100")).body
+    assert {"project_created", "project_destroyed", "group_destroyed", "user_created"} <= {
+        event["details"]["event_name"] for event in events
+    }
+    async with served.database.transaction() as transaction:
+        await transaction.value("SELECT make_audit_partitions(%(now)s, 9)")
+    verdict = await chain.verify(served.database)
+    assert (verdict.problem, verdict.head.position) == (None, len(events))
+
+
+ATTEMPTS = (
+    "UPDATE audit_events SET author_name = 'mallory'", "DELETE FROM audit_events", "TRUNCATE audit_events",
+    "ALTER TABLE audit_events DISABLE TRIGGER USER", "DROP TABLE audit_events",
+    "SET session_replication_role = replica", "DELETE FROM audit_events_past", "TRUNCATE audit_events_future",
+    "DROP TABLE audit_events_future", "UPDATE audit_chain SET hash = ''", "DELETE FROM audit_chain",
+    "TRUNCATE audit_chain", "INSERT INTO audit_chain VALUES (99, 99, 'now', '', '')",
+    "CREATE FUNCTION audit_event_line() RETURNS text LANGUAGE sql RETURN ''",
+    "DELETE FROM _yoyo_migration", "TRUNCATE users",
+)  # fmt: skip
+
+
+async def test_the_trail_cannot_be_changed_by_it(roles: Roles) -> None:
+    assert run_migrate(roles.owner, "--grant-to", roles.name).exit_code == 0
+    possible = []
+    for attempt in ATTEMPTS:
+        with as_role(roles.serving) as cursor:
+            try:
+                cursor.execute(attempt)
+            except psycopg2.errors.InsufficientPrivilege:
+                continue
+            possible.append(attempt)
+    assert possible == []
+
+
+def test_a_schema_that_is_behind_is_one_sentence(roles: Roles, tmp_path: Path) -> None:
+    run_migrate(roles.owner, "--grant-to", roles.name)
+    with as_role(roles.owner) as cursor:
+        cursor.execute("COMMENT ON FUNCTION iso8601(timestamptz) IS 'of another version'")
+    arguments = ["--database-url", roles.serving, "--data-dir", str(tmp_path)]
+    ended = subprocess.run(
+        [sys.executable, "-m", "api_server", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (
+        2,
+        "Error: The database is not of this version's schema, and its role may not change it:"
+        " run `forgelet migrate` as the role that owns the tables\n",
+    )
+    refused = run_migrate(roles.serving)
+    assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
+    assert run_migrate(roles.owner).exit_code == 0
+    migrate(roles.serving)
+
+
+def test_an_empty_database_of_somebody_else_is_one_sentence(roles: Roles) -> None:
+    with as_role(roles.owner) as cursor:
+        cursor.execute(
+            "DROP SCHEMA public CASCADE; CREATE SCHEMA public; GRANT USAGE ON SCHEMA public TO PUBLIC"
+        )
+    with pytest.raises(UnsuitableDatabase, match="as the role that owns the tables"):
+        migrate(roles.serving)
+
+
+def test_a_database_of_a_later_version_is_refused(roles: Roles) -> None:
+    with as_role(roles.owner) as cursor:
+        cursor.execute(
+            "INSERT INTO _yoyo_migration (migration_hash, migration_id, applied_at_utc)"
+            " VALUES ('x', '9999_the_future', now())"
+        )
+    with pytest.raises(UnsuitableDatabase, match="newer than this program, it has 9999_the_future"):
+        migrate(roles.owner)
+
+
+def test_a_role_that_is_not_there_is_one_sentence(roles: Roles) -> None:
+    refused = run_migrate(roles.owner, "--grant-to", "nobody_at_all")
+    assert (refused.exit_code, refused.stderr) == (2, 'Error: role "nobody_at_all" does not exist\n')

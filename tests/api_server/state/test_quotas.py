@@ -11,14 +11,9 @@ from tests.support.forge import Forge, SharedForges, new_name
 from tests.support.merge_requests import commit
 
 LIMITS = {
-    "variables_limit": 3,
-    "instance_variables_limit": 3,
-    "agents_limit": 3,
-    "status_checks_limit": 3,
-    "commit_statuses_limit": 3,
-    "triggers_limit": 3,
-    "schedules_limit": 3,
-}
+    "variables_limit": 3, "instance_variables_limit": 3, "agents_limit": 3, "status_checks_limit": 3,
+    "commit_statuses_limit": 3, "triggers_limit": 3, "schedules_limit": 3,
+}  # fmt: skip
 
 
 @pytest.fixture

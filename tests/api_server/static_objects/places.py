@@ -10,16 +10,13 @@ from tests.support.git_client import push_files
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
 FILES: dict[str, str | bytes] = {
-    "README.md": "# Hello\n",
-    "docs/guide.md": "guide\n",
-    "page.html": "<script>alert(1)</script>",
-    "logo.png": PNG,
+    "README.md": "# Hello\n", "docs/guide.md": "guide\n", "page.html": "<script>alert(1)</script>", "logo.png": PNG,
     "logo.svg": '<svg xmlns="http://www.w3.org/2000/svg"/>',
     "blob.bin": bytes(range(256)),
     "büro.xhtml": "<html/>",
     "large.txt": "0123456789\n" * 150_000,
     "model.lfs": "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 12\n",
-}
+}  # fmt: skip
 
 
 @attrs.frozen

@@ -1,16 +1,23 @@
-"""The dispatcher: nothing is lost when a process dies, and no receiver keeps another waiting."""
+"""The dispatcher of deliveries: its order, its retries, pauses and time-outs."""
 
 import asyncio
+import datetime
+from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from api_server.state.errors import Unavailable
-from api_server.status_checks import delivery_queries
+from api_server.status_checks import checks, delivery_queries
 from api_server.status_checks import dispatcher as module
+from api_server.status_checks.attempts import JITTER, LONGEST_RETRY_AFTER, WAITS, retry_after, wait_after
 from api_server.status_checks.delivery_queries import TAKE_DUE
-from tests.api_server.status_checks.conftest import Lab, install_doubles, lab_on
+from api_server.web.context import SERVICES
+from tests.api_server.status_checks.conftest import ELSEWHERE, Lab, install_doubles, lab_on, statuses
 from tests.api_server.status_checks.receiver import Receiver, answer, hang, running_receiver
 from tests.support.background import watched
 from tests.support.forge import SharedForges
@@ -260,3 +267,202 @@ async def test_taking_what_is_due_reads_by_index_whatever_else_there_is(lab: Lab
     assert "Index" in text
     # It holds what has been delivered as well, for 90 days.
     assert "status_check_deliveries_of_check" not in text, text
+
+
+async def test_410_stops_the_delivery_and_pauses_the_check(lab: Lab, receiver: Receiver) -> None:
+    receiver.answers = [answer(500), answer(410)]
+    check = await lab.check(receiver.url)
+    assert (check["paused"], check["pause_reason"]) == (False, None)
+    await lab.merge_request("one")
+    await lab.deliver()
+    await lab.merge_request("two")
+    await lab.deliver()
+    paused = await lab.shown(check)
+    assert (paused["paused"], paused["pause_reason"]) == (True, "The receiver answered 410 Gone")
+    assert paused["paused_at"] is not None
+    assert [delivery["status"] for delivery in await lab.deliveries(check)] == ["failed", "failed"]
+    await lab.merge_request("three")  # not queued
+    await lab.deliver(days=2)
+    assert len(receiver.received) == 2
+    event = await lab.forge.database.row(
+        "SELECT author_name, target_id FROM audit_events WHERE event_type = 'external_status_check_paused'"
+        " ORDER BY id DESC LIMIT 1"
+    )
+    assert (event.author_name, event.target_id) == ("(System)", check["id"])
+
+
+async def test_a_paused_check_still_gates(lab: Lab, receiver: Receiver) -> None:
+    receiver.answers = [answer(410)]
+    await lab.check(receiver.url)
+    demand = {"only_allow_merge_if_all_status_checks_passed": True}
+    await lab.alice.api.put(lab.path, demand)
+    made = await lab.merge_request()
+    await lab.deliver()
+    shown = (await lab.alice.api.get(lab.one(made))).body
+    assert shown["detailed_merge_status"] == "status_checks_must_pass"
+
+
+@pytest.mark.parametrize("how", ["flag", "url", "redelivery"])
+async def test_a_resumed_check_is_sent_the_state_of_all_open_merge_requests(
+    lab: Lab, receiver: Receiver, how: str
+) -> None:
+    receiver.answers = [answer(410), answer(204)]
+    check = await lab.check(receiver.url)
+    await lab.merge_request("one")
+    await lab.deliver()
+    await lab.merge_request("two")
+    one = f"{lab.checks}/{check['id']}"
+    if how == "flag":
+        answered = await lab.alice.api.put(one, {"paused": False})
+        assert (answered.status, answered.body) == (200, check)
+        told = await lab.forge.database.value(
+            "SELECT details FROM audit_events WHERE event_type = 'update_status_check' ORDER BY id DESC LIMIT 1"
+        )
+        assert orjson.loads(told)["custom_message"] == "Resumed QA status check"
+    elif how == "url":
+        moved = {"external_url": f"{receiver.url}/2"}
+        assert (await lab.alice.api.put(one, moved)).body == check | moved
+    else:
+        (delivery,) = await lab.deliveries(check)
+        answered = await lab.alice.api.post(f"{one}/deliveries/{delivery['id']}/redeliver")
+        assert answered.status == 202
+        await lab.deliver()
+    await lab.deliver()
+    shown = await lab.shown(check)
+    assert (shown["paused"], shown["failing_since"]) == (False, None)
+    sent = [received.payload["object_attributes"] for received in receiver.received]
+    again = sent[2:] if how == "redelivery" else sent[1:]
+    assert sorted(found["source_branch"] for found in again) == ["one", "two"]
+    assert [found["action"] for found in again] == [None, None]
+
+
+async def test_a_new_url_and_the_wish_to_resume_send_everything_once(lab: Lab, receiver: Receiver) -> None:
+    receiver.answers = [answer(410), answer(204)]
+    check = await lab.check(receiver.url)
+    await lab.merge_request()
+    await lab.deliver()
+    moved = {"external_url": f"{receiver.url}/2", "paused": False}
+    assert (await lab.alice.api.put(f"{lab.checks}/{check['id']}", moved)).body["paused"] is False
+    await lab.deliver()
+    assert len(receiver.received) == 2
+
+
+async def test_a_receiver_that_fails_for_three_days_is_paused(lab: Lab, receiver: Receiver) -> None:
+    receiver.answers = [answer(500)]
+    check = await lab.check(receiver.url)
+    await lab.merge_request("one")
+    await lab.deliver()
+    began = lab.clock.now
+    since = began.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
+    assert (await lab.shown(check))["failing_since"] == since
+    await lab.merge_request("two")
+    await lab.deliver(days=3, seconds=-1)
+    assert (await lab.shown(check))["paused"] is False
+    await lab.deliver(seconds=120)
+    shown = await lab.shown(check)
+    assert shown["pause_reason"] == f"The receiver has failed since {began:%Y-%m-%d %H:%M:%S} UTC"
+    assert {delivery["status"] for delivery in await lab.deliveries(check)} == {"failed"}
+
+
+async def test_one_success_starts_the_three_days_anew(lab: Lab, receiver: Receiver) -> None:
+    receiver.answers = [answer(500), answer(204), answer(500)]
+    check = await lab.check(receiver.url)
+    await lab.merge_request("one")
+    await lab.deliver()
+    await lab.deliver(days=2)
+    assert (await lab.shown(check))["failing_since"] is None
+    await lab.merge_request("two")
+    await lab.deliver(days=2)
+    shown = await lab.shown(check)
+    assert (shown["paused"], shown["failing_since"] is not None) == (False, True)
+
+
+NOW = datetime.datetime(2026, 1, 31, 12, tzinfo=datetime.UTC)
+SECOND = datetime.timedelta(seconds=1)
+
+randoms = st.floats(0, 1, exclude_max=True)
+patiences = st.none() | st.timedeltas(min_value=datetime.timedelta(), max_value=datetime.timedelta(days=400))
+
+
+def test_the_waits_are_those_that_were_decided() -> None:
+    assert [wait / SECOND for wait in WAITS] == [5, 30, 120, 600, 3600, 21600, 86400]
+    assert [wait_after(tries, 0.0) for tries in range(1, 10)] == [*WAITS, None, None]
+
+
+@given(tries=st.integers(1, len(WAITS)), random=randoms, patience=patiences)
+def test_a_wait_is_never_shorter_than_decided_or_asked_for_nor_much_longer(
+    tries: int, random: float, patience: datetime.timedelta | None
+) -> None:
+    asked = min(patience or datetime.timedelta(), LONGEST_RETRY_AFTER)
+    wait = wait_after(tries, random, patience)
+    assert wait is not None
+    assert max(WAITS[tries - 1], asked) <= wait <= max(WAITS[tries - 1] * (1 + JITTER), asked)
+
+
+@given(random=randoms, patience=patiences)
+def test_nothing_makes_another_try_after_the_last(random: float, patience: datetime.timedelta | None) -> None:
+    assert wait_after(len(WAITS) + 1, random, patience) is None
+
+
+@given(seconds=st.integers(0, 10**30))
+def test_retry_after_in_seconds_is_bounded(seconds: int) -> None:
+    assert retry_after(str(seconds), NOW) == min(
+        datetime.timedelta(seconds=min(seconds, 10**8)), LONGEST_RETRY_AFTER
+    )
+
+
+@given(seconds=st.integers(-(10**6), 10**6))
+def test_retry_after_as_a_date_is_the_time_until_then(seconds: int) -> None:
+    header = format_datetime(NOW + seconds * SECOND, usegmt=True)
+    assert retry_after(header, NOW) == max(seconds, 0) * SECOND
+
+
+@given(header=st.none() | st.text())
+def test_no_header_whatever_it_says_breaks_anything(header: str | None) -> None:
+    found = retry_after(header, NOW)
+    assert found is None or found >= datetime.timedelta()
+
+
+def test_what_is_no_retry_after_is_ignored() -> None:
+    for header in (None, "", "soon", "-5", "1.5", "Fri, 32 Jan 2026 00:00:00 GMT"):
+        assert retry_after(header, NOW) is None, header
+
+
+async def test_pending_answers_time_out_only_once_they_are_old_and_the_newest(lab: Lab) -> None:
+    made = await lab.merge_request()
+    names = ("pending", "passed", "silent")
+    pending, passed, _ = [await lab.check(f"{ELSEWHERE}/{name}", name) for name in names]
+    await lab.respond(made, pending, "pending")
+    await lab.respond(made, passed, "pending")
+    await lab.respond(made, passed, "passed")
+
+    async def time_out() -> list[tuple[str, str]]:
+        async with lab.forge.database.transaction() as transaction:
+            await checks.time_out_responses(transaction, 120)
+        return await statuses(lab.alice, lab.one(made))
+
+    lab.clock.move(seconds=60)
+    untouched = [("pending", "pending"), ("passed", "passed"), ("silent", "pending")]
+    assert await time_out() == untouched
+    lab.clock.move(seconds=100)
+    for _ in range(2):  # once is enough
+        assert await time_out() == [("pending", "failed"), *untouched[1:]]
+    url = f"{lab.one(made)}/status_checks/{pending['id']}/responses"
+    history = (await lab.alice.api.get(url)).body
+    assert [entry["status"] for entry in history] == ["failed", "pending"]
+    assert (history[0]["user"], history[0]["description"]) == (None, "Not answered within 120 seconds")
+    event = await lab.forge.database.row(
+        "SELECT author_id, author_name FROM audit_events WHERE event_type = 'status_check_response_update' "
+        "ORDER BY id DESC LIMIT 1"
+    )
+    assert (event.author_id, event.author_name) == (-1, "(System)")
+
+
+@pytest.mark.parametrize("seconds", [0, 120])
+async def test_the_time_out_runs_by_itself_only_where_it_is_set(new_lab: Any, seconds: int) -> None:
+    async with new_lab(status_check_timeout=seconds) as lab:
+        begun = {
+            task for task, _ in lab.forge.server.app[SERVICES].queue._app.periodic_registry.periodic_tasks
+        }
+        assert ("time_out_status_checks" in begun) == bool(seconds)
+        assert "forget_deliveries" in begun

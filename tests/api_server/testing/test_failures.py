@@ -1,16 +1,22 @@
 """`/-/testing/failures`: answers to order."""
 
 import asyncio
+import datetime
+import itertools
+import re
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import gitlab
 import pytest
 from aiohttp import hdrs
 
 from api_server.testing import failures
-from tests.api_server.testing.steered import Controls
+from api_server.testing.steering import fits
+from tests.api_server.testing.states import Controls
 from tests.support.forge import Client, Forge
+from tests.support.git_client import Git, git_url
 
 
 @pytest.fixture
@@ -188,3 +194,106 @@ async def test_other_servers_have_no_controls(forge: Forge) -> None:
         404,
         405,
     )
+
+
+@pytest.fixture
+async def client_controls(testing_forge: Forge) -> Controls:
+    return Controls(testing_forge, await testing_forge.user("client"))
+
+
+def client_of(controls: Controls) -> gitlab.Gitlab:
+    return gitlab.Gitlab(
+        controls.forge.base, private_token=controls.whose.token, retry_transient_errors=True, timeout=20
+    )
+
+
+async def test_python_gitlab_obeys_a_rate_limit(client_controls: Controls) -> None:
+    await client_controls.fail(path="/api/v4/projects", status=429, headers={"Retry-After": "1"})
+
+    def use() -> None:
+        with client_of(client_controls) as client:
+            assert client.projects.list(iterator=False, page=1) == []
+
+    await asyncio.to_thread(use)
+    seen = await client_controls.requests(path="/api/v4/projects")
+    assert [one["status"] for one in seen] == [429, 200]
+    refused, answered = [datetime.datetime.fromisoformat(one["time"]) for one in seen]
+    assert answered - refused >= datetime.timedelta(seconds=1)
+
+
+async def test_python_gitlab_tries_again_after_502_and_lost_connections(client_controls: Controls) -> None:
+    gateway = await client_controls.fail(
+        path="/api/v4/user", status=502, headers={"Content-Type": "text/html"}, body="<h1>"
+    )
+    reset = await client_controls.fail(path="/api/v4/user", cut=True, times=2)
+
+    def use() -> None:
+        with client_of(client_controls) as client:
+            client.auth()
+            assert client.user is not None
+            assert client.user.username == client_controls.whose.username
+
+    await asyncio.to_thread(use)
+    seen = await client_controls.requests(path="/api/v4/user")
+    assert [one["status"] for one in seen] == [502, None, None, 200]
+    assert [one["failure"] for one in seen] == [gateway["id"], reset["id"], reset["id"], None]
+
+
+async def test_python_gitlab_gives_up_where_it_is_not_told_to_try_again(client_controls: Controls) -> None:
+    await client_controls.fail(path="/api/v4/user", status=500, times=100)
+
+    def use() -> None:
+        client = gitlab.Gitlab(client_controls.forge.base, private_token=client_controls.whose.token)
+        with client, pytest.raises(gitlab.GitlabGetError, match="500 Internal Server Error"):
+            client.auth()
+
+    await asyncio.to_thread(use)
+    assert len(await client_controls.requests(path="/api/v4/user")) == 1
+
+
+async def test_git_meets_a_cut_and_a_second_clone_is_whole(
+    testing_forge: Forge, client_controls: Controls, tmp_path: Path
+) -> None:
+    project = await testing_forge.project(client_controls.whose)
+    git = Git(tmp_path)
+    await git.init()
+    await git.commit(picture=bytes(range(256)) * 200)
+    url = git_url(testing_forge, project["path_with_namespace"], client_controls.whose)
+    await git("push", "--quiet", url, "main")
+    # the fetch's first request names what there is, the second has the objects
+    await client_controls.fail(path="/**.git/git-upload-pack", headers={"X-First": "yes"})
+    cut = await client_controls.fail(path="/**.git/git-upload-pack", cut=400)
+    said = await git("clone", "--quiet", url, "copy", fails=True)
+    assert "early EOF" in said, said
+    assert await client_controls.left(cut) == 0
+    await git("clone", "--quiet", url, "copy")
+    assert (tmp_path / "copy/picture").read_bytes() == bytes(range(256)) * 200
+    unavailable = await client_controls.fail(path="/**.git/info/refs", status=503)
+    said = await git("-C", "copy", "fetch", fails=True)
+    assert "503" in said, said
+    met = await client_controls.requests(path="/**.git/info/refs", status=503)
+    assert [one["failure"] for one in met] == [unavailable["id"]]
+
+
+_MEANING = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
+
+
+def plainly(pattern: str, path: str) -> bool:
+    """As the documents say it, however long that takes."""
+    parts = re.split(r"(\*\*|\*|\?)", pattern)
+    expression = "".join(_MEANING.get(part) or re.escape(part) for part in parts)
+    return re.fullmatch(expression, path) is not None
+
+
+def test_they_mean_what_the_documents_say() -> None:
+    paths = ["".join(path) for size in range(5) for path in itertools.product("ab/", repeat=size)]
+    for parts in itertools.product(("a", "/", "?", "*", "**"), repeat=4):
+        pattern = "".join(parts)
+        assert [fits(pattern, path) for path in paths[::3]] == [plainly(pattern, path) for path in paths[::3]]
+
+
+@pytest.mark.parametrize(
+    "pattern", ["*****/x", "/" + "a*" * 400 + "b", "**a*" * 200 + "b", "**" * 300 + "x", "**a*a*a*b**a*a*a*c"]
+)
+def test_none_takes_for_ever(pattern: str) -> None:
+    assert not fits(pattern, "/" + "a" * 5_000)

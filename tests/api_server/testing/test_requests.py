@@ -10,7 +10,7 @@ import pytest
 
 from api_server.testing import OWN_AGENT, journal
 from common.static_paths import NO_FILE
-from tests.api_server.testing.steered import Controls
+from tests.api_server.testing.states import Controls
 from tests.support.forge import Forge
 from tests.support.git_client import Git, git_url
 

@@ -1,19 +1,27 @@
-"""Whatever a request sends, reading it takes time in proportion to its bytes, and ends with the first thing that is too
-much: parameters are refused before rights are, so anybody may send anything."""
+"""Bounds of all input: sizes, lengths, and that errors say what was sent."""
 
+import io
+import json
 import random
 import string
 import time
+import typing
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
+import attrs
 import orjson
 import pytest
 
 from api_server.web import errors, params, request_data
+from api_server.web.errors import ApiError
+from api_server.web.params import AtMost, AtMostBytes, CommaList, public_name, structure
+from api_server.web.routes import Route
+from tests.support.deviations import Deviations
 from tests.support.forge import ROOT_TOKEN, Forge
+from tests.support.route_table import ROUTES, name_of, path_of
 from tests.support.watchdog import slowness
 from tests.support.wire import Talk, request, talk
 
@@ -283,3 +291,272 @@ async def test_a_full_path_is_as_long_as_an_index_takes(forge: Forge) -> None:
         400,
         {"message": "400 Bad request - A path or a name is too long"},
     )
+
+
+#: Names of parameters that end up in a row: names, lines about something, addresses, texts.
+KEPT = {
+    "name", "title", "path", "username", "email", "description", "url", "external_url", "target_url", "website_url",
+    "bio", "location", "organization", "public_email", "labels", "add_labels", "tag_list", "maintenance_note", "key",
+    "default_branch", "ci_config_path", "author_name", "author_email", "commit_message", "merge_commit_message",
+    "message", "mirror_branch_regex", "host_keys", "system_id", "invite_source", "environment_scope", "shared_secret",
+    "value", "tag_name", "branch", "source_branch", "target_branch", "password",
+    "static_objects_external_storage_url", "static_objects_external_storage_auth_token",
+    "outbound_local_requests_whitelist", "body",
+}  # fmt: skip
+#: Those that another rule bounds, which has words of its own.
+ELSEWHERE = {
+    "title": "merge_requests/changes.py",
+    "body": "merge_requests/notes/rules.py",
+    "shared_secret": "status_checks/services.py",
+    "external_url": "status_checks/services.py",
+    "environment_scope": "ci/variables/variables.py",
+    "static_objects_external_storage_url": "accounts/instance_settings.py",
+    "static_objects_external_storage_auth_token": "accounts/instance_settings.py",
+    "outbound_local_requests_whitelist": "accounts/instance_settings.py",
+    # Names of refs, as git has them, and of branches that are looked for.
+    **dict.fromkeys(("tag_name", "branch", "source_branch", "target_branch"), "git/ref_names.py"),
+    # Of pipelines and jobs: a file, so to say.
+    "value": "ci/variables/variables.py",
+}
+#: Likewise, on single routes.
+ELSEWHERE_HERE = {
+    ("POST /projects/{id}/external_status_checks", "name"),
+    ("PUT /projects/{id}/external_status_checks/{check_id}", "name"),
+    ("POST /projects/{id}/merge_requests", "description"),
+    ("PUT /projects/{id}/merge_requests/{merge_request_iid}", "description"),
+    ("POST /projects/{id}/protected_branches", "name"),
+    ("POST /projects/{id}/protected_tags", "name"),
+    ("POST /projects/{id}/variables", "key"),
+    ("POST /projects/{id}/variables", "description"),
+    ("PUT /projects/{id}/variables/{key}", "description"),
+    ("POST /groups/{id}/variables", "key"),
+    ("POST /groups/{id}/variables", "description"),
+    ("PUT /groups/{id}/variables/{key}", "description"),
+    ("POST /projects/{id}/statuses/{sha}", "name"),
+    ("POST /projects/{id}/statuses/{sha}", "description"),
+    ("POST /projects/{id}/statuses/{sha}", "target_url"),
+    ("POST /admin/ci/variables", "key"),
+    ("POST /admin/ci/variables", "description"),
+    ("PUT /admin/ci/variables/{key}", "description"),
+}
+#: Those that take several.
+LISTS = {"labels", "add_labels", "remove_labels", "tag_list", "host_keys"}
+WRITING = [route for route in ROUTES if route.method != "GET" and route.parameters is not None]
+
+
+def bounds_in(annotation: Any) -> Iterator[AtMost | None]:
+    """The bound of each text in a type: None for one without."""
+    if typing.get_origin(annotation) is Annotated:
+        yield next(one for one in annotation.__metadata__ if isinstance(one, AtMost))
+    elif annotation is str:
+        yield None
+    elif not attrs.has(annotation):
+        for argument in typing.get_args(annotation):
+            yield from bounds_in(argument)
+
+
+def texts_of(route: Route) -> dict[str, AtMost | None]:
+    """The bounds of the texts that a request may bring beside its path."""
+    fields = attrs.fields(typing.cast("Any", route.parameters))
+    return {
+        public_name(field): bound
+        for field in fields
+        if f"{{{public_name(field)}" not in route.path
+        for bound in bounds_in(field.type)
+    }
+
+
+def test_every_text_that_is_kept_has_a_bound() -> None:
+    unbounded = {
+        (name_of(route), text)
+        for route in WRITING
+        for text, bound in texts_of(route).items()
+        if text in KEPT and bound is None and text not in ELSEWHERE
+    }
+    assert unbounded == ELSEWHERE_HERE
+
+
+async def test_one_character_more_is_refused_in_gitlabs_words(forge: Forge) -> None:
+    deviations = Deviations()
+    for route in WRITING:
+        bounds = {text: bound.characters for text, bound in texts_of(route).items() if bound is not None}
+        longer = {text: "x" * (most + 1) for text, most in bounds.items()}
+        if bounds:
+            with deviations.of(name_of(route)):
+                await refuses(forge, route, longer, bounds)
+    assert not deviations, deviations.report
+
+
+async def test_what_an_index_keeps_as_it_is_sent_is_counted_in_bytes(forge: Forge) -> None:
+    deviations = Deviations()
+    for route in WRITING:
+        texts = texts_of(route).items()
+        bounds = {text: bound.characters for text, bound in texts if isinstance(bound, AtMostBytes)}
+        longer = {text: "é" * (most // 2 + 1) for text, most in bounds.items()}
+        if bounds:
+            with deviations.of(name_of(route)):
+                await refuses(forge, route, longer, bounds)
+    assert not deviations, deviations.report
+
+
+async def refuses(forge: Forge, route: Route, longer: dict[str, str], bounds: dict[str, int]) -> None:
+    sent = {text: [value] if text in LISTS else value for text, value in longer.items()}
+    headers = {"Content-Type": "application/json"}
+    body = io.BytesIO(json.dumps(sent).encode())
+    answer = await forge.root.request(route.method, path_of(route, {}), data=body, headers=headers)
+    expected = {f"{text} is too long (maximum is {most} characters)" for text, most in bounds.items()}
+    assert answer.status == 400, answer
+    assert expected <= set(answer.body["error"].split(", ")), answer.body
+
+
+JSON_HEADERS = {"Content-Type": "application/json"}
+#: A body of JSON, and what is said of it where a text named `path` is asked for.
+SENT_BODIES = {
+    b"": "name is missing, path is missing", b"   \n": "name is missing, path is missing",
+    b"{}": "name is missing, path is missing", b"null": "name is missing, path is missing",
+    b" null\n": "name is missing, path is missing", b"[]": "name is missing, path is missing",
+    b'["path"]': "name is missing, path is missing", b'[{"path": "a"}]': "name is missing, path is missing",
+    b"[" * 900 + b"]" * 900: "name is missing, path is missing", b"0": "name is missing, path is missing",
+    b"1.5": "name is missing, path is missing", b"true": "name is missing, path is missing",
+    b'"path"': "name is missing, path is missing", b'{"path": "a"}': "name is missing",
+    b'{"path": null}': "name is missing, path is empty", b"nul": "the body is not valid JSON",
+    b"null null": "the body is not valid JSON", b"{": "the body is not valid JSON",
+    b"[1,": "the body is not valid JSON", b"{'path': 1}": "the body is not valid JSON",
+    b'{"path": "a",}': "the body is not valid JSON", b'\xef\xbb\xbf{"path": "a"}': "the body is not valid JSON",
+    b"path=a": "the body is not valid JSON",
+}  # fmt: skip
+
+
+async def test_a_body_that_is_no_object_sends_nothing(forge: Forge) -> None:
+    said = {}
+    for body in SENT_BODIES:
+        answer = await forge.root.post("/groups", data=body, headers=JSON_HEADERS)
+        assert answer.status == 400
+        said[body] = answer.body["error"]
+    assert said == SENT_BODIES
+
+
+async def test_routes_that_need_nothing_take_null(forge: Forge) -> None:
+    """As the clients for Go send it where they have no options."""
+    project = await forge.project()
+    for path, status in (
+        (f"/projects/{project['id']}/star", 404),
+        (f"/projects/{project['id']}/archive", 201),
+    ):
+        answer = await forge.root.post(path, data=b"null", headers=JSON_HEADERS)
+        assert answer.status == status, answer
+
+
+@attrs.frozen
+class Item:
+    """What a list of objects holds."""
+
+    key: str
+
+
+@attrs.frozen
+class Lists:
+    """A list of each kind that routes have."""
+
+    ids: CommaList[int] | None = None
+    names: CommaList[str] | None = None
+    kinds: CommaList[Literal["a", "b"]] | None = None
+    numbers: list[int] | None = None
+    objects: list[Item] | None = None
+
+
+INVALID = "is invalid"
+#: A query or a form, and the list that it is.
+FORMS: dict[str, Any] = {
+    "ids=": [],
+    "ids[]=": [],
+    "ids[]=&ids[]=": [],
+    "ids=,": [],
+    "ids=1": [1],
+    "ids=1,": [1],
+    "ids=1,2": [1, 2],
+    "ids=1, 2": [1, 2],
+    "ids[]=1&ids[]=": [1],
+    "ids[]=1,2&ids[]=3": [1, 2, 3],
+    "ids[]=x": INVALID,
+    "ids=1.5": INVALID,
+    "ids[]=1,x": INVALID,
+    "ids[0]=1": INVALID,
+    "ids[][a]=1": INVALID,
+    "names=": [],
+    "names[]=": [],
+    "names=a,": ["a"],
+    "names= a , b": ["a", "b"],
+    "names[]=a,b&names[]=c": ["a", "b", "c"],
+    "names[]=a&names[]=": ["a"],
+    "kinds=": [],
+    "kinds[]=": [],
+    "kinds=a,b": ["a", "b"],
+    "kinds=c": "does not have a valid value",
+    "numbers=": [],
+    "numbers[]=": [],
+    "numbers[]=1&numbers[]=": [1],
+    "numbers=1": INVALID,
+    "numbers[]=1,2": INVALID,
+    "objects=": [],
+    "objects[]=": [],
+    "objects[][key]=a&objects[][key]=b": [Item("a"), Item("b")],
+    "objects[0][key]=a": [Item("a")],
+    "objects=a": INVALID,
+    "objects[]=a": INVALID,
+}
+#: A value of JSON, and the list that it is.
+VALUES: list[tuple[str, Any, Any]] = [
+    ("ids", [], []),
+    ("ids", None, None),
+    ("ids", "", []),
+    ("ids", [""], []),
+    ("ids", [None], []),
+    ("ids", [1, None], [1]),
+    ("ids", 5, [5]),
+    ("ids", ["1,2"], [1, 2]),
+    ("ids", [True], INVALID),
+    ("ids", [[1]], INVALID),
+    ("ids", {}, INVALID),
+    ("names", [None], []),
+    ("names", [1], ["1"]),
+    ("numbers", [], []),
+    ("numbers", [""], []),
+    ("numbers", [None], INVALID),
+    ("objects", [], []),
+    ("objects", "", []),
+    ("objects", [None], INVALID),
+    ("objects", ["a"], INVALID),
+]
+
+
+def _read(sent: dict[str, Any]) -> Any:
+    (name,) = sent
+    try:
+        return getattr(structure(sent, Lists), name)
+    except ApiError as refused:
+        return refused.body["error"].partition(" ")[2]
+
+
+def test_lists_of_forms_and_queries() -> None:
+    assert {form: _read(request_data.fields_of(form)) for form in FORMS} == FORMS
+
+
+def test_lists_of_json() -> None:
+    assert [(name, sent, _read({name: sent})) for name, sent, _ in VALUES] == VALUES
+
+
+async def test_an_empty_list_in_a_form_ends_what_was_listed(forge: Forge) -> None:
+    project = await forge.project(initialize_with_readme=True)
+    branches = (await forge.root.get(f"/projects/{project['id']}/protected_branches")).body
+    path = f"/projects/{project['id']}/external_status_checks"
+    new = {"name": "a", "external_url": "https://example.org", "protected_branch_ids": [branches[0]["id"]]}
+    made = (await forge.root.post(path, new)).body
+    assert [branch["id"] for branch in made["protected_branches"]] == [branches[0]["id"]]
+    for form in ("protected_branch_ids[]=", "protected_branch_ids="):
+        await forge.root.put(f"{path}/{made['id']}", new)
+        headers = {"Content-Type": "application/x-www-form-urlencoded"}
+        changed = await forge.root.put(f"{path}/{made['id']}", data=form, headers=headers)
+        assert (changed.status, changed.body["protected_branches"]) == (200, []), form
+    members = await forge.root.get(f"/projects/{project['id']}/members/all?user_ids[]=")
+    assert len(members.body) == 1, "who asks for nobody by name is shown everybody"

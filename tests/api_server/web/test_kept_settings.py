@@ -39,14 +39,9 @@ class Shown:
 
 
 VARIABLE = {
-    "value": "12345678",
-    "variable_type": "file",
-    "protected": True,
-    "masked": True,
-    "raw": True,
-    "environment_scope": "a",
-    "description": "a",
-}
+    "value": "12345678", "variable_type": "file", "protected": True, "masked": True, "raw": True,
+    "environment_scope": "a", "description": "a",
+}  # fmt: skip
 MEMBER = {"access_level": 20, "expires_at": "2999-01-01"}
 INVITATION = MEMBER | {
     "expires_at": Shown({"expires_at": "2999-01-01"}, "expires_at", "2999-01-01T00:00:00.000Z")

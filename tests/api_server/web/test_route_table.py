@@ -1,13 +1,22 @@
-"""The whole route table: each route has a rule, and each handler applies it."""
+"""The table of routes: what each declares, how a path finds its route, and spare slashes."""
 
 import re
+from itertools import product
+from urllib.parse import quote
 
 import attrs
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
+from aiohttp.web_urldispatcher import UrlDispatcher, UrlMappingMatchInfo
+from hypothesis import given
+from hypothesis import strategies as st
 
+from api_server.api import ROUTES as API
 from api_server.namespaces.access import ProjectAccess
 from api_server.namespaces.resources import Feature
 from api_server.web.errors import insufficient_scope
+from api_server.web.route_index import RouteIndex
 from api_server.web.routes import Role, Route
 from tests.support.deviations import Deviations
 from tests.support.forge import Answer, Client, Forge, Person
@@ -15,20 +24,15 @@ from tests.support.route_table import ROUTES, in_parts, name_of, path_of, requir
 
 #: Routes that take no personal access token, and what they check themselves.
 OPEN_TO_ANYONE = {
-    "POST /runners": "a registration token",
-    "POST /runners/verify": "the runner's token",
+    "POST /runners": "a registration token", "POST /runners/verify": "the runner's token",
     "POST /runners/reset_authentication_token": "the runner's token",
-    "DELETE /runners": "the runner's token",
-    "DELETE /runners/managers": "the runner's token",
-    "POST /jobs/request": "the runner's token",
-    "PATCH /jobs/{id}/trace": "the job's token",
-    "PUT /jobs/{id}": "the job's token",
-    "POST /jobs/{id}/artifacts/authorize": "the job's token",
-    "POST /jobs/{id}/artifacts": "the job's token",
-    "GET /jobs/{id}/artifacts": "the job's token",
+    "DELETE /runners": "the runner's token", "DELETE /runners/managers": "the runner's token",
+    "POST /jobs/request": "the runner's token", "PATCH /jobs/{id}/trace": "the job's token",
+    "PUT /jobs/{id}": "the job's token", "POST /jobs/{id}/artifacts/authorize": "the job's token",
+    "POST /jobs/{id}/artifacts": "the job's token", "GET /jobs/{id}/artifacts": "the job's token",
     "POST /projects/{id}/trigger/pipeline": "the trigger's token, or a job's",
     "POST /projects/{id}/ref/{ref:.+}/trigger/pipeline": "the trigger's token, or a job's",
-}
+}  # fmt: skip
 
 #: Those that have nothing to hide.
 OPEN_TO_EVERYBODY = {"GET /openapi.json"}
@@ -45,38 +49,15 @@ ASKS_FOR_MORE = {
 #: The feature of the project that has to be open to the caller, by how the route's path goes on behind the project;
 #: the longest beginning counts. A path that is new has to be entered here.
 OPENS: dict[str, Feature | None] = {
-    "": None,
-    "/access_tokens": None,
-    "/archive": None,
-    "/artifacts": "builds",
-    "/audit_events": None,
-    "/ci/lint": "builds",
-    "/cluster_agents": None,
-    "/external_status_checks": None,
-    "/invitations": None,
-    "/issues": None,
-    "/job_token_scope": None,
-    "/jobs": "builds",
-    "/members": None,
-    "/merge_requests": "repository",
-    "/merge_requests/{merge_request_iid}/pipelines": "builds",
-    "/pipeline": "builds",
-    "/pipeline_schedules": "builds",
-    "/pipelines": "builds",
-    "/protected_branches": None,
-    "/protected_tags": None,
-    "/releases": "repository",
-    "/remote_mirrors": None,
-    "/repository": "repository",
-    "/repository/commits/{sha}/statuses": "builds",
-    "/runners": None,
-    "/statuses": "builds",
-    "/transfer": None,
-    "/triggers": "builds",
-    "/unarchive": None,
-    "/users": None,
-    "/variables": None,
-}
+    "": None, "/access_tokens": None, "/archive": None, "/artifacts": "builds", "/audit_events": None,
+    "/ci/lint": "builds", "/cluster_agents": None, "/external_status_checks": None, "/invitations": None,
+    "/issues": None, "/job_token_scope": None, "/jobs": "builds", "/members": None, "/merge_requests": "repository",
+    "/merge_requests/{merge_request_iid}/pipelines": "builds", "/pipeline": "builds",
+    "/pipeline_schedules": "builds", "/pipelines": "builds", "/protected_branches": None, "/protected_tags": None,
+    "/releases": "repository", "/remote_mirrors": None, "/repository": "repository",
+    "/repository/commits/{sha}/statuses": "builds", "/runners": None, "/statuses": "builds", "/transfer": None,
+    "/triggers": "builds", "/unarchive": None, "/users": None, "/variables": None,
+}  # fmt: skip
 
 SECURED = [route for route in ROUTES if route.access.who not in ("anyone", "job")]
 OF_SOURCES = [route for route in ROUTES if route.access.who in ("project", "group")]
@@ -264,3 +245,200 @@ async def test_what_is_closed_to_guests_is_closed(forge: Forge) -> None:
                 answer = await _call(guest, route, project["id"])
                 assert (answer.status, answer.body) == FORBIDDEN
     assert not deviations, deviations.report
+
+
+async def _nothing(_request: web.Request) -> web.Response:
+    return web.Response()
+
+
+def _router() -> UrlDispatcher:
+    """All routes of the API below its prefix, as the application has them."""
+    api, app = web.Application(), web.Application()
+    for routes in API:
+        routes.register(api)
+    app.add_subapp("/api/v4", api)
+    return api.router
+
+
+ROUTER = _router()
+INDEX = RouteIndex(ROUTER)
+
+
+async def test_the_whole_application_is_searched_alike(forge: Forge) -> None:
+    """Pages, git, files and what is in the root folder, too; and of a deep path only its first segments."""
+    router = forge.server.app.router
+    for method, path in product(("GET", "POST", "PROPFIND"), PATHS):
+        request = make_mocked_request(method, path)
+        found = await router.resolve(request)
+        assert _told(found) == _told(await UrlDispatcher.resolve(router, request)), path
+
+
+PATHS = (
+    *(
+        "/",
+        "//",
+        "/-/sign_in",
+        "/-/sign_in/",
+        "/-/assets/pages.css",
+        "/-/nothing",
+        "/admin",
+        "/api",
+        "/api/v4/version",
+    ),
+    *(
+        "/alice",
+        "/alice/app",
+        "/alice/app.git",
+        "/alice/app.git/info/refs",
+        "/alice/app/info/refs",
+        "/groups/a/b",
+    ),
+    *(
+        "/alice/app/-/raw/main/a",
+        "/alice/app/raw/main/a",
+        "/alice/app/-/archive/main/a.zip",
+        "/alice/app/-/jobs/1",
+    ),
+    *("/alice/app.git/info/lfs/objects/batch", "/-/emails/1/a", "/-/liveness", "/a" * 3000),
+)
+
+
+def _told(found: UrlMappingMatchInfo) -> object:
+    if found.http_exception is None:
+        return id(found.route), dict(found)
+    return found.http_exception.status, getattr(found.http_exception, "allowed_methods", None)
+
+
+#: Copies cost a hundredth of what the mocks of a new request do.
+REQUEST = make_mocked_request("GET", "/")
+
+
+async def _assert_alike(method: str, path: str) -> None:
+    request = REQUEST.clone(method=method, rel_url=path)
+    assert _told(await INDEX.resolve(request)) == _told(await UrlDispatcher.resolve(ROUTER, request))
+
+
+def _filled(path: str, value: str) -> str:
+    return "/api/v4" + re.sub(r"{\w+(?::[^{}]*(?:{[^{}]*}[^{}]*)*)?}", lambda _m: value, path)
+
+
+@pytest.mark.parametrize(
+    "value", ["7", "group%2Fapp", "group%2Fsub%2Fapp", "a.b-c_d", "jobs", "a/b", "%7Bid%7D", "%25"]
+)
+async def test_every_route_is_found_as_before(value: str) -> None:
+    for route in ROUTES:
+        for method in (route.method, "HEAD", "DELETE", "OPTIONS", "PROPFIND"):
+            await _assert_alike(method, _filled(route.path, value))
+
+
+async def test_every_route_is_refused_as_before_where_its_path_is_another_one() -> None:
+    for route in ROUTES:
+        path = _filled(route.path, "7")
+        for other in (f"{path}/", f"{path}/x", path.replace("/", "//"), path.rpartition("/")[0], path[:-1]):
+            await _assert_alike(route.method, other)
+
+
+async def test_few_routes_are_tried() -> None:
+    """Of hundreds."""
+    await INDEX.resolve(make_mocked_request("GET", "/api/v4/version"))
+    for route in ROUTES:
+        path = _filled(route.path, "7")
+        tried = [
+            resource
+            for beginning, continued in INDEX._beginnings.items()
+            if path == beginning or path.startswith(f"{beginning}/")
+            for resource in continued.candidates(path[len(beginning) :])
+        ]
+        assert len(tried) <= 10, path
+
+
+_SEGMENTS = st.sampled_from(sorted({part for route in ROUTES for part in route.path.split("/")} - {""}))
+_ODD = st.sampled_from(["", ".", "..", "7", "%2F", "a%2Fb", "%25", "%2f", "{id}", "\u00e9", "*", "-", " "])
+
+
+@given(
+    method=st.sampled_from(["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"]),
+    segments=st.lists(_SEGMENTS | _ODD | st.text(min_size=1, max_size=4), max_size=7),
+)
+async def test_any_path_is_found_or_refused_as_before(method: str, segments: list[str]) -> None:
+    await _assert_alike(method, "/api/v4/" + quote("/".join(segments), safe="/%{}*"))
+
+
+#: A path, and the one that it stands for; `None` where it is of nothing.
+SLASHED_PATHS: dict[str, str | None] = {
+    "/api/v4//user": "/api/v4/user", "/api/v4/user/": "/api/v4/user", "/api/v4/user//": "/api/v4/user",
+    "//api/v4/version": "/api/v4/version", "/api//v4/version": "/api/v4/version",
+    "///api///v4///version///": "/api/v4/version", "/api/v4/projects/": "/api/v4/projects",
+    "/api/v4/projects/{id}/": "/api/v4/projects/{id}", "/api/v4/projects//{id}": "/api/v4/projects/{id}",
+    "/api/v4/projects/{id}//jobs/": "/api/v4/projects/{id}/jobs",
+    "/api/v4/projects/{path}/": "/api/v4/projects/{path}",
+    "/api/v4//projects/{path}//repository//branches/main/": "/api/v4/projects/{path}/repository/branches/main",
+    "/api/v4/projects/{id}/repository/tree/?ref=main": "/api/v4/projects/{id}/repository/tree?ref=main",
+    "/api/v4/projects//jobs": None, "/api/v4/projects/{id}/repository/branches//protect": None,
+    "/api/v4/groups//members": None, "/api/v4/nothing/": None, "/api/v4//nothing": None, "/api/v4/": None,
+    "/api/v4": None, "/api//v5/version": None, "/api/v4version/": None,
+}  # fmt: skip
+
+
+async def test_they_count_as_one_and_as_none(forge: Forge) -> None:
+    project = await forge.project(initialize_with_readme=True)
+    full_path = quote(project["path_with_namespace"], safe="")
+    deviations = Deviations()
+    for path, plain in SLASHED_PATHS.items():
+        asked, meant = (
+            f"{forge.base}{text.format(id=project['id'], path=full_path)}" if text else None
+            for text in (path, plain)
+        )
+        answer = await forge.root.get(asked or "")
+        with deviations.of(path):
+            if meant is None:
+                assert answer.status == 404
+            else:
+                right = await forge.root.get(meant)
+                assert (answer.status, answer.body) == (200, right.body)
+    assert not deviations, deviations.report
+
+
+async def test_slashes_within_an_encoded_id_are_its_own(forge: Forge) -> None:
+    project = await forge.project()
+    for path in (project["path_with_namespace"].replace("/", "//"), project["path_with_namespace"] + "/"):
+        answer = await forge.root.get(f"/projects/{quote(path, safe='')}")
+        assert (answer.status, answer.body) == (404, {"message": "404 Project Not Found"})
+
+
+async def test_writes_are_what_they_say(forge: Forge) -> None:
+    project = await forge.project()
+    changed = await forge.root.put(f"/projects/{project['id']}/", {"description": "a"})
+    assert (changed.status, changed.body["description"]) == (200, "a")
+    assert (await forge.root.delete(f"/projects/{project['id']}/variables/")).status == 405
+    assert (await forge.root.post("/user/", {})).status == 405
+
+
+async def test_a_missing_parameter_leads_to_no_other_resource(forge: Forge) -> None:
+    resolve = forge.server.app.router.resolve
+    request = make_mocked_request("GET", "/")
+
+    async def found(method: str, path: str) -> UrlMappingMatchInfo:
+        return await resolve(request.clone(method=method, rel_url=f"/api/v4{path}"))
+
+    deviations = Deviations()
+    for route in ROUTES:
+        parts = re.sub(r"{(\w+)(?::[^{}]*(?:{[^{}]*}[^{}]*)*)?}", r"{\1}", route.path).split("/")
+        for number, part in enumerate(parts[:-1]):
+            if part.startswith("{"):
+                filled = ["7" if one.startswith("{") else one for one in parts]
+                path = "/".join([*filled[:number], "", *filled[number + 1 :]])
+                with deviations.of(f"{route.method} {path}"):
+                    assert (await found(route.method, path)).http_exception is not None
+    assert not deviations, deviations.report
+
+
+async def test_moved_projects_are_found_behind_them(forge: Forge) -> None:
+    project = await forge.project()
+    old = quote(project["path_with_namespace"], safe="")
+    await forge.root.put(f"/projects/{project['id']}", {"path": f"{project['path']}-moved"})
+    answer = await forge.root.get(f"//projects//{old}//jobs/?page=1")
+    assert (answer.status, answer.headers["Location"]) == (
+        301,
+        f"{forge.base}/api/v4/projects/{project['id']}/jobs?page=1",
+    )

@@ -1,33 +1,36 @@
 """Parameters that GitLab knows and this service has no use for are told, or refused (decision D11)."""
 
+import asyncio
 import io
 import json
 import typing
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import aiohttp
 import attrs
 import pytest
 
+from api_server.settings import Tier
+from api_server.state import database
+from api_server.state.driver import listening_connection
+from api_server.web.context import RIGHTS_CHANNEL, SERVICES
 from api_server.web.pagination import Paginated
 from api_server.web.params import public_name
 from api_server.web.routes import ById, Route
 from api_server.web.unsupported import HEADER, ignored_parameters
 from tests.support.deviations import Deviations
-from tests.support.forge import Forge, new_name, running_forge
+from tests.support.forge import Answer, Forge, SharedForges, new_name, running_forge
 from tests.support.route_table import ROUTES, example, in_parts, name_of, path_of, required
 
 #: What is kept and shown, as decisions ask for it, though nothing reads it.
 KEPT_WITHOUT_EFFECT = {"allow_local_requests_from_system_hooks"}
 #: Lists, and routes that change something, of which GitLab's have no parameter that these have no use for.
 GITLAB_HAS_NO_MORE = {
-    "POST /groups/{id}/access_tokens",
-    "POST /groups/{id}/access_tokens/self/rotate",
-    "POST /groups/{id}/access_tokens/{token_id}/rotate",
-    "POST /projects/{id}/access_tokens",
-    "POST /projects/{id}/access_tokens/self/rotate",
-    "POST /projects/{id}/access_tokens/{token_id}/rotate",
+    "POST /groups/{id}/access_tokens", "POST /groups/{id}/access_tokens/self/rotate",
+    "POST /groups/{id}/access_tokens/{token_id}/rotate", "POST /projects/{id}/access_tokens",
+    "POST /projects/{id}/access_tokens/self/rotate", "POST /projects/{id}/access_tokens/{token_id}/rotate",
     "POST /user/personal_access_tokens",
     "GET /projects/{id}/merge_requests/{merge_request_iid}/notes",
     "POST /projects/{id}/merge_requests/{merge_request_iid}/discussions/{discussion_id}/notes",
@@ -35,83 +38,43 @@ GITLAB_HAS_NO_MORE = {
     "PUT /projects/{id}/merge_requests/{merge_request_iid}/discussions/{discussion_id}/notes/{note_id}",
     "PUT /projects/{id}/merge_requests/{merge_request_iid}/rebase",
     "GET /projects/{id}/repository/commits/{sha}/merge_requests",
-    "GET /projects/{id}/repository/commits/{sha}/refs",
-    "POST /projects/{id}/repository/commits/{sha}/cherry_pick",
-    "POST /projects/{id}/repository/commits/{sha}/revert",
-    "POST /projects/{id}/protected_tags",
+    "GET /projects/{id}/repository/commits/{sha}/refs", "POST /projects/{id}/repository/commits/{sha}/cherry_pick",
+    "POST /projects/{id}/repository/commits/{sha}/revert", "POST /projects/{id}/protected_tags",
     "POST /projects/{id}/releases/{tag_name}/assets/links",
     "PUT /projects/{id}/releases/{tag_name}/assets/links/{link_id}",
     "GET /projects/{id}/pipeline_schedules",
     "POST /projects/{id}/pipeline_schedules/{pipeline_schedule_id}/variables",
     "PUT /projects/{id}/pipeline_schedules/{pipeline_schedule_id}/variables/{key}",
-    "POST /projects/{id}/trigger/pipeline",
-    "POST /projects/{id}/ref/{ref:.+}/trigger/pipeline",
-    "PUT /projects/{id}/triggers/{trigger_id}",
-    "POST /user/emails",
-    "POST /users/{id}/emails",
-    "DELETE /users/{id}",
-    "POST /users/{user_id}/personal_access_tokens",
-    "POST /personal_access_tokens/self/rotate",
-    "POST /personal_access_tokens/{id}/rotate",
-    "PUT /projects/{id}/transfer",
-    "PATCH /projects/{id}/job_token_scope",
-    "POST /projects/{id}/job_token_scope/allowlist",
-    "POST /projects/{id}/job_token_scope/groups_allowlist",
-    "GET /projects/{id}/users",
-    "GET /users/{id}/memberships",
-    "POST /projects/{id}/invitations",
-    "POST /groups/{id}/invitations",
-    "GET /projects/{id}/invitations",
-    "GET /groups/{id}/invitations",
-    "PUT /projects/{id}/invitations/{email}",
-    "PUT /groups/{id}/invitations/{email}",
-    "GET /projects/{id}/protected_branches",
-    "POST /projects/{id}/repository/branches",
-    "GET /projects/{id}/repository/tags",
-    "POST /projects/{id}/repository/tags",
-    "GET /projects/{id}/repository/tree",
-    "GET /audit_events",
-    "GET /groups/{id}/audit_events",
-    "GET /projects/{id}/audit_events",
-    "POST /projects/{id}/external_status_checks",
+    "POST /projects/{id}/trigger/pipeline", "POST /projects/{id}/ref/{ref:.+}/trigger/pipeline",
+    "PUT /projects/{id}/triggers/{trigger_id}", "POST /user/emails", "POST /users/{id}/emails",
+    "DELETE /users/{id}", "POST /users/{user_id}/personal_access_tokens",
+    "POST /personal_access_tokens/self/rotate", "POST /personal_access_tokens/{id}/rotate",
+    "PUT /projects/{id}/transfer", "PATCH /projects/{id}/job_token_scope",
+    "POST /projects/{id}/job_token_scope/allowlist", "POST /projects/{id}/job_token_scope/groups_allowlist",
+    "GET /projects/{id}/users", "GET /users/{id}/memberships", "POST /projects/{id}/invitations",
+    "POST /groups/{id}/invitations", "GET /projects/{id}/invitations", "GET /groups/{id}/invitations",
+    "PUT /projects/{id}/invitations/{email}", "PUT /groups/{id}/invitations/{email}",
+    "GET /projects/{id}/protected_branches", "POST /projects/{id}/repository/branches",
+    "GET /projects/{id}/repository/tags", "POST /projects/{id}/repository/tags",
+    "GET /projects/{id}/repository/tree", "GET /audit_events", "GET /groups/{id}/audit_events",
+    "GET /projects/{id}/audit_events", "POST /projects/{id}/external_status_checks",
     "PUT /projects/{id}/external_status_checks/{check_id}",
     "POST /projects/{id}/merge_requests/{merge_request_iid}/status_check_responses",
     "GET /projects/{id}/external_status_checks/{check_id}/deliveries",
-    "GET /projects/{id}/pipelines",
-    "POST /projects/{id}/ci/lint",
-    "POST /groups/{id}/variables",
-    "POST /projects/{id}/variables",
-    "PUT /groups/{id}/variables/{key}",
-    "PUT /projects/{id}/variables/{key}",
-    "DELETE /groups/{id}/variables/{key}",
-    "DELETE /projects/{id}/variables/{key}",
-    "POST /projects/{id}/cluster_agents",
-    "GET /projects/{id}/jobs",
-    "GET /projects/{id}/pipelines/{pipeline_id}/jobs",
-    "GET /projects/{id}/pipelines/{pipeline_id}/bridges",
-    "POST /projects/{id}/jobs/{job_id}/cancel",
-    "POST /projects/{id}/jobs/{job_id}/play",
-    "POST /runners",
-    "POST /runners/verify",
-    "DELETE /runners",
-    "DELETE /runners/managers",
-    "POST /runners/reset_authentication_token",
-    "GET /runners/{id}/jobs",
-    "PUT /runners/{id}",
-    "POST /projects/{id}/runners",
-    "POST /user/runners",
-    "POST /jobs/request",
-    "GET /projects/{id}/repository/commits/{sha}/statuses",
-    "POST /projects/{id}/statuses/{sha}",
-    "POST /admin/ci/variables",
-    "PUT /admin/ci/variables/{key}",
-    "PATCH /jobs/{id}/trace",
-    "PUT /jobs/{id}",
-    "POST /jobs/{id}/artifacts/authorize",
-    "POST /jobs/{id}/artifacts",
-    "POST /projects/{id}/remote_mirrors",
+    "GET /projects/{id}/pipelines", "POST /projects/{id}/ci/lint", "POST /groups/{id}/variables",
+    "POST /projects/{id}/variables", "PUT /groups/{id}/variables/{key}", "PUT /projects/{id}/variables/{key}",
+    "DELETE /groups/{id}/variables/{key}", "DELETE /projects/{id}/variables/{key}",
+    "POST /projects/{id}/cluster_agents", "GET /projects/{id}/jobs",
+    "GET /projects/{id}/pipelines/{pipeline_id}/jobs", "GET /projects/{id}/pipelines/{pipeline_id}/bridges",
+    "POST /projects/{id}/jobs/{job_id}/cancel", "POST /projects/{id}/jobs/{job_id}/play", "POST /runners",
+    "POST /runners/verify", "DELETE /runners", "DELETE /runners/managers",
+    "POST /runners/reset_authentication_token", "GET /runners/{id}/jobs", "PUT /runners/{id}",
+    "POST /projects/{id}/runners", "POST /user/runners", "POST /jobs/request",
+    "GET /projects/{id}/repository/commits/{sha}/statuses", "POST /projects/{id}/statuses/{sha}",
+    "POST /admin/ci/variables", "PUT /admin/ci/variables/{key}", "PATCH /jobs/{id}/trace", "PUT /jobs/{id}",
+    "POST /jobs/{id}/artifacts/authorize", "POST /jobs/{id}/artifacts", "POST /projects/{id}/remote_mirrors",
     "PUT /projects/{id}/remote_mirrors/{mirror_id}",
-}
+}  # fmt: skip
 
 
 #: Values that fit no type: neither that of a text, nor another.
@@ -269,3 +232,119 @@ async def test_an_operator_may_have_all_of_them_refused(strict: Forge) -> None:
         {"error": f"lfs_enabled is not supported by this service, {error}"},
     )
     assert (await strict.root.post("/groups", json={"name": "example", "path": "example"})).status == 201
+
+
+CUT = """
+    SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+    WHERE datname = current_database() AND query = 'LISTEN rights_changed'
+"""
+END = f"SELECT pg_notify('{RIGHTS_CHANNEL}', 'end')"
+#: What is remembered is remembered for this long in these tests: it is the notices that make it go.
+LONG = 300.0
+
+
+@pytest.fixture
+def long_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "REMEMBERED_FOR", LONG)
+
+
+@pytest.fixture(scope="module")
+async def quiet(
+    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Forge]:
+    async with running_forge(new_database(), tmp_path_factory.mktemp("quiet"), work=False) as forge:
+        yield forge
+
+
+@pytest.mark.usefixtures("long_memory")
+async def test_a_token_that_one_process_revokes_is_refused_by_the_other(
+    new_forge: Any, new_database: Any, tmp_path: Path
+) -> None:
+    shared = {"database_url": new_database(), "data_dir": tmp_path, "work": False}
+    async with new_forge(**shared) as one, new_forge(**shared) as other, asyncio.timeout(30):
+        alice = await one.user("alice")
+        there = attrs.evolve(alice.api, base=other.base)
+        assert (await there.get("/user")).status == 200
+        token = await one.database.value(
+            "SELECT id FROM personal_access_tokens WHERE user_id = %(id)s", id=alice.id
+        )
+        assert (await one.root.delete(f"/personal_access_tokens/{token}")).status == 204
+        while (await there.get("/user")).status == 200:
+            await asyncio.sleep(0.01)
+        assert (await there.get("/user")).status == 401
+
+
+async def test_what_happened_while_nobody_listened_counts(quiet: Forge) -> None:
+    async with asyncio.timeout(30):
+        alice = await quiet.user("alice")
+        assert (await alice.api.get("/user")).status == 200
+        before = quiet.database.generation
+        while not await quiet.database.value(CUT):
+            await asyncio.sleep(0.01)
+        while quiet.database.generation == before:
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("change", "tells"),
+    [
+        ("UPDATE users SET state = 'blocked' WHERE id <> 1", True),
+        ("UPDATE users SET last_activity_on = now()", False),
+        ("UPDATE personal_access_tokens SET revoked = true WHERE user_id <> 1", True),
+        ("UPDATE personal_access_tokens SET last_used_at = now()", False),
+        ("UPDATE application_settings SET values = '{}'", True),
+        ("UPDATE namespaces SET visibility = 'private'", True),
+        ("UPDATE projects SET archived = NOT archived", True),
+        ("UPDATE projects SET last_activity_at = now()", False),
+        ("DELETE FROM members", True),
+        ("DELETE FROM projects", True),
+    ],
+)
+async def test_who_writes_does_not_matter_but_what(quiet: Forge, change: str, *, tells: bool) -> None:
+    alice = await quiet.user("alice")
+    assert (await alice.api.post("/projects", {"name": "app"})).status == 201
+    url = quiet.server.app[SERVICES].settings.unpooled_url
+    async with listening_connection(url, RIGHTS_CHANNEL) as connection:
+        for statement in (change, END):
+            async with quiet.database.transaction() as transaction:
+                assert await transaction.run(statement)
+        heard = [await asyncio.wait_for(connection.notification(), 20)]
+        while heard[-1].payload != "end":
+            heard.append(await asyncio.wait_for(connection.notification(), 20))
+        assert (len(heard) > 1) == tells
+
+
+TIERS: tuple[Tier, ...] = get_args(Tier)
+RESERVED = [route for route in ROUTES if route.feature]
+
+
+@pytest.mark.parametrize("tier", TIERS)
+async def test_features_answer_403_below_their_tier(shared_forge: SharedForges, tier: Tier) -> None:
+    forge, deviations = await shared_forge(tier=tier), Deviations()
+    for route in RESERVED:
+        feature = route.feature
+        if feature is None or route.access.who == "job":
+            continue
+        answer = await _call(forge, route)
+        refused = {"message": f"403 Forbidden - {feature.name} is not available on the {tier} tier"}
+        below = TIERS.index(tier) < TIERS.index(feature.tier)
+        with deviations.of(name_of(route)):
+            assert ((answer.status, answer.body) == (403, refused)) == below, answer
+    assert not deviations, deviations.report
+
+
+async def test_features_answer_403_where_they_do_not_exist(shared_forge: SharedForges) -> None:
+    forge, deviations = await shared_forge(offering="saas"), Deviations()
+    missing = [r for r in RESERVED if r.feature and "saas" not in r.feature.offerings]
+    for route in missing:
+        answer = await _call(forge, route)
+        with deviations.of(name_of(route)):
+            assert answer.status == 403
+            assert "is not available on the saas offering" in answer.body["message"]
+    assert not deviations, deviations.report
+    assert {"/audit_events", "/audit_events/{id}"} <= {route.path for route in missing}
+
+
+async def _call(forge: Forge, route: Route) -> Answer:
+    """Where the tier has the feature, nothing is there that other tests of the server could miss afterwards."""
+    return await forge.root.request(route.method, path_of(route, {}, 999_999_999), json=required(route))

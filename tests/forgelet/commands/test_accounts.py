@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from api_server.web.context import SERVICES
+from tests.forgelet.commands.running import answer, mistake, run
 from tests.support.forge import Client, Forge, new_name, running_forge
-
-from .running import answer, mistake, run
 
 PASSWORD = "correct horse battery"
 EVENTS = """

@@ -9,21 +9,10 @@ from tests.support.merge_requests import new_project, open_merge_request
 from tests.support.ports import free_port
 
 PATHS = [
-    "/admin",
-    "/admin/users",
-    "/admin/users?search=nobody-is-called-so",
-    "/admin/tokens",
-    "/admin/runners",
-    "/admin/projects",
-    "/admin/mirrors",
-    "/admin/deliveries",
-    "/admin/deliveries/{delivery}",
-    "/admin/edges",
-    "/admin/audit_events",
-    "/admin/background_tasks",
-    "/admin/background_tasks?status=todo",
-    "/admin/settings",
-]
+    "/admin", "/admin/users", "/admin/users?search=nobody-is-called-so", "/admin/tokens", "/admin/runners",
+    "/admin/projects", "/admin/mirrors", "/admin/deliveries", "/admin/deliveries/{delivery}", "/admin/edges",
+    "/admin/audit_events", "/admin/background_tasks", "/admin/background_tasks?status=todo", "/admin/settings",
+]  # fmt: skip
 _DELIVERIES = "SELECT max(id) FROM status_check_deliveries"
 
 

@@ -8,6 +8,7 @@ from playwright.async_api import Browser, Page, StorageState, expect
 
 from api_server.state.queue import enqueue
 from tests.api_server.pages.admin.conftest import STORAGE_TOKEN, Scene
+from tests.api_server.pages.conftest import complaints_of
 from tests.api_server.status_checks.receiver import answer, running_receiver
 from tests.support.browser import PASSWORD
 from tests.support.merge_requests import new_project, open_merge_request
@@ -39,9 +40,8 @@ async def page(
     context = await chromium.new_context(
         base_url=scene.forge.base, viewport=SMALL, java_script_enabled=request.param, storage_state=signed_in
     )
-    opened, complaints = await context.new_page(), []
-    opened.on("console", lambda message: complaints.append(message.text))
-    opened.on("pageerror", lambda error: complaints.append(str(error)))
+    opened = await context.new_page()
+    complaints = complaints_of(opened)
     await opened.clock.install()
     await opened.goto("/admin")
     yield opened

@@ -1,24 +1,23 @@
-"""Every page of administrators: shown to them, and to nobody else."""
+"""Administrators' pages: shown to nobody else; what is done on them follows the API's rules and is audited."""
 
+import csv
+import io
+from typing import Any
+
+import orjson
 import pytest
 
-from tests.api_server.pages.admin.conftest import Scene
+from tests.api_server.pages.admin.conftest import PURGE_TOKEN, STORAGE_TOKEN, Scene, running_edge
 from tests.support.browser import PASSWORD, Browser, browsing
+from tests.support.forge import Forge, SharedForges
+from tests.support.merge_requests import new_project, open_merge_request
+from tests.support.ports import free_port
 
 PAGES = [
-    "/admin",
-    "/admin/background_tasks",
-    "/admin/users",
-    "/admin/tokens",
-    "/admin/runners",
-    "/admin/projects",
-    "/admin/mirrors",
-    "/admin/deliveries",
-    "/admin/edges",
-    "/admin/audit_events",
-    "/admin/settings",
+    "/admin", "/admin/background_tasks", "/admin/users", "/admin/tokens", "/admin/runners", "/admin/projects",
+    "/admin/mirrors", "/admin/deliveries", "/admin/edges", "/admin/audit_events", "/admin/settings",
     "/admin/application_settings/repository",
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -37,3 +36,276 @@ async def test_others_are_told_that_they_are_none_and_strangers_sign_in(scene: S
         for path in PAGES:
             assert (await browser.get(path)).status == 403
         await browser.get("/-/sign_in")
+
+
+async def _events(forge: Forge, event_type: str) -> list[dict[str, Any]]:
+    """The newest of that type."""
+    answer = await forge.root.get(f"/audit_events?event_type={event_type}&per_page=1")
+    return list(answer.body)
+
+
+async def test_a_user_is_blocked_and_unblocked_where_the_list_stands(scene: Scene, boss: Browser) -> None:
+    clerk = await scene.forge.user("clerk")
+    here = f"/admin/users?search={clerk.username}"
+    await boss.get(here)
+    await boss.send(f"/admin/users/{clerk.id}/block")
+    assert (boss.status, boss.path_qs) == (200, here)
+    assert "The user is blocked." in boss.text
+    assert (await clerk.api.get("/user")).status == 403
+    (event,) = await _events(scene.forge, "user_blocked")
+    assert (event["entity_id"], event["details"]["author_name"]) == (clerk.id, scene.boss.username.title())
+    await boss.get("/admin/users?state=blocked")
+    assert "The user is blocked." not in boss.text
+    assert f"@{clerk.username}" in boss.text
+    await boss.send(f"/admin/users/{clerk.id}/unblock")
+    assert (await clerk.api.get("/user")).status == 200
+
+
+async def test_administrators_do_not_block_themselves(scene: Scene, boss: Browser) -> None:
+    await boss.get("/admin/users")
+    await boss.send(f"/admin/users/{scene.boss.id}/block")
+    assert "Nothing was done: You cannot block yourself." in boss.text
+
+
+async def test_a_token_is_revoked(scene: Scene, boss: Browser) -> None:
+    clerk = await scene.forge.user("clerk")
+    await boss.get(f"/admin/tokens?username={clerk.username.upper()}&state=active")
+    token_id = (await clerk.api.get("/personal_access_tokens/self")).body["id"]
+    assert clerk.username in boss.text
+    assert clerk.token not in boss.text
+    await boss.send(f"/admin/tokens/{token_id}/revoke")
+    assert "The token is revoked: it opens nothing any more." in boss.text
+    assert "No tokens fit these filters." in boss.text
+    assert (await clerk.api.get("/user")).status == 401
+
+
+async def test_a_runner_is_paused_resumed_and_removed(scene: Scene, boss: Browser) -> None:
+    made = await scene.forge.root.post(
+        "/user/runners", {"runner_type": "instance_type", "description": "builder"}
+    )
+    runner, page = f"/runners/{made.body['id']}", f"/admin/runners/{made.body['id']}"
+    await boss.get("/admin/runners?status=never_contacted")
+    assert "builder" in boss.text
+    await boss.send(f"{page}/pause", paused="true")
+    assert (await scene.forge.root.get(runner)).body["paused"]
+    await boss.send(f"{page}/resume", paused="false")
+    assert not (await scene.forge.root.get(runner)).body["paused"]
+    await boss.send(f"{page}/remove")
+    assert "The runner is removed." in boss.text
+    assert (await scene.forge.root.get(runner)).status == 404
+    await boss.send(f"{page}/remove")
+    assert "Nothing was done: it is not there any more." in boss.text
+
+
+async def test_a_mirror_runs_when_it_is_asked_to(scene: Scene, boss: Browser) -> None:
+    project = await scene.forge.project(initialize_with_readme=True)
+    target = {"url": "https://alice:secret@198.51.100.7/x.git", "enabled": True}
+    made = (await scene.forge.root.post(f"/projects/{project['id']}/remote_mirrors", target)).body
+    await boss.get("/admin/mirrors")
+    assert "https://*****:*****@198.51.100.7/x.git" in boss.text
+    await boss.send(f"/admin/mirrors/{made['id']}/sync", id=str(project["id"]))
+    assert "The mirror runs soon" in boss.text
+    off = await scene.forge.root.put(
+        f"/projects/{project['id']}/remote_mirrors/{made['id']}", {"enabled": False}
+    )
+    assert off.status == 200
+    await boss.send(f"/admin/mirrors/{made['id']}/sync", id=str(project["id"]))
+    assert "Nothing was done: Cannot proceed with the push mirroring." in boss.text
+
+
+async def test_a_paused_check_is_resumed(scene: Scene, boss: Browser) -> None:
+    project = await new_project(scene.forge, scene.boss)
+    checks = f"/projects/{project['id']}/external_status_checks"
+    check = {"name": "Quality", "external_url": "https://198.51.100.7/hook"}
+    made = (await scene.forge.root.post(checks, check)).body
+    await open_merge_request(scene.boss, project)
+    async with scene.forge.database.transaction() as transaction:
+        await transaction.run(
+            "UPDATE external_status_checks SET paused_at = %(now)s, pause_reason = 'It failed for days'"
+        )
+    await boss.get("/admin/deliveries")
+    await boss.send(f"/admin/status_checks/{made['id']}/resume", id=str(project["id"]), paused="false")
+    assert "The check is resumed: deliveries to it go out again." in boss.text
+    assert not (await scene.forge.root.get(f"{checks}/{made['id']}")).body["paused"]
+
+
+async def test_what_a_form_refuses_stays_in_it(scene: Scene, boss: Browser) -> None:
+    await boss.get("/admin/settings")
+    given = {"outbound_local_requests_whitelist": "10.0.0.0/8\nno/network/x", "default_projects_limit": "7"}
+    await boss.send("/admin/settings", deny_all_requests_except_allowed="true", **given)
+    assert boss.status == 400
+    assert (
+        "Allow list: no/network/x is not an address, a network or a domain with an optional port."
+        in boss.text
+    )
+    assert "10.0.0.0/8\nno/network/x</textarea>" in boss.text
+    assert 'name="deny_all_requests_except_allowed" type="checkbox" value="true" checked' in boss.text
+    given["outbound_local_requests_whitelist"] = "10.0.0.0/8, example.org:8080"
+    await boss.send("/admin/settings", **given)
+    assert (boss.path, "The settings are saved." in boss.text) == ("/admin/settings", True)
+    shown = (await scene.forge.root.get("/application/settings")).body
+    assert shown["outbound_local_requests_whitelist"] == ["10.0.0.0/8", "example.org:8080"]
+    assert (shown["default_projects_limit"], shown["deny_all_requests_except_allowed"]) == (7, False)
+    assert (await _events(scene.forge, "application_setting_updated"))[0]["details"]["author_name"]
+
+
+async def test_settings_of_the_process_show_no_secret(scene: Scene, boss: Browser) -> None:
+    await boss.get("/admin/settings")
+    assert "<code>database_url</code>" in boss.text
+    for secret in (scene.forge.settings.database_url, scene.forge.settings.root_token):
+        assert secret not in boss.text
+    assert str(scene.forge.settings.data_dir) in boss.text
+
+
+@pytest.mark.parametrize(
+    "back", ["https://example.org/", "//example.org", "/admin\r\nX: y", "/adminx", "/group"]
+)
+async def test_a_form_leads_back_to_administrators_pages_only(boss: Browser, back: str) -> None:
+    await boss.get("/admin/audit_events")
+    await boss.send("/admin/audit_events/verify", back=back)
+    assert boss.path == "/admin"
+
+
+async def test_a_form_that_is_not_ours_does_nothing(scene: Scene, boss: Browser) -> None:
+    clerk = await scene.forge.user("clerk")
+    await boss.get("/admin/users")
+    await boss.send(f"/admin/users/{clerk.id}/block", csrf_token="another")
+    assert boss.status == 403
+    assert (await clerk.api.get("/user")).status == 200
+
+
+async def _clerk(scene: Scene) -> str:
+    """The username of somebody who was blocked."""
+    clerk = await scene.forge.user("clerk")
+    await scene.forge.root.put(f"/users/{clerk.id}", {"name": "=1+1"})
+    await scene.forge.root.post(f"/users/{clerk.id}/block")
+    return clerk.username
+
+
+async def test_the_list_is_narrowed_by_all_filters(scene: Scene, boss: Browser) -> None:
+    username = await _clerk(scene)
+    await boss.get("/admin/audit_events?event_type=user_blocked&entity_type=User&author_username=root")
+    assert username in boss.text
+    await boss.get("/admin/audit_events?event_type=user_blocked&created_before=2001-01-01T00:00&entity_id=")
+    assert "No audit events fit these filters." in boss.text
+    await boss.get("/admin/audit_events?entity_type=Nonsense")
+    assert boss.status == 400
+
+
+async def test_what_the_filters_let_through_is_a_file(scene: Scene, boss: Browser) -> None:
+    username = await _clerk(scene)
+    query = "event_type=user_blocked&created_after=2020-01-01T00:00:00"
+    await boss.get(f"/admin/audit_events?{query}")
+    assert (
+        'href="/admin/audit_events/export?event_type=user_blocked&amp;created_after=2020-01-01T00%3A00%3A00'
+        in (boss.text)
+    )
+    await boss.get(f"/admin/audit_events/export?{query}&format=ndjson")
+    events = [orjson.loads(line) for line in boss.text.splitlines()]
+    assert events == (await scene.forge.root.get("/audit_events?event_type=user_blocked&per_page=100")).body
+    await boss.get(f"/admin/audit_events/export?{query}&format=csv")
+    assert boss.headers["Content-Disposition"] == 'attachment; filename="audit-events.csv"'
+    rows = list(csv.DictReader(io.StringIO(boss.text)))
+    assert [row["id"] for row in rows] == [str(event["id"]) for event in events]
+    assert (rows[0]["entity_path"], rows[0]["event_name"]) == (username, "user_blocked")
+
+
+async def test_a_spreadsheet_computes_nothing_that_users_have_named(scene: Scene, boss: Browser) -> None:
+    username = await _clerk(scene)
+    clerk = (await scene.forge.root.get(f"/users?username={username}")).body[0]
+    await scene.forge.token(clerk["id"])
+    await boss.get("/admin/audit_events/export?event_type=personal_access_token_created&format=csv")
+    assert "'=1+1" in [row["target_details"] for row in csv.DictReader(io.StringIO(boss.text))]
+
+
+async def test_the_chain_is_verified_on_the_page(scene: Scene, boss: Browser) -> None:
+    await boss.get("/admin/audit_events")
+    await boss.send("/admin/audit_events/verify")
+    assert "The audit trail is sound: " in boss.text
+
+
+async def test_the_page_is_there_in_the_tiers_that_have_the_events(shared_forge: SharedForges) -> None:
+    forge = await shared_forge(tier="free")
+    async with browsing(forge) as browser:
+        await browser.sign_in(await forge.user("boss", admin=True, password=PASSWORD))
+        for path in ("/admin/audit_events", "/admin/audit_events/export"):
+            await browser.get(path)
+            assert browser.status == 403
+            assert "not available on the free tier" in browser.text
+
+
+async def _stored(scene: Scene, name: str) -> str:
+    """The path of a public file that the edge has stored under that name, and given out once more."""
+    settings = {
+        "static_objects_external_storage_url": scene.edge,
+        "static_objects_external_storage_auth_token": STORAGE_TOKEN,
+    }
+    assert (await scene.forge.root.put("/application/settings", settings)).status == 200
+    project = await scene.forge.project(visibility="public", initialize_with_readme=True)
+    path = f"/{project['path_with_namespace']}/-/raw/main/README.md?inline={name}"
+    for _ in range(2):
+        assert (await scene.forge.anonymous.get(f"{scene.edge}{path}")).status == 200
+    return path
+
+
+async def test_an_edge_tells_how_it_is_and_what_it_has_stored(scene: Scene, boss: Browser) -> None:
+    path = await _stored(scene, "true")
+    await boss.get("/admin/edges")
+    assert scene.edge in boss.text
+    for told in ("reached", "token right", "hit 1"):
+        assert told in boss.text
+    await boss.get(f"/admin/edges?edge=0&prefix={path.partition('/-/')[0]}")
+    assert path in boss.text
+    await boss.get("/admin/edges?edge=0&prefix=/nothing/like/that")
+    assert "Nothing is stored there." in boss.text
+
+
+async def test_what_is_purged_is_not_stored_any_more(scene: Scene, boss: Browser) -> None:
+    path = await _stored(scene, "false")
+    prefix = path.partition("/-/")[0]
+    await boss.get(f"/admin/edges?edge=0&prefix={prefix}")
+    await boss.send("/admin/edges/purge", edge="0", prefix=prefix)
+    assert "are not served any more" in boss.text
+    assert "Nothing is stored there." in boss.text
+
+
+async def test_an_edge_that_does_not_exist_is_not_purged(boss: Browser) -> None:
+    await boss.get("/admin/edges")
+    await boss.send("/admin/edges/purge", edge="7", prefix="/")
+    assert "Not all was purged. There is no such edge: the setting edge_urls names them." in boss.text
+
+
+async def test_what_is_wrong_with_an_edge_is_said(new_forge: Any) -> None:
+    """Of three: nobody is there, it has another token, it has none."""
+    nobody = f"http://127.0.0.1:{free_port()}"
+    async with (
+        running_edge({"purge_token": f"another-{PURGE_TOKEN}"}) as other,
+        running_edge({}) as none,
+        new_forge(edge_urls=[nobody, other, none], edge_purge_token=PURGE_TOKEN) as forge,
+        browsing(forge) as browser,
+    ):
+        await browser.sign_in(await forge.user("boss", admin=True, password=PASSWORD))
+        await browser.get("/admin/edges")
+        for told in ("It cannot be reached: ", "It refuses our token: ", "It has no such route: "):
+            assert told in browser.text
+
+
+PATH = "/admin/application_settings/repository"
+URL = "static_objects_external_storage_url"
+TOKEN = "static_objects_external_storage_auth_token"
+
+
+async def test_an_administrator_sets_the_external_storage(scene: Scene, boss: Browser) -> None:
+    await boss.get(PATH)
+    await boss.send(PATH, **{URL: "https://cdn.example.org", TOKEN: ""})
+    assert (boss.status, boss.path) == (400, PATH)
+    assert "External storage authentication token can&#39;t be blank." in boss.text
+    assert 'value="https://cdn.example.org"' in boss.text
+    await boss.send(PATH, **{URL: "https://cdn.example.org", TOKEN: "hidden-token"})
+    assert (boss.status, boss.path) == (200, PATH)
+    assert "The settings are saved." in boss.text
+    assert "hidden-token" not in boss.text
+    shown = (await scene.forge.root.get("/application/settings")).body
+    assert (shown[URL], shown[TOKEN]) == ("https://cdn.example.org", "hidden-token")
+    await boss.send(PATH, **{URL: "", TOKEN: ""})
+    assert (await scene.forge.root.get("/application/settings")).body[URL] is None

@@ -7,6 +7,7 @@ import pytest
 from playwright.async_api import Browser, BrowserContext, Locator, Page, expect
 
 from tests.api_server.pages.ci.conftest import Scene, handed_out
+from tests.api_server.pages.conftest import complaints_of
 from tests.support.browser import COOKIE, new_session
 from tests.support.runner import RunningJob
 
@@ -29,9 +30,8 @@ async def signed_in(chromium: Browser, scene: Scene, **options: object) -> Brows
 async def page(chromium: Browser, scene: Scene) -> AsyncIterator[Page]:
     """Whatever the browser complains of (policies, errors, what is missing) fails the test."""
     context = await signed_in(chromium, scene)
-    opened, complaints = await context.new_page(), []
-    opened.on("console", lambda message: complaints.append(message.text))
-    opened.on("pageerror", lambda error: complaints.append(str(error)))
+    opened = await context.new_page()
+    complaints = complaints_of(opened)
     yield opened
     await context.close()
     assert complaints == []

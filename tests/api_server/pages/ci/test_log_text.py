@@ -1,6 +1,8 @@
 """The HTML of logs: whatever a job writes is shown as text, in colours, sections and lines, whole or piece by piece."""
 
+import sys
 from html.parser import HTMLParser
+from importlib import resources
 
 import pytest
 from hypothesis import given
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 
 from api_server.pages.ci import terminal
 from api_server.pages.ci.logs import LONGEST_LINE, State, render, state_of
+from api_server.pages.ci.terminal import GROUND, PALETTE, nearest, stylesheet
 
 #: What logs are made of, so that what means something comes up.
 _WORDS = st.sampled_from([
@@ -185,3 +188,38 @@ def test_every_colour_can_be_read() -> None:
     assert all(terminal.contrast(text, terminal.GROUND) >= 4.5 for text in terminal.TEXT)
     for ground in range(256):
         assert terminal.contrast(terminal.ON[ground], terminal.PALETTE[ground]) >= 4.5
+
+
+def test_the_asset_is_what_the_palette_gives() -> None:
+    """`python -c "from api_server.pages.ci.terminal import stylesheet as s; print(s(), end='')"` writes it."""
+    assert resources.files("api_server.pages").joinpath("assets/log-colours.css").read_text() == stylesheet()
+
+
+def test_logs_stand_on_the_ground_that_the_palette_was_made_for() -> None:
+    text = resources.files("api_server.pages").joinpath("assets/ci.css").read_text()
+    assert f"background: #{bytes(GROUND).hex()};" in text
+
+
+def test_the_nearest_colour_is_the_nearest_and_is_not_searched_for() -> None:
+    """A log may ask for another one at each of its characters."""
+    some = [
+        (red, green, blue) for red in (0, 47, 95, 200) for green in (3, 135, 255) for blue in (8, 118, 300)
+    ]
+    calls = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        found = [nearest(*colour) for colour in some]
+    finally:
+        sys.setprofile(None)
+    for colour, number in zip(some, found, strict=True):
+        distances = [
+            sum((min(part, 255) - other) ** 2 for part, other in zip(colour, each, strict=True))
+            for each in PALETTE[16:]
+        ]
+        assert distances[number - 16] == min(distances), colour
+    assert calls < 30 * len(some)

@@ -1,10 +1,17 @@
-"""Pages of pipelines and jobs, as a browser without scripts gets them."""
+"""Pages of pipelines and jobs: what they show, what their buttons do, and how a log is followed."""
 
 import re
 from html import unescape
 
-from tests.api_server.pages.ci.conftest import LOG, Scene
+import pytest
+
+from api_server.pages.ci import logs
+from api_server.web.routes import Role
+from tests.api_server.pages.ci.conftest import LOG, Scene, handed_out
 from tests.support.browser import Browser, browsing
+from tests.support.ci import MANUAL_JOB, bring
+from tests.support.forge import Forge
+from tests.support.runner import RunningJob
 
 PATHS = (
     *("pipelines", "jobs", "jobs/{id}", "jobs/{id}/raw"),
@@ -163,3 +170,214 @@ async def test_pages_open_what_the_api_opens(scene: Scene) -> None:
         assert (await scene.forge.root.put(api, {name: before[name] for name in names})).status == 200
     assert {where: both for where, both in found.items() if both[0] != both[1]} == {}
     assert {by_page for by_page, _ in found.values()} == {200, 403}
+
+
+TAGGED = "build:\n  script: echo\n  tags: [linux]\n"
+
+
+async def test_a_job_is_canceled_and_tried_again(browser: Browser, scene: Scene) -> None:
+    job = await scene.project.job(branch="buttons")
+    page = scene.page(f"jobs/{job['id']}")
+    await (await browser.get(page)).send(f"{page}/cancel")
+    assert (browser.status, browser.path) == (200, page)
+    assert "The job is canceled" in browser.text
+    assert (await _shown(scene, job["id"]))["status"] == "canceled"
+    await browser.send(f"{page}/retry")
+    again = int(browser.path.rpartition("/")[2])
+    assert again > job["id"]
+    assert (await _shown(scene, again))["user"]["username"] == scene.project.developer.username
+    assert f'href="{page}"' in browser.text  # the attempt before
+    await browser.get(page)
+    assert "A newer attempt has taken its place" in browser.text
+    assert "Retry" not in browser.text
+
+
+async def test_a_manual_job_is_started_with_variables_that_no_page_shows(
+    browser: Browser, scene: Scene
+) -> None:
+    job = await scene.project.job(MANUAL_JOB + "  tags: [linux]\n", branch="manual")
+    page = scene.page(f"jobs/{job['id']}")
+    await browser.get(page)
+    await browser.send(f"{page}/play", variables="GOOD=1\nno equals sign")
+    assert browser.status == 400
+    assert "Line 2 of the variables is not NAME=value." in browser.text
+    assert "GOOD=1\nno equals sign</textarea>" in browser.text
+    await browser.send(f"{page}/play", variables="WORD=se=cret\n\nOTHER=")
+    assert (browser.status, browser.path) == (200, page)
+    assert "se=cret" not in browser.text
+    running = await handed_out(scene.project)
+    while running.id != job["id"]:  # of other tests
+        await running.finish()
+        running = await handed_out(scene.project)
+    assert (running.variables["WORD"], running.variables["OTHER"]) == ("se=cret", "")
+    await running.finish()
+
+
+async def test_erasing_is_audited_as_the_apis_is(scene: Scene) -> None:
+    job = await scene.project.job(TAGGED, branch="erased")
+    await bring(scene.forge, job["id"], "success")
+    async with scene.forge.database.transaction() as transaction:
+        await transaction.run(
+            "INSERT INTO job_logs (job_id, size, closed, updated_at) VALUES (%(id)s, 0, true, %(now)s)",
+            id=job["id"],
+        )
+    page = scene.page(f"jobs/{job['id']}")
+    async with browsing(scene.forge, scene.maintainer) as browser:
+        await (await browser.get(page)).send(f"{page}/erase")
+        assert "The log and the artifacts are erased." in browser.text
+        assert "It has been erased." in browser.text
+    events = await scene.forge.root.get(f"{scene.project.url}/audit_events")
+    assert [
+        event["author_id"] for event in events.body if event["details"]["event_name"] == "job_erased"
+    ] == [scene.maintainer.id]
+
+
+async def test_a_pipeline_is_canceled_tried_again_and_deleted(scene: Scene) -> None:
+    pipeline = await scene.project.pipeline(branch="whole")
+    page = scene.page(f"pipelines/{pipeline['id']}")
+    async with browsing(scene.forge, scene.maintainer) as browser:
+        await (await browser.get(page)).send(f"{page}/cancel")
+        assert await scene.project.statuses(pipeline) == {"build": "canceled"}
+        await browser.send(f"{page}/retry")
+        assert await scene.project.statuses(pipeline) == {"build": "pending"}
+        await browser.send(f"{page}/delete")
+        assert (browser.status, browser.path) == (200, scene.page("pipelines"))
+    assert (await scene.project.api.get(f"{scene.project.url}/pipelines/{pipeline['id']}")).status == 404
+
+
+async def test_nobody_is_shown_or_given_what_the_api_refuses_her(
+    browser: Browser, scene: Scene, forge: Forge
+) -> None:
+    reporter = await forge.user("reporter")
+    await forge.member("projects", scene.project.id, reporter, Role.REPORTER)
+    job = await scene.project.job(branch="refused")
+    page = scene.page(f"jobs/{job['id']}")
+    async with browsing(forge, reporter) as reading:
+        await reading.get(page)
+        assert (reading.status, "Cancel" in reading.text) == (200, False)
+        await reading.send(f"{page}/cancel")
+        assert reading.status == 403
+    await browser.get(page)
+    assert (await browser.get(f"{page}/cancel")).status == 405
+    assert (await browser._ask("POST", f"{page}/cancel", data={"csrf_token": "forged"})).status == 403
+    deletion = scene.page(f"pipelines/{job['pipeline']['id']}/delete")
+    await (await browser.get(page)).send(deletion)  # a Developer is no Owner
+    assert browser.status == 403
+    assert (await _shown(scene, job["id"]))["status"] == "pending"
+
+
+async def test_what_cannot_be_done_any_more_is_told(browser: Browser, scene: Scene) -> None:
+    job = await scene.project.job(branch="late")
+    page = scene.page(f"jobs/{job['id']}")
+    await browser.get(page)
+    await bring(scene.forge, job["id"], "created")
+    await browser.send(f"{page}/retry")
+    assert (browser.status, "Job is not retryable" in browser.text) == (403, True)
+
+
+async def _shown(scene: Scene, job_id: int) -> dict[str, object]:
+    return dict((await scene.forge.root.get(f"{scene.project.url}/jobs/{job_id}")).body)
+
+
+CONFIG = "build:\n  script: echo\n  tags: [linux]\n"
+
+
+async def running(scene: Scene, branch: str, config: str = CONFIG) -> tuple[RunningJob, str]:
+    """A job in a runner's hands, and the path of its page."""
+    wanted = await scene.project.job(config, branch=branch)
+    job = await handed_out(scene.project)
+    while job.id != wanted["id"]:
+        await job.finish()
+        job = await handed_out(scene.project)
+    return job, scene.page(f"jobs/{job.id}")
+
+
+async def ask(browser: Browser, path: str, start: int, state: str, **headers: str) -> Browser:
+    return await browser.get(
+        f"{path}/log", params={"state": state}, headers={"Range": f"log={start}-"} | headers
+    )
+
+
+def said(browser: Browser) -> dict[str, str]:
+    """Attributes of the log on the page, or in an answer."""
+    (attributes,) = re.findall(r'<div id="log" ([^>]+)>', browser.text)
+    return {name: unescape(value) for name, value in re.findall(r'data-(\w+)="([^"]*)"', attributes)}
+
+
+async def test_what_is_added_is_told_once(browser: Browser, scene: Scene) -> None:
+    job, path = await running(scene, "told")
+    await browser.get(path)
+    assert "There is nothing yet." in browser.text
+    first = said(browser)
+    assert first["next"] == "0"
+    await job.log(b"\x1b[31mone\nhalf,")
+    await ask(browser, path, 0, first["state"])
+    assert (browser.status, browser.headers["Content-Range"]) == (206, "log 0-13/14")
+    assert browser.headers["Cache-Control"] == "no-store"
+    second, tag = said(browser), browser.headers["ETag"]
+    assert (second["next"], second["size"], second["status"]) == ("9", "14", "running")
+    assert (await ask(browser, path, 9, second["state"], **{"If-None-Match": tag})).status == 304
+    await job.append(b" a line\n", 14)
+    await ask(browser, path, 9, second["state"], **{"If-None-Match": tag})
+    assert (
+        '<div class="row" id="L2"><a href="#L2">2</a><span><b class="f1">half, a line</b></span>'
+        in browser.text
+    )
+    assert "data-done" not in browser.text
+    await job.finish()
+
+
+@pytest.mark.parametrize(
+    ("start", "state", "status"),
+    [
+        ("log=0-", "wrong", 400),
+        ("log=0-", "[1,[999],[]]", 400),
+        ("bytes=0-", "[1,[],[]]", 400),
+        ("log=99999-", "[1,[],[]]", 416),
+    ],
+)
+async def test_what_cannot_be_is_refused(
+    browser: Browser, scene: Scene, start: str, state: str, status: int
+) -> None:
+    path = scene.page(f"jobs/{scene.jobs['compile']['id']}/log")
+    await browser.get(path, params={"state": state}, headers={"Range": start})
+    assert browser.status == status
+
+
+async def test_of_a_long_log_the_end_is_shown_with_its_numbers(
+    browser: Browser, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "WINDOW", 1000)
+    monkeypatch.setattr(logs, "MOST_LINES", 10)
+    job, path = await running(scene, "long")
+    await job.log(b"".join(b"line %d of many\n" % number for number in range(1, 501)))
+    await browser.get(path)
+    numbers = [int(number) for number in re.findall(r'id="L(\d+)"', browser.text)]
+    assert numbers == list(range(491, 501))
+    assert "line 491 of many" in browser.text
+    assert "are left out" in browser.text
+    await ask(browser, path, 0, "[1,[],[]]")  # from the start: no more at once than that
+    assert re.findall(r'id="L(\d+)"', browser.text)[-1] == "10"
+    follows = said(browser)
+    await ask(browser, path, int(follows["next"]), follows["state"])
+    assert 'id="L11"><a href="#L11">11</a><span>line 11 of many' in browser.text
+    monkeypatch.setattr(logs, "COUNTED", 100)
+    await browser.get(path)
+    assert "<span>line 500 of many</span>" in browser.text  # and no numbers
+    assert 'id="L' not in browser.text
+    await job.finish()
+
+
+async def test_a_log_that_may_show_secrets_is_for_who_could_run_the_job(scene: Scene, forge: Forge) -> None:
+    reporter = await forge.user("reporter")
+    await forge.member("projects", scene.project.id, reporter, Role.REPORTER)
+    job, path = await running(scene, "debug", CONFIG + "  variables: {CI_DEBUG_TRACE: 'true'}\n")
+    await job.log(b"+ secret=1\n")
+    async with browsing(forge, reporter) as reading, browsing(forge, scene.project.developer) as developing:
+        await reading.get(path)
+        assert (reading.status, "secret=1" in reading.text) == (200, False)
+        assert "It may show secrets" in reading.text
+        assert (await ask(reading, path, 0, "[1,[],[]]")).status == 403
+        assert (await reading.get(f"{path}/raw")).status == 403
+        assert "secret=1" in (await developing.get(path)).text
+    await job.finish()

@@ -1,0 +1,49 @@
+"""Where backups are restored to, and what makes that quick."""
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from api_server.state import migrate
+from forgelet.backup import form, restoring
+from forgelet.backup.contents import Places
+from forgelet.local.embedded_postgres import Cluster
+from tests.support.database_roles import as_role
+from tests.support.forge import new_name
+
+
+@pytest.fixture(scope="module")
+def cheap_passphrases() -> Iterator[None]:
+    """To try one takes a third of a second else, which is meant."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(form._COST, "n", 2**10)
+        yield
+
+
+@pytest.fixture
+def quick_schema(monkeypatch: pytest.MonkeyPatch, postgres: Cluster, template: str) -> None:
+    """The tables of this version are copied: all migrations take seconds. Those of another version are made."""
+
+    def make(url: str, migrations: Collection[str]) -> None:
+        if set(migrations) != migrate.known_migrations():
+            migrate.make_older_schema(url, migrations)
+            return
+        name = urlsplit(url).path.removeprefix("/")
+        with as_role(postgres.url()) as owner:
+            owner.execute(f"DROP DATABASE {name} WITH (FORCE)")
+            owner.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")
+
+    monkeypatch.setattr(restoring, "make_older_schema", make)
+
+
+@pytest.fixture
+def empty(postgres: Cluster, tmp_path: Path) -> Iterator[Places]:
+    """An empty database, and a folder that is not there yet."""
+    name = new_name("restored").replace("-", "_")
+    with as_role(postgres.url()) as owner:
+        owner.execute(f"CREATE DATABASE {name}")
+    yield Places(postgres.url(name), tmp_path / "restored")
+    with as_role(postgres.url()) as owner:
+        owner.execute(f"DROP DATABASE {name} WITH (FORCE)")

@@ -1,0 +1,123 @@
+"""Stores of an edge as tests have them: a bucket in S3, and a small disk."""
+
+import asyncio
+import contextlib
+import errno
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+import pytest
+from aiohttp import web
+
+LAST_MODIFIED = "Fri, 01 Jan 2027 00:00:00 GMT"
+ERROR = '<?xml version="1.0" encoding="UTF-8"?><Error><Code>{}</Code><AWSAccessKeyId>made-up</AWSAccessKeyId></Error>'
+
+
+@attrs.define
+class Bucket:
+    """As much of S3 as obstore needs for single objects, and what may be wrong with it."""
+
+    fault: str | None = None
+    objects: dict[str, bytes] = attrs.field(factory=dict)
+    parts: dict[str, bytes] = attrs.field(factory=dict)
+    asked: list[str] = attrs.field(factory=list)
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        self.asked.append(f"{request.method} {request.path}")
+        if self.fault is not None:
+            return await self._fail(request)
+        return await self._answer(request)
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        assert "Authorization" in request.headers
+        key = request.path
+        match request.method:
+            case "PUT":
+                kept = self.parts if "partNumber" in request.query else self.objects
+                kept[key + request.query.get("partNumber", "")] = await request.read()
+                return web.Response(headers={"ETag": '"e"'})
+            case "POST" if "uploads" in request.query:
+                return web.Response(
+                    text="<InitiateMultipartUploadResult><UploadId>1</UploadId></InitiateMultipartUploadResult>"
+                )
+            case "POST":
+                self.objects[key] = b"".join(self.parts[k] for k in sorted(self.parts) if k.startswith(key))
+                return web.Response(
+                    text="<CompleteMultipartUploadResult><ETag>e</ETag></CompleteMultipartUploadResult>"
+                )
+        if key not in self.objects:
+            return web.Response(status=404)
+        headers = {"ETag": '"e"', "Last-Modified": LAST_MODIFIED}
+        return web.Response(body=self.objects[key], headers=headers)
+
+    async def _fail(self, request: web.Request) -> web.StreamResponse:
+        match self.fault:
+            case "hangs":
+                await asyncio.Event().wait()
+            case "dribbles" if request.method == "GET" and "/bodies/" in request.path:
+                response = web.StreamResponse(headers={"ETag": '"e"', "Last-Modified": LAST_MODIFIED})
+                response.content_length = len(self.objects[request.path])
+                await response.prepare(request)
+                await response.write(self.objects[request.path][:300_000])
+                await asyncio.Event().wait()
+            case "no bucket":
+                return web.Response(status=404, text=ERROR.format("NoSuchBucket"))
+            case "forbidden":
+                return web.Response(status=403, text=ERROR.format("AccessDenied"))
+            case "wrong key":
+                return web.Response(status=403, text=ERROR.format("InvalidAccessKeyId"))
+            case "no such page":
+                return web.Response(status=404, text="<html>Not here.</html>")
+            case "a web page":
+                headers = {"ETag": '"e"', "Last-Modified": LAST_MODIFIED}
+                return web.Response(text="<html>Welcome!</html>", headers=headers)
+        return await self._answer(request)
+
+
+def aws_environment(patch: pytest.MonkeyPatch, endpoint: str) -> None:
+    """What an edge needs to know to find buckets there."""
+    for name, value in {
+        "ACCESS_KEY_ID": "made-up", "SECRET_ACCESS_KEY": "made-up", "REGION": "example-1", "ENDPOINT": endpoint,
+    }.items():  # fmt: skip
+        patch.setenv(f"AWS_{name}", value)
+
+
+@attrs.frozen
+class Disk:
+    """A file system of its own at `path`."""
+
+    path: Path
+
+    def fill(self) -> None:
+        """Takes all that is free, to the last byte."""
+        with (self.path / "filler").open("ab", buffering=0) as file:
+            for size in (1 << 16, 1):
+                try:
+                    while True:
+                        file.write(b"f" * size)
+                except OSError as error:
+                    if error.errno != errno.ENOSPC:
+                        raise
+
+    def empty(self) -> None:
+        """Gives it back."""
+        (self.path / "filler").unlink()
+
+
+@contextlib.contextmanager
+def small_disk(path: Path, megabytes: int = 16) -> Iterator[Disk]:
+    """Mounts one at `path`; skips the test of whoever may not."""
+    if os.geteuid() != 0:
+        pytest.skip("only root mounts a file system of its own to fill")
+    path.mkdir()
+    options = ["-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(path)]
+    mounted = subprocess.run(["mount", *options], capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"no file system could be mounted: {mounted.stderr.strip()}")
+    try:
+        yield Disk(path)
+    finally:
+        subprocess.run(["umount", "--lazy", str(path)], check=True)
