@@ -24,8 +24,7 @@ async def _events(forge: Forge, user_id: int) -> list[tuple[str, str, str]]:
 
 async def test_an_own_address_is_added_unconfirmed_shown_and_removed(forge: Forge) -> None:
     alice, address = await forge.user("alice"), _address()
-    made = await alice.api.post("/user/emails", {"email": address})
-    assert made.status == 201
+    made = await alice.api.post("/user/emails", {"email": address}, expect=201)
     assert made.body == {"id": made.body["id"], "email": address, "confirmed_at": None}
     path = f"/user/emails/{made.body['id']}"
     assert (await alice.api.get(path)).body == made.body

@@ -22,8 +22,8 @@ async def _token(forge: Forge, clock: MovedClock, days: int) -> tuple[str, Clien
     made = await forge.root.post(
         f"/users/{user.id}/personal_access_tokens",
         {"name": "a", "scopes": ["api"], "expires_at": str(clock.today + datetime.timedelta(days))},
+        expect=201,
     )
-    assert made.status == 201
     client = Client(forge.session, forge.base, made.body["token"])
     return f"/personal_access_tokens/{made.body['id']}", client
 

@@ -119,8 +119,7 @@ async def test_a_runner_is_made_by_one_scope_and_looked_after_by_another(forge: 
     wanted = {"runner_type": "project_type", "project_id": project["id"]}
     creates, manages = await _with(forge, alice, "create_runner"), await _with(forge, alice, "manage_runner")
     assert _is_refused(await manages.post("/user/runners", wanted))
-    made = await creates.post("/user/runners", wanted)
-    assert made.status == 201, made
+    made = await creates.post("/user/runners", wanted, expect=201)
     path = f"/runners/{made.body['id']}"
     assert _is_refused(await creates.get(path))
     assert _is_refused(await manages.get("/runners"))

@@ -22,8 +22,7 @@ NewForge = Callable[..., Any]
 async def test_settings_have_defaults_and_the_operators_choice(shared_forge: SharedForges) -> None:
     forge = await shared_forge(allow_local_requests=True)
     async with forge.instance_settings():
-        shown = await forge.root.get(PATH)
-        assert shown.status == 200
+        shown = await forge.root.get(PATH, expect=200)
         assert shown.body == {
             "id": 1,
             "created_at": shown.body["created_at"],
@@ -181,7 +180,6 @@ async def test_python_gitlab_reads_and_saves_settings(forge: Forge) -> None:
 async def test_a_setting_that_nothing_reads_is_kept_and_named(forge: Forge) -> None:
     async with forge.instance_settings():
         sent = {"allow_local_requests_from_system_hooks": False, "default_projects_limit": 7}
-        answer = await forge.root.put(PATH, sent)
-        assert answer.status == 200
+        answer = await forge.root.put(PATH, sent, expect=200)
         assert {name: answer.body[name] for name in sent} == sent
         assert answer.headers["X-Ignored-Parameters"] == "allow_local_requests_from_system_hooks"

@@ -12,8 +12,7 @@ from tests.support.forge import Client, Forge
 async def test_an_administrator_makes_a_token_whose_text_is_shown_once(forge: Forge) -> None:
     user = await forge.user()
     wanted = {"name": "ci", "scopes": ["read_api"], "expires_at": "2999-12-31", "description": "for CI"}
-    made = await forge.root.post(f"/users/{user.id}/personal_access_tokens", wanted)
-    assert made.status == 201
+    made = await forge.root.post(f"/users/{user.id}/personal_access_tokens", wanted, expect=201)
     token = made.body.pop("token")
     assert token.startswith("flpat-")
     assert made.body == {
@@ -106,8 +105,7 @@ async def test_the_list_can_be_filtered(forge: Forge) -> None:
 async def test_rotating_gives_a_new_token_and_ends_the_old_one(forge: Forge) -> None:
     user = await forge.user()
     old = (await user.api.get("/personal_access_tokens/self")).body
-    rotated = await user.api.post("/personal_access_tokens/self/rotate")
-    assert rotated.status == 200
+    rotated = await user.api.post("/personal_access_tokens/self/rotate", expect=200)
     token = rotated.body.pop("token")
     in_a_week = datetime.datetime.now(datetime.UTC).date() + datetime.timedelta(days=7)
     assert rotated.body == old | {

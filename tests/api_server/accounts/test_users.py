@@ -197,8 +197,7 @@ async def test_users_are_found_by_parts_of_their_names(forge: Forge) -> None:
         await forge.root.put(f"/users/{person.id}", {"name": name})
 
     async def found(search: str) -> list[int]:
-        answer = await first.api.get(f"/users?search={quote(search)}&sort=asc")
-        assert answer.status == 200
+        answer = await first.api.get(f"/users?search={quote(search)}&sort=asc", expect=200)
         return [user["id"] for user in answer.body]
 
     assert await found(mark.upper()) == await found(mark[1:]) == [first.id, second.id]

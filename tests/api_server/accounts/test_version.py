@@ -14,8 +14,7 @@ from tests.support.forge import Forge, SharedForges
 @pytest.mark.parametrize("path", ["/version", "/metadata"])
 async def test_the_version_is_the_dialect_and_is_for_who_is_signed_in(forge: Forge, path: str) -> None:
     assert (await forge.anonymous.get(path)).status == 401
-    shown = await forge.root.get(path)
-    assert shown.status == 200
+    shown = await forge.root.get(path, expect=200)
     assert shown.body == {
         "version": "17.11.0",
         "revision": f"forgelet {metadata.version('forgelet')}",

@@ -278,8 +278,7 @@ async def what_old_jobs_left(things: Things) -> AsyncIterator[None]:
 
 @deed("audit remove", "audit_events_removed", work=False)
 async def an_old_month(things: Things) -> AsyncIterator[None]:
-    async with things.forge.database.transaction() as transaction:
-        await transaction.run(MAKE_OLD_MONTH)
+    await things.forge.execute(MAKE_OLD_MONTH)
     yield
     folder = str(things.forge.settings.data_dir)
     await _run(things, "audit", "remove", "--yes", "--before", "2021-11-01", "--export-to", folder)

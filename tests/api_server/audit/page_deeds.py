@@ -102,8 +102,7 @@ async def a_delivery(things: Things) -> AsyncIterator[None]:
 @deed("POST /admin/status_checks/{check_id}/resume", "update_status_check")
 async def a_paused_check(things: Things) -> AsyncIterator[None]:
     project, check = str(await things.get("project")), await things.get("check")
-    async with things.forge.database.transaction() as transaction:
-        await transaction.run(PAUSE, id=check)
+    await things.forge.execute(PAUSE, id=check)
     async for _ in _done(things, f"/admin/status_checks/{check}/resume", paused="false", id=project):
         yield
 

@@ -23,8 +23,7 @@ async def test_filters(forge: Forge, record: RecordEvent) -> None:
     floor = first - 1
 
     async def ids(query: str, base: str = "") -> list[int]:
-        answer = await forge.root.get(f"{base}/audit_events?per_page=100&{query}")
-        assert answer.status == 200, answer
+        answer = await forge.root.get(f"{base}/audit_events?per_page=100&{query}", expect=200)
         return [event["id"] for event in answer.body if event["id"] > floor and event["author_id"] > 1]
 
     assert await ids(f"author_id={alice.id}") == [first]
@@ -93,8 +92,7 @@ async def test_keyset_pages_walk_over_everything_once(forge: Forge, record: Reco
     )
     seen, pages = [], 0
     while url:
-        answer = await forge.root.get(url)
-        assert answer.status == 200
+        answer = await forge.root.get(url, expect=200)
         assert "X-Total" not in answer.headers
         seen += [event["id"] for event in answer.body]
         pages += 1

@@ -22,9 +22,7 @@ async def test_an_event_is_shown_with_exactly_six_keys(forge: Forge, record: Rec
     group, entity = await new_group(forge)
     event_id = await record("group_created", entity, author, add="group")
 
-    shown = await forge.root.get(f"/groups/{group['id']}/audit_events/{event_id}")
-
-    assert shown.status == 200
+    shown = await forge.root.get(f"/groups/{group['id']}/audit_events/{event_id}", expect=200)
     created_at = shown.body.pop("created_at")
     assert RFC_3339.fullmatch(created_at)
     assert shown.body == {

@@ -29,8 +29,7 @@ class Things(ThingsOfPeople, ThingsOfCi):
         """Queued work that waits before it is tried again waits no longer."""
 
         async def is_recorded() -> bool:
-            async with self.forge.database.transaction() as transaction:
-                await transaction.run(HURRY)
+            await self.forge.execute(HURRY)
             return bool(await self.forge.database.value(IS_RECORDED, event_type=event_type))
 
         await eventually(is_recorded, seconds=20)
@@ -93,8 +92,7 @@ class Things(ThingsOfPeople, ThingsOfCi):
 
     async def make_open_to_jobs(self) -> int:
         project = (await self.forge.project())["id"]
-        answer = await self.forge.root.patch(f"/projects/{project}/job_token_scope", {"enabled": False})
-        assert answer.status == 204, answer
+        await self.forge.root.patch(f"/projects/{project}/job_token_scope", {"enabled": False}, expect=204)
         return int(project)
 
     async def make_allowed_project(self) -> int:
@@ -124,8 +122,7 @@ class Things(ThingsOfPeople, ThingsOfCi):
     async def _ended_member(self, path: str) -> int:
         await self.post(path, user_id="{user}", access_level=30)
         user: int = await self.get("user")
-        async with self.forge.database.transaction() as transaction:
-            await transaction.run(EXPIRE, user_id=user)
+        await self.forge.execute(EXPIRE, user_id=user)
         return user
 
     async def make_invited_to_group(self) -> str:

@@ -37,8 +37,7 @@ async def test_a_commit_in_latin_1_is_shown_and_picked_as_text(
         .strip()
     )
     await git("push", "--quiet", project["remote"], f"{sha}:refs/heads/latin", f"{base}:refs/heads/target")
-    picked = await alice.api.post(f"{url}/commits/{sha}/cherry_pick", {"branch": "target"})
-    assert picked.status == 201, picked
+    picked = await alice.api.post(f"{url}/commits/{sha}/cherry_pick", {"branch": "target"}, expect=201)
     shown = [
         (await alice.api.get(f"{url}/commits/{sha}")).body,
         (await alice.api.get(f"{url}/commits?ref_name=latin")).body[0],

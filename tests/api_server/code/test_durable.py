@@ -110,8 +110,7 @@ async def traced(
         str(trace),
     )
     async with server_process(new_database(), tmp_path / "data", under=command, work=False) as server:
-        made = await server.root.post("/projects", {"name": "app", "initialize_with_readme": True})
-        assert made.status == 201, made
+        await server.root.post("/projects", {"name": "app", "initialize_with_readme": True}, expect=201)
         work = Git(tmp_path / "work")
         work.folder.mkdir()
         url = f"{server.base}/root/app.git".replace("://", f"://root:{server.root.token}@")
@@ -127,21 +126,18 @@ async def _push(traced: Traced) -> set[str]:
 
 async def _commit(traced: Traced) -> set[str]:
     body = {"branch": "main", "commit_message": "Add", "content": "new"}
-    made = await traced.root.post("/projects/1/repository/files/new%2Etxt", body)
-    assert made.status == 201, made
+    await traced.root.post("/projects/1/repository/files/new%2Etxt", body, expect=201)
     sha = (await traced.root.get("/projects/1/repository/branches/main")).body["commit"]["id"]
     return {"refs/heads/main", f"objects/{sha[:2]}/{sha[2:]}"}
 
 
 async def _create_branch(traced: Traced) -> set[str]:
-    made = await traced.root.post("/projects/1/repository/branches", {"branch": "a/new", "ref": "main"})
-    assert made.status == 201, made
+    await traced.root.post("/projects/1/repository/branches", {"branch": "a/new", "ref": "main"}, expect=201)
     return {"refs/heads/a/new"}
 
 
 async def _delete_branch(traced: Traced) -> set[str]:
-    gone = await traced.root.delete("/projects/1/repository/branches/a%2Fnew")
-    assert gone.status == 204, gone
+    await traced.root.delete("/projects/1/repository/branches/a%2Fnew", expect=204)
     return {"refs/heads/a/new"}
 
 
@@ -149,17 +145,14 @@ async def _merge(traced: Traced) -> set[str]:
     body = {"branch": "side", "start_branch": "main", "commit_message": "Side", "content": "side"}
     assert (await traced.root.post("/projects/1/repository/files/side%2Etxt", body)).status == 201
     body = {"source_branch": "side", "target_branch": "main", "title": "Side"}
-    made = await traced.root.post("/projects/1/merge_requests", body)
-    assert made.status == 201, made
-    merged = await traced.root.put("/projects/1/merge_requests/1/merge")
-    assert merged.status == 200, merged
+    await traced.root.post("/projects/1/merge_requests", body, expect=201)
+    merged = await traced.root.put("/projects/1/merge_requests/1/merge", expect=200)
     sha = merged.body["merge_commit_sha"]
     return {"refs/merge-requests/1/head", "refs/heads/main", f"objects/{sha[:2]}/{sha[2:]}"}
 
 
 async def _move_head(traced: Traced) -> set[str]:
-    moved = await traced.root.put("/projects/1", {"default_branch": "side"})
-    assert moved.status == 200, moved
+    await traced.root.put("/projects/1", {"default_branch": "side"}, expect=200)
     return {"HEAD"}
 
 

@@ -13,8 +13,7 @@ import pytest
 
 from api_server.git.errors import StorageUnavailableError, storing
 from api_server.git.processes import run
-from api_server.git.repositories import REPOSITORIES, open_repository
-from api_server.web.context import SERVICES
+from api_server.git.repositories import open_repository
 from tests.support.folders import files_below
 from tests.support.forge import Forge, Person, running_forge
 from tests.support.git_client import Git, git_url
@@ -84,7 +83,7 @@ async def full(on_small_disk: Forge) -> AsyncIterator[Full]:
     forge = on_small_disk
     owner = await forge.user("owner")
     project = await forge.project(owner, initialize_with_readme=True)
-    repository = forge.server.app[SERVICES][REPOSITORIES].path(project["id"])
+    repository = forge.repository_path(project["id"])
     full = Full(forge, owner, project, repository, forge.settings.data_dir.parent)
     yield full
     full.make_room()
@@ -106,8 +105,9 @@ async def test_the_api_says_that_it_cannot_store(full: Full) -> None:
     for what in ("commit", "branch", "tag"):
         answer = await _write(full, what)
         assert (answer.status, answer.body, answer.headers.get("Retry-After")) == FULL, what
-    read = await full.owner.api.get(f"/projects/{full.project['id']}/repository/files/README%2Emd?ref=main")
-    assert read.status == 200
+    await full.owner.api.get(
+        f"/projects/{full.project['id']}/repository/files/README%2Emd?ref=main", expect=200
+    )
     await full.check()
     full.make_room()
     for what in ("commit", "branch", "tag"):
@@ -143,8 +143,9 @@ async def test_a_project_whose_repository_cannot_be_stored_is_not_made(full: Ful
     full.make_room()
     assert sorted((full.disk / "data/repositories").glob("??/*.git")) == before
     assert (await full.owner.api.get("/projects?owned=true&search=another")).body == []
-    answer = await full.owner.api.post("/projects", {"name": "another", "initialize_with_readme": True})
-    assert answer.status == 201, answer
+    answer = await full.owner.api.post(
+        "/projects", {"name": "another", "initialize_with_readme": True}, expect=201
+    )
 
 
 @attrs.frozen

@@ -13,7 +13,6 @@ import pytest
 from yarl import URL
 
 from api_server.code.git_http_handlers import PLACES
-from api_server.git.repositories import REPOSITORIES
 from api_server.web.context import SERVICES
 from tests.api_server.code.raw_push import (
     commands,
@@ -47,7 +46,7 @@ class Served:
 
     @property
     def repository(self) -> Path:
-        return self.forge.server.app[SERVICES][REPOSITORIES].path(self.project["id"])
+        return self.forge.repository_path(self.project["id"])
 
     def wanted(self) -> bytes:
         """The request of a whole clone."""

@@ -7,7 +7,6 @@ import pytest
 
 from api_server.code import housekeeping
 from api_server.git.at_work import at_work, written_mark
-from api_server.git.repositories import REPOSITORIES
 from api_server.git.upkeep import Style
 from api_server.web.context import SERVICES
 from tests.support.clock import forge_with_clock
@@ -24,7 +23,7 @@ QUEUED = """
 async def _new_repository(forge: Forge) -> Path:
     """Of three loose objects."""
     project = await forge.project(initialize_with_readme=True)
-    return forge.server.app[SERVICES][REPOSITORIES].path(project["id"])
+    return forge.repository_path(project["id"])
 
 
 async def _queued(forge: Forge) -> list[str]:
@@ -38,8 +37,7 @@ async def test_what_wants_to_be_packed_is_packed_by_the_queue(new_forge: Any) ->
         await until(lambda: not list(repository.glob("objects/??/*")))
         assert len(list(repository.glob("objects/pack/*.pack"))) == 1
         assert (repository / "packed-refs").exists()
-        readme = await forge.root.get(f"/projects/{repository.stem}/repository/files/README%2Emd?ref=main")
-        assert readme.status == 200, readme
+        await forge.root.get(f"/projects/{repository.stem}/repository/files/README%2Emd?ref=main", expect=200)
 
 
 async def test_packing_waits_until_nobody_is_at_work_but_not_for_ever(

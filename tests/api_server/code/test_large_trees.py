@@ -132,8 +132,7 @@ async def test_what_takes_too_much_is_given_up(
 
 async def test_one_caller_reads_only_so_much_at_once(new_forge: Any, tmp_path: Path) -> None:
     async with limited(new_forge, tmp_path, **SOON) as (forge, alice, where):
-        bob = await forge.user("bob")
-        await forge.member("projects", int(where.split("/")[2]), bob, 30)  # type: ignore[arg-type]
+        bob = await forge.new_member(int(where.split("/")[2]), 30, "bob")  # type: ignore[arg-type]
         slow = asyncio.create_task(alice.api.get(f"{where}/commits/main"))
         async with asyncio.timeout(20):
             while not forge.server.app[SERVICES][READS].held:

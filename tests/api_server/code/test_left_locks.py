@@ -28,7 +28,7 @@ BUSY = (503, {"message": "503 Service Unavailable"}, "5")
 
 
 def _repository(forge: Forge, project_id: int) -> Path:
-    return forge.server.app[SERVICES][REPOSITORIES].path(project_id)
+    return forge.repository_path(project_id)
 
 
 @contextlib.asynccontextmanager

@@ -7,8 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from api_server.git.repositories import REPOSITORIES, Repository
-from api_server.web.context import SERVICES
+from api_server.git.repositories import Repository
 from api_server.web.routes import Role
 from tests.support.forge import Forge, Person
 
@@ -19,7 +18,7 @@ INVALID = {"message": "Branch name is invalid"}
 
 @pytest.fixture
 def repository(forge: Forge, project: dict[str, Any]) -> Repository:
-    return forge.server.app[SERVICES][REPOSITORIES].open(project["id"])
+    return forge.repository(project["id"])
 
 
 async def test_no_way_in_leads_to_a_misleading_name(
@@ -127,8 +126,7 @@ async def test_misleading_refs_of_old_are_shown_and_can_be_deleted(
 async def test_no_tag_takes_the_name_of_the_default_branch(
     forge: Forge, project: dict[str, Any], alice: Person, repository: Repository
 ) -> None:
-    bob = await forge.user("bob")
-    await forge.member("projects", project["id"], bob, Role.DEVELOPER)
+    bob = await forge.new_member(project["id"], Role.DEVELOPER, "bob")
     for person in (alice, bob):
         answer = await person.api.post(f"{project['url']}/tags", {"tag_name": "main", "ref": "side"})
         assert (answer.status, answer.body) == (

@@ -108,7 +108,7 @@ async def test_what_git_has_done_before_a_failure_is_settled_later_and_once(
         await _settle(forge)
     updates = moved[project["id"]]
     assert [(update.kind, update.ref) for update in updates] == expected
-    repository = forge.server.app[SERVICES][REPOSITORIES].open(project["id"])
+    repository = forge.repository(project["id"])
     stands = {u.ref: str(repository.lookup_reference(u.ref).target) for u in updates if u.new != ZEROS}
     assert stands == {u.ref: u.new for u in updates if u.new != ZEROS}
 
@@ -141,16 +141,15 @@ async def moved_project(forge: Forge, owner: Person) -> Json:
     """With a merge request, and a tag `v1`."""
     project = await new_project(forge, owner)
     await open_merge_request(owner, project)
-    made = await owner.api.post(
-        f"/projects/{project['id']}/repository/tags", {"tag_name": "v1", "ref": "main"}
+    await owner.api.post(
+        f"/projects/{project['id']}/repository/tags", {"tag_name": "v1", "ref": "main"}, expect=201
     )
-    assert made.status == 201, made
     return project
 
 
 async def _let_others_move(forge: Forge, project: Json, updates: Sequence[RefUpdate]) -> None:
     """The first ref stands elsewhere by now, which nobody is told of."""
-    repository = forge.server.app[SERVICES][REPOSITORIES].open(project["id"])
+    repository = forge.repository(project["id"])
     parent = repository[repository.head.target]
     other = repository.create_commit(None, parent.author, parent.author, "other", parent.tree_id, [parent.id])
     repository.references.create(updates[0].ref, other, force=True)

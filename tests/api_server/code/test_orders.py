@@ -6,8 +6,6 @@ import pytest
 from pygit2 import Signature
 from pygit2.enums import ObjectType
 
-from api_server.git.repositories import REPOSITORIES
-from api_server.web.context import SERVICES
 from tests.support.deviations import Deviations
 from tests.support.forge import Forge, Person
 
@@ -19,7 +17,7 @@ async def scene(forge: Forge) -> Scene:
     """Commits are of another order than the names of their branches and tags; `v1.10` is of an old one, made last."""
     alice = await forge.user()
     project = await forge.project(alice, initialize_with_readme=True)
-    repository = forge.server.app[SERVICES][REPOSITORIES].open(project["id"])
+    repository = forge.repository(project["id"])
     tree = repository.lookup_reference("refs/heads/main").peel().tree.id
     for day, (branch, tag) in enumerate([("x-b", "v1.9"), ("x-c", "v1.2"), ("x-a", "w")]):
         made = repository.create_commit(None, _on(day), _on(day), "Change", tree, [])

@@ -8,8 +8,6 @@ import attrs
 import gitlab
 import pytest
 
-from api_server.git.repositories import REPOSITORIES
-from api_server.web.context import SERVICES
 from api_server.web.routes import Role
 from tests.support.forge import Answer, Forge, Person, new_name
 from tests.support.git_client import Git, git_url
@@ -43,8 +41,7 @@ class Scene:
 
     async def branch(self, ref: str) -> str:
         name = new_name("picked")
-        made = await self.developer.api.post(f"{self.url}/branches", {"branch": name, "ref": ref})
-        assert made.status == 201, made
+        await self.developer.api.post(f"{self.url}/branches", {"branch": name, "ref": ref}, expect=201)
         return name
 
     async def ask(self, verb: str, sha: str, branch: str, **values: Any) -> Answer:
@@ -144,8 +141,7 @@ async def conflicting(scene: Scene) -> str:
     """A branch that has changed the same line."""
     branch = await scene.branch(scene.first)
     values = {"branch": branch, "commit_message": "Else", "content": "else\n2\n3\n"}
-    changed = await scene.developer.api.put(f"{scene.url}/files/a.txt", values)
-    assert changed.status == 200, changed
+    await scene.developer.api.put(f"{scene.url}/files/a.txt", values, expect=200)
     return branch
 
 
@@ -229,7 +225,7 @@ async def test_merge_bases(scene: Scene, query: str, status: int, message: str |
 
 
 async def test_histories_without_anything_in_common_have_no_merge_base(scene: Scene) -> None:
-    repository = scene.forge.server.app[SERVICES][REPOSITORIES].path(scene.project["id"])
+    repository = scene.forge.repository_path(scene.project["id"])
     git = Git(repository)
     tree = await git("rev-parse", "main^{tree}")
     orphan = await git("commit-tree", "-m", "alone", tree)
@@ -240,7 +236,7 @@ async def test_histories_without_anything_in_common_have_no_merge_base(scene: Sc
 
 @pytest.mark.parametrize("kind", ["PGP", "SSH"])
 async def test_a_commit_says_with_what_it_is_signed(scene: Scene, kind: str) -> None:
-    sha = signed(scene.forge.server.app[SERVICES][REPOSITORIES].open(scene.project["id"]), scene.first, kind)
+    sha = signed(scene.forge.repository(scene.project["id"]), scene.first, kind)
     found = await scene.developer.api.get(f"{scene.url}/commits/{sha}/signature")
     assert (found.status, found.body["signature_type"]) == (200, kind)
     assert found.body["verification_status"] == "unknown_key"

@@ -36,8 +36,9 @@ async def test_a_branch_is_protected_shown_changed_and_unprotected(forge: Forge)
     assert (made.status, made.body) == (201, _rule(made.body))
     taken = await alice.api.post(path, {"name": "main"})
     assert (taken.status, taken.body) == (409, {"message": "Protected branch 'main' already exists"})
-    wild = await alice.api.post(f"{path}?name=release%2F*&push_access_level=0&merge_access_level=30", {})
-    assert wild.status == 201
+    wild = await alice.api.post(
+        f"{path}?name=release%2F*&push_access_level=0&merge_access_level=30", {}, expect=201
+    )
     assert wild.body["push_access_levels"][0]["access_level_description"] == "No one"
     assert wild.body["merge_access_levels"][0]["access_level_description"] == "Developers + Maintainers"
     listed = await alice.api.get(path)
@@ -46,9 +47,8 @@ async def test_a_branch_is_protected_shown_changed_and_unprotected(forge: Forge)
     for encoded in ("release%2F*", "release%2F%2A"):
         assert (await alice.api.get(f"{path}/{encoded}")).body == wild.body
     changed = await alice.api.patch(
-        f"{path}/main", {"allow_force_push": True, "allowed_to_push": [{"access_level": 60}]}
+        f"{path}/main", {"allow_force_push": True, "allowed_to_push": [{"access_level": 60}]}, expect=200
     )
-    assert changed.status == 200
     assert changed.body["allow_force_push"] is True
     assert changed.body["push_access_levels"][0]["access_level_description"] == "Instance admins"
     assert changed.body["merge_access_levels"] == made.body["merge_access_levels"]

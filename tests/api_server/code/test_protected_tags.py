@@ -57,8 +57,7 @@ async def scene(forge: Forge, tmp_path_factory: pytest.TempPathFactory) -> Scene
     made = Scene(forge, project["id"], people, git, project["path_with_namespace"])
     assert not await made.push("owner", "main")
     for name, level in (("v*", 40), ("nightly-*", 30), ("frozen", 0)):
-        answer = await forge.root.post(made.rules, {"name": name, "create_access_level": level})
-        assert answer.status == 201, answer
+        await forge.root.post(made.rules, {"name": name, "create_access_level": level}, expect=201)
     return made
 
 
@@ -210,10 +209,8 @@ async def test_pipelines_of_protected_tags_are_protected(forge: Forge, tmp_path:
     await forge.root.post(f"{url}/variables", {"key": "SECRET", "value": "x", "protected": True})
     rows, runs = {}, {}
     for tag in ("v1", "free"):
-        made = await forge.root.post(f"{url}/repository/tags", {"tag_name": tag, "ref": "main"})
-        assert made.status == 201, made
-        run = await forge.root.post(f"{url}/pipeline", {"ref": tag})
-        assert run.status == 201, run
+        await forge.root.post(f"{url}/repository/tags", {"tag_name": tag, "ref": "main"}, expect=201)
+        run = await forge.root.post(f"{url}/pipeline", {"ref": tag}, expect=201)
         runs[tag] = run.body["id"]
         rows[tag] = await forge.database.one(
             "SELECT pipelines.protected, bool_and(jobs.protected) AS jobs FROM pipelines"

@@ -14,7 +14,6 @@ from cachetools import TTLCache
 from api_server.code import refs
 from api_server.code.quotas import MEASURED_FOR_SECONDS, QUOTAS, human_size
 from api_server.git.received_push import Push, RefUpdate
-from api_server.git.repositories import REPOSITORIES
 from api_server.web.context import SERVICES
 from tests.api_server.code.lfs.client import LfsClient, named, oid_of
 from tests.api_server.code.raw_push import NO_COMMIT, commands, growing_pack, send_push
@@ -40,7 +39,7 @@ async def test_a_small_pack_that_means_gigabytes_costs_git_its_limit_at_most(
     assert "ng refs/heads/x unpacker error" in told.text
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # which a child that begins by vfork(2) has, too
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 < max(700 * MIB, own * 1024 + MIB)
-    repository: Path = forge.server.app[SERVICES][REPOSITORIES].path(project["id"])
+    repository: Path = forge.repository_path(project["id"])
     assert list((repository / "objects").glob("tmp_objdir*")) == []
 
 
@@ -212,8 +211,7 @@ async def test_a_list_of_commits_with_long_messages_is_bounded(forge: Forge, tmp
     repository = f"/projects/{project['id']}/repository"
     first, last = await git("rev-parse", "main~39"), await git("rev-parse", "main")
     for path in ("commits?per_page=40", "branches", "tags", f"compare?from={first}&to={last}"):
-        answer = await alice.api.get(f"{repository}/{path}")
-        assert answer.status == 200
+        answer = await alice.api.get(f"{repository}/{path}", expect=200)
         commits = answer.body["commits"] if isinstance(answer.body, dict) else answer.body
         messages = [each.get("commit", each)["message"] for each in commits]
         assert {len(message) for message in messages} == {16 * 1024}, path

@@ -13,7 +13,6 @@ from api_server.git import receive_pack
 from api_server.git.received_push import RefUpdate
 from api_server.git.ref_moves import set_internal_ref
 from api_server.git.ref_names import NO_COMMIT
-from api_server.git.repositories import REPOSITORIES
 from api_server.state.database import Transaction
 from api_server.web.context import SERVICES
 from api_server.web.routes import Role
@@ -108,7 +107,7 @@ async def test_an_atomic_push_moves_all_or_nothing(scene: Scene) -> None:
 
 async def test_a_mirror_of_a_clone_with_refs_of_the_server_moves_all_others(scene: Scene) -> None:
     """As tools for moving repositories make them: `git clone --mirror`, and later `git push --mirror`."""
-    repository = scene.forge.server.app[SERVICES][REPOSITORIES].open(scene.project["id"])
+    repository = scene.forge.repository(scene.project["id"])
     head = (await scene.refs())["refs/heads/main"]
     await set_internal_ref(repository, "refs/merge-requests/1/head", head)
     target = await scene.forge.project(scene.bob)

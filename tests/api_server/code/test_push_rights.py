@@ -12,7 +12,6 @@ import pytest
 
 from api_server.code import ref_queries, refs
 from api_server.git.received_push import Push, RefUpdate
-from api_server.git.repositories import REPOSITORIES
 from api_server.state.database import Transaction
 from api_server.web import auth_queries, grounds
 from api_server.web.context import SERVICES
@@ -54,7 +53,7 @@ class Pushing:
 
     @property
     def repository(self) -> Path:
-        return self.forge.server.app[SERVICES][REPOSITORIES].path(self.project["id"])
+        return self.forge.repository_path(self.project["id"])
 
     async def topic(self) -> str | None:
         """Where the branch stands."""
@@ -88,8 +87,7 @@ async def _remove(it: Pushing) -> None:
 
 
 async def _demote(it: Pushing) -> None:
-    answer = await it.alice.api.put(f"{it.url}/members/{it.bob.id}", {"access_level": Role.REPORTER})
-    assert answer.status == 200
+    await it.alice.api.put(f"{it.url}/members/{it.bob.id}", {"access_level": Role.REPORTER}, expect=200)
 
 
 async def _protect(it: Pushing) -> None:
@@ -101,8 +99,7 @@ async def _archive(it: Pushing) -> None:
 
 
 async def _close_repository(it: Pushing) -> None:
-    answer = await it.alice.api.put(it.url, {"repository_access_level": "disabled"})
-    assert answer.status == 200, answer
+    await it.alice.api.put(it.url, {"repository_access_level": "disabled"}, expect=200)
 
 
 TAKEN: dict[str, tuple[Callable[[Pushing], Awaitable[None]], str]] = {

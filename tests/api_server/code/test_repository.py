@@ -13,8 +13,7 @@ from tests.support.merge_requests import commit, head_of
 
 
 async def titles(alice: Person, project: dict[str, Any], query: str = "") -> list[str]:
-    answer = await alice.api.get(f"{project['url']}/commits?{query}")
-    assert answer.status == 200, answer
+    answer = await alice.api.get(f"{project['url']}/commits?{query}", expect=200)
     return [one["title"] for one in answer.body]
 
 
@@ -98,8 +97,7 @@ async def test_commits_of_nothing(forge: Forge, alice: Person, project: dict[str
 
 async def test_one_commit_with_what_it_changed(forge: Forge, alice: Person, project: dict[str, Any]) -> None:
     sha = await head_of(alice.api, project, "side")
-    answer = await alice.api.get(f"{project['url']}/commits/side")
-    assert answer.status == 200
+    answer = await alice.api.get(f"{project['url']}/commits/side", expect=200)
     (listed,) = (
         await alice.api.get(f"{project['url']}/commits?ref_name=side&per_page=1&with_stats=true")
     ).body
@@ -129,8 +127,7 @@ async def test_a_commit_shows_its_last_pipeline(forge: Forge) -> None:
 
 async def test_a_folder_and_all_below_it(alice: Person, project: dict[str, Any]) -> None:
     async def paths(query: str = "") -> list[tuple[str, str]]:
-        answer = await alice.api.get(f"{project['url']}/tree?{query}")
-        assert answer.status == 200, answer
+        answer = await alice.api.get(f"{project['url']}/tree?{query}", expect=200)
         return [(one["type"], one["path"]) for one in answer.body]
 
     assert await paths() == [("tree", "src"), ("blob", "README.md")]
@@ -154,8 +151,7 @@ async def test_a_folder_and_all_below_it(alice: Person, project: dict[str, Any])
 
 async def test_tags_are_made_and_removed(forge: Forge, alice: Person, project: dict[str, Any]) -> None:
     sha = await head_of(alice.api, project, "side")
-    light = await alice.api.post(f"{project['url']}/tags", {"tag_name": "v1", "ref": "side"})
-    assert light.status == 201
+    light = await alice.api.post(f"{project['url']}/tags", {"tag_name": "v1", "ref": "side"}, expect=201)
     assert (light.body["name"], light.body["target"], light.body["message"]) == ("v1", sha, "")
     assert light.body["commit"]["id"] == sha
     note = {"tag_name": "v2/final", "ref": sha, "message": "Release\nNotes"}
@@ -197,10 +193,9 @@ async def test_a_tag_makes_a_pipeline_as_a_pushed_one_does(forge: Forge) -> None
 
     project = await ci_project(forge)
     await project.commit(ONE_JOB, message="Run")
-    made = await project.api.post(
-        f"{project.url}/repository/tags", {"tag_name": "v1", "ref": "topic", "message": "m"}
+    await project.api.post(
+        f"{project.url}/repository/tags", {"tag_name": "v1", "ref": "topic", "message": "m"}, expect=201
     )
-    assert made.status == 201
 
     async def pipelines() -> Any:
         return (await project.api.get(f"{project.url}/pipelines?ref=v1")).body
@@ -266,8 +261,9 @@ async def test_several_files_are_one_commit(forge: Forge, alice: Person, project
         {"action": "delete", "file_path": "src/deep/b.py"},
     ]
     wanted = {"branch": "new", "start_branch": "side", "commit_message": "All at once", "actions": actions}
-    made = await alice.api.post(f"{project['url']}/commits", wanted | {"author_email": "bob@example.org"})
-    assert made.status == 201
+    made = await alice.api.post(
+        f"{project['url']}/commits", wanted | {"author_email": "bob@example.org"}, expect=201
+    )
     assert made.body == (await alice.api.get(f"{project['url']}/commits/new")).body
     assert (made.body["title"], made.body["author_email"]) == ("All at once", "bob@example.org")
     assert made.body["parent_ids"] == [await head_of(alice.api, project, "side")]
@@ -303,7 +299,6 @@ async def test_a_commit_with_one_impossible_action_is_not_made(
     assert await head_of(alice.api, project, "side") == head
     missing = await alice.api.post(f"{project['url']}/commits", base)
     assert (missing.status, missing.body) == (400, {"error": "actions is missing"})
-    bob = await forge.user("bob")
-    await forge.member("projects", project["id"], bob, Role.DEVELOPER)
+    bob = await forge.new_member(project["id"], Role.DEVELOPER, "bob")
     protected = await bob.api.post(f"{project['url']}/commits", base | {"branch": "main", "actions": [good]})
     assert protected.status == 403

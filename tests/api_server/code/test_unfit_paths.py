@@ -6,8 +6,7 @@ from urllib.parse import quote
 import pytest
 from pygit2.enums import FileMode, ObjectType
 
-from api_server.git.repositories import REPOSITORIES, Repository
-from api_server.web.context import SERVICES
+from api_server.git.repositories import Repository
 from tests.support.forge import Answer, Forge, Person
 
 UNFIT = [
@@ -24,7 +23,7 @@ SUBMODULES = '[submodule "a"]\n\tpath = a\n\turl = -u./payload\n'
 
 @pytest.fixture
 def repository(forge: Forge, project: dict[str, Any]) -> Repository:
-    return forge.server.app[SERVICES][REPOSITORIES].open(project["id"])
+    return forge.repository(project["id"])
 
 
 async def commit(

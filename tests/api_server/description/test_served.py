@@ -6,8 +6,7 @@ PATH = "/openapi.json"
 
 
 async def test_everybody_may_read_it(forge: Forge) -> None:
-    answer = await forge.anonymous.get(PATH)
-    assert answer.status == 200, answer
+    answer = await forge.anonymous.get(PATH, expect=200)
     assert answer.headers["Content-Type"].startswith("application/json")
     assert answer.body["openapi"] == "3.1.0"
     assert answer.body["paths"]["/openapi.json"]["get"]["security"] == []

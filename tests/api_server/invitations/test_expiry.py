@@ -25,8 +25,7 @@ from tests.support.invitations import (
 async def clocked(shared_forge: SharedForges) -> tuple[Forge, MovedClock]:
     """A server without an invitation."""
     forge, clock = await shared_forge_with_clock(shared_forge)
-    async with forge.database.transaction() as transaction:
-        await transaction.run("DELETE FROM invitations")
+    await forge.execute("DELETE FROM invitations")
     return forge, clock
 
 

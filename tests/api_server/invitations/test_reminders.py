@@ -39,20 +39,18 @@ def test_reminders_grow_with_age_and_end_with_the_invitation(lifespan: int | Non
 
 
 async def _grow_older(forge: Forge, address: str, days: int) -> None:
-    async with forge.database.transaction() as transaction:
-        await transaction.run(
-            "UPDATE invitations SET created_at = %(now)s - make_interval(days => %(days)s) WHERE email = %(email)s",
-            days=days,
-            email=address,
-        )
+    await forge.execute(
+        "UPDATE invitations SET created_at = %(now)s - make_interval(days => %(days)s) WHERE email = %(email)s",
+        days=days,
+        email=address,
+    )
 
 
 async def test_reminders_arrive_once_each(postal_forge: Forge, mailbox: Mailbox) -> None:
     address, known = new_address(), await postal_forge.user(skip_confirmation=False)
     await invite_by_mail(postal_forge, address)
     await invite_by_mail(postal_forge, known.email)
-    async with postal_forge.database.transaction() as transaction:
-        await transaction.run("UPDATE users SET confirmed_at = %(now)s WHERE id = %(id)s", id=known.id)
+    await postal_forge.execute("UPDATE users SET confirmed_at = %(now)s WHERE id = %(id)s", id=known.id)
     await mailbox.arrival(address)
     for age, subject in (
         (1, None),

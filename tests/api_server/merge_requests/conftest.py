@@ -32,8 +32,7 @@ class Proposed:
         return f"{self.project.url}/merge_requests/{self.iid}"
 
     async def shown(self) -> dict[str, Any]:
-        answer = await self.project.forge.root.get(self.url)
-        assert answer.status == 200, answer
+        answer = await self.project.forge.root.get(self.url, expect=200)
         return dict(answer.body)
 
     async def demand(self, **settings: bool) -> None:
@@ -47,6 +46,5 @@ async def proposed(forge: Forge) -> Proposed:
     await project.commit(ONE_JOB)
     project.texts["topic"] = ONE_JOB
     wanted = {"source_branch": "topic", "target_branch": "main", "title": "Add a job"}
-    made = await project.api.post(f"{project.url}/merge_requests", wanted)
-    assert made.status == 201, made
+    made = await project.api.post(f"{project.url}/merge_requests", wanted, expect=201)
     return Proposed(project, made.body["iid"])

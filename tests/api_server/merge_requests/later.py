@@ -46,6 +46,4 @@ async def look(proposed: Proposed) -> dict[str, Any]:
 
 
 async def maintainer(forge: Forge, proposed: Proposed) -> Person:
-    person = await forge.user("maintainer")
-    await forge.member("projects", proposed.project.id, person, Role.MAINTAINER)
-    return person
+    return await forge.new_member(proposed.project.id, Role.MAINTAINER, "maintainer")

@@ -159,8 +159,7 @@ async def test_it_waits_for_a_pipeline_that_is_still_to_be_made(shared_forge: Sh
     await auto_merge.merge_when_ready(forge.server.app[SERVICES], made["id"])
     assert (await alice.api.get(path)).body["state"] == "opened"
     assert await forge.database.value(LOOKED_AT_LATER, id=made["id"]) == 1
-    async with forge.database.transaction() as transaction:
-        await transaction.run(f"UPDATE procrastinate_jobs SET status = 'failed' WHERE {QUEUED}")
+    await forge.execute(f"UPDATE procrastinate_jobs SET status = 'failed' WHERE {QUEUED}")
     await auto_merge.merge_when_ready(forge.server.app[SERVICES], made["id"])
     assert (await alice.api.get(path)).body["state"] == "merged"
 
@@ -180,10 +179,7 @@ async def test_it_is_judged_again_where_something_changes_while_it_is_merged(
     with stopped_before_acting(forge, monkeypatch) as stop:
         merging = asyncio.create_task(auto_merge.merge_when_ready(forge.server.app[SERVICES], made["id"]))
         await stop.until(1)
-        async with forge.database.transaction() as transaction:
-            await transaction.run(
-                MEANWHILE[meanwhile], user_id=person.id, id=made["id"], project_id=project.id
-            )
+        await forge.execute(MEANWHILE[meanwhile], user_id=person.id, id=made["id"], project_id=project.id)
         stop.open()
         await merging
     shown = await proposed.shown()
@@ -243,8 +239,7 @@ async def test_who_may_ask_for_it_and_who_may_cancel_it(forge: Forge, proposed: 
     assert (missing.status, missing.body) == (406, {"message": "Can't cancel the automatic merge"})
     assert (await developer.api.put(f"{proposed.url}/merge", LATER)).status == 403
     assert (await forge.root.put(f"{proposed.url}/merge", LATER)).status == 200
-    other = await forge.user("other")
-    await forge.member("projects", proposed.project.id, other, Role.DEVELOPER)
+    other = await forge.new_member(proposed.project.id, Role.DEVELOPER, "other")
     assert (await other.api.post(cancel)).status == 403
     assert (await developer.api.post(cancel)).status == 201
     await forge.root.put(proposed.url, {"title": "Draft: Not yet"})

@@ -7,16 +7,15 @@ from typing import Any
 import pytest
 
 from api_server.git.commits import commits_between
-from api_server.git.repositories import REPOSITORIES, Repository
+from api_server.git.repositories import Repository
 from api_server.merge_requests import pushes
-from api_server.web.context import SERVICES
 from tests.support.forge import Forge, Person
 from tests.support.git_client import Git, git_url
 from tests.support.merge_requests import commit, head_of, open_merge_request
 
 
 def refs_of(forge: Forge, project: dict[str, Any]) -> dict[str, str]:
-    repository = forge.server.app[SERVICES][REPOSITORIES].open(project["id"])
+    repository = forge.repository(project["id"])
     return {name: str(repository.references[name].target) for name in repository.references}
 
 
@@ -105,13 +104,12 @@ async def test_merging_makes_a_merge_commit_of_the_head_and_the_target(
     refused = await alice.api.put(f"{one}/merge", {"sha": target})
     text = f"SHA does not match HEAD of source branch: {made['sha']}"
     assert (refused.status, refused.body) == (409, {"message": text})
-    merged = await alice.api.put(f"{one}/merge", {"sha": made["sha"]})
-    assert merged.status == 200
+    merged = await alice.api.put(f"{one}/merge", {"sha": made["sha"]}, expect=200)
     head = await head_of(alice.api, project, "main")
     assert (merged.body["state"], merged.body["merge_commit_sha"]) == ("merged", head)
     assert merged.body["merge_user"]["id"] == merged.body["merged_by"]["id"] == alice.id
     assert merged.body["merged_at"] is not None
-    found = forge.server.app[SERVICES][REPOSITORIES].open(project["id"])[head]
+    found = forge.repository(project["id"])[head]
     assert [str(parent) for parent in found.parent_ids] == [target, made["sha"]]
     path = project["path_with_namespace"]
     assert found.message == (
@@ -209,7 +207,7 @@ async def test_two_merges_at_once_make_one_merge_commit(
     url = f"/projects/{project['id']}/merge_requests/{made['iid']}/merge"
     answers = await asyncio.gather(*(alice.api.put(url) for _ in range(4)))
     assert [answer.status for answer in answers].count(200) == 1, answers
-    repository = forge.server.app[SERVICES][REPOSITORIES].open(project["id"])
+    repository = forge.repository(project["id"])
     head = repository[await head_of(alice.api, project, "main")]
     assert [str(parent) for parent in head.parent_ids][1] == made["sha"]
     assert made["diff_refs"]["start_sha"] == str(head.parent_ids[0])
@@ -219,7 +217,7 @@ async def test_only_what_is_a_target_is_asked_for_what_has_arrived(
     forge: Forge, alice: Person, project: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each question is a git, and a push may move thousands of branches."""
-    asked, path = [], str(forge.server.app[SERVICES][REPOSITORIES].path(project["id"]))
+    asked, path = [], str(forge.repository_path(project["id"]))
 
     async def noted(repository: Repository, old: str, new: str, most: int) -> list[str]:
         if repository.path.rstrip("/") == path:
@@ -243,7 +241,7 @@ async def test_what_merging_would_make_is_shown_and_kept_as_long_as_it_is_true(
     await commit(alice.api, project, "main")
     target = await head_of(alice.api, project, "main")
     other = (await alice.api.get(path)).body["commit_id"]
-    found = forge.server.app[SERVICES][REPOSITORIES].open(project["id"])[other]
+    found = forge.repository(project["id"])[other]
     assert [str(parent) for parent in found.parent_ids] == [target, made["sha"]]
     await commit(alice.api, project, "feature", "same.txt", content="ours")
     await commit(alice.api, project, "main", "same.txt", content="theirs")

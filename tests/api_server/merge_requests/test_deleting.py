@@ -8,9 +8,7 @@ import pytest
 
 from api_server.git import new_commits
 from api_server.git.errors import StorageUnavailableError
-from api_server.git.repositories import REPOSITORIES
 from api_server.merge_requests import changes
-from api_server.web.context import SERVICES
 from tests.support.forge import Forge, Person
 from tests.support.merge_requests import commit, open_merge_request
 
@@ -46,7 +44,7 @@ async def test_a_deleted_merge_request_is_gone_with_its_head_and_its_number_is_n
 
 
 def kept(forge: Forge, project: dict[str, Any]) -> list[str]:
-    refs = forge.server.app[SERVICES][REPOSITORIES].open(project["id"]).references
+    refs = forge.repository(project["id"]).references
     return [ref for ref in refs if ref.startswith("refs/merge-requests/")]
 
 

@@ -9,8 +9,6 @@ import pytest
 from api_server.git import commits as git_commits
 from api_server.git import new_commits
 from api_server.git.errors import TooManyFilesError
-from api_server.git.repositories import REPOSITORIES
-from api_server.web.context import SERVICES
 from tests.api_server.merge_requests.test_rebase import over
 from tests.support.forge import Forge, Person
 from tests.support.git_client import git_url
@@ -66,7 +64,7 @@ async def test_a_commit_in_between_with_too_many_files_is_not_rebased(
     made = await plumbing(tmp_path)
     small = made.tree({"a": ("100644", made.blob())})
     project = await pushed(forge, alice, made, {"main": small})
-    repository = forge.server.app[SERVICES][REPOSITORIES].open(int(project.url.rpartition("/")[2]))
+    repository = forge.repository(int(project.url.rpartition("/")[2]))
     first = str(repository[project.commits["main"]].parent_ids[0])
     head = made.commit(small, made.commit(bomb(made, LEVELS), first))
     shown = (await alice.api.get(project.url)).body

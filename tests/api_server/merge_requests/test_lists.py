@@ -49,16 +49,14 @@ async def test_the_list_shows_what_matches_every_filter(
 
 
 async def iids(client: Any, path: str) -> list[int]:
-    answer = await client.get(path)
-    assert answer.status == 200, answer
+    answer = await client.get(path, expect=200)
     return [found["iid"] for found in answer.body]
 
 
 async def test_lists_are_filtered_by_people_and_by_the_part_of_the_caller(
     forge: Forge, alice: Person, project: dict[str, Any]
 ) -> None:
-    bob = await forge.user("bob")
-    await forge.member("projects", project["id"], bob, Role.DEVELOPER)
+    bob = await forge.new_member(project["id"], Role.DEVELOPER, "bob")
     await open_merge_request(alice, project, "one", assignee_ids=[bob.id], labels="a")
     await open_merge_request(alice, project, "two", assignee_ids=[alice.id, bob.id], reviewer_ids=[bob.id])
     await open_merge_request(bob, project, "three", description="only there")

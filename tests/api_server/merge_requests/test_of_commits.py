@@ -22,8 +22,7 @@ class Scene:
 
     async def of(self, sha: str, query: str = "") -> list[int]:
         url = f"/projects/{self.project['id']}/repository/commits/{sha}/merge_requests?{query}"
-        answer = await self.owner.api.get(url)
-        assert answer.status == 200, answer
+        answer = await self.owner.api.get(url, expect=200)
         return [one["iid"] for one in answer.body]
 
 
@@ -35,8 +34,7 @@ async def scene(forge: Forge) -> Scene:
     heads = {"main": await head_of(owner.api, project, "main")}
     made = {"first": await open_merge_request(owner, project, "first")}
     heads["first"] = await head_of(owner.api, project, "first")
-    merged = await owner.api.put(f"{url}/{made['first']['iid']}/merge", {})
-    assert merged.status == 200, merged
+    merged = await owner.api.put(f"{url}/{made['first']['iid']}/merge", {}, expect=200)
     heads["merge"] = merged.body["merge_commit_sha"]
     for name in ("second", "third"):
         made[name] = await open_merge_request(owner, project, name)
@@ -67,8 +65,7 @@ async def test_a_commit_belongs_to_what_brings_or_merges_it(
 async def test_a_later_one_on_top_of_an_open_one_brings_its_commits_too(scene: Scene) -> None:
     stacked = await open_merge_request(scene.owner, scene.project, "stacked", "second")
     over = {"source_branch": "stacked", "target_branch": "main", "title": "All of it"}
-    both = await scene.owner.api.post(f"/projects/{scene.project['id']}/merge_requests", over)
-    assert both.status == 201, both
+    both = await scene.owner.api.post(f"/projects/{scene.project['id']}/merge_requests", over, expect=201)
     second = scene.merge_requests["second"]["iid"]
     assert await scene.of(scene.heads["second"]) == [both.body["iid"], second]
     assert await scene.of(stacked["sha"]) == [both.body["iid"], stacked["iid"]]

@@ -47,8 +47,7 @@ async def propose(
 ) -> dict[str, Any]:
     """A merge request, with the pipelines that it gets."""
     wanted = {"source_branch": branch, "target_branch": target, "title": "Change it"} | values
-    made = await project.api.post(f"{project.url}/merge_requests", wanted)
-    assert made.status == 201, made
+    made = await project.api.post(f"{project.url}/merge_requests", wanted, expect=201)
     await project.settled()
     return dict(made.body)
 
@@ -276,8 +275,7 @@ async def test_what_has_nothing_to_merge_has_no_pipeline(forge: Forge) -> None:
     assert await sources(project, "source=merge_request_event") == []
     refused = await post(project.api, project, merge_request)
     assert (refused.status, refused.body) == (405, {"message": "405 Method Not Allowed"})
-    reporter = await forge.user()
-    await forge.member("projects", project.id, reporter, Role.REPORTER)
+    reporter = await forge.new_member(project.id, Role.REPORTER)
     assert (await post(reporter.api, project, merge_request)).status == 403
     asked = await project.api.post(f"{project.url}/merge_requests/{merge_request['iid']}/pipelines?async=x")
     assert (asked.status, asked.body) == (400, {"error": "async is invalid"})

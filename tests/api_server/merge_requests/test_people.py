@@ -88,8 +88,7 @@ async def test_reviewers_are_listed_with_what_they_have_said(
     first, second = (await alice.api.get(f"{one}/reviewers")).body
     assert first == {"user": made["reviewers"][0], "state": "approved", "created_at": first["created_at"]}
     assert (second["user"]["id"], second["state"]) == (carol.id, "unreviewed")
-    dave = await forge.user("dave")
-    await forge.member("projects", project["id"], dave, Role.DEVELOPER)
+    dave = await forge.new_member(project["id"], Role.DEVELOPER, "dave")
     for person, note in ((dave, {"body": "Well"}), (alice, {"body": "Hm", "internal": True})):
         assert (await person.api.post(f"{one}/notes", note)).status == 201
     participants = (await alice.api.get(f"{one}/participants")).body

@@ -26,9 +26,7 @@ MERGEABILITY = "SELECT mergeability FROM merge_requests WHERE project_id = %(id)
 @pytest.fixture
 async def developer(forge: Forge, project: dict[str, Any]) -> Person:
     """May merge into the branch `open`, and not into `main`."""
-    developer = await forge.user("developer")
-    await forge.member("projects", project["id"], developer, Role.DEVELOPER)
-    return developer
+    return await forge.new_member(project["id"], Role.DEVELOPER, "developer")
 
 
 async def _open(developer: Person, alice: Person, project: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ import pytest
 from pygit2 import GIT_OBJECT_COMMIT
 
 from api_server.git import commits, new_commits
-from api_server.git.repositories import REPOSITORIES, Repository
+from api_server.git.repositories import Repository
 from api_server.merge_requests import merging, merging_queries
 from api_server.web.context import SERVICES
 from api_server.web.routes import Role
@@ -18,7 +18,7 @@ from tests.support.merge_requests import commit, head_of, open_merge_request
 
 
 def repository_of(forge: Forge, project: dict[str, Any]) -> Repository:
-    return forge.server.app[SERVICES][REPOSITORIES].open(project["id"])
+    return forge.repository(project["id"])
 
 
 async def diverged(alice: Person, project: dict[str, Any], **values: Any) -> dict[str, Any]:
@@ -44,8 +44,7 @@ async def test_the_commits_are_made_anew_on_top_of_the_target(
     forge: Forge, alice: Person, project: dict[str, Any]
 ) -> None:
     made = await diverged(alice, project)
-    bob = await forge.user("bob")
-    await forge.member("projects", project["id"], bob, Role.MAINTAINER)
+    bob = await forge.new_member(project["id"], Role.MAINTAINER, "bob")
     shown = (await alice.api.get(f"{made['path']}?include_diverged_commits_count=true")).body
     assert shown["diverged_commits_count"] == 1
     assert "rebase_in_progress" not in shown
@@ -74,8 +73,7 @@ async def test_conflicts_and_lost_rights_are_told_and_nothing_moves(
     shown = await over(alice.api, made["path"])
     text = "Rebase failed: Rebase locally, resolve all conflicts, then push the branch."
     assert (shown["merge_error"], shown["sha"]) == (text, head)
-    bob = await forge.user("bob")
-    await forge.member("projects", project["id"], bob, Role.DEVELOPER)
+    bob = await forge.new_member(project["id"], Role.DEVELOPER, "bob")
     await forge.root.delete(f"/projects/{project['id']}/members/{bob.id}")
     await merging.rebase(forge.server.app[SERVICES], made["id"], bob.id, skip_ci=False)
     shown = (await alice.api.get(made["path"])).body
@@ -86,8 +84,7 @@ async def test_who_may_not_push_to_the_source_may_not_rebase_it(
     forge: Forge, alice: Person, project: dict[str, Any]
 ) -> None:
     made = await diverged(alice, project)
-    bob = await forge.user("bob")
-    await forge.member("projects", project["id"], bob, Role.DEVELOPER)
+    bob = await forge.new_member(project["id"], Role.DEVELOPER, "bob")
     protected = f"/projects/{project['id']}/protected_branches"
     assert (await alice.api.post(protected, {"name": "feature"})).status == 201
     for person, reason in [
@@ -186,8 +183,7 @@ async def test_a_rebase_of_which_nothing_is_heard_is_over_and_another_can_begin(
         assert not await merging_queries.begin_rebase(transaction, made["id"])
     path = f"{made['path']}?include_rebase_in_progress=true"
     assert (await alice.api.get(path)).body["rebase_in_progress"] is True
-    async with forge.database.transaction() as transaction:
-        await transaction.run(LONG_AGO, id=made["id"])
+    await forge.execute(LONG_AGO, id=made["id"])
     assert (await alice.api.get(path)).body["rebase_in_progress"] is False
     assert (await alice.api.put(f"{made['path']}/rebase")).status == 202
     assert (await over(alice.api, made["path"]))["sha"] != made["sha"]

@@ -7,16 +7,15 @@ import gitlab
 import pytest
 
 from api_server.git.errors import BranchMovedError
-from api_server.git.repositories import REPOSITORIES, Repository
+from api_server.git.repositories import Repository
 from api_server.merge_requests import merging, merging_queries
 from api_server.state.database import Database
-from api_server.web.context import SERVICES
 from tests.support.forge import Forge, Person
 from tests.support.merge_requests import commit, head_of, open_merge_request
 
 
 def repository_of(forge: Forge, project: dict[str, Any]) -> Repository:
-    return forge.server.app[SERVICES][REPOSITORIES].open(project["id"])
+    return forge.repository(project["id"])
 
 
 def commit_of(forge: Forge, project: dict[str, Any], sha: str) -> tuple[str, list[str], str]:
@@ -26,8 +25,7 @@ def commit_of(forge: Forge, project: dict[str, Any], sha: str) -> tuple[str, lis
 
 
 async def set_up(alice: Person, project: dict[str, Any], **settings: str) -> None:
-    answer = await alice.api.put(f"/projects/{project['id']}", settings)
-    assert answer.status == 200
+    answer = await alice.api.put(f"/projects/{project['id']}", settings, expect=200)
     assert {name: answer.body[name] for name in settings} == settings
 
 
@@ -42,8 +40,7 @@ async def open_two_commits(alice: Person, project: dict[str, Any], **values: Any
 async def test_all_commits_become_one_that_has_all_of_them(
     forge: Forge, alice: Person, project: dict[str, Any]
 ) -> None:
-    bob = await forge.user("bob")
-    await forge.member("projects", project["id"], bob, 40)
+    bob = await forge.new_member(project["id"], 40, "bob")
     made = await open_two_commits(bob, project, squash=True)
     assert (made["squash"], made["squash_on_merge"]) == (True, True)
     await commit(alice.api, project, "main")

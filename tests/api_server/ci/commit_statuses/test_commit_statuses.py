@@ -137,8 +137,7 @@ async def test_ref_and_pipeline_choose_what_is_joined(project: CiProject) -> Non
         assert (missing.status, missing.body) == (404, told)
     page = await project.api.get(f"{project.url}/repository/commits/{sha}/statuses?per_page=3&page=2")
     assert (len(page.body), page.headers["X-Total"]) == (1, "4")
-    tagged = await project.api.post(f"{project.url}/repository/tags", {"tag_name": "v1", "ref": sha})
-    assert tagged.status == 201
+    await project.api.post(f"{project.url}/repository/tags", {"tag_name": "v1", "ref": sha}, expect=201)
     of_tag = (await say(project, sha, "success", ref="v1")).body
     assert (await pipeline_of(project, of_tag))["tag"] is True
 
@@ -187,11 +186,9 @@ async def test_on_a_protected_branch_only_who_may_push_says_something(project: C
     refused = await say(project, sha, "success")
     assert (refused.status, refused.body) == (403, {"message": "403 Forbidden"})
     assert (await say(project, sha, "success", ref="refs/heads/main")).status == 403
-    maintainer = await project.forge.user("maintainer")
-    await project.forge.member("projects", project.id, maintainer, Role.MAINTAINER)
+    maintainer = await project.forge.new_member(project.id, Role.MAINTAINER, "maintainer")
     assert (await say(project, sha, "success", by=maintainer.api)).status == 201
-    reporter = await project.forge.user("reporter")
-    await project.forge.member("projects", project.id, reporter, Role.REPORTER)
+    reporter = await project.forge.new_member(project.id, Role.REPORTER, "reporter")
     assert (await say(project, sha, "success", by=reporter.api)).status == 403
 
 

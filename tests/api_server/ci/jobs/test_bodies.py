@@ -151,15 +151,14 @@ async def test_artifacts_are_listed_and_the_archive_is_shown_until_it_expires(fo
         await run(forge, job["id"])
         await happen(forge, job["id"], "success")
         await give_log(forge, job["id"], size=7)
-        async with forge.database.transaction() as transaction:
-            await transaction.row(
-                ARCHIVE,
-                project_id=project.id,
-                job_id=job["id"],
-                type="archive",
-                filename="artifacts.zip",
-                expire_at=expire_at,
-            )
+        await forge.execute(
+            ARCHIVE,
+            project_id=project.id,
+            job_id=job["id"],
+            type="archive",
+            filename="artifacts.zip",
+            expire_at=expire_at,
+        )
         found = (await project.api.get(f"{project.url}/jobs/{job['id']}")).body
         assert found["artifacts"] == [
             {"file_type": "archive", "size": 1000, "filename": "artifacts.zip", "file_format": "zip"},
@@ -207,11 +206,9 @@ async def test_a_job_whose_user_is_gone_or_blocked_has_no_token(forge):
     """Row 5 and 4.6."""
     project = await ci_project(forge)
     token = await run(forge, (await project.job())["id"])
-    async with forge.database.transaction() as transaction:
-        await transaction.row("UPDATE users SET state = 'blocked' WHERE id = %(id)s", id=project.developer.id)
+    await forge.execute("UPDATE users SET state = 'blocked' WHERE id = %(id)s", id=project.developer.id)
     assert (await forge.anonymous.get("/job", headers={"JOB-TOKEN": token})).status == 401
-    async with forge.database.transaction() as transaction:
-        await transaction.row("DELETE FROM users WHERE id = %(id)s", id=project.developer.id)
+    await forge.execute("DELETE FROM users WHERE id = %(id)s", id=project.developer.id)
     assert (await forge.anonymous.get("/job", headers={"JOB-TOKEN": token})).status == 401
 
 
@@ -238,11 +235,10 @@ async def test_archived_jobs_can_be_read_and_canceled_but_not_run_again_or_erase
     with forge.changed_settings(archive_builds_older_than=3600):
         project = await ci_project(forge)
         done, manual, pending = [await project.job_in(status) for status in ("success", "manual", "pending")]
-        async with forge.database.transaction() as transaction:
-            await transaction.run(
-                "UPDATE jobs SET created_at = now() - interval '2 hours' WHERE project_id = %(id)s",
-                id=project.id,
-            )
+        await forge.execute(
+            "UPDATE jobs SET created_at = now() - interval '2 hours' WHERE project_id = %(id)s",
+            id=project.id,
+        )
         await give_log(forge, done["id"])
         assert (await project.api.get(f"{project.url}/jobs/{done['id']}")).body["archived"] is True
         assert {job["archived"] for job in (await project.api.get(f"{project.url}/jobs")).body} == {True}

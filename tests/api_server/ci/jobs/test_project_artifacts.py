@@ -27,8 +27,7 @@ class Scene:
 
     async def run_on_tag(self, tag: str) -> int:
         root, url = self.project.forge.root, self.project.url
-        made = await root.post(f"{url}/repository/tags", {"tag_name": tag, "ref": "topic"})
-        assert made.status == 201, made
+        await root.post(f"{url}/repository/tags", {"tag_name": tag, "ref": "topic"}, expect=201)
         assert (await root.post(f"{url}/pipeline", {"ref": tag})).status == 201
         return await self.work("success")
 

@@ -66,8 +66,7 @@ async def project(forge: Forge) -> tuple[CiProject, dict[str, Person]]:
         made.texts[branch] = CONFIG
         if level is not None:
             rule = {"name": branch, "push_access_level": int(level)}
-            answer = await forge.root.post(f"{made.url}/protected_branches", rule)
-            assert answer.status == 201, answer
+            await forge.root.post(f"{made.url}/protected_branches", rule, expect=201)
     return made, await forge.people(made.id)
 
 
@@ -101,8 +100,7 @@ async def _jobs(project: CiProject, branch: str) -> dict[str, int]:
     for action, (status, *_) in ACTIONS.items():
         await bring(project.forge, jobs[action]["id"], status)
         await give_log(project.forge, jobs[action]["id"])
-    async with project.forge.database.transaction() as transaction:
-        await transaction.run(ARCHIVE, project_id=project.id, job_id=jobs["keep"]["id"])
+    await project.forge.execute(ARCHIVE, project_id=project.id, job_id=jobs["keep"]["id"])
     return {action: jobs[action]["id"] for action in ACTIONS}
 
 
@@ -118,5 +116,4 @@ async def _pipeline(project: CiProject, branch: str) -> dict[str, Any]:
 
 async def _protect(project: CiProject, branch: str, level: Role) -> None:
     rule = f"{project.url}/protected_branches/{branch}"
-    answer = await project.forge.root.patch(rule, {"push_access_level": int(level)})
-    assert answer.status == 200, answer
+    await project.forge.root.patch(rule, {"push_access_level": int(level)}, expect=200)

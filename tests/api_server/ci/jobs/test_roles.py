@@ -65,12 +65,11 @@ async def test_least_role(closed, endpoint):
         if path.endswith(("retry", "erase")):
             await bring(project.forge, job["id"], "failed")
             await give_log(project.forge, job["id"])
-            async with project.forge.database.transaction() as transaction:
-                await transaction.row(
-                    "UPDATE jobs SET user_id = %(user_id)s WHERE id = %(id)s",
-                    user_id=people[role].id,
-                    id=job["id"],
-                )
+            await project.forge.execute(
+                "UPDATE jobs SET user_id = %(user_id)s WHERE id = %(id)s",
+                user_id=people[role].id,
+                id=job["id"],
+            )
         url = f"{project.url}/{path.format(pipeline=pipeline['id'], job=job['id'], role=role)}"
         assert (await project.forge.anonymous.request(method, url)).status == 401
         answer = await people[role].api.request(method, url)
@@ -146,8 +145,7 @@ async def test_on_a_protected_ref_who_may_not_push_may_not_change_jobs(forge):
 async def test_developers_erase_only_jobs_of_their_own(forge):
     """Row 10."""
     project = await ci_project(forge)
-    other = await forge.user("other")
-    await forge.member("projects", project.id, other, Role.DEVELOPER)
+    other = await forge.new_member(project.id, Role.DEVELOPER, "other")
     job = await project.job_in("success")
     await give_log(forge, job["id"])
     answer = await other.api.post(f"{project.url}/jobs/{job['id']}/erase")

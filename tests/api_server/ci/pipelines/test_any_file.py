@@ -158,8 +158,7 @@ async def test_any_file_gives_a_pipeline_or_says_why_not(
     forge: Forge, project: CiProject, content: dict[str, Any], source: Any
 ) -> None:
     text = json.dumps(content, ensure_ascii=False)
-    answer = await project.api.post(f"{project.url}/ci/lint", {"content": text, "dry_run": True})
-    assert answer.status == 200, answer
+    await project.api.post(f"{project.url}/ci/lint", {"content": text, "dry_run": True}, expect=200)
     making = maker(forge.server.app[SERVICES])
     sha = making.resolve(project.id, "topic").commit
     wanted = Wanted(

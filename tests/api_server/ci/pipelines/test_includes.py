@@ -27,8 +27,7 @@ SHARED = "shared:\n  script: echo\n"
 
 async def verdict(project: CiProject, text: str, by: Client | None = None) -> dict[str, Any]:
     body = {"content": text, "include_jobs": True}
-    answer = await (by or project.api).post(f"{project.url}/ci/lint", body)
-    assert answer.status == 200, answer
+    answer = await (by or project.api).post(f"{project.url}/ci/lint", body, expect=200)
     return dict(answer.body)
 
 
@@ -220,8 +219,7 @@ async def test_the_bytes_are_those_that_the_file_names(calling: CiProject, site:
 async def test_masked_variables_reach_the_url_and_nobody_else(calling: CiProject, site: Site) -> None:
     site.pages = {"/ci.yml": lambda _: b"x: ["}
     variable = {"key": "TOKEN", "value": "hidden-value", "masked": True}
-    answer = await calling.forge.root.post(f"{calling.url}/variables", variable)
-    assert answer.status == 201, answer
+    await calling.forge.root.post(f"{calling.url}/variables", variable, expect=201)
     said = await verdict(calling, f"include: '{site.url}/ci.yml?token=$TOKEN&x=.yml'")
     assert site.asked == ["/ci.yml?token=hidden-value&x=.yml"]
     assert (said["valid"], "hidden-value" in str(said)) == (False, False)
@@ -254,8 +252,7 @@ async def test_changes_are_those_since_the_history_left_a_branch(forge: Forge) -
     )
     pipeline = await project.pipeline(text)
     assert set(await project.jobs(pipeline)) == {"docs"}
-    answer = await project.api.post(f"{project.url}/pipeline", {"ref": "topic"})
-    assert answer.status == 201
+    await project.api.post(f"{project.url}/pipeline", {"ref": "topic"}, expect=201)
     await project.commit(text.replace("compare_to: main", "compare_to: gone"))
     refused = await project.api.post(f"{project.url}/pipeline", {"ref": "topic"})
     assert refused.body == {"message": {"base": ["rules:changes:compare_to is not a valid ref"]}}

@@ -46,8 +46,7 @@ async def test_expressions_of_a_file_take_a_bounded_time(forge, monkeypatch):
 
     async def errors(expressions):
         content = "a: {script: b, only: [" + ", ".join(f"'{text}'" for text in expressions) + "]}"
-        answer = await project.api.post(f"{project.url}/ci/lint", {"content": content})
-        assert answer.status == 200
+        answer = await project.api.post(f"{project.url}/ci/lint", {"content": content}, expect=200)
         return answer.body["errors"]
 
     ref = "jobs:a:only config should be an array of strings or regular expressions using re2 syntax"
@@ -90,8 +89,7 @@ async def test_each_user_tries_files_out_so_often_in_a_minute(forge: Forge):
     with forge.changed_settings(lint_rate_limit=2):
         project = await forge.project()
         url = f"/projects/{project['id']}/ci/lint"
-        developer = await forge.user()
-        await forge.member("projects", project["id"], developer, Role.DEVELOPER)
+        developer = await forge.new_member(project["id"], Role.DEVELOPER)
         answers = [
             await developer.api.post(url, {"content": "a: {script: b}"}),
             await developer.api.get(url),

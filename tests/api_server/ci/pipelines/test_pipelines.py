@@ -208,10 +208,9 @@ async def test_pipelines_that_cannot_be_made(forge):
 
 
 async def test_the_commit_of_a_pipeline_outlives_its_branch_and_that_of_a_lint_need_not(forge):
-    from api_server.git.repositories import REPOSITORIES
 
     project = await ci_project(forge)
-    repository = forge.server.app[SERVICES][REPOSITORIES].open(project.id)
+    repository = forge.repository(project.id)
     await project.commit(ONE_JOB)
     assert (await project.api.get(f"{project.url}/ci/lint?content_ref=main")).status == 200
     pipeline = await project.pipeline(ONE_JOB + "#\n")
@@ -224,8 +223,7 @@ async def test_the_commit_of_a_pipeline_outlives_its_branch_and_that_of_a_lint_n
 async def test_the_configuration_is_where_the_project_says(forge):
     project = await ci_project(forge, ci_config_path="ci/main.yml")
     await project.commit(ONE_JOB, path="ci/main.yml")
-    answer = await project.api.post(f"{project.url}/pipeline", {"ref": "topic"})
-    assert answer.status == 201
+    await project.api.post(f"{project.url}/pipeline", {"ref": "topic"}, expect=201)
 
 
 async def test_pipelines_are_filtered_and_ordered(forge):
@@ -243,8 +241,7 @@ async def test_pipelines_are_filtered_and_ordered(forge):
     third = await project.pipeline(ONE_JOB, branch="other")
 
     async def ids(query: str) -> list[int]:
-        answer = await project.api.get(f"{project.url}/pipelines?source=api&{query}")
-        assert answer.status == 200, answer
+        answer = await project.api.get(f"{project.url}/pipelines?source=api&{query}", expect=200)
         return [one["id"] for one in answer.body]
 
     assert await ids("") == [third["id"], second["id"], first["id"]]

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from api_server.git.repositories import REPOSITORIES, Repository
-from api_server.web.context import SERVICES
+from api_server.git.repositories import Repository
 from api_server.web.routes import Role
 from tests.support.ci import ONE_JOB, CiProject, ci_project, eventually
 from tests.support.forge import Client, Forge
@@ -34,7 +33,7 @@ async def there(forge: Forge) -> CiProject:
 
 
 def repository_of(forge: Forge, project: CiProject) -> Repository:
-    return forge.server.app[SERVICES][REPOSITORIES].open(project.id)
+    return forge.repository(project.id)
 
 
 async def _triggered(forge: Forge, there: CiProject, branch: str, role: Role) -> tuple[str | None, Any]:

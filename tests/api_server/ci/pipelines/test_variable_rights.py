@@ -18,8 +18,7 @@ REFUSED = (400, {"message": {"base": ["Insufficient permissions to set pipeline 
 async def demand(project: CiProject, by: Person | None = None, **settings: Any) -> tuple[str, bool]:
     """Changes the settings; what both of them say then."""
     client = by.api if by else project.forge.root
-    answer = await client.put(project.url, settings)
-    assert answer.status == 200, answer
+    answer = await client.put(project.url, settings, expect=200)
     shown = (await client.get(project.url)).body
     assert {name: answer.body[name] for name in (MINIMUM, RESTRICT)} == {
         name: shown[name] for name in (MINIMUM, RESTRICT)
@@ -156,8 +155,7 @@ async def test_a_trigger_starts_what_it_gives_no_variables_to(
     where = f"{project.url}/triggers"
     trigger = (await people["maintainer"].api.post(where, {"description": "x"})).body
     fire = {"ref": "topic", "token": trigger["token"]}
-    made = await project.forge.anonymous.post(f"{project.url}/trigger/pipeline", fire)
-    assert made.status == 201, made
+    made = await project.forge.anonymous.post(f"{project.url}/trigger/pipeline", fire, expect=201)
     given = await project.forge.root.get(f"{project.url}/pipelines/{made.body['id']}/variables")
     assert [one["key"] for one in given.body] == ["TRIGGER_PAYLOAD"]
     for key in ("DEPLOY", "TRIGGER_PAYLOAD"):

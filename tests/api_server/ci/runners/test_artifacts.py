@@ -83,8 +83,7 @@ async def test_fields_may_come_in_the_form_behind_the_file(project: CiProject, j
         b'\r\n--x\r\nContent-Disposition: form-data; name="artifact_type"\r\n\r\narchive\r\n--x--\r\n'
     )
     headers = {"JOB-TOKEN": job.token, "Content-Type": "multipart/form-data; boundary=x"}
-    answer = await job.client.request("POST", f"/jobs/{job.id}/artifacts", data=body, headers=headers)
-    assert answer.status == 201
+    await job.client.request("POST", f"/jobs/{job.id}/artifacts", data=body, headers=headers, expect=201)
     assert (await artifacts_of(project, job))["archive"]["filename"] == "some b.zip"
 
 
@@ -275,8 +274,7 @@ async def test_a_full_store_is_503_and_keeps_nothing(
 async def test_expiry_and_keeping(forge: Forge, project: CiProject, job: RunningJob) -> None:
     await job.upload(ZIP, expire_in="1 week")
     assert (await artifacts_of(project, job))["expires"] is not None
-    async with forge.database.transaction() as transaction:
-        await transaction.row(EXPIRE, id=job.id)
+    await forge.execute(EXPIRE, id=job.id)
     assert (await project.api.get(f"{project.url}/jobs/{job.id}/artifacts")).status == 404
     await upkeep.expire_artifacts(forge.database)
     assert "archive" not in await artifacts_of(project, job)

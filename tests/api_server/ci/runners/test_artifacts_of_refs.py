@@ -7,8 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from api_server.git.repositories import REPOSITORIES, Repository
-from api_server.web.context import SERVICES
+from api_server.git.repositories import Repository
 from tests.support.ci import CiProject
 from tests.support.forge import Forge
 from tests.support.runner import Runner
@@ -22,7 +21,7 @@ AMBIGUOUS = {
 
 @pytest.fixture
 def repository(forge: Forge, project: CiProject) -> Repository:
-    return forge.server.app[SERVICES][REPOSITORIES].open(project.id)
+    return forge.repository(project.id)
 
 
 def _packed(content: bytes) -> bytes:
@@ -54,8 +53,7 @@ async def test_a_tag_does_not_take_the_place_of_a_branch(
         if kind == "tags":
             head = repository.lookup_reference("refs/heads/topic").target
             repository.references.create("refs/tags/topic", head)
-        made = await project.api.post(f"{project.url}/pipeline", {"ref": f"refs/{kind}/topic"})
-        assert made.status == 201, made
+        await project.api.post(f"{project.url}/pipeline", {"ref": f"refs/{kind}/topic"}, expect=201)
         job = await runner.job()
         packed = _packed(content)  # once: it holds the time
         await job.upload(packed)

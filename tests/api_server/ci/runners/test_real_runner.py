@@ -88,8 +88,7 @@ async def test_a_pushed_pipeline_is_worked_off_by_a_real_runner(
     project, other = await ci_project(forge), await ci_project(forge, visibility="public")
     await other.commit("noop: {script: 'true'}", branch="main")
     runner = await a_runner(forge, project_id=project.id)
-    owner = await forge.user("owner")
-    await forge.member("projects", project.id, owner, Role.OWNER)
+    owner = await forge.new_member(project.id, Role.OWNER, "owner")
     await forge.member("projects", other.id, owner, Role.OWNER)
     git = Git(tmp_path / "clone")
     git.folder.mkdir()
@@ -119,8 +118,7 @@ async def test_a_pushed_pipeline_is_worked_off_by_a_real_runner(
     assert zipfile.ZipFile(io.BytesIO(archive)).read("out/lines.txt") == expected
     assert expected in log
 
-    played = await owner.api.post(f"{project.url}/jobs/{jobs['release']['id']}/play")
-    assert played.status == 200
+    await owner.api.post(f"{project.url}/jobs/{jobs['release']['id']}/play", expect=200)
     code = await run_one_job(runner_program, tmp_path / "builds", runner)
     log = await owner.api.get(f"{project.url}/jobs/{jobs['release']['id']}/trace")
     assert code == 0, log.body

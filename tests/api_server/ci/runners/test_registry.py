@@ -107,12 +107,10 @@ async def test_lists(forge: Forge, project: CiProject) -> None:
         await a_runner(forge, group_id=group["id"]),
     )
     own, other = await a_runner(forge, project_id=inside.id), await a_runner(forge, project_id=project.id)
-    maintainer = await forge.user()
-    await forge.member("projects", inside.id, maintainer, Role.MAINTAINER)
+    maintainer = await forge.new_member(inside.id, Role.MAINTAINER)
 
     async def ids(path: str) -> set[int]:
-        answer = await maintainer.api.get(path)
-        assert answer.status == 200, answer
+        answer = await maintainer.api.get(path, expect=200)
         return {one["id"] for one in answer.body} & {shared.id, of_group.id, own.id, other.id}
 
     assert await ids("/runners?per_page=100") == {own.id}
@@ -186,8 +184,7 @@ async def test_a_reset_token_replaces_the_old_one(forge: Forge, project: CiProje
     runner = await a_runner(forge, project_id=project.id)
     second = (await forge.root.post(f"/runners/{runner.id}/reset_authentication_token")).body["token"]
     assert (await runner.poll()).status == 403
-    third = await forge.anonymous.post("/runners/reset_authentication_token", {"token": second})
-    assert third.status == 201
+    third = await forge.anonymous.post("/runners/reset_authentication_token", {"token": second}, expect=201)
     assert (await forge.anonymous.post("/runners/verify", {"token": third.body["token"]})).status == 200
     assert (await forge.anonymous.post("/runners/verify", {"token": second})).status == 403
 

@@ -27,8 +27,7 @@ async def finished_job(forge: Forge, project: CiProject, moment: str) -> Running
     assert (await job.upload(b"archive", expire_in="never")).status == 201
     await job.finish()
     await logs.seal(logs_of(forge.server.app[SERVICES]), job.id)
-    async with forge.database.transaction() as transaction:
-        await transaction.row(AGE, id=job.id, moment=moment)
+    await forge.execute(AGE, id=job.id, moment=moment)
     return job
 
 

@@ -21,14 +21,12 @@ async def ran(project: CiProject, runner_id: int, status: str, manager_id: int |
     """A job of the project that this runner has had in its hands."""
     job = await project.job()
     await bring(project.forge, job["id"], status)
-    async with project.forge.database.transaction() as transaction:
-        await transaction.row(RAN_BY, id=job["id"], runner_id=runner_id, manager_id=manager_id)
+    await project.forge.execute(RAN_BY, id=job["id"], runner_id=runner_id, manager_id=manager_id)
     return int(job["id"])
 
 
 async def listed(client: Client, runner_id: int, query: str = "") -> list[int]:
-    answer = await client.get(f"/runners/{runner_id}/jobs?{query}")
-    assert answer.status == 200, answer
+    answer = await client.get(f"/runners/{runner_id}/jobs?{query}", expect=200)
     return [job["id"] for job in answer.body]
 
 

@@ -69,8 +69,7 @@ async def scene(stage: tuple[Forge, MovedClock]) -> Scene:
     project = await ci_project(forge)
     await project.commit(JOB)
     new = {"description": "nightly", "ref": "topic", "cron": "0 4 * * *", "cron_timezone": "Berlin"}
-    made = await project.api.post(f"{project.url}/pipeline_schedules", new)
-    assert made.status == 201, made
+    made = await project.api.post(f"{project.url}/pipeline_schedules", new, expect=201)
     await project.api.post(
         f"{project.url}/pipeline_schedules/{made.body['id']}/variables", {"key": "A", "value": "1"}
     )
@@ -176,8 +175,7 @@ async def test_where_there_is_nothing_to_run_it_waits_for_its_next_moment(
 
 async def test_the_player_needs_rights_of_her_own(scene: Scene) -> None:
     """The owner's schedule goes on."""
-    other = await scene.forge.user()
-    await scene.forge.member("projects", scene.project.id, other, Role.DEVELOPER)
+    other = await scene.forge.new_member(scene.project.id, Role.DEVELOPER)
     assert (await other.api.post(f"{scene.url}/play")).status == 201
     await scene.forge.root.delete(f"{scene.project.url}/members/{other.id}")
     await scene.run()
@@ -189,8 +187,7 @@ async def test_a_due_run_is_the_new_owners_and_nobody_elses_loss_deactivates_it(
     before = await queries.find_by_id(scene.forge.database, scene.schedule_id)
     scene.clock.now = moment((await scene.shown())["next_run_at"])
     await queue_due_schedules(scene.forge.database)
-    maintainer = await scene.forge.user()
-    await scene.forge.member("projects", scene.project.id, maintainer, Role.MAINTAINER)
+    maintainer = await scene.forge.new_member(scene.project.id, Role.MAINTAINER)
     assert (await maintainer.api.post(f"{scene.url}/take_ownership")).status == 201
     await _left(scene)
     async with scene.forge.database.transaction() as transaction:  # by whom it was judged a moment ago

@@ -25,15 +25,12 @@ async def project(forge: Forge) -> CiProject:
 
 @pytest.fixture(scope="module")
 async def maintainer(forge: Forge, project: CiProject) -> Person:
-    person = await forge.user("maintainer")
-    await forge.member("projects", project.id, person, Role.MAINTAINER)
-    return person
+    return await forge.new_member(project.id, Role.MAINTAINER, "maintainer")
 
 
 async def schedule(project: CiProject, **values: Any) -> dict[str, Any]:
     """The developer's."""
-    made = await project.api.post(f"{project.url}/pipeline_schedules", NEW | values)
-    assert made.status == 201, made
+    made = await project.api.post(f"{project.url}/pipeline_schedules", NEW | values, expect=201)
     return dict(made.body)
 
 
@@ -90,8 +87,7 @@ async def test_its_owner_changes_it_and_its_next_moment_follows(
 ) -> None:
     change = {"cron": "30 5 2 2 *", "cron_timezone": "Tokyo", "active": False, "ref": "refs/heads/later"}
     assert (await maintainer.api.put(one(project, made), change)).status == 403
-    changed = await project.api.put(one(project, made), change)
-    assert changed.status == 200, changed
+    changed = await project.api.put(one(project, made), change, expect=200)
     assert changed.body["next_run_at"].endswith("-02-01T20:30:00.000Z")
     assert {key: changed.body[key] for key in change} == change
     assert changed.body["description"] == "nightly"
@@ -106,8 +102,7 @@ async def test_its_owner_changes_it_and_its_next_moment_follows(
 async def test_a_maintainer_takes_it_over_and_who_had_it_does_no_more(
     forge: Forge, project: CiProject, maintainer: Person, made: dict[str, Any]
 ) -> None:
-    other = await forge.user()
-    await forge.member("projects", project.id, other, Role.DEVELOPER)
+    other = await forge.new_member(project.id, Role.DEVELOPER)
     assert "variables" not in (await other.api.get(one(project, made))).body
     for request in (("POST", "/take_ownership"), ("PUT", ""), ("DELETE", ""), ("POST", "/variables")):
         sent = {"key": "A", "value": "b"}
@@ -204,8 +199,7 @@ async def test_python_gitlab_walks_through_schedules(
 async def test_playing_asks_for_the_right_to_run_there(
     forge: Forge, project: CiProject, made: dict[str, Any]
 ) -> None:
-    reporter = await forge.user()
-    await forge.member("projects", project.id, reporter, Role.REPORTER)
+    reporter = await forge.new_member(project.id, Role.REPORTER)
     assert (await reporter.api.post(one(project, made, "/play"))).status == 403
     on_main = (await forge.root.post(f"{project.url}/pipeline_schedules", NEW | {"ref": "main"})).body
     assert (await project.api.post(one(project, on_main, "/play"))).status == 403

@@ -30,8 +30,9 @@ async def made(forge: Forge) -> AsyncIterator[Made]:
     keys = []
 
     async def make(**values: Any) -> dict[str, Any]:
-        answer = await forge.root.post(URL, {"key": new_key(), "value": "of the instance"} | values)
-        assert answer.status == 201, answer
+        answer = await forge.root.post(
+            URL, {"key": new_key(), "value": "of the instance"} | values, expect=201
+        )
         keys.append(answer.body["key"])
         return dict(answer.body)
 

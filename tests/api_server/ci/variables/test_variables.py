@@ -26,8 +26,7 @@ async def a_source(forge: Forge, kind: str) -> str:
 
 
 async def made(client: Client, where: str, **values: Any) -> dict[str, Any]:
-    answer = await client.post(where, {"key": "KEY", "value": "some value"} | values)
-    assert answer.status == 201, answer
+    answer = await client.post(where, {"key": "KEY", "value": "some value"} | values, expect=201)
     return dict(answer.body)
 
 

@@ -11,8 +11,7 @@ from tests.support.runner import Runner, a_runner
 
 
 async def made(client: Client, where: str, **values: Any) -> dict[str, Any]:
-    answer = await client.post(where, {"key": "KEY", "value": "some value"} | values)
-    assert answer.status == 201, answer
+    answer = await client.post(where, {"key": "KEY", "value": "some value"} | values, expect=201)
     return dict(answer.body)
 
 

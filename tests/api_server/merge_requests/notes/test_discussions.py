@@ -31,8 +31,7 @@ async def test_a_thread_can_be_resolved(talk: Talk) -> None:
     url = f"{talk.url}/discussions/{thread['id']}"
     answer = await talk.reply(talk.stranger, thread["id"], "Because")
     assert (answer["type"], answer["resolved"]) == ("DiscussionNote", False)
-    resolved = await talk.author.api.put(f"{url}?resolved=true")
-    assert resolved.status == 200
+    resolved = await talk.author.api.put(f"{url}?resolved=true", expect=200)
     assert [
         (item["id"], item["resolved"], item["resolved_by"]["id"], item["resolved_at"] is not None)
         for item in resolved.body["notes"]

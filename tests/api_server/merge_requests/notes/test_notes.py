@@ -71,8 +71,7 @@ async def test_notes_are_listed_newest_first_or_as_is_asked_for(talk: Talk) -> N
 
 async def test_what_the_service_wrote_is_listed_by_itself(talk: Talk) -> None:
     await talk.say(talk.guest)
-    changed = await talk.owner.api.put(talk.url, {"description": "another"})
-    assert changed.status == 200
+    await talk.owner.api.put(talk.url, {"description": "another"}, expect=200)
     for wanted, system in (
         ("only_comments", {False}),
         ("only_activity", {True}),
@@ -197,8 +196,7 @@ async def test_there_is_an_end_to_what_is_said(
         project = await new_project(forge, owner)
         opened = await open_merge_request(owner, project)
         url = f"/projects/{project['id']}/merge_requests/{opened['iid']}"
-        made = await owner.api.post(f"{url}/notes", {"body": "x" * 2000})
-        assert made.status == 201
+        made = await owner.api.post(f"{url}/notes", {"body": "x" * 2000}, expect=201)
         refused = await owner.api.post(f"{url}/notes", {"body": "x" * 1001})
         text = "Comments are too large together (maximum is 3000 bytes)"
         assert (refused.status, refused.body) == (

@@ -78,8 +78,7 @@ def test_people_are_named() -> None:
 
 
 async def test_whom_it_is_up_to_is_noted(forge: Forge, alice: Person, project: dict[str, Any]) -> None:
-    bob = await forge.user("bob")
-    await forge.member("projects", project["id"], bob, Role.DEVELOPER)
+    bob = await forge.new_member(project["id"], Role.DEVELOPER, "bob")
     opened = await open_merge_request(alice, project, "assigned")
     url = f"/projects/{project['id']}/merge_requests/{opened['iid']}"
     for people in (
