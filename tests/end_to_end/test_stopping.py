@@ -9,10 +9,10 @@ from pathlib import Path
 import aiohttp
 import attrs
 
-from tests.api_server.code.raw_push import NO_COMMIT, commands, credentials, pack_of
 from tests.support.forge import ROOT_TOKEN, Client
 from tests.support.git_client import Git
 from tests.support.ports import free_port
+from tests.support.raw_push import NO_COMMIT, commands, credentials, pack_of
 from tests.support.runner import INFO, RunningJob
 from tests.support.server_process import ServerProcess, server_process
 from tests.support.waiting import seconds_of

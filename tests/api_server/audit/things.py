@@ -1,14 +1,146 @@
 """What a change in the table needs, made when it is asked for by its name: `{project}` of a path is `make_project`."""
 
+import re
 from typing import Any
 
-from tests.api_server.audit.things_of_ci import ThingsOfCi
-from tests.api_server.audit.things_of_people import ThingsOfPeople
+import attrs
+
 from tests.support.browser import PASSWORD
-from tests.support.ci import eventually
-from tests.support.forge import Client, Person, new_name
+from tests.support.ci import CiProject, ci_project, eventually, give_log
+from tests.support.forge import Client, Forge, Person, new_name
 from tests.support.invitations import page_of
 from tests.support.merge_requests import new_project, open_merge_request
+from tests.support.runner import Runner, RunningJob, a_runner
+
+_NAME = re.compile(r"{(\w+)}")
+
+
+class Making:
+    """Everything is made once, by `root`, and belongs to what is made under the name before it."""
+
+    def __init__(self, forge: Forge) -> None:
+        self.forge = forge
+        self._made: dict[str, Any] = {}
+
+    async def get(self, name: str) -> Any:
+        if name not in self._made:
+            self._made[name] = await getattr(self, f"make_{name}")()
+        return self._made[name]
+
+    async def fill(self, wanted: Any) -> Any:
+        """`wanted` with things in the place of their names; a text that is one name is the thing itself."""
+        if isinstance(wanted, dict):
+            return {key: await self.fill(value) for key, value in wanted.items()}
+        if isinstance(wanted, list):
+            return [await self.fill(value) for value in wanted]
+        if not isinstance(wanted, str):
+            return wanted
+        if (only := _NAME.fullmatch(wanted)) is not None:
+            return await self.get(only[1])
+        for name in _NAME.findall(wanted):
+            wanted = wanted.replace(f"{{{name}}}", str(await self.get(name)))
+        return wanted
+
+    async def post(self, path: str, **values: Any) -> Any:
+        """The answer to a request of root's that succeeds."""
+        answer = await self.forge.root.post(await self.fill(path), await self.fill(values))
+        assert answer.status in (200, 201, 204), (path, answer)
+        return answer.body
+
+
+class ThingsOfPeople(Making):
+    async def _access_token(self, kind: str) -> Any:
+        return await self.post(f"/{kind}s/{{{kind}}}/access_tokens", name="token", scopes=["api"])
+
+    async def make_project_access_token(self) -> int:
+        return int((await self._access_token("project"))["id"])
+
+    async def make_group_access_token(self) -> int:
+        return int((await self._access_token("group"))["id"])
+
+    async def make_project_bot(self) -> Client:
+        return attrs.evolve(self.forge.anonymous, token=(await self._access_token("project"))["token"])
+
+    async def make_group_bot(self) -> Client:
+        return attrs.evolve(self.forge.anonymous, token=(await self._access_token("group"))["token"])
+
+
+ARTIFACTS = "build:\n  script: echo\n  artifacts: {paths: [out.txt]}\n"
+
+
+class ThingsOfCi(Making):
+    async def make_agent(self) -> int:
+        return int((await self.post("/projects/{project}/cluster_agents", name="agent"))["id"])
+
+    async def make_variable(self) -> str:
+        return str((await self.post("/projects/{project}/variables", key="KEY", value="x"))["key"])
+
+    async def make_group_variable(self) -> str:
+        return str((await self.post("/groups/{group}/variables", key="KEY", value="x"))["key"])
+
+    async def make_trigger(self) -> int:
+        return int((await self.post("/projects/{project}/triggers", description="nightly"))["id"])
+
+    async def make_instance_variable(self) -> str:
+        key = new_name("KEY").replace("-", "_")
+        return str((await self.post("/admin/ci/variables", key=key, value="x"))["key"])
+
+    async def make_schedule(self) -> int:
+        path, values = "/projects/{project}/pipeline_schedules", {"ref": "main", "cron": "0 4 * * *"}
+        return int((await self.post(path, description="nightly", **values))["id"])
+
+    async def make_schedule_variable(self) -> str:
+        path = "/projects/{project}/pipeline_schedules/{schedule}/variables"
+        return str((await self.post(path, key="KEY", value="x"))["key"])
+
+    async def make_pipelines(self) -> CiProject:
+        return await ci_project(self.forge)
+
+    async def make_ci(self) -> int:
+        return int((await self.get("pipelines")).id)
+
+    async def make_topic(self) -> str:
+        """A second branch."""
+        await (await self.get("pipelines")).commit("", path="NEWS.md", branch="topic")
+        return "topic"
+
+    async def make_pipeline(self) -> int:
+        return int((await (await self.get("pipelines")).pipeline())["id"])
+
+    async def make_finished_job(self) -> int:
+        """With a log."""
+        job = await (await self.get("pipelines")).job_in("success")
+        await give_log(self.forge, job["id"])
+        return int(job["id"])
+
+    async def make_job_with_artifacts(self) -> int:
+        project: CiProject = await self.get("pipelines")
+        runner = await a_runner(self.forge, project_id=project.id)
+        await project.pipeline(ARTIFACTS)
+        job: RunningJob = await runner.job()
+        assert (await job.upload(b"not unpacked here")).status == 201
+        await job.finish()
+        return job.id
+
+    async def make_a_runner(self) -> Runner:
+        return await a_runner(self.forge, project_id=await self.get("project"))
+
+    async def make_runner(self) -> int:
+        return int((await self.get("a_runner")).id)
+
+    async def make_runner_token(self) -> str:
+        return str((await self.get("a_runner")).token)
+
+    async def make_other_project(self) -> int:
+        return int((await self.forge.project())["id"])
+
+    async def make_assigned_runner(self) -> int:
+        await self.post("/projects/{other_project}/runners", runner_id="{runner}")
+        return int(await self.get("runner"))
+
+    async def make_registration(self) -> str:
+        return str((await self.post("/projects/{project}/runners/reset_registration_token"))["token"])
+
 
 #: Nobody answers there, and it may be called (RFC 5737).
 ELSEWHERE = "http://203.0.113.7"

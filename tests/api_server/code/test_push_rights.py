@@ -16,9 +16,9 @@ from api_server.state.database import Transaction
 from api_server.web import auth_queries, grounds
 from api_server.web.context import SERVICES
 from api_server.web.routes import Role
-from tests.api_server.code.raw_push import NO_COMMIT, commands, pack_of, processes, send_push, until_git_runs
 from tests.support.forge import Forge, Person
 from tests.support.git_client import Git, git_url, push_files
+from tests.support.raw_push import NO_COMMIT, commands, pack_of, processes, send_push, until_git_runs
 from tests.support.waiting import until, until_somebody_waits
 
 END_WAITERS = """

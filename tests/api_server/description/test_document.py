@@ -1,4 +1,4 @@
-"""The API's description: complete, consistent in itself, and made of valid JSON Schema."""
+"""The API's description: complete, consistent, valid, with examples that fit, and served."""
 
 import re
 from collections import Counter
@@ -10,9 +10,10 @@ import jsonschema_rs
 import orjson
 import pytest
 
-from api_server.description.document import document
+from api_server.description.document import document, recorded_examples
 from api_server.description.parameters import path_of
 from api_server.web.routes import Place, Role
+from tests.support.forge import Forge
 from tests.support.route_table import ROUTES
 
 METHODS = ("get", "post", "put", "patch", "delete")
@@ -172,3 +173,66 @@ def test_what_is_refused_is_not_described_as_taken(described: dict[str, Any]) ->
 def _in_query(described: dict[str, Any], path: str, name: str) -> Any:
     parameters = described["paths"][path]["get"]["parameters"]
     return next(one["schema"] for one in parameters if one["name"] == name)
+
+
+RECORDED = recorded_examples()
+
+
+@pytest.fixture(scope="module")
+def operations_by_id(described: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    found = [operation for item in described["paths"].values() for operation in item.values()]
+    return {operation["operationId"]: operation for operation in found}
+
+
+def test_each_endpoint_of_the_document_has_one(operations_by_id: dict[str, dict[str, Any]]) -> None:
+    assert RECORDED.keys() <= operations_by_id.keys()
+    assert {operations_by_id[name].get("x-endpoint") for name in RECORDED} >= set(range(1, 35))
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_it_is_what_the_schemas_say(
+    described: dict[str, Any], operations_by_id: dict[str, dict[str, Any]], name: str
+) -> None:
+    example, operation = RECORDED[name], operations_by_id[name]
+    answered = operation["responses"][str(example["status"])]
+    assert bool(answered.get("content")) == (example["response"] is not None)
+    for about, value in ((answered, example["response"]), (operation.get("requestBody"), example["request"])):
+        if value is None:
+            continue
+        for content in about["content"].values():
+            assert content["examples"]["recorded"]["value"] == value
+            whole = content["schema"] | {"components": described["components"]}
+            jsonschema_rs.validator_for(whole, validate_formats=True).validate(value)
+
+
+def test_nothing_in_them_is_secret_or_somebodys() -> None:
+    text = str(RECORDED)
+    assert set(re.findall(r"\b(?:flpat|fljob|flso|flptt|glrt)-([\w-]*)", text)) == {"0123456789abcdefghij"}
+    assert not re.search(r"127\.0\.0\.1|localhost|(?<!example\.org)/(?:root|home|tmp)\b", text)
+    hosts = set(re.findall(r"(?:https?://|ssh://git@|@)(?:[^\s/'\"@]*@)?([\w.-]+)", text))
+    assert not [host for host in hosts if not re.search(r"(^|\.)example(\.org)?$", host)]
+
+
+PATH = "/openapi.json"
+
+
+async def test_everybody_may_read_it(forge: Forge) -> None:
+    answer = await forge.anonymous.get(PATH, expect=200)
+    assert answer.headers["Content-Type"].startswith("application/json")
+    assert answer.body["openapi"] == "3.1.0"
+    assert answer.body["paths"]["/openapi.json"]["get"]["security"] == []
+
+
+async def test_what_a_client_has_is_not_sent_again(forge: Forge) -> None:
+    first = await forge.anonymous.get(PATH)
+    again = await forge.anonymous.get(PATH, headers={"If-None-Match": first.headers["ETag"]})
+    assert again.status == 304
+    assert "Accept-Encoding" in first.headers["Vary"]
+
+
+async def test_it_is_the_same_for_those_who_cannot_unpack_it(forge: Forge) -> None:
+    packed = await forge.anonymous.get(PATH, headers={"Accept-Encoding": "gzip"})
+    plain = await forge.anonymous.get(PATH, headers={"Accept-Encoding": "identity"})
+    assert packed.headers["Content-Encoding"] == "gzip"
+    assert "Content-Encoding" not in plain.headers
+    assert packed.body == plain.body
