@@ -16,74 +16,51 @@ from tests.support.forge import Client, Forge, new_name
 from tests.support.invitations import KINDS, invite, new_address, page_of, source_of
 from tests.support.waiting import until_somebody_waits
 
-TEXT, FLAG, NUMBER, NOTHING, MOMENT, LIST = str, bool, int, type(None), "a moment", list
-BASIC = {
-    "id": NUMBER,
-    "username": TEXT,
-    "public_email": NOTHING,
-    "name": TEXT,
-    "state": TEXT,
-    "locked": FLAG,
-    "avatar_url": NOTHING,
-    "web_url": TEXT,
-}
-FOR_EVERYBODY = BASIC | {
-    "created_at": MOMENT,
-    "bio": TEXT,
-    "location": TEXT,
-    "skype": TEXT,
-    "linkedin": TEXT,
-    "twitter": TEXT,
-    "discord": TEXT,
-    "website_url": TEXT,
-    "organization": TEXT,
-    "job_title": TEXT,
-    "pronouns": NOTHING,
-    "bot": FLAG,
-    "work_information": NOTHING,
-    "followers": NUMBER,
-    "following": NUMBER,
-    "is_followed": FLAG,
-    "local_time": NOTHING,
-}
-FOR_ONESELF = FOR_EVERYBODY | {
-    "last_sign_in_at": NOTHING,
-    "confirmed_at": MOMENT,
-    "last_activity_on": TEXT,
-    "email": TEXT,
-    "theme_id": NUMBER,
-    "color_scheme_id": NUMBER,
-    "projects_limit": NUMBER,
-    "current_sign_in_at": NOTHING,
-    "identities": LIST,
-    "can_create_group": FLAG,
-    "can_create_project": FLAG,
-    "two_factor_enabled": FLAG,
-    "external": FLAG,
-    "private_profile": FLAG,
-    "commit_email": TEXT,
-    "shared_runners_minutes_limit": NOTHING,
-    "extra_shared_runners_minutes_limit": NOTHING,
-    "scim_identities": LIST,
-}
-FOR_ADMINISTRATORS = FOR_ONESELF | {
-    "is_admin": FLAG,
-    "note": NOTHING,
-    "namespace_id": NUMBER,
-    "created_by": dict,
-    "email_reset_offered_at": NOTHING,
-    "using_license_seat": FLAG,
-    "is_auditor": FLAG,
-    "provisioned_by_group_id": NOTHING,
-    "enterprise_group_id": NOTHING,
-    "enterprise_group_associated_at": NOTHING,
-}
-IN_DETAIL = FOR_ADMINISTRATORS | {
-    "highest_role": NUMBER,
-    "current_sign_in_ip": NOTHING,
-    "last_sign_in_ip": NOTHING,
-    "sign_in_count": NUMBER,
-}
+MOMENT = "a moment"
+TYPES = {
+    "texts": str, "flags": bool, "numbers": int, "nothing": type(None), "moments": MOMENT, "lists": list,
+    "objects": dict,
+}  # fmt: skip
+
+
+def _types(**names: str) -> dict[str, Any]:
+    """The type of each name; `texts="a b"` says that `a` and `b` are texts."""
+    return {name: TYPES[kind] for kind, given in names.items() for name in given.split()}
+
+
+BASIC = _types(
+    numbers="id",
+    texts="username name state web_url",
+    nothing="public_email avatar_url",
+    flags="locked",
+)
+FOR_EVERYBODY = BASIC | _types(
+    moments="created_at",
+    texts="bio location skype linkedin twitter discord website_url organization job_title",
+    nothing="pronouns work_information local_time",
+    flags="bot is_followed",
+    numbers="followers following",
+)
+FOR_ONESELF = FOR_EVERYBODY | _types(
+    nothing="last_sign_in_at current_sign_in_at shared_runners_minutes_limit "
+    "extra_shared_runners_minutes_limit",
+    moments="confirmed_at",
+    texts="last_activity_on email commit_email",
+    numbers="theme_id color_scheme_id projects_limit",
+    lists="identities scim_identities",
+    flags="can_create_group can_create_project two_factor_enabled external private_profile",
+)
+FOR_ADMINISTRATORS = FOR_ONESELF | _types(
+    flags="is_admin using_license_seat is_auditor",
+    nothing="note email_reset_offered_at provisioned_by_group_id enterprise_group_id "
+    "enterprise_group_associated_at",
+    numbers="namespace_id",
+    objects="created_by",
+)
+IN_DETAIL = FOR_ADMINISTRATORS | _types(
+    numbers="highest_role sign_in_count",
+    nothing="current_sign_in_ip last_sign_in_ip",
+)
 
 
 def types_of(body: dict[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import contextlib
 import datetime
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,55 +36,35 @@ Json = dict[str, Any]
 ZEROS = "0" * 40
 
 
-async def _commit(owner: Person, project: Json) -> Answer:
-    return await owner.api.post(
-        f"/projects/{project['id']}/repository/files/new.txt",
-        {"branch": "main", "commit_message": "Add", "content": "new"},
-    )
+_NEW = {"commit_message": "Add", "content": "new"}
+#: A request below the project, its body, and how refs move by it.
+WRITES: dict[str, tuple[str, Json | None, list[tuple[str, str]]]] = {
+    "commit": ("POST repository/files/new.txt", _NEW | {"branch": "main"}, [("update", "refs/heads/main")]),
+    "commit to a new branch": (
+        "POST repository/files/new.txt",
+        _NEW | {"branch": "new", "start_branch": "main"},
+        [("create", "refs/heads/new")],
+    ),
+    "create a branch": (
+        "POST repository/branches", {"branch": "new", "ref": "main"}, [("create", "refs/heads/new")]
+    ),
+    "delete a branch": ("DELETE repository/branches/feature", None, [("delete", "refs/heads/feature")]),
+    "create a tag": (
+        "POST repository/tags", {"tag_name": "v2", "ref": "main", "message": "Two"}, [("create", "refs/tags/v2")]
+    ),
+    "delete a tag": ("DELETE repository/tags/v1", None, [("delete", "refs/tags/v1")]),
+    "merge": (
+        "PUT merge_requests/1/merge",
+        {"should_remove_source_branch": True},
+        [("update", "refs/heads/main"), ("delete", "refs/heads/feature")],
+    ),
+}  # fmt: skip
 
 
-async def _commit_to_a_new_branch(owner: Person, project: Json) -> Answer:
-    return await owner.api.post(
-        f"/projects/{project['id']}/repository/files/new.txt",
-        {"branch": "new", "start_branch": "main", "commit_message": "Add", "content": "new"},
-    )
-
-
-async def _create_branch(owner: Person, project: Json) -> Answer:
-    return await owner.api.post(
-        f"/projects/{project['id']}/repository/branches", {"branch": "new", "ref": "main"}
-    )
-
-
-async def _create_tag(owner: Person, project: Json) -> Answer:
-    return await owner.api.post(
-        f"/projects/{project['id']}/repository/tags", {"tag_name": "v2", "ref": "main", "message": "Two"}
-    )
-
-
-async def _delete_tag(owner: Person, project: Json) -> Answer:
-    return await owner.api.delete(f"/projects/{project['id']}/repository/tags/v1")
-
-
-async def _delete_branch(owner: Person, project: Json) -> Answer:
-    return await owner.api.delete(f"/projects/{project['id']}/repository/branches/feature")
-
-
-async def _merge(owner: Person, project: Json) -> Answer:
-    return await owner.api.put(
-        f"/projects/{project['id']}/merge_requests/1/merge", {"should_remove_source_branch": True}
-    )
-
-
-WRITES: dict[str, tuple[Callable[[Person, Json], Awaitable[Answer]], list[tuple[str, str]]]] = {
-    "commit": (_commit, [("update", "refs/heads/main")]),
-    "commit to a new branch": (_commit_to_a_new_branch, [("create", "refs/heads/new")]),
-    "create a branch": (_create_branch, [("create", "refs/heads/new")]),
-    "delete a branch": (_delete_branch, [("delete", "refs/heads/feature")]),
-    "create a tag": (_create_tag, [("create", "refs/tags/v2")]),
-    "delete a tag": (_delete_tag, [("delete", "refs/tags/v1")]),
-    "merge": (_merge, [("update", "refs/heads/main"), ("delete", "refs/heads/feature")]),
-}
+async def _write(what: str, owner: Person, project: Json) -> Answer:
+    request, body, _ = WRITES[what]
+    method, path = request.split()
+    return await owner.api.request(method, f"/projects/{project['id']}/{path}", json=body)
 
 
 @pytest.fixture
@@ -104,7 +84,7 @@ def moved(forge: Forge) -> Any:
 async def test_what_git_has_done_before_a_failure_is_settled_later_and_once(
     forge: Forge, what: str, moved: dict[int, list[RefUpdate]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, expected = WRITES[what]
+    expected = WRITES[what][-1]
     owner = await forge.user("owner")
     project = await moved_project(forge, owner)
     moved.clear()
@@ -114,7 +94,7 @@ async def test_what_git_has_done_before_a_failure_is_settled_later_and_once(
 
     with monkeypatch.context() as broken:
         broken.setattr(refs, "settle", fail)
-        assert (await write(owner, project)).status == 500
+        assert (await _write(what, owner, project)).status == 500
     assert moved.get(project["id"]) is None
     for _ in range(2):
         await _settle(forge)
@@ -129,7 +109,6 @@ async def test_what_git_has_done_before_a_failure_is_settled_later_and_once(
 async def test_what_git_refuses_leaves_nothing_behind(
     forge: Forge, what: str, moved: dict[int, list[RefUpdate]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, _ = WRITES[what]
     owner = await forge.user("owner")
     project = await moved_project(forge, owner)
     moved.clear()
@@ -140,7 +119,7 @@ async def test_what_git_refuses_leaves_nothing_behind(
         await _let_others_move(forge, project, push.updates)
 
     monkeypatch.setattr(refs, "propose", propose_too_late)
-    assert (await write(owner, project)).status in (400, 409)
+    assert (await _write(what, owner, project)).status in (400, 409)
     monkeypatch.undo()
     assert (
         await forge.database.value("SELECT count(*) FROM pushes WHERE project_id = %(id)s", id=project["id"])
@@ -220,7 +199,7 @@ async def test_a_server_killed_between_git_and_the_database_goes_on_where_it_was
         await open_merge_request(root, project)
         armed.touch()
         with pytest.raises(aiohttp.ClientError):
-            await WRITES[what][0](root, project)
+            await _write(what, root, project)
         assert await asyncio.wait_for(server.wait(), 60) == -9
         await server.start()
         after = await head_of(server.root, project, "main")
@@ -297,12 +276,12 @@ async def made(forge: Forge, owner: Person) -> dict[str, Any]:
 async def test_what_a_killed_git_has_locked_can_be_written(
     forge: Forge, owner: Person, made: dict[str, Any], what: str
 ) -> None:
-    write, moves = WRITES[what]
+    moves = WRITES[what][-1]
     repository = _repository(forge, made["id"])
     locks = [repository / f"{ref}.lock" for _, ref in moves] + [repository / "HEAD.lock"]
     for lock in locks:
         lock.touch()
-    answer = await write(owner, made)
+    answer = await _write(what, owner, made)
     assert answer.status in (200, 201, 204), answer
     assert [lock for lock in locks if lock.exists()] == []
 
@@ -311,18 +290,18 @@ async def test_what_a_killed_git_has_locked_can_be_written(
 async def test_what_somebody_living_has_locked_is_503(
     forge: Forge, owner: Person, made: dict[str, Any], what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, moves = WRITES[what]
+    moves = WRITES[what][-1]
     repository = _repository(forge, made["id"])
     with _locked(repository, moves[0][1]) as lock:
         async with _held(repository, monkeypatch):
-            answer = await write(owner, made)
+            answer = await _write(what, owner, made)
         assert (answer.status, answer.body, answer.headers["Retry-After"]) == BUSY
         assert lock.exists()
     waiting = await forge.database.value(
         "SELECT count(*) FROM pushes WHERE project_id = %(id)s", id=made["id"]
     )
     assert waiting == 0
-    assert (await write(owner, made)).status in (200, 201, 204)
+    assert (await _write(what, owner, made)).status in (200, 201, 204)
 
 
 async def test_a_pipeline_is_made_once_its_commit_can_be_kept(

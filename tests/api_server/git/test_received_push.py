@@ -23,7 +23,7 @@ from api_server.git.received_push import (
     refused_refs,
 )
 from api_server.git.smart_http import HOOKS
-from tests.api_server.git.conftest import Client, Service
+from tests.api_server.git.conftest import Service
 from tests.support.git_client import Git
 from tests.support.raw_push import packet
 
@@ -207,7 +207,7 @@ def test_git_is_told_of_each_ref_that_a_line_can_name(
 
 
 async def test_a_failure_of_the_judge_refuses_the_push(
-    service: Service, git: Client, clone: Path, monkeypatch: pytest.MonkeyPatch
+    service: Service, git: Git, clone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @asynccontextmanager
     async def broken(_service: Service, _push: Push, _arrived: Path | None) -> AsyncIterator[Verdict]:

@@ -29,46 +29,26 @@ ALONE = [
 ]  # fmt: skip
 
 #: What is the same for every new merge request.
-NOTHING_YET = {
-    "imported": False,
+NOTHING_YET: dict[str, Any] = {
+    **dict.fromkeys((
+        "merge_after", "latest_build_started_at", "latest_build_finished_at", "first_deployed_to_production_at",
+        "pipeline", "merged_by", "merge_user", "merged_at", "closed_by", "closed_at", "assignee", "milestone",
+        "merge_error", "merge_commit_sha", "squash_commit_sha", "discussion_locked", "should_remove_source_branch",
+        "head_pipeline",
+    ), None),
+    **dict.fromkeys((
+        "imported", "squash_on_merge", "first_contribution", "merge_when_pipeline_succeeds", "squash",
+        "has_conflicts",
+    ), False),
+    **dict.fromkeys(("user_notes_count", "upvotes", "downvotes"), 0),
+    "assignees": [], "reviewers": [],
     "imported_from": "none",
-    "merge_after": None,
-    "squash_on_merge": False,
-    "latest_build_started_at": None,
-    "latest_build_finished_at": None,
-    "first_deployed_to_production_at": None,
-    "first_contribution": False,
-    "pipeline": None,
-    "merged_by": None,
-    "merge_user": None,
-    "merged_at": None,
-    "closed_by": None,
-    "closed_at": None,
-    "user_notes_count": 0,
-    "upvotes": 0,
-    "downvotes": 0,
-    "assignees": [],
-    "assignee": None,
-    "reviewers": [],
-    "milestone": None,
-    "merge_when_pipeline_succeeds": False,
-    "merge_error": None,
-    "merge_commit_sha": None,
-    "squash_commit_sha": None,
-    "discussion_locked": None,
-    "should_remove_source_branch": None,
-    "squash": False,
     "task_completion_status": {"count": 0, "completed_count": 0},
-    "has_conflicts": False,
     "blocking_discussions_resolved": True,
-    "head_pipeline": None,
     "time_stats": {
-        "time_estimate": 0,
-        "total_time_spent": 0,
-        "human_time_estimate": None,
-        "human_total_time_spent": None,
+        "time_estimate": 0, "total_time_spent": 0, "human_time_estimate": None, "human_total_time_spent": None,
     },
-}
+}  # fmt: skip
 
 
 def basic(forge: Forge, person: Person) -> dict[str, Any]:

@@ -315,34 +315,29 @@ async def test_an_inactive_one_does_not_run_and_misses_nothing(scene: Scene) -> 
     assert moment((await scene.shown())["next_run_at"]) > scene.clock.now
 
 
-async def _blocked(scene: Scene) -> None:
-    await scene.forge.root.post(f"/users/{scene.project.developer.id}/block")
+#: By which requests its owner loses her rights, or it what it would run: with their bodies and statuses.
+LOST: dict[str, tuple[str, dict[str, Any] | None, int]] = {
+    "blocked": ("POST /users/{owner}/block", None, 201),
+    "left": ("DELETE {url}/members/{owner}", None, 204),
+    "degraded": ("PUT {url}/members/{owner}", {"access_level": int(Role.REPORTER)}, 200),
+    "protected": ("POST {url}/protected_branches", {"name": "topic"}, 201),
+    "gone": ("DELETE /users/{owner}?hard_delete=true", None, 204),
+    "archived": ("POST {url}/archive", None, 201),
+    "branchless": ("DELETE {url}/repository/branches/topic", None, 204),
+}
 
 
-async def _left(scene: Scene) -> None:
-    await scene.forge.root.delete(f"{scene.project.url}/members/{scene.project.developer.id}")
+async def _lose(scene: Scene, how: str) -> None:
+    request, body, status = LOST[how]
+    method, path = request.format(url=scene.project.url, owner=scene.project.developer.id).split()
+    await scene.forge.root.request(method, path, json=body, expect=status)
 
 
-async def _degraded(scene: Scene) -> None:
-    member = f"{scene.project.url}/members/{scene.project.developer.id}"
-    await scene.forge.root.put(member, {"access_level": int(Role.REPORTER)})
-
-
-async def _protected(scene: Scene) -> None:
-    await scene.forge.root.post(f"{scene.project.url}/protected_branches", {"name": "topic"})
-
-
-async def _gone(scene: Scene) -> None:
-    await scene.forge.root.delete(f"/users/{scene.project.developer.id}?hard_delete=true")
-
-
-@pytest.mark.parametrize("take", [_blocked, _left, _degraded, _protected, _gone])
-async def test_it_is_deactivated_when_its_owner_has_lost_her_rights(
-    scene: Scene, take: Callable[[Scene], Any]
-) -> None:
+@pytest.mark.parametrize("how", ["blocked", "left", "degraded", "protected", "gone"])
+async def test_it_is_deactivated_when_its_owner_has_lost_her_rights(scene: Scene, how: str) -> None:
     scene.clock.now = moment((await scene.shown())["next_run_at"])
     await queue_due_schedules(scene.forge.database)
-    await take(scene)
+    await _lose(scene, how)
     await scene.run()
     assert await scene.pipelines() == []
     assert (await scene.shown())["active"] is False
@@ -354,21 +349,11 @@ async def test_it_is_deactivated_when_its_owner_has_lost_her_rights(
     assert told[0]["author_name"] == "(System)"
 
 
-async def _archived(scene: Scene) -> None:
-    await scene.forge.root.post(f"{scene.project.url}/archive")
-
-
-async def _branchless(scene: Scene) -> None:
-    await scene.forge.root.delete(f"{scene.project.url}/repository/branches/topic")
-
-
-@pytest.mark.parametrize("take", [_archived, _branchless])
-async def test_where_there_is_nothing_to_run_it_waits_for_its_next_moment(
-    scene: Scene, take: Callable[[Scene], Any]
-) -> None:
+@pytest.mark.parametrize("how", ["archived", "branchless"])
+async def test_where_there_is_nothing_to_run_it_waits_for_its_next_moment(scene: Scene, how: str) -> None:
     scene.clock.now = moment((await scene.shown())["next_run_at"])
     await queue_due_schedules(scene.forge.database)
-    await take(scene)
+    await _lose(scene, how)
     await scene.run()
     assert await scene.pipelines() == []
     assert (await scene.shown())["active"] is True
@@ -390,7 +375,7 @@ async def test_a_due_run_is_the_new_owners_and_nobody_elses_loss_deactivates_it(
     await queue_due_schedules(scene.forge.database)
     maintainer = await scene.forge.new_member(scene.project.id, Role.MAINTAINER)
     assert (await maintainer.api.post(f"{scene.url}/take_ownership")).status == 201
-    await _left(scene)
+    await _lose(scene, "left")
     async with scene.forge.database.transaction() as transaction:  # by whom it was judged a moment ago
         await schedules.deactivate(transaction, before)
     await scene.run()
