@@ -11,6 +11,7 @@ import pytest
 
 from api_server.audit import queries
 from api_server.state.listing import Page
+from tests.support.plans import nodes
 
 ROWS = 30_000
 NOW = datetime.datetime.now(datetime.UTC)
@@ -69,13 +70,7 @@ def _executed(cursor: Any, filters: dict[str, Any], **page: Any) -> Iterator[dic
     assert "force_generic_plan" in before, "planned anew, a page costs three times as much"
     cursor.execute(f"{before}EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE{execute}", values | filters)
     found = cursor.fetchone()[0]
-    yield from _nodes((json.loads(found) if isinstance(found, str) else found)[0]["Plan"])
-
-
-def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield plan
-    for inner in plan.get("Plans", []):
-        yield from _nodes(inner)
+    yield from nodes((json.loads(found) if isinstance(found, str) else found)[0]["Plan"])
 
 
 @pytest.mark.parametrize(

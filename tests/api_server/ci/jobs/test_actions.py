@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-import io
-import zipfile
 
 import aiohttp
 import pytest
@@ -18,6 +16,7 @@ from tests.support.ci import CiProject, ci_project, give_log, happen, run
 from tests.support.forge import Answer, Client, Forge
 from tests.support.runner import a_runner
 from tests.support.waiting import until, until_somebody_waits
+from tests.support.zips import archive
 
 UNPLAYABLE = {"message": "400 Bad request - Unplayable Job"}
 NOT_RETRYABLE = {"message": "403 Forbidden - Job is not retryable"}
@@ -231,16 +230,9 @@ async def finished_job(forge: Forge) -> tuple[CiProject, int, int]:
     pipeline = await project.pipeline()
     job = await runner.job()
     await job.log(b"a log\n")
-    assert (await job.upload(_archive())).status == 201
+    assert (await job.upload(archive(**{"out.txt": b"out\n"}))).status == 201
     await job.finish()
     return project, pipeline["id"], job.id
-
-
-def _archive() -> bytes:
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as writer:
-        writer.writestr("out.txt", "out\n")
-    return packed.getvalue()
 
 
 async def reads(client: Client, url: str) -> list[int]:

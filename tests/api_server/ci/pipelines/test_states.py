@@ -1,7 +1,6 @@
 """The table of transitions, which PostgreSQL holds to, and the pure rules: statuses of many jobs, and which is next."""
 
 import asyncio
-import contextlib
 import random
 import time
 from collections import Counter
@@ -25,6 +24,7 @@ from api_server.ci.pipelines.states import (
 from api_server.state.database import connect
 from api_server.state.secrets import JOB_TOKEN, digest, new_token
 from tests.support.ci import a_runner, bring, ci_project
+from tests.support.plans import undone
 
 WAITING = ("waiting_for_resource", "preparing", "waiting_for_callback")
 UNFINISHED = ("created", *WAITING, "pending", "running")
@@ -72,10 +72,6 @@ def test_row_of_4_2(event):
 WHOLE_ROW = "SELECT to_json(jobs)::text FROM jobs WHERE id = %(id)s"
 
 
-class Undone(Exception):
-    """Ends a transaction without a trace."""
-
-
 @pytest.fixture(scope="module")
 async def job_ids(project):
     """A job in each status, by the status."""
@@ -89,10 +85,8 @@ async def job_ids(project):
 async def test_postgresql_moves_a_job_exactly_where_the_table_says(project, job_ids, event):
     """Every event in every status: the status after, the stamps of 4.2, or nothing at all."""
     for status, job_id in job_ids.items():
-        with contextlib.suppress(Undone):
-            async with project.forge.database.transaction() as transaction:
-                await _assert_moved(transaction, job_id, status, event)
-                raise Undone
+        async with undone(project.forge.database) as transaction:
+            await _assert_moved(transaction, job_id, status, event)
 
 
 async def _assert_moved(transaction, job_id, status, event) -> None:

@@ -2,9 +2,7 @@
 
 import asyncio
 import errno
-import io
 import os
-import zipfile
 from typing import Any
 from unittest.mock import Mock
 
@@ -22,6 +20,7 @@ from tests.support.folders import files_below
 from tests.support.forge import Forge, Person
 from tests.support.runner import Runner, RunningJob, a_runner
 from tests.support.waiting import until_somebody_waits
+from tests.support.zips import archive
 
 CHAIN = """
 stages: [one, two]
@@ -29,14 +28,6 @@ build: {stage: one, script: 'true', artifacts: {paths: [out/]}}
 other: {stage: one, script: 'true', when: manual}
 test: {stage: two, script: 'true'}
 """
-
-
-def archive(**files: bytes) -> bytes:
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as writer:
-        for name, content in files.items():
-            writer.writestr(name.replace("__", "/"), content)
-    return packed.getvalue()
 
 
 ZIP = archive(out__a_b_txt=b"a\n" * 50_000, out__empty=b"")
@@ -418,13 +409,6 @@ def repository(forge: Forge, project: CiProject) -> Repository:
     return forge.repository(project.id)
 
 
-def _packed(content: bytes) -> bytes:
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as writer:
-        writer.writestr("out", content)
-    return packed.getvalue()
-
-
 async def _both(project: CiProject, ref: str) -> list[tuple[int, Any]]:
     """What the two routes answer."""
     found = []
@@ -449,7 +433,7 @@ async def test_a_tag_does_not_take_the_place_of_a_branch(
             repository.references.create("refs/tags/topic", head)
         await project.api.post(f"{project.url}/pipeline", {"ref": f"refs/{kind}/topic"}, expect=201)
         job = await runner.job()
-        packed = _packed(content)  # once: it holds the time
+        packed = archive(out=content)  # once: it holds the time
         await job.upload(packed)
         await job.finish()
         expected[kind] = [(200, packed), (200, content)]

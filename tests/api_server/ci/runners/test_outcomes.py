@@ -7,16 +7,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import attrs
-import orjson
 import pytest
 
 from api_server.ci.jobs import upkeep, upkeep_queries
 from api_server.state.secrets import digest
-from api_server.state.statements import Statement
 from api_server.web.auth_queries import acknowledge_job
 from tests.support.ci import CiProject, ci_project
 from tests.support.clock import MovedClock, forge_with_clock
 from tests.support.forge import Answer, Forge
+from tests.support.plans import scans
 from tests.support.runner import Runner, RunningJob, a_runner, checksum
 from tests.support.waiting import until_somebody_waits
 
@@ -372,23 +371,9 @@ async def test_a_look_reads_what_it_finds_however_many_jobs_run(scene: Scene) ->
         await transaction.run("ANALYZE jobs")
         since = scene.clock.now
         found = await upkeep_queries.unacknowledged_jobs(transaction, since, 200)
-        plan = await explained(transaction, upkeep_queries.UNACKNOWLEDGED_JOBS, since=since, most=200)
+        plan = await scans(transaction, "jobs", upkeep_queries.UNACKNOWLEDGED_JOBS, since=since, most=200)
         await transaction.run("DELETE FROM jobs WHERE name LIKE 'many %%'")
     assert len(found) == 4
     assert [(node["Node Type"], node.get("Index Name"), node["Actual Rows"]) for node in plan] == [
         ("Index Scan", "jobs_unacknowledged", 4)
     ]
-
-
-async def explained(transaction: Any, statement: Statement, **parameters: Any) -> list[dict[str, Any]]:
-    """The nodes of the plan that read `jobs`."""
-    (top,) = orjson.loads(
-        await transaction.value(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", **parameters)
-    )
-    nodes, found = [top["Plan"]], []
-    while nodes:
-        node = nodes.pop()
-        nodes += node.get("Plans", ())
-        if node.get("Relation Name") == "jobs":
-            found.append(node)
-    return found
