@@ -150,67 +150,139 @@ async def a_new_password(things: Things) -> AsyncIterator[None]:
 async def another_password(things: Things) -> AsyncIterator[None]:
     await things.get("person_with_password")
     async with browsing(things.forge) as browser:
-        await _settings(things, browser, "password")
+        await browser.enter(things.forge, await things.get("person"))
+        await browser.get("/-/user_settings/password")
         yield
         fields = dict.fromkeys(("password", "password_confirmation"), "even longer")
         await _send(browser, "/-/user_settings/password", present_password=PASSWORD, **fields)
 
 
-@deed("POST /-/user_settings/personal_access_tokens", "personal_access_token_created")
-async def a_token_of_her_own(things: Things) -> AsyncIterator[None]:
-    async with browsing(things.forge) as browser:
-        await _settings(things, browser, "personal_access_tokens")
-        yield
-        await _send(browser, "/-/user_settings/personal_access_tokens", name="mine", scope_api="1")
+def _form(
+    what: str,
+    events: str,
+    path: str,
+    *,
+    seen: str = "/admin/settings",
+    by: str = "administrator",
+    **fields: str,
+) -> None:
+    """The form of the page `seen`, sent to the path by somebody who has signed in before."""
+
+    async def sent(things: Things) -> AsyncIterator[None]:
+        given = {name: str(await things.fill(value)) for name, value in fields.items()}
+        target, page = await things.fill(path), await things.fill(seen)
+        async with browsing(things.forge) as browser:
+            await browser.enter(things.forge, await things.get(by))
+            await browser.get(page)
+            yield
+            await _send(browser, target, **given)
+            assert "Nothing was done" not in browser.text
+
+    deed(what, events)(sent)
 
 
-@deed("POST /-/user_settings/personal_access_tokens/{id}/revoke", "personal_access_token_revoked")
-async def a_token_given_up(things: Things) -> AsyncIterator[None]:
-    token = await things.get("token")
-    async with browsing(things.forge) as browser:
-        await _settings(things, browser, "personal_access_tokens")
-        yield
-        await _send(browser, f"/-/user_settings/personal_access_tokens/{token}/revoke")
-
-
-@deed("POST /-/user_settings/emails", "email_created")
-async def a_further_address(things: Things) -> AsyncIterator[None]:
-    async with browsing(things.forge) as browser:
-        await _settings(things, browser)
-        yield
-        await _send(browser, "/-/user_settings/emails", email=f"{await things.get('new')}@example.org")
-
-
-@deed("POST /-/user_settings/emails/{id}/remove", "email_destroyed")
-async def an_address_given_up(things: Things) -> AsyncIterator[None]:
-    email = await things.get("email")
-    async with browsing(things.forge) as browser:
-        await _settings(things, browser)
-        yield
-        await _send(browser, f"/-/user_settings/emails/{email}/remove")
-
-
-async def _settings(things: Things, browser: Browser, below: str = "") -> None:
-    await browser.enter(things.forge, await things.get("person"))
-    await browser.get(f"/-/user_settings/{below}".removesuffix("/"))
-
-
-@deed(
-    "POST /admin/application_settings/repository", "application_setting_updated application_setting_updated"
+_OWN = "/-/user_settings"
+_STORAGE = "/admin/application_settings/repository"
+_form(
+    f"POST {_OWN}/personal_access_tokens",
+    "personal_access_token_created",
+    f"{_OWN}/personal_access_tokens",
+    seen=f"{_OWN}/personal_access_tokens",
+    by="person",
+    name="mine",
+    scope_api="1",
 )
-async def the_external_storage(things: Things) -> AsyncIterator[None]:
-    path = "/admin/application_settings/repository"
-    boss = await things.forge.user(admin=True)
+_form(
+    f"POST {_OWN}/personal_access_tokens/{{id}}/revoke",
+    "personal_access_token_revoked",
+    f"{_OWN}/personal_access_tokens/{{token}}/revoke",
+    seen=f"{_OWN}/personal_access_tokens",
+    by="person",
+)
+_form(
+    f"POST {_OWN}/emails",
+    "email_created",
+    f"{_OWN}/emails",
+    seen=_OWN,
+    by="person",
+    email="{new}@example.org",
+)
+_form(
+    f"POST {_OWN}/emails/{{id}}/remove",
+    "email_destroyed",
+    f"{_OWN}/emails/{{email}}/remove",
+    seen=_OWN,
+    by="person",
+)
+_form(
+    f"POST {_STORAGE}",
+    "application_setting_updated application_setting_updated",
+    _STORAGE,
+    seen=_STORAGE,
+    static_objects_external_storage_url="https://cdn.example.org",
+    static_objects_external_storage_auth_token="hidden",
+)
+_form(
+    "POST /{project}/-/pipelines/{id}/delete",
+    "destroy_pipeline",
+    "/{ci_path}/-/pipelines/{pipeline}/delete",
+    seen="/{ci_path}/-/pipelines/{pipeline}",
+)
+_form(
+    "POST /{project}/-/jobs/{id}/erase",
+    "job_erased",
+    "/{ci_path}/-/jobs/{finished_job}/erase",
+    seen="/{ci_path}/-/jobs/{finished_job}",
+)
+_form(
+    "POST /{project}/-/merge_requests/{iid}/redeliver",
+    "status_check_delivery_redelivered",
+    "/{repository_path}/-/merge_requests/{merge_request}/redeliver",
+    seen="/{repository_path}/-/merge_requests/{merge_request}",
+    delivery_id="{delivery}",
+    check_id="{asked}",
+)
+_form("POST /admin/users/{id}/block", "user_blocked", "/admin/users/{user}/block")
+_form("POST /admin/users/{id}/unblock", "user_unblocked", "/admin/users/{blocked}/unblock")
+_form("POST /admin/tokens/{id}/revoke", "personal_access_token_revoked", "/admin/tokens/{token}/revoke")
+_form("POST /admin/runners/{id}/pause", "runner_updated", "/admin/runners/{runner}/pause", paused="true")
+_form(
+    "POST /admin/runners/{id}/resume",
+    "runner_updated",
+    "/admin/runners/{paused_runner}/resume",
+    paused="false",
+)
+_form("POST /admin/runners/{id}/remove", "runner_unregistered", "/admin/runners/{runner}/remove")
+_form(
+    "POST /admin/deliveries/{delivery_id}/redeliver",
+    "status_check_delivery_redelivered",
+    "/admin/deliveries/{delivery}/redeliver",
+    id="{repository}",
+    check_id="{asked}",
+)
+_form(
+    "POST /admin/status_checks/{check_id}/resume",
+    "update_status_check",
+    "/admin/status_checks/{paused_check}/resume",
+    paused="false",
+    id="{project}",
+)
+
+
+@deed("POST /admin/settings", "application_setting_updated")
+async def settings_of_the_instance(things: Things) -> AsyncIterator[None]:
+    shown = (await things.forge.root.get("/application/settings")).body
+    fields = {
+        "default_projects_limit": str(shown["default_projects_limit"] - 1),
+        "outbound_local_requests_whitelist": "\n".join(shown["outbound_local_requests_whitelist"]),
+    }
+    fields |= {name: "true" for name, value in shown.items() if value is True}
     async with browsing(things.forge) as browser:
-        await browser.enter(things.forge, boss)
-        await browser.get(path)
+        await browser.enter(things.forge, await things.get("administrator"))
+        await browser.get("/admin/settings")
         yield
-        await _send(
-            browser,
-            path,
-            static_objects_external_storage_url="https://cdn.example.org",
-            static_objects_external_storage_auth_token="hidden",
-        )
+        await _send(browser, "/admin/settings", **fields)
+        assert "Nothing was done" not in browser.text
 
 
 # --- background work
@@ -282,116 +354,3 @@ async def an_old_month(things: Things) -> AsyncIterator[None]:
     yield
     folder = str(things.forge.settings.data_dir)
     await _run(things, "audit", "remove", "--yes", "--before", "2021-11-01", "--export-to", folder)
-
-
-PAUSE = "UPDATE external_status_checks SET paused_at = %(now)s, pause_reason = 'It failed' WHERE id = %(id)s"
-
-
-async def _done(
-    things: Things, path: str, *, seen: str = "/admin/settings", **fields: str
-) -> AsyncIterator[None]:
-    """The form of the page `seen` at that path, sent by an administrator who has signed in before."""
-    boss = await things.forge.user(admin=True)
-    async with browsing(things.forge) as browser:
-        await browser.enter(things.forge, boss)
-        await browser.get(seen)
-        yield
-        await browser.send(path, **fields)
-        assert browser.status == 200
-        assert "Nothing was done" not in browser.text
-
-
-async def _path(things: Things, project: str) -> str:
-    """The full path of a project."""
-    found = await things.forge.root.get(f"/projects/{await things.get(project)}")
-    return f"/{found.body['path_with_namespace']}"
-
-
-@deed("POST /{project}/-/pipelines/{id}/delete", "destroy_pipeline")
-async def a_pipeline(things: Things) -> AsyncIterator[None]:
-    page = f"{await _path(things, 'ci')}/-/pipelines/{await things.get('pipeline')}"
-    async for _ in _done(things, f"{page}/delete", seen=page):
-        yield
-
-
-@deed("POST /{project}/-/jobs/{id}/erase", "job_erased")
-async def a_job(things: Things) -> AsyncIterator[None]:
-    job = await things.get("finished_job")
-    page = f"{await _path(things, 'ci')}/-/jobs/{job}"
-    async for _ in _done(things, f"{page}/erase", seen=page):
-        yield
-
-
-@deed("POST /{project}/-/merge_requests/{iid}/redeliver", "status_check_delivery_redelivered")
-async def a_delivery_of_a_merge_request(things: Things) -> AsyncIterator[None]:
-    delivery, check = await things.get("delivery"), await things.get("asked")
-    page = f"{await _path(things, 'repository')}/-/merge_requests/{await things.get('merge_request')}"
-    ids = {"delivery_id": str(delivery), "check_id": str(check)}
-    async for _ in _done(things, f"{page}/redeliver", seen=page, **ids):
-        yield
-
-
-@deed("POST /admin/users/{id}/block", "user_blocked")
-async def a_user(things: Things) -> AsyncIterator[None]:
-    async for _ in _done(things, f"/admin/users/{await things.get('user')}/block"):
-        yield
-
-
-@deed("POST /admin/users/{id}/unblock", "user_unblocked")
-async def a_blocked_user(things: Things) -> AsyncIterator[None]:
-    async for _ in _done(things, f"/admin/users/{await things.get('blocked')}/unblock"):
-        yield
-
-
-@deed("POST /admin/tokens/{id}/revoke", "personal_access_token_revoked")
-async def a_token(things: Things) -> AsyncIterator[None]:
-    async for _ in _done(things, f"/admin/tokens/{await things.get('token')}/revoke"):
-        yield
-
-
-@deed("POST /admin/runners/{id}/pause", "runner_updated")
-async def a_runner(things: Things) -> AsyncIterator[None]:
-    async for _ in _done(things, f"/admin/runners/{await things.get('runner')}/pause", paused="true"):
-        yield
-
-
-@deed("POST /admin/runners/{id}/resume", "runner_updated")
-async def a_paused_runner(things: Things) -> AsyncIterator[None]:
-    runner = await things.get("runner")
-    await things.forge.root.put(f"/runners/{runner}", {"paused": True})
-    async for _ in _done(things, f"/admin/runners/{runner}/resume", paused="false"):
-        yield
-
-
-@deed("POST /admin/runners/{id}/remove", "runner_unregistered")
-async def a_useless_runner(things: Things) -> AsyncIterator[None]:
-    async for _ in _done(things, f"/admin/runners/{await things.get('runner')}/remove"):
-        yield
-
-
-@deed("POST /admin/deliveries/{delivery_id}/redeliver", "status_check_delivery_redelivered")
-async def a_delivery(things: Things) -> AsyncIterator[None]:
-    delivery = await things.get("delivery")
-    ids = {"id": str(await things.get("repository")), "check_id": str(await things.get("asked"))}
-    async for _ in _done(things, f"/admin/deliveries/{delivery}/redeliver", **ids):
-        yield
-
-
-@deed("POST /admin/status_checks/{check_id}/resume", "update_status_check")
-async def a_paused_check(things: Things) -> AsyncIterator[None]:
-    project, check = str(await things.get("project")), await things.get("check")
-    await things.forge.execute(PAUSE, id=check)
-    async for _ in _done(things, f"/admin/status_checks/{check}/resume", paused="false", id=project):
-        yield
-
-
-@deed("POST /admin/settings", "application_setting_updated")
-async def settings_of_the_instance(things: Things) -> AsyncIterator[None]:
-    shown = (await things.forge.root.get("/application/settings")).body
-    fields = {
-        "default_projects_limit": str(shown["default_projects_limit"] - 1),
-        "outbound_local_requests_whitelist": "\n".join(shown["outbound_local_requests_whitelist"]),
-    }
-    fields |= {name: "true" for name, value in shown.items() if value is True}
-    async for _ in _done(things, "/admin/settings", **fields):
-        yield

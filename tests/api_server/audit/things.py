@@ -23,6 +23,7 @@ HURRY = """
 """
 IS_RECORDED = "SELECT EXISTS (SELECT FROM audit_events WHERE event_type = %(event_type)s)"
 EXPIRE = "UPDATE members SET expires_at = %(now)s::date - 1 WHERE user_id = %(user_id)s"
+PAUSE = "UPDATE external_status_checks SET paused_at = %(now)s, pause_reason = 'It failed' WHERE id = %(id)s"
 _TOKEN = {"name": "token", "scopes": ["api"]}
 _MEMBER = {"user_id": "{user}", "access_level": 30}
 _INVITED = {"email": "{new}@example.org", "access_level": 30}
@@ -76,6 +77,7 @@ PARTS = {
     "address": ("person", "email"),
     "caller": ("person", "api"),
     "ci": ("pipelines", "id"),
+    "ci_path": ("pipelines", "path"),
     "runner": ("a_runner", "id"),
     "runner_token": ("a_runner", "token"),
     "user": ("person", "id"),
@@ -175,6 +177,16 @@ class Things:
     async def make_a_runner(self) -> Runner:
         return await a_runner(self.forge, project_id=await self.get("project"))
 
+    async def make_paused_runner(self) -> int:
+        runner: int = await self.get("runner")
+        await self.forge.root.put(f"/runners/{runner}", {"paused": True}, expect=200)
+        return runner
+
+    async def make_paused_check(self) -> int:
+        check: int = await self.get("check")
+        await self.forge.execute(PAUSE, id=check)
+        return check
+
     async def make_other_project(self) -> int:
         return int((await self.forge.project())["id"])
 
@@ -187,6 +199,9 @@ class Things:
     async def make_person_with_password(self) -> Person:
         self._made["person"] = await self.forge.user(password=PASSWORD)
         return await self.get("person")
+
+    async def make_administrator(self) -> Person:
+        return await self.forge.user(admin=True)
 
     async def make_anonymous(self) -> Client:
         return self.forge.anonymous
@@ -244,6 +259,9 @@ class Things:
     async def make_repository(self) -> int:
         """A project with a commit on `main` and one more on `feature`, which asks to be merged."""
         return int((await self.get("owned"))["id"])
+
+    async def make_repository_path(self) -> str:
+        return str((await self.get("owned"))["path_with_namespace"])
 
     async def make_merge_request(self) -> int:
         self._made["request"] = await open_merge_request(await self.get("person"), await self.get("owned"))
