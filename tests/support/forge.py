@@ -74,6 +74,15 @@ class Client:
     async def get(self, path: str, **options: Any) -> Answer:
         return await self.request("GET", path, **options)
 
+    async def until(
+        self, path: str, condition: Callable[[Any], object] = bool, *, seconds: float = 30
+    ) -> Any:
+        """Ask until the condition holds of the body: unless told otherwise, until it is not empty. Return the body."""
+        async with asyncio.timeout(seconds):
+            while not condition(body := (await self.get(path)).body):
+                await asyncio.sleep(0.05)
+        return body
+
     async def post(self, path: str, json: Any = None, **options: Any) -> Answer:
         return await self.request("POST", path, **({"json": json} if json is not None else {}), **options)
 

@@ -18,49 +18,39 @@ from tests.support.waiting import until_somebody_waits
 
 MOMENT = "a moment"
 TYPES = {
-    "texts": str, "flags": bool, "numbers": int, "nothing": type(None), "moments": MOMENT, "lists": list,
-    "objects": dict,
+    "text": str, "flag": bool, "number": int, "none": type(None), "moment": MOMENT, "list": list, "object": dict,
 }  # fmt: skip
 
 
-def _types(**names: str) -> dict[str, Any]:
-    """The type of each name; `texts="a b"` says that `a` and `b` are texts."""
-    return {name: TYPES[kind] for kind, given in names.items() for name in given.split()}
+def _types(names: str) -> dict[str, Any]:
+    """Names with their types, in this order."""
+    return {name: TYPES[kind] for name, kind in (each.split(":") for each in names.split())}
 
 
-BASIC = _types(
-    numbers="id",
-    texts="username name state web_url",
-    nothing="public_email avatar_url",
-    flags="locked",
-)
-FOR_EVERYBODY = BASIC | _types(
-    moments="created_at",
-    texts="bio location skype linkedin twitter discord website_url organization job_title",
-    nothing="pronouns work_information local_time",
-    flags="bot is_followed",
-    numbers="followers following",
-)
-FOR_ONESELF = FOR_EVERYBODY | _types(
-    nothing="last_sign_in_at current_sign_in_at shared_runners_minutes_limit "
-    "extra_shared_runners_minutes_limit",
-    moments="confirmed_at",
-    texts="last_activity_on email commit_email",
-    numbers="theme_id color_scheme_id projects_limit",
-    lists="identities scim_identities",
-    flags="can_create_group can_create_project two_factor_enabled external private_profile",
-)
-FOR_ADMINISTRATORS = FOR_ONESELF | _types(
-    flags="is_admin using_license_seat is_auditor",
-    nothing="note email_reset_offered_at provisioned_by_group_id enterprise_group_id "
-    "enterprise_group_associated_at",
-    numbers="namespace_id",
-    objects="created_by",
-)
-IN_DETAIL = FOR_ADMINISTRATORS | _types(
-    numbers="highest_role sign_in_count",
-    nothing="current_sign_in_ip last_sign_in_ip",
-)
+BASIC = _types("""
+    id:number username:text public_email:none name:text state:text locked:flag avatar_url:none
+    web_url:text
+""")
+FOR_EVERYBODY = BASIC | _types("""
+    created_at:moment bio:text location:text skype:text linkedin:text twitter:text discord:text
+    website_url:text organization:text job_title:text pronouns:none bot:flag work_information:none
+    followers:number following:number is_followed:flag local_time:none
+""")
+FOR_ONESELF = FOR_EVERYBODY | _types("""
+    last_sign_in_at:none confirmed_at:moment last_activity_on:text email:text theme_id:number
+    color_scheme_id:number projects_limit:number current_sign_in_at:none identities:list
+    can_create_group:flag can_create_project:flag two_factor_enabled:flag external:flag
+    private_profile:flag commit_email:text shared_runners_minutes_limit:none
+    extra_shared_runners_minutes_limit:none scim_identities:list
+""")
+FOR_ADMINISTRATORS = FOR_ONESELF | _types("""
+    is_admin:flag note:none namespace_id:number created_by:object email_reset_offered_at:none
+    using_license_seat:flag is_auditor:flag provisioned_by_group_id:none enterprise_group_id:none
+    enterprise_group_associated_at:none
+""")
+IN_DETAIL = FOR_ADMINISTRATORS | _types("""
+    highest_role:number current_sign_in_ip:none last_sign_in_ip:none sign_in_count:number
+""")
 
 
 def types_of(body: dict[str, Any]) -> dict[str, Any]:

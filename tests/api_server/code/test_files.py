@@ -1,6 +1,5 @@
 """Files through the API: read, written, in Base64, at paths that git refuses, and edited by two at a time."""
 
-import asyncio
 import base64
 import hashlib
 from pathlib import Path
@@ -18,6 +17,7 @@ from api_server.web.errors import ApiError
 from tests.support.forge import Answer, Forge, Person
 from tests.support.git_client import push_files
 from tests.support.merge_requests import commit, head_of
+from tests.support.waiting import until
 
 SMALL = bytes(range(256)) * 10
 LARGE = bytes(range(255)) * 4_000 + b"!"  # no multiple of three
@@ -139,9 +139,7 @@ async def test_a_caller_has_only_so_many_large_files_under_way(new_forge: Any, t
             stranger = await forge.anonymous.request("HEAD", f"{page}/large")
             assert (stranger.status, stranger.headers["Content-Length"]) == (200, "20000000")
             assert len(await slow.read()) == 20_000_000
-        async with asyncio.timeout(20):
-            while forge.server.app[SERVICES][STREAMS].held:
-                await asyncio.sleep(0.01)
+        await until(lambda: not forge.server.app[SERVICES][STREAMS].held)
         assert (await alice.api.get(f"{page}/large")).status == 200
 
 

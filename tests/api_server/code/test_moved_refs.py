@@ -23,7 +23,6 @@ from api_server.git.repositories import REPOSITORIES
 from api_server.git.upkeep import Style
 from api_server.services import Services
 from api_server.web.context import SERVICES
-from tests.support.ci import eventually
 from tests.support.clock import forge_with_clock
 from tests.support.folders import files_below
 from tests.support.forge import Answer, Client, Forge, Person
@@ -211,12 +210,9 @@ async def test_a_server_killed_between_git_and_the_database_goes_on_where_it_was
 
 async def _pipelines(client: Client, project: Json, number: int) -> list[str]:
     """The commits of the pipelines on main, newest first, once the queue has made so many."""
-    for _ in range(600):
-        made = await client.get(f"/projects/{project['id']}/pipelines?ref=main")
-        if len(made.body) >= number:
-            break
-        await asyncio.sleep(0.1)
-    return [pipeline["sha"] for pipeline in made.body]
+    path = f"/projects/{project['id']}/pipelines?ref=main"
+    made = await client.until(path, lambda pipelines: len(pipelines) >= number, seconds=60)
+    return [pipeline["sha"] for pipeline in made]
 
 
 async def test_a_push_that_moves_nothing_for_seven_hours_is_given_up(
@@ -318,10 +314,7 @@ async def test_a_pipeline_is_made_once_its_commit_can_be_kept(
     head = (await owner.api.get(f"{url}/repository/branches/ci")).body["commit"]["id"]
     repository = _repository(forge, made["id"])
 
-    async def push_is_settled() -> bool:
-        return bool((await owner.api.get(f"{url}/pipelines?ref=ci")).body)
-
-    await eventually(push_is_settled)
+    await owner.api.until(f"{url}/pipelines?ref=ci")
     await run(["update-ref", "-d", KEEP_AROUND + head], repository=repository)
     with _locked(repository, KEEP_AROUND + head):
         async with _held(repository, monkeypatch):

@@ -10,7 +10,7 @@ from pygit2 import Signature
 from pygit2.enums import ObjectType
 
 from api_server.web.routes import Role
-from tests.support.ci import ONE_JOB, ci_project, eventually
+from tests.support.ci import ONE_JOB, ci_project
 from tests.support.deviations import Deviations
 from tests.support.forge import Forge, Person
 from tests.support.merge_requests import commit, head_of
@@ -201,10 +201,7 @@ async def test_a_tag_makes_a_pipeline_as_a_pushed_one_does(forge: Forge) -> None
         f"{project.url}/repository/tags", {"tag_name": "v1", "ref": "topic", "message": "m"}, expect=201
     )
 
-    async def pipelines() -> Any:
-        return (await project.api.get(f"{project.url}/pipelines?ref=v1")).body
-
-    (pipeline,) = await eventually(pipelines)
+    (pipeline,) = await project.api.until(f"{project.url}/pipelines?ref=v1")
     assert pipeline["source"] == "push"
 
 

@@ -11,6 +11,7 @@ import uvloop
 
 from api_server.git.processes import Child, run, start
 from tests.api_server.git.sleeper import Sleeper
+from tests.support.waiting import until
 
 RunOnLoop = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -54,8 +55,7 @@ def test_a_cancelled_caller_leaves_no_process(on_loop: RunOnLoop) -> None:
     async def test() -> None:
         sleeper = Sleeper()
         task = asyncio.create_task(run(["sleeper"], configuration=sleeper.configuration))
-        while sleeper.running() < 2:
-            await asyncio.sleep(0.01)
+        await until(lambda: sleeper.running() >= 2)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -105,8 +105,7 @@ def test_a_git_that_feeds_another_ends_with_it(
                 await child.whole_output()
 
         task = asyncio.create_task(feed())
-        while feeder.running() < 2 or eater.running() < 2:
-            await asyncio.sleep(0.01)
+        await until(lambda: feeder.running() >= 2 and eater.running() >= 2)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -130,8 +129,7 @@ def test_what_nobody_has_read_keeps_no_stream_open(on_loop: RunOnLoop) -> None:
             child.feed(noise())
             stdin = child.process.stdin
             assert stdin is not None
-            while not stdin.transport.get_write_buffer_size():
-                await asyncio.sleep(0.01)
+            await until(stdin.transport.get_write_buffer_size)
         try:
             await asyncio.wait_for(stdin.wait_closed(), SECONDS / 2)
         finally:
@@ -156,8 +154,7 @@ def test_who_is_cancelled_again_and_again_leaves_neither_tasks_nor_streams(on_lo
 
         before = asyncio.all_tasks()
         task = asyncio.create_task(listen())
-        while not left:
-            await asyncio.sleep(0.01)
+        await until(lambda: left)
         try:
             while not task.done():
                 task.cancel()

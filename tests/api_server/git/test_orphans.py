@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import until
+
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="there is no /proc here")
 
 # A git whose own child does not end by itself: neither by a closed pipe, nor (with "stubborn") by SIGTERM.
@@ -41,9 +43,7 @@ async def test_git_and_what_it_has_started_end_when_their_parent_is_killed(kind:
     parent.kill()
     await parent.wait()
     try:
-        async with asyncio.timeout(20):
-            while any(map(runs, pids)):
-                await asyncio.sleep(0.02)
+        await until(lambda: not any(map(runs, pids)))
     finally:
         for pid in filter(runs, pids):
             with suppress(ProcessLookupError):

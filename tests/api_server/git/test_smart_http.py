@@ -21,6 +21,7 @@ from api_server.git.ref_moves import set_internal_ref
 from api_server.git.repositories import Repositories, open_repository
 from tests.api_server.git.conftest import PROJECT, Service, commit
 from tests.support.git_client import Git
+from tests.support.waiting import until
 
 PROTECTED_MAIN = Verdict(fast_forward_only=frozenset({"refs/heads/main"}))
 
@@ -229,10 +230,10 @@ async def test_a_client_that_goes_away_in_the_middle_of_a_push_leaves_no_process
     _, connection = await asyncio.open_connection(url.host, url.port)
     heading = f"POST {url.path}/git-receive-pack HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n"
     connection.write(heading.encode() + body)
-    await _eventually(lambda: _processes(service.repository))
+    await until(lambda: _processes(service.repository))
     connection.close()
     await connection.wait_closed()
-    await _eventually(lambda: not _processes(service.repository))
+    await until(lambda: not _processes(service.repository))
     assert list((service.repository / "objects").glob("tmp_objdir*")) == []
     assert await git("ls-remote", "--heads", service.url) == f"{old}\trefs/heads/main"
 
@@ -242,10 +243,10 @@ async def test_a_client_that_goes_away_in_the_middle_of_a_clone_leaves_no_proces
 ) -> None:
     await commit(repositories, "main", None, large=os.urandom(20 * 1024 * 1024))
     client = await git.start("-c", "http.lowSpeedLimit=1", "clone", "-q", service.url, "again")
-    await _eventually(lambda: _processes(service.repository))
+    await until(lambda: _processes(service.repository))
     client.kill()
     await client.wait()
-    await _eventually(lambda: not _processes(service.repository))
+    await until(lambda: not _processes(service.repository))
 
 
 async def test_a_body_that_is_no_push_is_refused_before_git_starts(service: Service) -> None:
@@ -276,12 +277,6 @@ def _processes(repository: Path) -> list[str]:
         if command.startswith("git") and (str(repository) in command or within):
             found.append(command)
     return found
-
-
-async def _eventually(condition) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.02)
 
 
 def test_more_protected_refs_than_are_looked_through_are_refused_as_a_whole() -> None:

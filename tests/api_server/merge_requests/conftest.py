@@ -1,5 +1,6 @@
 """Alice, and a project of hers with one commit on `main`; and a merge request in a project with jobs."""
 
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -34,6 +35,9 @@ class Proposed:
     async def shown(self) -> dict[str, Any]:
         answer = await self.project.forge.root.get(self.url, expect=200)
         return dict(answer.body)
+
+    async def until(self, condition: Callable[[Any], object]) -> dict[str, Any]:
+        return dict(await self.project.forge.root.until(self.url, condition))
 
     async def demand(self, **settings: bool) -> None:
         wanted = {"only_allow_merge_if_pipeline_succeeds": True} | settings

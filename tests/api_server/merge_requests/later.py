@@ -29,12 +29,7 @@ async def succeed(forge: Forge, job_id: int) -> None:
 
 async def merged(proposed: Proposed) -> dict[str, Any]:
     """The merge request when it has been merged."""
-
-    async def found() -> Any:
-        shown = await proposed.shown()
-        return shown if shown["state"] == "merged" else None
-
-    return dict(await eventually(found))
+    return await proposed.until(lambda shown: shown["state"] == "merged")
 
 
 async def look(proposed: Proposed) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from api_server.web.context import SERVICES
 from api_server.web.routes import Role
 from tests.api_server.merge_requests.conftest import Proposed
 from tests.api_server.merge_requests.later import look, maintainer, merged, succeed, under_way
-from tests.support.ci import eventually, happen, run
+from tests.support.ci import happen, run
 from tests.support.forge import Forge, Person, SharedForges
 from tests.support.merge_requests import commit, head_of, new_project, open_merge_request
 from tests.support.rights import stopped_before_acting
@@ -223,11 +223,7 @@ async def test_whoever_has_lost_the_right_merges_nothing_later(forge: Forge, pro
     assert (await forge.root.put(member, {"access_level": 30})).status == 200
     await succeed(forge, job)
 
-    async def ended() -> Any:
-        shown = await proposed.shown()
-        return None if shown["merge_when_pipeline_succeeds"] else shown
-
-    shown = await eventually(ended)
+    shown = await proposed.until(lambda shown: not shown["merge_when_pipeline_succeeds"])
     text = "You are not allowed to merge this merge request"
     assert (shown["state"], shown["merge_error"], shown["merge_user"]) == ("opened", text, None)
 

@@ -12,7 +12,7 @@ from api_server.merge_requests.pushes import make_pipeline
 from api_server.web.context import SERVICES
 from api_server.web.routes import Role
 from tests.api_server.merge_requests.conftest import Proposed
-from tests.support.ci import ONE_JOB, CiProject, bring, ci_project, eventually, happen, run
+from tests.support.ci import ONE_JOB, CiProject, bring, ci_project, happen, run
 from tests.support.forge import Client, Forge, new_name
 from tests.support.git_client import Git, git_url
 from tests.support.runner import a_runner
@@ -25,10 +25,7 @@ async def skipped(proposed: Proposed) -> int:
     """The pipeline that the push has made, which its message skips."""
     project = proposed.project
 
-    async def made() -> Any:
-        return (await project.api.get(f"{project.url}/pipelines?ref=topic")).body
-
-    (pipeline,) = await eventually(made)
+    (pipeline,) = await project.api.until(f"{project.url}/pipelines?ref=topic")
     assert pipeline["status"] == "skipped"
     return int(pipeline["id"])
 
@@ -43,11 +40,7 @@ async def test_a_merge_request_shows_the_newest_pipeline_of_its_head(proposed: P
     assert (await proposed.shown())["head_pipeline"] == own
     await project.commit("changed", path="other.txt")
 
-    async def followed() -> Any:
-        shown = await proposed.shown()
-        return shown if shown["head_pipeline"] else None
-
-    shown = await eventually(followed)
+    shown = await proposed.until(lambda shown: shown["head_pipeline"])
     assert shown["head_pipeline"]["sha"] == shown["sha"] != newest["sha"]
 
 
@@ -354,10 +347,7 @@ async def test_child_pipelines_of_a_merge_request_run_for_it_too(forge: Forge) -
     await project.commit(CHILD, message="One")
     await propose(project)
 
-    async def children() -> Any:
-        return (await project.api.get(f"{project.url}/pipelines?source=parent_pipeline")).body
-
-    (child,) = await eventually(children)
+    (child,) = await project.api.until(f"{project.url}/pipelines?source=parent_pipeline")
     assert child["ref"].startswith("refs/merge-requests/")
     assert "other" in await project.statuses(child)
 

@@ -14,7 +14,6 @@ from api_server.merge_requests import merging, merging_queries
 from api_server.state.database import Database
 from api_server.web.context import SERVICES
 from api_server.web.routes import Role
-from tests.support.ci import eventually
 from tests.support.forge import Forge, Person
 from tests.support.merge_requests import commit, head_of, open_merge_request
 
@@ -221,11 +220,8 @@ async def diverged(alice: Person, project: dict[str, Any], **values: Any) -> dic
 async def over(client: Any, path: str) -> dict[str, Any]:
     """The merge request when its rebase is over."""
 
-    async def found() -> Any:
-        shown = (await client.get(f"{path}?include_rebase_in_progress=true")).body
-        return None if shown["rebase_in_progress"] else shown
-
-    return dict(await eventually(found))
+    asked = f"{path}?include_rebase_in_progress=true"
+    return dict(await client.until(asked, lambda shown: not shown["rebase_in_progress"]))
 
 
 async def test_the_commits_are_made_anew_on_top_of_the_target(
@@ -384,10 +380,7 @@ async def test_skip_ci_makes_a_skipped_pipeline(forge: Forge, alice: Person, pro
     assert (await alice.api.put(f"{made['path']}/rebase", {"skip_ci": True})).status == 202
     sha = (await over(alice.api, made["path"]))["sha"]
 
-    async def pipelines() -> Any:
-        return (await alice.api.get(f"/projects/{project['id']}/pipelines?sha={sha}")).body
-
-    (pipeline,) = await eventually(pipelines)
+    (pipeline,) = await alice.api.until(f"/projects/{project['id']}/pipelines?sha={sha}")
     assert pipeline["status"] == "skipped"
 
 

@@ -311,10 +311,7 @@ async def test_what_is_said_of_a_merge_requests_pipeline_is_judged_by_its_source
     wanted = {"source_branch": branch, "target_branch": "main", "title": "Judge"}
     made = (await root.post(f"{project.url}/merge_requests", wanted)).body
 
-    async def own() -> Any:
-        return (await root.get(f"{project.url}/merge_requests/{made['iid']}/pipelines")).body
-
-    (pipeline,) = await eventually(own)
+    (pipeline,) = await root.until(f"{project.url}/merge_requests/{made['iid']}/pipelines")
     sha, ref = made["sha"], f"refs/merge-requests/{made['iid']}/head"
     assert (await say(project, sha, "running", name="one")).body["pipeline_id"] == pipeline["id"]
     assert (await say(project, sha, "running", name="two", ref=ref)).body["ref"] == ref

@@ -180,11 +180,8 @@ async def test_a_push_of_many_branches_and_tags_makes_its_first_pipelines_only(
         "push", "--quiet", git_url(forge, project.path, project.developer), *(f"HEAD:{ref}" for ref in refs)
     )
 
-    async def made() -> list[dict[str, Any]] | None:
-        listed = (await project.api.get(f"{project.url}/pipelines")).body
-        return listed if len(listed) >= 4 else None
-
-    assert {pipeline["ref"] for pipeline in await eventually(made)} == {"b0", "b1", "b2", "t0"}
+    listed = await project.api.until(f"{project.url}/pipelines", lambda listed: len(listed) >= 4)
+    assert {pipeline["ref"] for pipeline in listed} == {"b0", "b1", "b2", "t0"}
     waiting = "SELECT count(*) FROM procrastinate_jobs WHERE task_name = 'create_pushed_pipeline' AND {}"
     queued = waiting.format("args ->> 'project_id' = %(id)s::text")
     assert await forge.database.value(queued, id=project.id) <= 4
@@ -407,9 +404,6 @@ async def test_jobs_of_one_name_are_one_job_after_a_push_too(forge: Forge, paral
     text = f"t: {{script: echo, parallel: {parallel}}}\n'{name}': {{script: echo later}}\n"
     await project.commit(text, message="Build")
 
-    async def pushed() -> Any:
-        return (await project.api.get(f"{project.url}/pipelines?source=push&ref=topic")).body
-
-    (pipeline,) = await eventually(pushed)
+    (pipeline,) = await project.api.until(f"{project.url}/pipelines?source=push&ref=topic")
     assert pipeline["status"] == "pending"
     assert sorted(await project.statuses(pipeline)) == sorted({name, "t 2/2"} if parallel == "2" else {name})

@@ -88,10 +88,7 @@ async def test_a_pushed_file_that_cannot_be_used_makes_a_failed_pipeline_that_sa
     project = await ci_project(forge)
     await project.commit("build:\n  skript: echo\n", message="Typo")
 
-    async def failed():
-        return await pushed(project, ref="topic", status="failed")
-
-    (found,) = await eventually(failed)
+    (found,) = await eventually(lambda: pushed(project, ref="topic", status="failed"))
     shown = (await project.api.get(f"{project.url}/pipelines/{found['id']}")).body
     assert "jobs build config should implement a script: or a trigger: keyword" in shown["yaml_errors"]
     assert (await pushed(project, yaml_errors="true"))[0]["id"] == found["id"]
@@ -107,10 +104,7 @@ async def test_a_pushed_file_that_is_too_large_makes_a_failed_pipeline_too(forge
     text = ONE_JOB + "#" * 100
     await project.commit(text, message="Much")
 
-    async def failed():
-        return await pushed(project, ref="topic", status="failed")
-
-    (found,) = await eventually(failed)
+    (found,) = await eventually(lambda: pushed(project, ref="topic", status="failed"))
     shown = (await project.api.get(f"{project.url}/pipelines/{found['id']}")).body
     said = f"The YAML file is too big: {len(text)} bytes of at most 100"
     assert shown["yaml_errors"] == said
@@ -365,10 +359,7 @@ async def push(project: CiProject, folder: Path, *options: str, branch: str = "t
 
 
 async def pipeline_of(project: CiProject, sha: str) -> dict[str, Any]:
-    async def made() -> Any:
-        return (await project.api.get(f"{project.url}/pipelines?sha={sha}")).body
-
-    (found,) = await eventually(made)
+    (found,) = await project.api.until(f"{project.url}/pipelines?sha={sha}")
     return dict(found)
 
 
@@ -409,10 +400,7 @@ async def test_a_push_that_was_left_unsettled_keeps_its_options(forge: Forge) ->
     assert b"sweet" not in bytes(stored)
     await refs.settle_leftovers(app[SERVICES], datetime.datetime.now(datetime.UTC))
 
-    async def made() -> Any:
-        return (await project.api.get(f"{project.url}/pipelines?ref=v1")).body
-
-    (pipeline,) = await eventually(made)
+    (pipeline,) = await project.api.until(f"{project.url}/pipelines?ref=v1")
     variables = (await project.api.get(f"{project.url}/pipelines/{pipeline['id']}/variables")).body
     assert [(one["key"], one["value"]) for one in variables] == [("FLAVOR", "sweet")]
 

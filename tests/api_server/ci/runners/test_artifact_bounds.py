@@ -27,7 +27,7 @@ from tests.support.ci import ONE_JOB, CiProject, ci_project, eventually
 from tests.support.folders import files_below
 from tests.support.forge import Answer, Forge, SharedForges
 from tests.support.runner import Runner, RunningJob, a_runner
-from tests.support.waiting import until_somebody_waits
+from tests.support.waiting import until, until_somebody_waits
 from tests.support.zips import many_members
 
 TWO = "build: {script: 'true'}\nother: {script: 'true'}\n"
@@ -316,10 +316,7 @@ async def test_the_command(new_forge) -> None:
         assert await command(forge, "--before", "2020-02-01", "--yes") == (0, "removed: 0 bytes of 0 jobs\n")
         folder = forge.settings.data_dir / "objects" / "projects"
 
-        async def only_the_new_ones() -> bool:
-            return len(files_below(folder)) == 3  # a log, and an archive with its index
-
-        await eventually(only_the_new_ones)
+        await until(lambda: len(files_below(folder)) == 3, seconds=30)
 
 
 async def test_a_run_that_was_stopped_is_gone_on_with(forge: Forge, monkeypatch: pytest.MonkeyPatch) -> None:

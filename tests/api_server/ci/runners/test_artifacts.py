@@ -15,11 +15,11 @@ from api_server.ci.jobs.artifact_handlers import media_type
 from api_server.git.repositories import Repository
 from api_server.state import disk
 from api_server.web.routes import Role
-from tests.support.ci import CiProject, ci_project, eventually
+from tests.support.ci import CiProject, ci_project
 from tests.support.folders import files_below
 from tests.support.forge import Forge, Person
 from tests.support.runner import Runner, RunningJob, a_runner
-from tests.support.waiting import until_somebody_waits
+from tests.support.waiting import until, until_somebody_waits
 from tests.support.zips import archive
 
 CHAIN = """
@@ -275,10 +275,7 @@ async def test_expiry_and_keeping(forge: Forge, project: CiProject, job: Running
     assert "archive" not in await artifacts_of(project, job)
     folder = forge.settings.data_dir / "objects" / "projects" / str(project.id)
 
-    async def gone() -> bool:
-        return not files_below(folder)
-
-    await eventually(gone)
+    await until(lambda: not files_below(folder), seconds=30)
     await job.upload(ZIP, expire_in="1 hour")
     kept = await project.api.post(f"{project.url}/jobs/{job.id}/artifacts/keep")
     assert (kept.status, kept.body["artifacts_expire_at"]) == (200, None)

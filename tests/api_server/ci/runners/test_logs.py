@@ -18,6 +18,7 @@ from tests.support.ci import CiProject, ci_project, eventually
 from tests.support.folders import files_below
 from tests.support.forge import Forge
 from tests.support.runner import Runner, RunningJob, a_runner
+from tests.support.waiting import until
 
 
 def log_of(project: CiProject, job: RunningJob) -> str:
@@ -236,19 +237,13 @@ async def test_sealing_twice_and_erasing_leave_nothing_behind(
     assert (await project.api.get(log_of(project, job))).body == "one\ntwo\n"
     folder = forge.settings.data_dir / "objects" / "projects" / str(project.id)
 
-    async def one_object() -> bool:
-        return len(files_below(folder)) == 1
-
-    await eventually(one_object)
+    await until(lambda: len(files_below(folder)) == 1, seconds=30)
     assert (await forge.root.post(f"{project.url}/jobs/{job.id}/erase")).status == 201
     assert (await project.api.get(log_of(project, job))).status == 404
     refused = await job.append(b"one\n", 0)
     assert (refused.status, refused.body) == (403, {"message": "403 Forbidden - Job has been erased!"})
 
-    async def gone() -> bool:
-        return not files_below(folder)
-
-    await eventually(gone)
+    await until(lambda: not files_below(folder), seconds=30)
 
 
 async def test_deleting_a_project_deletes_its_bytes(
@@ -261,10 +256,7 @@ async def test_deleting_a_project_deletes_its_bytes(
     assert list(folder.rglob("*"))
     assert (await forge.root.delete(project.url)).status == 202
 
-    async def gone() -> bool:
-        return not folder.exists()
-
-    await eventually(gone)
+    await until(lambda: not folder.exists(), seconds=30)
 
 
 async def test_python_gitlab_streams_a_log(forge: Forge, project: CiProject, job: RunningJob) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from api_server.ci.pipelines import job_queries
 from api_server.web.context import SERVICES
-from tests.support.ci import ONE_JOB, CiProject, ci_project, eventually, run
+from tests.support.ci import ONE_JOB, CiProject, ci_project, run
 from tests.support.forge import Forge
 from tests.support.runner import Runner, a_runner, checksum, until_waiting
 from tests.support.waiting import until, until_somebody_waits
@@ -344,11 +344,9 @@ async def test_a_job_goes_from_request_to_success(forge: Forge) -> None:
     log = await project.api.get(f"{project.url}/jobs/{build.id}/trace")
     assert (log.status, log.body) == (200, "made\n")
 
-    async def sealed():
-        shown = (await project.api.get(f"{project.url}/jobs/{build.id}")).body
-        return shown if len(shown["artifacts"]) == 2 else None
-
-    shown = await eventually(sealed)
+    shown = await project.api.until(
+        f"{project.url}/jobs/{build.id}", lambda shown: len(shown["artifacts"]) == 2
+    )
     assert shown["artifacts"] == [
         {"file_type": "archive", "size": 22, "filename": "artifacts.zip", "file_format": "zip"},
         {"file_type": "trace", "size": 5, "filename": "job.log", "file_format": "raw"},

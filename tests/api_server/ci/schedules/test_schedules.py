@@ -16,7 +16,7 @@ from api_server.ci.schedules.cron import RAILS_TIME_ZONES, next_run, problems
 from api_server.ci.schedules.schedules import queue_due_schedules, run_schedule
 from api_server.web.context import SERVICES
 from api_server.web.routes import Role
-from tests.support.ci import CiProject, ci_project, eventually
+from tests.support.ci import CiProject, ci_project
 from tests.support.clock import MovedClock, forge_with_clock
 from tests.support.forge import Forge, Person
 
@@ -193,10 +193,7 @@ async def test_python_gitlab_walks_through_schedules(
 
     schedule_id = await asyncio.to_thread(make)
 
-    async def played() -> Any:
-        return (await project.api.get(f"{project.url}/pipeline_schedules/{schedule_id}/pipelines")).body
-
-    (listed,) = await eventually(played)
+    (listed,) = await project.api.until(f"{project.url}/pipeline_schedules/{schedule_id}/pipelines")
     shown = (await project.api.get(f"{project.url}/pipeline_schedules/{schedule_id}")).body
     assert shown["last_pipeline"] == listed
     pipeline = await asyncio.to_thread(finish, schedule_id)

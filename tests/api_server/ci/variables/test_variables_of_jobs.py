@@ -346,10 +346,7 @@ async def test_schedules_take_variables_of_those_roles_only_and_keep_what_they_h
     assert (await api.put(f"{schedule}/variables/DEPLOY", {"value": "later"})).status == 403
     assert (await api.post(f"{schedule}/play")).status == 201
 
-    async def played() -> Any:
-        return (await api.get(f"{schedule}/pipelines")).body
-
-    (pipeline,) = await eventually(played)
+    (pipeline,) = await api.until(f"{schedule}/pipelines")
     given = await api.get(f"{project.url}/pipelines/{pipeline['id']}/variables")
     assert [(one["key"], one["value"]) for one in given.body] == [("DEPLOY", "now")]
     assert (await api.delete(f"{schedule}/variables/DEPLOY")).status == 202
