@@ -11,6 +11,7 @@ from api_server.settings import Settings
 from api_server.state.database import Clock, Database
 from api_server.state.failures import Failures
 from api_server.state.objects import Objects
+from api_server.state.preconditions import Precondition, Preconditions
 from api_server.state.queue import Queue
 from api_server.state.secrets import Vault
 from common.lifecycle import BackgroundTasks, Shutdown
@@ -44,6 +45,8 @@ class Services:
     shutdown: Shutdown
     #: What runs while the server does: each part's context, begun in this order.
     runs: list[Run] = attrs.field(factory=list)
+    #: What a request that writes has been judged on; None for other requests, and outside of requests.
+    preconditions: Preconditions | None = None
     _parts: dict[Key[Any], Any] = attrs.field(factory=dict)
     _database: Database | None = None
     _failures: Failures | None = None
@@ -82,11 +85,24 @@ class Services:
         """Begin `run` when the server starts, and go on behind its `yield` when the server ends."""
         self.runs.append(run)
 
-    def for_request(self, database: Database) -> "Services":
-        """The same services, whose `database` is the request's view of it."""
+    def for_request(self, preconditions: Preconditions | None, *, reads: bool) -> "Services":
+        """The same services for a request: its transactions check the preconditions first; where it only reads,
+        replicas may answer what is only shown."""
         own = copy.copy(self)
-        own._database, own._shared = database, self
+        own._shared, own.preconditions = self, preconditions
+        database = self.database if preconditions is None else self.database.opening_with(preconditions.hold)
+        own._database = database.showing() if reads else database
         return own
+
+    def require_unchanged(self, precondition: Precondition) -> None:
+        """Have the request's first transaction check `precondition`; requests that only read are judged once."""
+        if self.preconditions is not None:
+            self.preconditions.add(precondition)
+
+    def revoke(self, name: str) -> None:
+        """The request takes away the rights of what is called `name`, as soon as its first transaction begins."""
+        if self.preconditions is not None:
+            self.preconditions.revoke(name)
 
     def __getitem__(self, key: Key[T]) -> T:
         if key not in self._parts and key.default is not None:

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="empty-body"
 """Statements about e-mail addresses: whose an address is, and the further ones of users."""
 
 import datetime
@@ -6,6 +7,7 @@ import attrs
 
 from api_server.state.audit_trail import Entity
 from api_server.state.database import Executor, Shown, Transaction
+from api_server.state.declarations import statement
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
 from api_server.state.statements import Query
 
@@ -37,14 +39,11 @@ async def users_of(transaction: Transaction, email: str) -> set[int]:
     return {holder.id for holder in await transaction.rows(USERS_OF_ADDRESS, email=email)}
 
 
-REMOVE_AS_SECONDARY = """
+@statement("""
     DELETE FROM user_emails WHERE user_id = %(user_id)s AND lower(email) = lower(%(email)s)
-"""
-
-
+""")
 async def remove_as_secondary(transaction: Transaction, user_id: int, email: str) -> None:
     """For an address that has become the one of the account."""
-    await transaction.run(REMOVE_AS_SECONDARY, user_id=user_id, email=email)
 
 
 _EMAIL = read_sql("api_server.accounts")["email"]
@@ -57,29 +56,27 @@ async def list_emails(database: Executor, page: Page, user_id: int) -> Listed:
     return await LISTING.read(database, page, user_id=user_id)
 
 
-SHOW = one(
-    _EMAIL,
-    "SELECT user_emails.* FROM user_emails WHERE user_emails.id = %(id)s AND user_emails.user_id = %(user_id)s",
+@statement(
+    one(
+        _EMAIL,
+        "SELECT user_emails.* FROM user_emails WHERE id = %(email_id)s AND user_id = %(user_id)s",
+    )
 )
+async def show_email(database: Executor, email_id: int, user_id: int) -> str | None: ...
 
 
-async def show_email(database: Executor, email_id: int, user_id: int) -> str | None:
-    return await database.entity_if_there(SHOW, id=email_id, user_id=user_id)
-
-
-ADD = one(
-    _EMAIL,
-    """
+@statement(
+    one(
+        _EMAIL,
+        """
     INSERT INTO user_emails (user_id, email, created_at, confirmed_at)
     VALUES (%(user_id)s, %(email)s, %(now)s, CASE WHEN %(confirmed)s THEN %(now)s::timestamptz END)
     RETURNING *
     """,
+    )
 )
-
-
 async def add(transaction: Transaction, user_id: int, email: str, *, confirmed: bool) -> Shown:
     """The new address."""
-    return await transaction.one(ADD, user_id=user_id, email=email, confirmed=confirmed)
 
 
 @attrs.frozen
@@ -102,35 +99,28 @@ class Email:
 FIND = Query(
     """
     SELECT user_emails.id, user_emails.email, user_emails.confirmed_at, user_emails.user_id, users.username, users.name
-    FROM user_emails JOIN users ON users.id = user_emails.user_id WHERE user_emails.id = %(id)s
+    FROM user_emails JOIN users ON users.id = user_emails.user_id WHERE user_emails.id = %(email_id)s
     """,
     Email,
 )
-LOCK = Query(f"{FIND} FOR UPDATE OF user_emails", Email)
 
 
-async def find(database: Executor, email_id: int) -> Email | None:
-    return await database.row(FIND, id=email_id)
+@statement(FIND)
+async def find(database: Executor, email_id: int) -> Email | None: ...
 
 
+@statement(f"{FIND} FOR UPDATE OF user_emails")
 async def lock(transaction: Transaction, email_id: int) -> Email | None:
     """As `find`; nobody else changes the address until the transaction ends."""
-    return await transaction.row(LOCK, id=email_id)
 
 
-CONFIRM = """
-    UPDATE user_emails SET confirmed_at = %(now)s WHERE id = %(id)s
-"""
+@statement("""
+    UPDATE user_emails SET confirmed_at = %(now)s WHERE id = %(email_id)s
+""")
+async def confirm(transaction: Transaction, email_id: int) -> None: ...
 
 
-async def confirm(transaction: Transaction, email_id: int) -> None:
-    await transaction.run(CONFIRM, id=email_id)
-
-
-REMOVE = """
-    DELETE FROM user_emails WHERE id = %(id)s
-"""
-
-
-async def remove(transaction: Transaction, email_id: int) -> None:
-    await transaction.run(REMOVE, id=email_id)
+@statement("""
+    DELETE FROM user_emails WHERE id = %(email_id)s
+""")
+async def remove(transaction: Transaction, email_id: int) -> None: ...

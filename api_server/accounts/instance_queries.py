@@ -1,9 +1,10 @@
+# mypy: disable-error-code="empty-body"
 """Statements about the instance's settings."""
 
 import attrs
 
 from api_server.state.database import Executor, Transaction
-from api_server.state.statements import Query
+from api_server.state.declarations import statement
 
 
 @attrs.frozen
@@ -16,34 +17,23 @@ class Stored:
     updated_at: str
 
 
-READ_SETTINGS = Query(
-    """
+@statement("""
     SELECT settings.values, settings.static_objects_external_storage_auth_token AS sealed_token,
         iso8601(settings.created_at) AS created_at, iso8601(settings.updated_at) AS updated_at
     FROM application_settings settings
-    """,
-    Stored,
-)
+    """)
+async def read_settings(database: Executor) -> Stored: ...
 
 
-async def read_settings(database: Executor) -> Stored:
-    return await database.one(READ_SETTINGS)
-
-
-LOCK_SETTINGS = """
+@statement("""
     SELECT FROM application_settings FOR UPDATE
-"""
-
-WRITE_SETTINGS = """
-    UPDATE application_settings SET values = %(values)s,
-        static_objects_external_storage_auth_token = %(sealed_token)s, updated_at = %(now)s
-"""
-
-
+""")
 async def lock_settings(transaction: Transaction) -> None:
     """Nobody else changes them until the transaction ends."""
-    await transaction.run(LOCK_SETTINGS)
 
 
-async def write_settings(transaction: Transaction, values: str, sealed_token: bytes | None) -> None:
-    await transaction.run(WRITE_SETTINGS, values=values, sealed_token=sealed_token)
+@statement("""
+    UPDATE application_settings SET values = %(values)s,
+        static_objects_external_storage_auth_token = %(sealed_token)s, updated_at = %(now)s
+""")
+async def write_settings(transaction: Transaction, values: str, sealed_token: bytes | None) -> None: ...

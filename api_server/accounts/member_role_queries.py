@@ -1,8 +1,10 @@
+# mypy: disable-error-code="empty-body"
 """Statements about custom roles."""
 
 import attrs
 
 from api_server.state.database import Executor, Shown, Transaction
+from api_server.state.declarations import statement
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
 from api_server.state.statements import Query
 
@@ -68,10 +70,7 @@ async def lock(transaction: Transaction, role_id: int) -> CustomRole | None:
     return await transaction.row(LOCK, id=role_id)  # what waited for the lock sees who has got it before
 
 
-REMOVE = """
-    DELETE FROM member_roles WHERE id = %(id)s
-"""
-
-
-async def remove(transaction: Transaction, role_id: int) -> None:
-    await transaction.run(REMOVE, id=role_id)
+@statement("""
+    DELETE FROM member_roles WHERE id = %(role_id)s
+""")
+async def remove(transaction: Transaction, role_id: int) -> None: ...

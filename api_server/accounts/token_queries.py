@@ -1,3 +1,4 @@
+# mypy: disable-error-code="empty-body"
 """Statements about personal access tokens."""
 
 import datetime
@@ -5,8 +6,8 @@ import datetime
 import attrs
 
 from api_server.state.database import Executor, Transaction
+from api_server.state.declarations import statement
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
-from api_server.state.statements import Query
 
 ENTITIES = read_sql("api_server.accounts")
 
@@ -69,28 +70,20 @@ class Token:
     bot: bool
 
 
-FIND_TOKEN = Query(
-    """
+@statement("""
     SELECT tokens.id, tokens.name, tokens.description, tokens.scopes,
         has_expired(tokens.expires_at, %(now)s) AS expired, tokens.user_id, users.username,
         users.name AS user_name, users.bot
-    FROM personal_access_tokens tokens JOIN users ON users.id = tokens.user_id WHERE tokens.id = %(id)s
-    """,
-    Token,
-)
+    FROM personal_access_tokens tokens JOIN users ON users.id = tokens.user_id WHERE tokens.id = %(token_id)s
+    """)
+async def find_token(database: Executor, token_id: int) -> Token | None: ...
 
 
-async def find_token(database: Executor, token_id: int) -> Token | None:
-    return await database.row(FIND_TOKEN, id=token_id)
-
-
-CREATE_TOKEN = """
+@statement("""
     INSERT INTO personal_access_tokens (user_id, name, description, digest, scopes, expires_at, created_at)
     VALUES (%(user_id)s, %(name)s, %(description)s, %(digest)s, %(scopes)s::text[], %(expires_at)s::date, %(now)s)
     RETURNING id
-"""
-
-
+""")
 async def create_token(
     transaction: Transaction,
     *,
@@ -102,17 +95,6 @@ async def create_token(
     digest: bytes,
 ) -> int:
     """The new token's id."""
-    return int(
-        await transaction.value(
-            CREATE_TOKEN,
-            user_id=user_id,
-            name=name,
-            description=description,
-            scopes=scopes,
-            expires_at=expires_at,
-            digest=digest,
-        )
-    )
 
 
 SHOW_NEW_TOKEN = one(ENTITIES["new_token"], TOKEN)
@@ -123,24 +105,18 @@ async def show_new_token(transaction: Transaction, token_id: int, token: str) ->
     return await transaction.entity(SHOW_NEW_TOKEN, id=token_id, token=token)
 
 
-REVOKE_TOKEN = """
-    UPDATE personal_access_tokens SET revoked = true WHERE id = %(id)s AND NOT revoked
-"""
-
-
+@statement("""
+    UPDATE personal_access_tokens SET revoked = true WHERE id = %(token_id)s AND NOT revoked
+""")
 async def revoke_token(transaction: Transaction, token_id: int) -> bool:
     """Whether it was not revoked before."""
-    return await transaction.run(REVOKE_TOKEN, id=token_id) > 0
 
 
-HAS_TOKEN = """
+@statement("""
     SELECT EXISTS (
         SELECT FROM personal_access_tokens tokens
         WHERE tokens.user_id = %(user_id)s AND NOT tokens.revoked AND NOT has_expired(tokens.expires_at, %(now)s)
     )
-"""
-
-
+""")
 async def has_token(transaction: Transaction, user_id: int) -> bool:
     """Whether the user has one that is neither revoked nor expired."""
-    return bool(await transaction.value(HAS_TOKEN, user_id=user_id))

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="empty-body"
 """Statements about users: people, bots, and the administrator of a starting process."""
 
 from typing import Any, Literal, get_args
@@ -6,8 +7,9 @@ import attrs
 
 from api_server.state.audit_trail import Entity
 from api_server.state.database import Executor, Shown, Transaction
+from api_server.state.declarations import statement
 from api_server.state.listing import Listed, Listing, Page, Search, one, read_sql
-from api_server.state.statements import Query, Statement
+from api_server.state.statements import Statement
 
 _ENTITIES = read_sql("api_server.accounts")
 _ORDERS = {
@@ -107,21 +109,16 @@ _USER = """
     WHERE users.state <> 'deactivated'
 """
 
-FIND_USER = Query(f"{_USER} AND users.id = %(id)s", User)
+
+@statement(f"{_USER} AND users.id = %(user_id)s")
+async def find_user(database: Executor, user_id: int) -> User | None: ...
 
 
-async def find_user(database: Executor, user_id: int) -> User | None:
-    return await database.row(FIND_USER, id=user_id)
+@statement(f"{_USER} AND lower(users.username) = lower(%(username)s)")
+async def find_user_by_username(database: Executor, username: str) -> User | None: ...
 
 
-FIND_BY_USERNAME = Query(f"{_USER} AND lower(users.username) = lower(%(username)s)", User)
-
-
-async def find_user_by_username(database: Executor, username: str) -> User | None:
-    return await database.row(FIND_BY_USERNAME, username=username)
-
-
-CREATE_USER = """
+@statement("""
     INSERT INTO users (username, name, email, admin, external, can_create_group, projects_limit, password_hash,
         static_object_seed, static_object_digest, confirmed_at, bio, location, public_email, website_url, organization,
         job_title, bot, bot_project_id, bot_namespace_id, created_by_id, created_at, updated_at)
@@ -131,15 +128,12 @@ CREATE_USER = """
         %(organization)s, %(job_title)s, %(bot)s, %(bot_project_id)s, %(bot_namespace_id)s,
         %(created_by_id)s, %(now)s, %(now)s)
     RETURNING id
-"""
-
-
+""")
 async def create_user(transaction: Transaction, **values: Any) -> int:
     """The new id. Raises Conflict on `users_username` or `users_email`."""
-    return int(await transaction.value(CREATE_USER, **values))
 
 
-UPDATE_USER = """
+@statement("""
     UPDATE users SET
         username = coalesce(%(username)s, username),
         name = coalesce(%(name)s, name),
@@ -156,50 +150,37 @@ UPDATE_USER = """
         organization = coalesce(%(organization)s, organization),
         job_title = coalesce(%(job_title)s, job_title),
         updated_at = %(now)s
-    WHERE id = %(id)s
-"""
-
-
+    WHERE id = %(user_id)s
+""")
 async def update_user(transaction: Transaction, user_id: int, **values: Any) -> None:
     """Changes what is not None. Raises Conflict as `create_user`."""
-    await transaction.run(UPDATE_USER, id=user_id, **values)
 
 
-SET_STATE = """
-    UPDATE users SET state = %(state)s, updated_at = %(now)s WHERE id = %(id)s AND state <> %(state)s
-"""
-
-
+@statement("""
+    UPDATE users SET state = %(state)s, updated_at = %(now)s WHERE id = %(user_id)s AND state <> %(state)s
+""")
 async def set_state(transaction: Transaction, user_id: int, state: str) -> bool:
     """Whether that was a change."""
-    return await transaction.run(SET_STATE, id=user_id, state=state) > 0
 
 
-DELETE_USER = """
-    DELETE FROM users WHERE id = %(id)s
-"""
+@statement("""
+    DELETE FROM users WHERE id = %(user_id)s
+""")
+async def delete_user(transaction: Transaction, user_id: int) -> None: ...
 
 
-async def delete_user(transaction: Transaction, user_id: int) -> None:
-    await transaction.run(DELETE_USER, id=user_id)
+@statement("""
+    UPDATE users SET static_object_seed = %(seed)s, static_object_digest = %(digest)s WHERE id = %(user_id)s
+""")
+async def set_static_object_token(
+    transaction: Transaction, user_id: int, seed: bytes, digest: bytes
+) -> None: ...
 
 
-SET_STATIC_OBJECT_TOKEN = """
-    UPDATE users SET static_object_seed = %(seed)s, static_object_digest = %(digest)s WHERE id = %(id)s
-"""
-
-
-async def set_static_object_token(transaction: Transaction, user_id: int, seed: bytes, digest: bytes) -> None:
-    await transaction.run(SET_STATIC_OBJECT_TOKEN, id=user_id, seed=seed, digest=digest)
-
-
-IS_BOT = """
-    SELECT users.bot FROM users WHERE users.id = %(id)s
-"""
-
-
-async def is_bot(database: Executor, user_id: int) -> bool:
-    return bool(await database.value(IS_BOT, id=user_id))
+@statement("""
+    SELECT users.bot FROM users WHERE users.id = %(user_id)s
+""")
+async def is_bot(database: Executor, user_id: int) -> bool: ...
 
 
 @attrs.frozen
@@ -208,8 +189,7 @@ class Bot:
     username: str
 
 
-RETIRE_BOTS = Query(
-    """
+@statement("""
     WITH retired AS (
         UPDATE users SET state = 'deactivated', bot_project_id = NULL, bot_namespace_id = NULL, updated_at = %(now)s
         WHERE users.bot AND users.state <> 'deactivated' AND (users.id = %(user_id)s::bigint
@@ -224,46 +204,30 @@ RETIRE_BOTS = Query(
         DELETE FROM members WHERE members.user_id IN (SELECT retired.id FROM retired)
     )
     SELECT retired.id, retired.username FROM retired ORDER BY retired.id
-    """,
-    Bot,
-)
-
-
+    """)
 async def retire_bots(
     transaction: Transaction, user_id: int | None, project_id: int | None, namespace_id: int | None
 ) -> list[Bot]:
     """Ends their tokens and memberships (what they have made may be elsewhere by now), and gives the bots."""
-    return await transaction.rows(
-        RETIRE_BOTS, user_id=user_id, project_id=project_id, namespace_id=namespace_id
-    )
 
 
-BOTS_WITHOUT_TOKENS = Query(
-    """
+@statement("""
     SELECT users.id, users.username FROM users
     WHERE users.bot AND users.state <> 'deactivated' AND NOT EXISTS (
         SELECT FROM personal_access_tokens tokens
         WHERE tokens.user_id = users.id AND NOT tokens.revoked
             AND NOT has_expired(tokens.expires_at + %(days)s::int, %(now)s))
     ORDER BY users.id LIMIT 1000
-    """,
-    Bot,
-)
-
-
+    """)
 async def bots_without_tokens(database: Executor, days: int) -> list[Bot]:
     """Bots whose tokens have all been revoked, or have expired that many days ago; a thousand at most."""
-    return await database.rows(BOTS_WITHOUT_TOKENS, days=days)
 
 
-LOCK_START = """
+@statement("""
     SELECT pg_advisory_xact_lock(4242)
-"""
-
-
+""")
 async def hold_start(transaction: Transaction) -> None:
     """One starting process at a time."""
-    await transaction.run(LOCK_START)
 
 
 REPLACE_PRESET_TOKEN = """

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="empty-body"
 """Statements that read audit events and their chain, write events out as lines, and take partitions away."""
 
 import datetime
@@ -8,6 +9,7 @@ from typing import Any
 import attrs
 
 from api_server.state.database import Executor, Transaction
+from api_server.state.declarations import statement
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
 from api_server.state.statements import Query
 
@@ -47,33 +49,28 @@ async def list_events(database: Executor, page: Page, filters: Mapping[str, Any]
     return await listing(frozenset(wanted)).read(database, page, **wanted)
 
 
-_SHOW = one(_EVENT, "SELECT audit_events.* FROM audit_events WHERE audit_events.id = %(id)s")
-_SHOW_OF_ENTITY = one(
-    _EVENT,
-    """
-    SELECT audit_events.* FROM audit_events
-    WHERE audit_events.id = %(id)s
-        AND audit_events.entity_type = %(entity_type)s AND audit_events.entity_id = %(entity_id)s
-    """,
-)
-
-
+@statement(one(_EVENT, "SELECT audit_events.* FROM audit_events WHERE audit_events.id = %(event_id)s"))
 async def show_event(database: Executor, event_id: int) -> str:
     """Raises NotFound."""
-    return await database.entity(_SHOW, id=event_id)
 
 
+@statement(
+    one(
+        _EVENT,
+        """
+    SELECT audit_events.* FROM audit_events
+    WHERE audit_events.id = %(event_id)s
+        AND audit_events.entity_type = %(entity_type)s AND audit_events.entity_id = %(entity_id)s
+    """,
+    )
+)
 async def show_event_of(database: Executor, event_id: int, entity_type: str, entity_id: int) -> str:
     """The event, where it belongs to that entity. Raises NotFound."""
-    return await database.entity(_SHOW_OF_ENTITY, id=event_id, entity_type=entity_type, entity_id=entity_id)
 
 
-MAKE_PARTITIONS = "SELECT make_audit_partitions(%(now)s, %(ahead)s)"
-
-
+@statement("SELECT make_audit_partitions(%(now)s, %(ahead)s)")
 async def make_partitions(transaction: Transaction, ahead: int) -> int:
     """Makes the partitions of this month and of `ahead` months after it; how many of them were missing."""
-    return int(await transaction.value(MAKE_PARTITIONS, ahead=ahead))
 
 
 ONE_SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
@@ -101,8 +98,7 @@ class Link:
     found: bytes | None
 
 
-LINKS = Query(
-    """
+@statement("""
     SELECT chain.position, chain.event_id, chain.created_at,
         (extract(epoch FROM chain.created_at) * 1000)::bigint AS milliseconds, chain.digest, chain.hash,
         CASE WHEN audit_events.id IS NOT NULL THEN
@@ -112,14 +108,9 @@ LINKS = Query(
     ) chain
     LEFT JOIN audit_events ON audit_events.id = chain.event_id AND audit_events.created_at = chain.created_at
     ORDER BY chain.position
-    """,
-    Link,
-)
-
-
+    """)
 async def chain_links(transaction: Transaction, *, after: int, size: int) -> list[Link]:
     """Up to `size` of those behind that position."""
-    return await transaction.rows(LINKS, after=after, size=size)
 
 
 @attrs.frozen
@@ -130,15 +121,11 @@ class LastLink:
     hash: bytes
 
 
-LAST_LINK = Query(
-    "SELECT audit_chain.position, audit_chain.hash FROM audit_chain ORDER BY audit_chain.position DESC LIMIT 1",
-    LastLink,
+@statement(
+    "SELECT audit_chain.position, audit_chain.hash FROM audit_chain ORDER BY audit_chain.position DESC LIMIT 1"
 )
-
-
 async def last_link(database: Executor) -> LastLink | None:
     """Nothing where no event has been recorded yet."""
-    return await database.row(LAST_LINK)
 
 
 HASH_AT = """
@@ -181,13 +168,11 @@ async def first_unchained(transaction: Transaction) -> int | None:
 
 _BATCH = 5_000
 
-COUNT_EVENTS = """
+
+@statement("""
     SELECT count(*) FROM audit_events WHERE created_at >= %(since)s AND created_at < %(until)s
-"""
-
-
-async def count_events(database: Executor, since: datetime.datetime, until: datetime.datetime) -> int:
-    return int(await database.value(COUNT_EVENTS, since=since, until=until))
+""")
+async def count_events(database: Executor, since: datetime.datetime, until: datetime.datetime) -> int: ...
 
 
 @attrs.frozen
@@ -230,8 +215,7 @@ class Partition:
     until: datetime.datetime
 
 
-OLD_PARTITIONS = Query(
-    """
+@statement("""
     SELECT name, since, until FROM (
         SELECT pg_class.relname AS name,
             substring(bound FROM $$FROM \\('([^']+)'\\)$$)::timestamptz AS since,
@@ -241,14 +225,9 @@ OLD_PARTITIONS = Query(
         WHERE pg_inherits.inhparent = 'audit_events'::regclass
     ) partitions
     WHERE since IS NOT NULL AND until <= %(before)s ORDER BY until
-    """,
-    Partition,
-)
-
-
+    """)
 async def old_partitions(database: Executor, before: datetime.datetime) -> list[Partition]:
     """Those of months that are over before that moment, oldest first."""
-    return await database.rows(OLD_PARTITIONS, before=before)
 
 
 # The names come from the database's catalogue and have been made by make_audit_partitions.

@@ -44,7 +44,7 @@ from api_server.web.pagination import (
     paginated_by_token,
 )
 from api_server.web.params import CommaList, Description, Name
-from api_server.web.routes import Role, Routes
+from api_server.web.routes import Role, Routes, caller, caller_or_stranger
 
 routes = Routes()
 
@@ -128,10 +128,11 @@ class CreateCommit:
 )
 async def create_commit(request: web.Request, wanted: CreateCommit, found: Project) -> web.Response:
     """All actions as one commit, or none of them."""
+    services = context.services(request)
     values = attrs.asdict(wanted, filter=lambda field, _: field.name not in ("id", "actions", "stats"))
     actions = [action.for_git() for action in wanted.actions]
-    sha = await committing.commit_files(request, found, Change(**values), actions)
-    repository = await opened(request, found)
+    sha = await committing.commit_files(services, caller(request), found, Change(**values), actions)
+    repository = await opened(services, found)
     stats = None
     with suppress(ApiError):  # the commit is made, however long its lines take to count
         stats = await _stats(request, repository, sha) if wanted.stats else None
@@ -145,16 +146,17 @@ async def create_commit(request: web.Request, wanted: CreateCommit, found: Proje
 async def list_commits(request: web.Request, wanted: ListCommits, found: Project) -> web.Response:
     """Of a branch, tag, commit or range (by default of the default branch), newest first; not counted, as GitLab's are
     not."""
-    repository, page = await opened(request, found), offset_page(wanted)
+    services = context.services(request)
+    repository, page = await opened(services, found), offset_page(wanted)
     history = _history(repository, wanted, found.default_branch)
     shas: list[str] = []
     stats: dict[str, dict[str, int]] = {}
-    async with reading(request):
+    async with reading(services, caller_or_stranger(request)):
         if history is not None:
             shas = await commits.history(repository, history, skip=page.offset, limit=page.size + 1)
         if wanted.with_stats:
             stats = await commits.line_counts(repository, shas[: page.size])
-    url, more = url_of(request, found), len(shas) > page.size
+    url, more = url_of(services, found), len(shas) > page.size
     shown = await entities.commit_list(repository, shas[: page.size], url, stats)
     return await paginated(request, page, Listed(orjson.dumps(shown).decode(), more, None, None))
 
@@ -182,7 +184,7 @@ def _history(repository: Repository, wanted: ListCommits, default_branch: str) -
 )
 async def show_commit(request: web.Request, wanted: OneCommit, found: Project) -> web.Response:
     """By SHA, or by the name of a branch or tag."""
-    repository = await opened(request, found)
+    repository = await opened(context.services(request), found)
     sha = commit_named(repository, wanted.sha)
     stats = await _stats(request, repository, sha) if wanted.stats else None
     return json_value(await _detailed(request, found, repository, sha, stats))
@@ -191,10 +193,11 @@ async def show_commit(request: web.Request, wanted: OneCommit, found: Project) -
 @routes.get("/projects/{id}/repository/tree", access=project(opens="repository"))
 async def list_tree(request: web.Request, wanted: ListTree, found: Project) -> web.Response:
     """What is in a folder of a branch, tag or commit: folders first, then by name; with keyset pagination by path."""
+    services = context.services(request)
     ref, folder = wanted.ref or found.default_branch, wanted.path.strip("/")
-    opened_folder = folder_named(await opened(request, found), ref, folder, recursive=wanted.recursive)
+    opened_folder = folder_named(await opened(services, found), ref, folder, recursive=wanted.recursive)
     by_path = wanted.pagination == "keyset"
-    async with reading(request):
+    async with reading(services, caller_or_stranger(request)):
         return await (_tree_by_path if by_path else _tree_by_page)(request, wanted, opened_folder)
 
 
@@ -221,7 +224,7 @@ def _node(node: trees.Node) -> dict[str, Any]:
 
 
 async def _stats(request: web.Request, repository: Repository, sha: str) -> dict[str, int]:
-    async with reading(request):
+    async with reading(context.services(request), caller_or_stranger(request)):
         return (await commits.line_counts(repository, [sha]))[sha]
 
 
@@ -229,10 +232,11 @@ async def _detailed(
     request: web.Request, found: Project, repository: Repository, sha: str, stats: dict[str, int] | None
 ) -> dict[str, Any]:
     """A commit with its line counts, where they are given, and its newest pipeline, where the caller may see it."""
-    shown = entities.commit(repository, sha, url_of(request, found), stats)
+    services = context.services(request)
+    shown = entities.commit(repository, sha, url_of(services, found), stats)
     pipeline = None
     if found.shows_pipelines:
-        pipeline = await last_pipeline(context.database(request), found.id, sha)
+        pipeline = await last_pipeline(services.database, found.id, sha)
     last = None if pipeline is None else orjson.loads(pipeline)
     status = None if last is None else last["status"]
     return shown | {"status": status, "project_id": found.id, "last_pipeline": last}
@@ -262,7 +266,7 @@ class Compare:
 )
 async def show_diff(request: web.Request, wanted: ShowDiff, found: Project) -> web.Response:
     """Of a commit against its first parent."""
-    repository = await opened(request, found)
+    repository = await opened(context.services(request), found)
     sha = commit_named(repository, wanted.sha)
     parents = commits.commit_data(repository, sha)["parent_ids"]
     return await listed_differences(request, wanted, repository, parents[0] if parents else None, sha)
@@ -274,13 +278,14 @@ async def show_diff(request: web.Request, wanted: ShowDiff, found: Project) -> w
 )
 async def compare(request: web.Request, wanted: Compare, found: Project) -> web.Response:
     """What `to` has that `from` has not: since they parted, or (`straight`) between the two as they are."""
-    repository = await opened(request, found)
+    services = context.services(request)
+    repository = await opened(services, found)
     old, new = commit_named(repository, wanted.from_), commit_named(repository, wanted.to)
-    async with reading(request):
+    async with reading(services, caller_or_stranger(request)):
         base = old if wanted.straight else await merge_base(repository, old, new)
-        files, _ = await all_differences(request, repository, base, new)
+        files, _ = await all_differences(services, repository, base, new)
         shas = await commits_between(repository, old, new, MOST_COMPARED)
-    shown = await all_commits(request, found, repository, list(reversed(shas)))
+    shown = await all_commits(services, found, repository, list(reversed(shas)))
     return json_value(
         {
             "commit": shown[-1] if shown else None,
@@ -288,7 +293,7 @@ async def compare(request: web.Request, wanted: Compare, found: Project) -> web.
             "diffs": files,
             "compare_timeout": False,
             "compare_same_ref": old == new,
-            "web_url": f"{url_of(request, found)}/-/compare/{old}...{new}",
+            "web_url": f"{url_of(services, found)}/-/compare/{old}...{new}",
         }
     )
 
@@ -320,9 +325,10 @@ class FindMergeBase:
 @routes.get("/projects/{id}/repository/commits/{sha}/refs", access=project(opens="repository"))
 async def list_refs_of_commit(request: web.Request, wanted: ListRefsOfCommit, found: Project) -> web.Response:
     """The branches, then the tags from which a commit can be reached, each by name."""
-    repository = await opened(request, found)
+    services = context.services(request)
+    repository = await opened(services, found)
     sha = commit_named(repository, wanted.sha)
-    async with reading(request):
+    async with reading(services, caller_or_stranger(request)):
         named = await commits.refs_containing(repository, sha, *_NAMESPACES[wanted.type])
     shown = [_ref(name) for name in on_page(wanted, named)]
     return await listed(request, wanted, shown, len(named))
@@ -331,7 +337,7 @@ async def list_refs_of_commit(request: web.Request, wanted: ListRefsOfCommit, fo
 @routes.get("/projects/{id}/repository/commits/{sha}/signature", access=project(opens="repository"))
 async def show_signature(request: web.Request, wanted: CommitSha, found: Project) -> web.Response:
     """With what a commit is signed: by an unknown key, since users have none here."""
-    repository = await opened(request, found)
+    repository = await opened(context.services(request), found)
     signed_with = commits.signature_type(repository, commit_named(repository, wanted.sha))
     if signed_with is None:
         raise not_found("Signature")
@@ -348,13 +354,14 @@ def _ref(name: str) -> dict[str, str]:
 @routes.get("/projects/{id}/repository/merge_base", access=project(opens="repository"))
 async def find_merge_base(request: web.Request, wanted: FindMergeBase, found: Project) -> web.Response:
     """The best commit from which all of two or more branches, tags or commits descend."""
-    repository = await opened(request, found)
+    services = context.services(request)
+    repository = await opened(services, found)
     shas = _resolved(repository, wanted.refs)
-    async with reading(request):
+    async with reading(services, caller_or_stranger(request)):
         sha = await commits.merge_base(repository, *shas)
     if sha is None:
         raise not_found("Merge Base")
-    return json_value(entities.commit(repository, sha, url_of(request, found)))
+    return json_value(entities.commit(repository, sha, url_of(services, found)))
 
 
 def _resolved(repository: Repository, refs: Sequence[str]) -> list[str]:
@@ -388,7 +395,8 @@ class CherryPick(Revert):
 @routes.post(f"{_COMMIT}/cherry_pick", access=project(Role.DEVELOPER, opens="repository"))
 async def cherry_pick(request: web.Request, wanted: CherryPick, found: Project) -> web.Response:
     made = await committing.pick(
-        request,
+        context.services(request),
+        caller(request),
         found,
         committing.CHERRY_PICK,
         wanted.sha,
@@ -402,13 +410,20 @@ async def cherry_pick(request: web.Request, wanted: CherryPick, found: Project) 
 @routes.post(f"{_COMMIT}/revert", access=project(Role.DEVELOPER, opens="repository"))
 async def revert(request: web.Request, wanted: Revert, found: Project) -> web.Response:
     made = await committing.pick(
-        request, found, committing.REVERT, wanted.sha, wanted.branch, dry_run=wanted.dry_run
+        context.services(request),
+        caller(request),
+        found,
+        committing.REVERT,
+        wanted.sha,
+        wanted.branch,
+        dry_run=wanted.dry_run,
     )
     return await _answer(request, found, made)
 
 
 async def _answer(request: web.Request, found: Project, made: str | None) -> web.Response:
+    services = context.services(request)
     if made is None:
         return json_value({"dry_run": "success"})
-    repository = await opened(request, found)
-    return json_value(entities.commit(repository, made, url_of(request, found)), status=201)
+    repository = await opened(services, found)
+    return json_value(entities.commit(repository, made, url_of(services, found)), status=201)

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
 
 import attrs
-from aiohttp import web
 
 from api_server.code import refs
 from api_server.code.entities import branch_named, commit_named, tag_named
@@ -34,9 +33,8 @@ from api_server.namespaces.projects import CREATION_LISTENERS, ProjectCreated
 from api_server.namespaces.resources import Project
 from api_server.services import Services
 from api_server.state.database import Transaction
-from api_server.web import context
+from api_server.web.auth import Actor
 from api_server.web.errors import ApiError, bad_request, conflict, forbidden, invalid
-from api_server.web.routes import caller
 
 Encoding = Literal["text", "base64"]
 OneAction = Literal["create", "update", "delete"]
@@ -47,7 +45,8 @@ class EditedMeanwhile(Exception):
 
 
 async def check_known(
-    request: web.Request,
+    services: Services,
+    actor: Actor,
     repository: Repository,
     parent: str | None,
     actions: Sequence[FileAction],
@@ -58,7 +57,7 @@ async def check_known(
     told = [action for action in actions if action.last_commit_id and action.action != "create"]
     if not told:
         return
-    async with reading(request):
+    async with reading(services, actor):
         for action in told:
             path = action.previous_path or action.path
             known = History(start=parent, path=path)
@@ -68,66 +67,66 @@ async def check_known(
                 raise invalid(words(problem))
 
 
-async def create_branch(request: web.Request, project: Project, name: str, ref: str) -> None:
+async def create_branch(services: Services, actor: Actor, project: Project, name: str, ref: str) -> None:
     """Create a branch at `ref`.
 
     If `ref` is the default branch of an empty repository, that gets a README first, as at GitLab. Raises 400 in
     GitLab's words, 403 if the name is protected.
     """
-    repository = await opened(request, project)
+    repository = await opened(services, project)
     _check_new_branch(name)
-    await check_may_push(request, project, name)
+    await check_may_push(services, project, name)
     source = references.resolve(repository, ref)
     begins = source is None and ref == project.default_branch and references.is_empty(repository)
     if source is None and not begins:
         raise invalid(f"Invalid reference name: {ref}")
-    commit = source.commit if source else await _first_commit(request, project, repository)
+    commit = source.commit if source else await _first_commit(services, actor, project, repository)
     names = dict.fromkeys([project.default_branch, name] if begins else [name])
     try:
-        await move(request, project, *(RefUpdate(NO_COMMIT, commit, BRANCHES + one) for one in names))
+        await move(services, actor, project, *(RefUpdate(NO_COMMIT, commit, BRANCHES + one) for one in names))
     except NameTakenError:
         raise invalid("Branch already exists") from None
 
 
-async def _first_commit(request: web.Request, project: Project, repository: Repository) -> str:
+async def _first_commit(services: Services, actor: Actor, project: Project, repository: Repository) -> str:
     """Commit an empty README as the beginning of the default branch. Returns its SHA. Raises 403."""
-    await check_may_push(request, project, project.default_branch)
-    who = acting_person(request)
+    await check_may_push(services, project, project.default_branch)
+    who = acting_person(services, actor)
     readme = FileAction("create", "README.md", b"")
     return await new_commits.commit_files(repository, [readme], NewCommit("Add README.md", who, who), None)
 
 
-async def delete_branch(request: web.Request, project: Project, name: str) -> None:
+async def delete_branch(services: Services, actor: Actor, project: Project, name: str) -> None:
     """Delete a branch.
 
     Raises 403 in archived projects, 404, 405 on the default branch and on protected ones, 409 if somebody else has just
     moved it.
     """
-    repository = await opened(request, project)
+    repository = await opened(services, project)
     if project.archived:
         raise forbidden()
     found = branch_named(repository, name)
     if name in (project.default_branch, references.default_branch(repository)):
         raise ApiError(405, {"message": "Cannot remove HEAD branch"})
-    if (await protection_for(request, project.id, name)).protected:
+    if (await protection_for(services, project.id, name)).protected:
         raise ApiError(405, {"message": "Protected branch cant be removed"})
     try:
-        await move(request, project, RefUpdate(found.commit, NO_COMMIT, BRANCHES + name))
+        await move(services, actor, project, RefUpdate(found.commit, NO_COMMIT, BRANCHES + name))
     except BranchMovedError as moved:
         raise conflict(str(moved)) from None
 
 
 async def create_tag(
-    request: web.Request, project: Project, name: str, ref: str, message: str | None
+    services: Services, actor: Actor, project: Project, name: str, ref: str, message: str | None
 ) -> None:
     """Create a tag at `ref`, an annotated one if there is a message.
 
     Raises 400 in GitLab's words, 403 if the name is protected.
     """
-    repository = await opened(request, project)
+    repository = await opened(services, project)
     if project.archived:
         raise forbidden()
-    protection = await tag_protection_for(request, project.id, name)
+    protection = await tag_protection_for(services, project.id, name)
     if not protection.may_create(project.role, admin=project.admin):
         raise forbidden(NOT_TO_CREATE)
     if problem := refusal_of_tag(project, name):
@@ -137,28 +136,28 @@ async def create_tag(
         raise invalid(f"Target {ref} is invalid")
     try:
         target_id = new_commits.new_tag_target(
-            repository, name, target.commit, message, acting_person(request)
+            repository, name, target.commit, message, acting_person(services, actor)
         )
-        await move(request, project, RefUpdate(NO_COMMIT, target_id, TAGS + name))
+        await move(services, actor, project, RefUpdate(NO_COMMIT, target_id, TAGS + name))
     except NameTakenError:
         raise invalid(f"Tag {name} already exists") from None
     except InvalidNameError:
         raise invalid("Tag name invalid") from None
 
 
-async def delete_tag(request: web.Request, project: Project, name: str) -> None:
+async def delete_tag(services: Services, actor: Actor, project: Project, name: str) -> None:
     """Delete a tag.
 
     Raises 403 in archived projects and on protected tags, 404, 409 if somebody else has just moved it.
     """
-    repository = await opened(request, project)
+    repository = await opened(services, project)
     if project.archived:
         raise forbidden()
     found = tag_named(repository, name)
-    if not (await tag_protection_for(request, project.id, name)).may_delete(project.role):
+    if not (await tag_protection_for(services, project.id, name)).may_delete(project.role):
         raise forbidden("You don't have access to delete the tag")
     try:
-        await move(request, project, RefUpdate(found.target, NO_COMMIT, TAGS + name))
+        await move(services, actor, project, RefUpdate(found.target, NO_COMMIT, TAGS + name))
     except BranchMovedError as moved:
         raise conflict(str(moved)) from None
 
@@ -186,7 +185,7 @@ class FileChange(Change):
     last_commit_id: str | None = None
 
 
-async def commit_file(request: web.Request, project: Project, change: FileChange) -> str:
+async def commit_file(services: Services, actor: Actor, project: Project, change: FileChange) -> str:
     """Commit the change. Returns the SHA of the commit. Raises 400 in GitLab's words, 403 on protected branches."""
     content = None if change.action == "delete" else decoded(change.content, change.encoding)
     action = FileAction(
@@ -196,42 +195,45 @@ async def commit_file(request: web.Request, project: Project, change: FileChange
         executable=change.execute_filemode,
         last_commit_id=change.last_commit_id,
     )
-    return await commit_files(request, project, change, [action], lambda problem: _words(change, problem))
+    return await commit_files(
+        services, actor, project, change, [action], lambda problem: _words(change, problem)
+    )
 
 
 async def commit_files(
-    request: web.Request,
+    services: Services,
+    actor: Actor,
     project: Project,
     change: Change,
     actions: Sequence[FileAction],
     words: Callable[[Exception], str] = str,
 ) -> str:
     """Commit several actions at once, like `commit_file`; `words` turns a problem into the text of the refusal."""
-    repository = await opened(request, project)
+    repository = await opened(services, project)
     before = references.branch(repository, change.branch)
     if before is None:
         _check_new_branch(change.branch)
-    await check_may_push(request, project, change.branch)
+    await check_may_push(services, project, change.branch)
     start = before or _start(repository, change)
     parent = start.commit if start else None
-    await check_known(request, repository, parent, actions, words)
+    await check_known(services, actor, repository, parent, actions, words)
     if parent is not None:
-        await check_files(repository, parent, context.settings(request).commit_max_files)
-    await _take_room(request, project, actions)
+        await check_files(repository, parent, services.settings.commit_max_files)
+    await _take_room(services, project, actions)
     try:
-        sha = await new_commits.commit_files(repository, actions, _commit(request, change), parent)
+        sha = await new_commits.commit_files(repository, actions, _commit(services, actor, change), parent)
         old = before.commit if before else NO_COMMIT
-        await move(request, project, RefUpdate(old, sha, BRANCHES + change.branch))
+        await move(services, actor, project, RefUpdate(old, sha, BRANCHES + change.branch))
     except (BranchMovedError, NameTakenError, InvalidActionError) as problem:
         raise invalid(words(problem)) from None
     return sha
 
 
-async def _take_room(request: web.Request, project: Project, actions: Sequence[FileAction]) -> None:
+async def _take_room(services: Services, project: Project, actions: Sequence[FileAction]) -> None:
     """Count the new bytes. Raises 400 if the repository would grow beyond the project's quota."""
     size = sum(len(action.content or b"") for action in actions)
     try:
-        await context.services(request)[QUOTAS].take(context.database(request), project.id, size)
+        await services[QUOTAS].take(services.database, project.id, size)
     except QuotaExceeded as problem:
         raise invalid(
             "Your changes could not be committed, because this repository would exceed its size limit of "
@@ -271,14 +273,13 @@ def decoded(content: str, encoding: Encoding) -> bytes:
         raise bad_request("content is not valid base64") from None
 
 
-def acting_person(request: web.Request) -> Person:
+def acting_person(services: Services, actor: Actor) -> Person:
     """Return the caller as git's author at this moment."""
-    who = caller(request)
-    return Person(who.name, who.email, int(context.now(request).timestamp()))
+    return Person(actor.name, actor.email, int(services.now.timestamp()))
 
 
-def _commit(request: web.Request, change: Change) -> NewCommit:
-    committer = acting_person(request)
+def _commit(services: Services, actor: Actor, change: Change) -> NewCommit:
+    committer = acting_person(services, actor)
     name, email = change.author_name or committer.name, change.author_email or committer.email
     return NewCommit(change.commit_message, attrs.evolve(committer, name=name, email=email), committer)
 
@@ -299,16 +300,16 @@ def _words(change: FileChange, problem: Exception) -> str:
     return str(problem)
 
 
-async def check_may_push(request: web.Request, project: Project, branch: str) -> None:
+async def check_may_push(services: Services, project: Project, branch: str) -> None:
     """Raises 403 if the caller may not push to the branch."""
-    protection = await protection_for(request, project.id, branch)
+    protection = await protection_for(services, project.id, branch)
     if project.archived or not protection.may_push(project.role, admin=project.admin):
         raise forbidden("You are not allowed to push into this branch")
 
 
-async def move(request: web.Request, project: Project, *updates: RefUpdate) -> None:
+async def move(services: Services, actor: Actor, project: Project, *updates: RefUpdate) -> None:
     """Move refs for the caller, with all consequences. Raises the errors of `refs.move`."""
-    await refs.move(request, project.id, caller(request).user_id, *updates)
+    await refs.move(services, project.id, actor.user_id, *updates)
 
 
 @attrs.frozen(kw_only=True)
@@ -316,22 +317,21 @@ class Deed:
     """What is done with a commit: how the new tree and the new commit are made, and its words in refusals."""
 
     tree: Callable[[Repository, str, str], Awaitable[str]]
-    commit: Callable[[web.Request, Repository, str], NewCommit]
+    commit: Callable[[Person, Repository, str], NewCommit]
     verb: str
     done: str
 
 
-def _picked(request: web.Request, repository: Repository, sha: str) -> NewCommit:
+def _picked(committer: Person, repository: Repository, sha: str) -> NewCommit:
     """Keep the author and name the commit in the message."""
     said = commits.commit_data(repository, sha)["message"].rstrip("\n")
     message = f"{said}\n\n(cherry picked from commit {sha})"
-    return NewCommit(message, new_commits.author_of(repository, sha), acting_person(request))
+    return NewCommit(message, new_commits.author_of(repository, sha), committer)
 
 
-def _undone(request: web.Request, repository: Repository, sha: str) -> NewCommit:
+def _undone(committer: Person, repository: Repository, sha: str) -> NewCommit:
     title = commits.commit_data(repository, sha)["title"]
-    who = acting_person(request)
-    return NewCommit(f'Revert "{title}"\n\nThis reverts commit {sha}', who, who)
+    return NewCommit(f'Revert "{title}"\n\nThis reverts commit {sha}', committer, committer)
 
 
 CHERRY_PICK = Deed(tree=new_commits.cherry_picked, commit=_picked, verb="cherry-pick", done="cherry-picked")
@@ -339,7 +339,8 @@ REVERT = Deed(tree=new_commits.reverted, commit=_undone, verb="revert", done="re
 
 
 async def pick(
-    request: web.Request,
+    services: Services,
+    actor: Actor,
     project: Project,
     deed: Deed,
     named: str,
@@ -353,19 +354,19 @@ async def pick(
     Returns the SHA of the new commit; None for a `dry_run` that would succeed. Raises 400 in GitLab's words, 403 if the
     caller may not push, 404.
     """
-    await check_may_push(request, project, branch_name)
-    repository = await opened(request, project)
+    await check_may_push(services, project, branch_name)
+    repository = await opened(services, project)
     sha, branch = commit_named(repository, named), branch_named(repository, branch_name)
     for one in (branch.commit, sha):
-        await check_files(repository, one, context.settings(request).commit_max_files)
+        await check_files(repository, one, services.settings.commit_max_files)
     try:
         tree = await deed.tree(repository, sha, branch.commit)
         if dry_run:
             return None
-        commit = deed.commit(request, repository, sha)
+        commit = deed.commit(acting_person(services, actor), repository, sha)
         commit = attrs.evolve(commit, message=message or commit.message)
         made = await new_commits.commit_tree(repository, tree, commit, branch.commit)
-        await move(request, project, RefUpdate(branch.commit, made, BRANCHES + branch.name))
+        await move(services, actor, project, RefUpdate(branch.commit, made, BRANCHES + branch.name))
     except MergeConflictError:
         raise _not_picked(deed, "conflict", dry_run=dry_run) from None
     except NothingToMergeError:

@@ -23,6 +23,7 @@ from api_server.services import Key, Services
 from api_server.web import context
 from api_server.web.answers import attachment, cut_to, matches_etag, not_modified, send_part, wanted_part
 from api_server.web.errors import ApiError, not_found
+from api_server.web.routes import caller_or_stranger
 from common.concurrency import TooBusy
 from common.http_fields import rejoined
 
@@ -110,7 +111,10 @@ class FoundFile:
         place = self.commit, self.entry.path
         if place not in known:
             with suppress(ApiError, TimeoutError, TooBusy):
-                async with asyncio.timeout(_HISTORY_SECONDS), reading(request):
+                async with (
+                    asyncio.timeout(_HISTORY_SECONDS),
+                    reading(context.services(request), caller_or_stranger(request)),
+                ):
                     wanted = History(start=self.commit, path=self.entry.path)
                     (known[place],) = await history(repository, wanted, skip=0, limit=1)
         return attrs.evolve(self, last_commit=known.get(place))

@@ -20,8 +20,8 @@ from api_server.namespaces.access import visible_project
 from api_server.namespaces.resources import Project
 from api_server.state.database import Executor, Transaction
 from api_server.state.secrets import JOB_TOKEN
-from api_server.web import auth
-from api_server.web.auth import ANONYMOUS, Anonymous, Caller
+from api_server.web import auth, context
+from api_server.web.auth import ANONYMOUS, Actor, Anonymous
 from api_server.web.errors import ApiError
 from api_server.web.routes import Role
 
@@ -29,7 +29,7 @@ READ_SCOPES = frozenset({"api", "read_repository", "write_repository"})
 WRITE_SCOPES = frozenset({"api", "write_repository"})
 
 
-async def git_caller(request: web.Request) -> Caller | Anonymous:
+async def git_caller(request: web.Request) -> Actor | Anonymous:
     """The user behind the token, or nobody without credentials. Raises 401 for a token that is not valid, 403 for
     whoever would act for somebody else."""
     auth.refuse_sudo_outside_of_api(request)
@@ -44,7 +44,7 @@ async def git_caller(request: web.Request) -> Caller | Anonymous:
         raise (blocked() if error.status == 403 else challenge()) from None
 
 
-async def current_caller(transaction: Transaction, who: Caller) -> Caller:
+async def current_caller(transaction: Transaction, who: Actor) -> Actor:
     """Return the caller with her rights as the transaction sees them. Raises 401, 403."""
     try:
         return await auth.still_valid(transaction, who)
@@ -130,7 +130,7 @@ def refusal_of_pushes(project: Project) -> str | None:
     return None
 
 
-async def readable_project(request: web.Request) -> tuple[Project, Caller | Anonymous]:
+async def readable_project(request: web.Request) -> tuple[Project, Actor | Anonymous]:
     """The project at the request's `path` and who may fetch from it.
 
     What strangers cannot see asks for credentials (401), then is 404. Raises 403 for guests of a private project and
@@ -141,12 +141,16 @@ async def readable_project(request: web.Request) -> tuple[Project, Caller | Anon
     project = None
     if "\0" not in path:  # which PostgreSQL would refuse
         project = await visible_project(
-            request, path, user_id=who.user_id, admin=who.admin, job_project_id=who.job_project_id
+            context.services(request),
+            path,
+            user_id=who.user_id,
+            admin=who.admin,
+            job_project_id=who.job_project_id,
         )
     return check_may_read(project, who), who
 
 
-def check_may_read(project: Project | None, who: Caller | Anonymous) -> Project:
+def check_may_read(project: Project | None, who: Actor | Anonymous) -> Project:
     """Return the project if that caller may fetch from it; None is one that she cannot see. Raises 401, 403 and 404."""
     if project is None or not project.opens(project.repository_access_level):
         if isinstance(who, Anonymous):
@@ -154,7 +158,7 @@ def check_may_read(project: Project | None, who: Caller | Anonymous) -> Project:
         raise gone()
     if not project.reads_repository:
         raise web.HTTPForbidden(text="You are not allowed to download code from this project.\n")
-    if isinstance(who, Caller) and who.job_id is None and not who.scopes & READ_SCOPES:
+    if isinstance(who, Actor) and who.job_id is None and not who.scopes & READ_SCOPES:
         raise web.HTTPForbidden(text="The token needs the scope read_repository, write_repository or api.\n")
     return project
 
@@ -166,13 +170,13 @@ def gone() -> web.HTTPNotFound:
     )
 
 
-async def writable_project(request: web.Request) -> tuple[Project, Caller]:
+async def writable_project(request: web.Request) -> tuple[Project, Actor]:
     """Return the project at the request's `path` and the user who may push to it. Raises 401, 403 and 404."""
     project, who = await readable_project(request)
     return project, check_may_push(project, who)
 
 
-def check_may_push(project: Project, who: Caller | Anonymous) -> Caller:
+def check_may_push(project: Project, who: Actor | Anonymous) -> Actor:
     """Return the user who pushes. Raises 401 and 403 if somebody who may read may not push."""
     if isinstance(who, Anonymous):
         raise challenge()

@@ -27,7 +27,7 @@ from api_server.namespaces.resources import Project
 from api_server.services import Key
 from api_server.settings import Settings
 from api_server.web import context, request_data
-from api_server.web.auth import ANONYMOUS, Anonymous, Caller
+from api_server.web.auth import ANONYMOUS, Actor, Anonymous
 from api_server.web.context import SERVICES
 from common.concurrency import ConcurrencyLimiter, TooBusy
 from common.http_fields import rejoined
@@ -98,12 +98,12 @@ class Places:
 
     @asynccontextmanager
     async def place(
-        self, request: web.Request, project: Project, who: Caller | Anonymous
+        self, request: web.Request, project: Project, who: Actor | Anonymous
     ) -> AsyncIterator[None]:
         """Raises 429."""
         keys: tuple[Hashable, ...] = (("project", project.id), ("address", request.remote))
         limiter = self._strangers
-        if isinstance(who, Caller):
+        if isinstance(who, Actor):
             keys, limiter = (("project", project.id), ("user", who.user_id)), self._users
         try:
             async with limiter.place(*keys):
@@ -141,13 +141,17 @@ async def answer_go_get(request: web.Request, path: str, outermost: str) -> web.
 
 
 async def _project_of_import(request: web.Request, path: str) -> str | None:
-    who: Caller | Anonymous = ANONYMOUS
+    who: Actor | Anonymous = ANONYMOUS
     with suppress(web.HTTPException):  # credentials that are none make a stranger
         who = await git_caller(request)
     beginnings = list(accumulate(path.split("/")[:MOST_SEGMENTS], "{}/{}".format))[1:]
     for beginning in filter(_FULL_PATH.fullmatch, reversed(beginnings)):
         found = await visible_project(
-            request, beginning, user_id=who.user_id, admin=who.admin, job_project_id=who.job_project_id
+            context.services(request),
+            beginning,
+            user_id=who.user_id,
+            admin=who.admin,
+            job_project_id=who.job_project_id,
         )
         if found is not None:
             return beginning
@@ -172,17 +176,18 @@ def setup(app: web.Application) -> None:
 
 async def info_refs(request: web.Request) -> web.StreamResponse:
     """What there is to fetch, or to push onto."""
+    services = context.services(request)
     service = next((known for known in _SERVICES if known == request.query.get("service")), None)
     if service is None:
         raise web.HTTPForbidden(text="Only git's smart protocol is spoken here: upgrade your git.\n")
     project, who = await (writable_project if service == "git-receive-pack" else readable_project)(request)
     await _ensure_repository(request, project)
     repository, protocol = (
-        context.services(request)[REPOSITORIES].path(project.id),
+        services[REPOSITORIES].path(project.id),
         request.headers.get("Git-Protocol"),
     )
     async with (
-        context.services(request)[PLACES].place(request, project, who),
+        services[PLACES].place(request, project, who),
         smart_http.info_refs(repository, service, protocol, _bounds(request)) as chunks,
     ):
         return await streamed(request, smart_http.content_type(service, "advertisement"), chunks)
@@ -200,15 +205,16 @@ async def to_full_address(request: web.Request) -> NoReturn:
 
 async def fetch(request: web.Request) -> web.StreamResponse:
     """Clone and fetch. git is started when there is something for it to do."""
+    services = context.services(request)
     project, who = await readable_project(request)
     await _ensure_repository(request, project)
     body = await begun(request_data.pieces(request))
     repository, protocol = (
-        context.services(request)[REPOSITORIES].path(project.id),
+        services[REPOSITORIES].path(project.id),
         request.headers.get("Git-Protocol"),
     )
     async with (
-        context.services(request)[PLACES].place(request, project, who),
+        services[PLACES].place(request, project, who),
         smart_http.upload_pack(repository, body, protocol, _bounds(request)) as chunks,
     ):
         return await streamed(request, smart_http.content_type("git-upload-pack", "result"), chunks)
@@ -216,6 +222,7 @@ async def fetch(request: web.Request) -> web.StreamResponse:
 
 async def push(request: web.Request) -> web.StreamResponse:
     """Push. Its consequences are decided before git's last word reaches the client."""
+    services = context.services(request)
     project, who = await writable_project(request)
     await _ensure_repository(request, project)
     bounds = _bounds(request)
@@ -223,12 +230,10 @@ async def push(request: web.Request) -> web.StreamResponse:
         pushed = await read_push(request_data.pieces(request), bounds)
     except MalformedPushError as problem:
         raise web.HTTPBadRequest(text=f"{problem}\n") from None
-    judge = partial(push_judgement.judged, request, project, who, pushed.remarks)
+    judge = partial(push_judgement.judged, services, project, who, pushed.remarks)
     async with (
-        context.services(request)[PLACES].place(request, project, who),
-        receive_pack(
-            context.services(request)[REPOSITORIES].path(project.id), pushed, judge, bounds
-        ) as chunks,
+        services[PLACES].place(request, project, who),
+        receive_pack(services[REPOSITORIES].path(project.id), pushed, judge, bounds) as chunks,
     ):
         return await streamed(request, smart_http.content_type("git-receive-pack", "result"), chunks)
 
@@ -242,5 +247,5 @@ def _bounds(request: web.Request) -> Bounds:
 
 async def _ensure_repository(request: web.Request, project: Project) -> None:
     """Repositories are made when git first asks for them."""
-    if not await ensured(request, project):
+    if not await ensured(context.services(request), project):
         raise gone()

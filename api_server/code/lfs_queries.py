@@ -1,3 +1,4 @@
+# mypy: disable-error-code="empty-body"
 """Statements about LFS objects."""
 
 from collections.abc import Collection
@@ -5,6 +6,7 @@ from collections.abc import Collection
 import attrs
 
 from api_server.state.database import Executor, Transaction
+from api_server.state.declarations import statement
 from api_server.state.statements import Query
 
 
@@ -34,14 +36,8 @@ class Stored:
     size: int
 
 
-FIND_OBJECT = Query(
-    "SELECT object_key, size FROM lfs_objects WHERE project_id = %(project_id)s AND oid = %(oid)s",
-    Stored,
-)
-
-
-async def find_object(database: Executor, project_id: int, oid: str) -> Stored | None:
-    return await database.row(FIND_OBJECT, project_id=project_id, oid=oid)
+@statement("SELECT object_key, size FROM lfs_objects WHERE project_id = %(project_id)s AND oid = %(oid)s")
+async def find_object(database: Executor, project_id: int, oid: str) -> Stored | None: ...
 
 
 ADD_OBJECT = """
@@ -63,11 +59,8 @@ async def add_object(
 
 
 #: Reads the index entries of that project's objects and nothing else.
-LFS_BYTES = """
+@statement("""
     SELECT coalesce(sum(lfs_objects.size), 0)::bigint FROM lfs_objects WHERE lfs_objects.project_id = %(project_id)s
-"""
-
-
+""")
 async def lfs_bytes(database: Executor, project_id: int) -> int:
     """Of all LFS objects of the project."""
-    return int(await database.value(LFS_BYTES, project_id=project_id))

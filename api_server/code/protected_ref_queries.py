@@ -1,3 +1,4 @@
+# mypy: disable-error-code="empty-body"
 """Statements about protected branches and tags."""
 
 from collections.abc import Sequence
@@ -6,8 +7,8 @@ from typing import Any
 import attrs
 
 from api_server.state.database import Executor, Transaction
+from api_server.state.declarations import statement
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
-from api_server.state.statements import Query, Statement
 
 _ENTITIES = read_sql("api_server.code")
 _BRANCH, _TAG = _ENTITIES["protected_branch"], _ENTITIES["protected_tag"]
@@ -28,18 +29,17 @@ async def list_protected_branches(
     return await BRANCH_LISTING.read(database, page, project_id=project_id, search=search)
 
 
-SHOW_BRANCH = one(
-    _BRANCH,
-    """
+@statement(
+    one(
+        _BRANCH,
+        """
     SELECT rules.* FROM protected_branches rules
     WHERE rules.project_id = %(project_id)s AND rules.name = %(name)s
     """,
+    )
 )
-
-
 async def show_protected_branch(database: Executor, project_id: int, name: str) -> str:
     """Raises NotFound where no rule has that name."""
-    return await database.entity(SHOW_BRANCH, project_id=project_id, name=name)
 
 
 @attrs.frozen
@@ -56,55 +56,40 @@ class ProtectedBranch:
 
 _COLUMNS = "id, name, push_access_level, merge_access_level, allow_force_push, code_owner_approval_required"
 
-LOCK_BRANCH = Query(
-    f"SELECT {_COLUMNS} FROM protected_branches WHERE project_id = %(project_id)s AND name = %(name)s FOR UPDATE",
-    ProtectedBranch,
+
+@statement(
+    f"SELECT {_COLUMNS} FROM protected_branches WHERE project_id = %(project_id)s AND name = %(name)s FOR UPDATE"
 )
-
-
 async def lock_protected_branch(transaction: Transaction, project_id: int, name: str) -> ProtectedBranch:
     """The rule, which nobody else changes until the transaction ends. Raises NotFound."""
-    return await transaction.one(LOCK_BRANCH, project_id=project_id, name=name)
 
 
-PROTECT_BRANCH = Query(
-    f"""
+@statement(f"""
     INSERT INTO protected_branches (project_id, name, push_access_level, merge_access_level, allow_force_push,
         code_owner_approval_required, created_at, updated_at)
     VALUES (%(project_id)s, %(name)s, %(push_access_level)s, %(merge_access_level)s, %(allow_force_push)s,
         %(code_owner_approval_required)s, %(now)s, %(now)s)
     RETURNING {_COLUMNS}
-    """,
-    ProtectedBranch,
-)
-
-
+    """)
 async def protect_branch(
     transaction: Transaction, project_id: int, name: str, **values: Any
 ) -> ProtectedBranch:
     """The new rule. Raises Conflict on `protected_branches_name`."""
-    return await transaction.one(PROTECT_BRANCH, project_id=project_id, name=name, **values)
 
 
-UPDATE_BRANCH = """
+@statement("""
     UPDATE protected_branches SET push_access_level = %(push_access_level)s,
         merge_access_level = %(merge_access_level)s, allow_force_push = %(allow_force_push)s,
         code_owner_approval_required = %(code_owner_approval_required)s, updated_at = %(now)s
-    WHERE id = %(id)s
-"""
+    WHERE id = %(rule_id)s
+""")
+async def update_protected_branch(transaction: Transaction, rule_id: int, **values: Any) -> None: ...
 
 
-async def update_protected_branch(transaction: Transaction, rule_id: int, **values: Any) -> None:
-    await transaction.run(UPDATE_BRANCH, id=rule_id, **values)
-
-
-UNPROTECT_BRANCH = """
-    DELETE FROM protected_branches WHERE id = %(id)s
-"""
-
-
-async def unprotect_branch(transaction: Transaction, rule_id: int) -> None:
-    await transaction.run(UNPROTECT_BRANCH, id=rule_id)
+@statement("""
+    DELETE FROM protected_branches WHERE id = %(rule_id)s
+""")
+async def unprotect_branch(transaction: Transaction, rule_id: int) -> None: ...
 
 
 @attrs.frozen
@@ -117,7 +102,7 @@ class BranchRules:
     allow_force_push: bool
 
 
-BRANCH_RULES = Statement(
+@statement(
     """
     SELECT wanted.name,
         array_agg(DISTINCT rules.push_access_level::int) AS push_levels,
@@ -128,13 +113,10 @@ BRANCH_RULES = Statement(
         ON rules.project_id = %(project_id)s AND wildcard_matches(rules.name, wanted.name)
     GROUP BY wanted.name
     """,
-    BranchRules,
+    prepared=True,
 )
-
-
 async def branch_rules(database: Executor, project_id: int, names: Sequence[str]) -> list[BranchRules]:
     """Of each of these branches that a rule matches."""
-    return await database.rows(BRANCH_RULES, project_id=project_id, names=list(names))
 
 
 TAG_LISTING = Listing(
@@ -146,18 +128,17 @@ async def list_protected_tags(database: Executor, page: Page, project_id: int) -
     return await TAG_LISTING.read(database, page, project_id=project_id)
 
 
-SHOW_TAG = one(
-    _TAG,
-    """
+@statement(
+    one(
+        _TAG,
+        """
     SELECT rules.* FROM protected_tags rules
     WHERE rules.project_id = %(project_id)s AND rules.name = %(name)s
     """,
+    )
 )
-
-
 async def show_protected_tag(database: Executor, project_id: int, name: str) -> str:
     """Raises NotFound where no rule has that name."""
-    return await database.entity(SHOW_TAG, project_id=project_id, name=name)
 
 
 @attrs.frozen
@@ -168,37 +149,23 @@ class ProtectedTag:
     create_access_level: int
 
 
-PROTECT_TAG = Query(
-    """
+@statement("""
     INSERT INTO protected_tags (project_id, name, create_access_level, created_at)
     VALUES (%(project_id)s, %(name)s, %(create_access_level)s, %(now)s)
     RETURNING id, create_access_level
-    """,
-    ProtectedTag,
-)
-
-
+    """)
 async def protect_tag(
     transaction: Transaction, project_id: int, name: str, create_access_level: int
 ) -> ProtectedTag:
     """The new rule. Raises Conflict on `protected_tags_name`."""
-    return await transaction.one(
-        PROTECT_TAG, project_id=project_id, name=name, create_access_level=create_access_level
-    )
 
 
-UNPROTECT_TAG = Query(
-    """
+@statement("""
     DELETE FROM protected_tags WHERE project_id = %(project_id)s AND name = %(name)s
     RETURNING id, create_access_level
-    """,
-    ProtectedTag,
-)
-
-
+    """)
 async def unprotect_tag(transaction: Transaction, project_id: int, name: str) -> ProtectedTag:
     """The rule as it was. Raises NotFound."""
-    return await transaction.one(UNPROTECT_TAG, project_id=project_id, name=name)
 
 
 @attrs.frozen
@@ -209,7 +176,7 @@ class TagRules:
     create_levels: list[int]
 
 
-TAG_RULES = Statement(
+@statement(
     """
     SELECT wanted.name, array_agg(DISTINCT rules.create_access_level::int) AS create_levels
     FROM unnest(%(names)s::text[]) AS wanted (name)
@@ -217,10 +184,7 @@ TAG_RULES = Statement(
         ON rules.project_id = %(project_id)s AND wildcard_matches(rules.name, wanted.name)
     GROUP BY wanted.name
     """,
-    TagRules,
+    prepared=True,
 )
-
-
 async def tag_rules(database: Executor, project_id: int, names: Sequence[str]) -> list[TagRules]:
     """Of each of these tags that a rule matches."""
-    return await database.rows(TAG_RULES, project_id=project_id, names=list(names))

@@ -5,14 +5,13 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
 import attrs
-from aiohttp import web
 
 from api_server.code import protected_ref_queries
 from api_server.code.protected_ref_queries import BranchRules
 from api_server.namespaces.resources import Project
+from api_server.services import Services
 from api_server.state.database import Executor
-from api_server.web import context, grounds
-from api_server.web.grounds import Ground
+from api_server.state.preconditions import Precondition
 from api_server.web.routes import Role
 
 #: Of a branch or of a tag.
@@ -71,10 +70,10 @@ def refusal_of_tag(project: Project, name: str) -> str | None:
     return "You cannot use default branch name to create a tag"
 
 
-async def protection_for(request: web.Request, project_id: int, name: str) -> Protection:
+async def protection_for(services: Services, project_id: int, name: str) -> Protection:
     """Return the branch's protection for a decision about the request, which writes only while that still holds."""
     find = functools.partial(protection_of, project_id=project_id, name=name)
-    return await _relied_on(request, project_id, find)
+    return await _relied_on(services, project_id, find)
 
 
 def _from(rules: BranchRules) -> Protection:
@@ -128,16 +127,16 @@ async def tag_protection_of(database: Executor, project_id: int, name: str) -> T
     return (await tag_protections_of(database, project_id, [name]))[name]
 
 
-async def tag_protection_for(request: web.Request, project_id: int, name: str) -> TagProtection:
+async def tag_protection_for(services: Services, project_id: int, name: str) -> TagProtection:
     """Return the tag's protection for a decision about the request, like `protection_for`."""
     find = functools.partial(tag_protection_of, project_id=project_id, name=name)
-    return await _relied_on(request, project_id, find)
+    return await _relied_on(services, project_id, find)
 
 
 async def _relied_on(
-    request: web.Request, project_id: int, find: Callable[[Executor], Awaitable[ProtectionT]]
+    services: Services, project_id: int, find: Callable[[Executor], Awaitable[ProtectionT]]
 ) -> ProtectionT:
     """Return what `find` finds, on which the request's decision depends."""
-    found = await find(context.database(request))
-    grounds.rely_on(request, Ground((f"project:{project_id}",), found, find))
+    found = await find(services.database)
+    services.require_unchanged(Precondition((f"project:{project_id}",), found, find))
     return found

@@ -18,10 +18,10 @@ from api_server.namespaces.project_queries import find_project
 from api_server.namespaces.resources import Project
 from api_server.outbound import edges
 from api_server.services import Key, Services
+from api_server.state import preconditions
 from api_server.state.database import Transaction
 from api_server.state.errors import LockNotAvailable, Unavailable
-from api_server.web import context, grounds
-from api_server.web.auth import Caller
+from api_server.web.auth import Actor
 from api_server.web.errors import tell_unavailable
 from common.concurrency import ConcurrencyLimiter
 
@@ -41,9 +41,9 @@ def setup(services: Services) -> None:
 
 @asynccontextmanager
 async def judged(
-    request: web.Request,
+    services: Services,
     project: Project,
-    who: Caller,
+    who: Actor,
     remarks: list[str],
     push: Push,
     arrived: Path | None,
@@ -58,13 +58,13 @@ async def judged(
         if refusal is not None:
             yield Verdict(refusal)
             return
-        await refs.propose(context.services(request).shared, project.id, who.user_id, push)
+        await refs.propose(services.shared, project.id, who.user_id, push)
         try:
-            async with _held(request, project, who, push, size) as verdict:
+            async with _held(services, project, who, push, size) as verdict:
                 judged_yet, accepted = True, verdict.refusal is None
                 yield verdict
         finally:
-            remarks += await asyncio.shield(_settle(request, project, who, push, accepted=accepted))
+            remarks += await asyncio.shield(_settle(services, project, who, push, accepted=accepted))
     except Unavailable as problem:
         tell_unavailable(problem, "a push is settled later" if judged_yet else "a push could not be judged")
         if not judged_yet:
@@ -78,14 +78,14 @@ async def judged(
 
 @asynccontextmanager
 async def _held(
-    request: web.Request, project: Project, who: Caller, push: Push, size: int
+    services: Services, project: Project, who: Actor, push: Push, size: int
 ) -> AsyncIterator[Verdict]:
     """A refusal holds nothing."""
     async with (
-        context.services(request)[MOVING].place(),
-        context.database(request).transaction() as transaction,
+        services[MOVING].place(),
+        services.database.transaction() as transaction,
     ):
-        verdict = await _verdict(request, transaction, project, who, push, size)
+        verdict = await _verdict(services, transaction, project, who, push, size)
         if verdict.refusal is None:
             yield verdict
             return
@@ -93,9 +93,9 @@ async def _held(
 
 
 async def _verdict(
-    request: web.Request, transaction: Transaction, project: Project, who: Caller, push: Push, size: int
+    services: Services, transaction: Transaction, project: Project, who: Actor, push: Push, size: int
 ) -> Verdict:
-    await grounds.share(transaction, _names(project, who))
+    await preconditions.share(transaction, _names(project, who))
     await ref_queries.hold_push(transaction, push.id)
     try:
         current = await current_caller(transaction, who)
@@ -117,7 +117,7 @@ async def _verdict(
     if (refusal := refusal_of(push, verdict, refused_refs(push, verdict))) is not None:
         return Verdict(refusal)
     try:
-        await context.services(request)[QUOTAS].take(transaction, project.id, size)
+        await services[QUOTAS].take(transaction, project.id, size)
     except QuotaExceeded as problem:
         return Verdict(str(problem))
     if verdict.refused:  # what nobody may move has not been moved by this push, wherever it stands
@@ -126,7 +126,7 @@ async def _verdict(
     return verdict
 
 
-def _names(project: Project, who: Caller) -> set[str]:
+def _names(project: Project, who: Actor) -> set[str]:
     """Under which what the verdict depends on is changed."""
     return {
         f"user:{who.user_id}",
@@ -137,17 +137,17 @@ def _names(project: Project, who: Caller) -> set[str]:
 
 
 async def _settle(
-    request: web.Request, project: Project, who: Caller, push: Push, *, accepted: bool
+    services: Services, project: Project, who: Actor, push: Push, *, accepted: bool
 ) -> list[str]:
     """Returns remarks on the options of the push."""
     remarks: list[str] = []
     try:
         if not accepted:
-            await refs.withdraw(context.services(request).shared, push)
+            await refs.withdraw(services.shared, push)
             return []
-        applied = await refs.settle_push(context.services(request).shared, project.id, push)
+        applied = await refs.settle_push(services.shared, project.id, push)
         if applied and push.options:
-            for listener in context.services(request)[refs.PUSH_OPTION_LISTENERS]:
+            for listener in services[refs.PUSH_OPTION_LISTENERS]:
                 remarks += await listener(project.id, who.user_id, applied)
     except (LockNotAvailable, Unavailable) as problem:
         # git has moved the refs, and that is written down: what follows is made up for by the minute's task
@@ -155,5 +155,5 @@ async def _settle(
         remarks += (
             ["The server is busy: options of merge requests are not carried out."] if push.options else []
         )
-    await edges.tell_now(request)
+    await edges.tell_now(services)
     return remarks

@@ -24,9 +24,10 @@ from api_server.namespaces.resources import Project
 from api_server.services import Key, Services
 from api_server.state.listing import Listed
 from api_server.web import context
+from api_server.web.auth import Actor, Anonymous
 from api_server.web.errors import ApiError, bad_parameters, not_found
 from api_server.web.pagination import Paginated, offset_page, paginated
-from api_server.web.routes import CALLER
+from api_server.web.routes import caller_or_stranger
 from common.concurrency import ConcurrencyLimiter
 
 READS = Key[ConcurrencyLimiter]("repository_reads")
@@ -45,14 +46,14 @@ def setup(services: Services) -> None:
 
 
 @asynccontextmanager
-async def reading(request: web.Request) -> AsyncIterator[None]:
+async def reading(services: Services, actor: Actor | Anonymous) -> AsyncIterator[None]:
     """A place for git processes that read for the caller, which are killed when they take too long.
 
     Raises `TooBusy` where no place becomes free, and 503 for what cannot be read in time.
     """
-    limit = context.settings(request).repository_read_timeout
+    limit = services.settings.repository_read_timeout
     try:
-        async with context.services(request)[READS].place(*counted_for(request)), asyncio.timeout(limit):
+        async with services[READS].place(*counted_for(actor)), asyncio.timeout(limit):
             yield
     except (TimeoutError, GitTimeoutError):
         raise _refused(f"reading the repository took longer than {limit} seconds") from None
@@ -64,54 +65,55 @@ async def reading(request: web.Request) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def streaming(
-    request: web.Request, *, user_id: int | None = None, from_storage: bool = False
+    services: Services,
+    actor: Actor | Anonymous,
+    *,
+    user_id: int | None = None,
+    from_storage: bool = False,
 ) -> AsyncIterator[None]:
     """Hold a place for a file that flows to the caller, or to `user_id` if no caller is known. Raises `TooBusy`."""
-    async with context.services(request)[STREAMS].place(
-        *counted_for(request, user_id, from_storage=from_storage)
-    ):
+    async with services[STREAMS].place(*counted_for(actor, user_id, from_storage=from_storage)):
         yield
 
 
 def counted_for(
-    request: web.Request, user_id: int | None = None, *, from_storage: bool = False
+    actor: Actor | Anonymous, user_id: int | None = None, *, from_storage: bool = False
 ) -> Sequence[Hashable]:
-    """Who is counted: the user (by default the caller), or the address of a stranger.
+    """Who is counted: the user (by default the actor), or the address of a stranger.
 
     What the external storage fetches for strangers counts in all only: it asks for all of them.
     """
-    if user_id is None and (caller := request.get(CALLER)) is not None:
-        user_id = caller.user_id
+    user_id = actor.user_id if user_id is None else user_id
     if user_id is not None:
         return [("user", user_id)]
-    return [] if from_storage else [("address", request.remote)]
+    return [] if from_storage else [("address", actor.address)]
 
 
 def _refused(reason: str) -> ApiError:
     return ApiError(503, {"message": f"503 Service Unavailable - {reason}"})
 
 
-async def ensured(request: web.Request, project: Project) -> bool:
+async def ensured(services: Services, project: Project) -> bool:
     """Makes the project's repository where it does not exist yet; False for a project that has just been removed, of
     which nothing may be left."""
-    found = context.services(request)[REPOSITORIES]
+    found = services[REPOSITORIES]
     if not found.exists(project.id):
-        if not await is_there(context.database(request), project.id):
+        if not await is_there(services.database, project.id):
             return False
         await found.ensure(project.id, project.default_branch)
     return True
 
 
-async def opened(request: web.Request, project: Project) -> Repository:
+async def opened(services: Services, project: Project) -> Repository:
     """Return the project's repository, which is made if it does not exist yet. Raises 404 if the project is gone."""
-    if not await ensured(request, project):
+    if not await ensured(services, project):
         raise not_found("Project")
-    return context.services(request)[REPOSITORIES].open(project.id)
+    return services[REPOSITORIES].open(project.id)
 
 
-def url_of(request: web.Request, project: Project) -> str:
+def url_of(services: Services, project: Project) -> str:
     """Return the URL of the project's page."""
-    return f"{context.settings(request).base_url}/{project.full_path}"
+    return f"{services.settings.base_url}/{project.full_path}"
 
 
 ItemT = TypeVar("ItemT")
@@ -146,40 +148,39 @@ def position_of(token: str | None) -> bytes:
 
 
 async def all_commits(
-    request: web.Request, found: Project, repository: Repository, shas: Sequence[str]
+    services: Services, found: Project, repository: Repository, shas: Sequence[str]
 ) -> list[dict[str, Any]]:
     """Return these commits as the API shows them."""
-    return await entities.commit_list(repository, shas, url_of(request, found))
+    return await entities.commit_list(repository, shas, url_of(services, found))
 
 
 async def listed_differences(
     request: web.Request, wanted: Paginated, repository: Repository, old: str | None, new: str
 ) -> web.Response:
     """Answer with a page of the files that differ between two commits."""
+    services = context.services(request)
     page = offset_page(wanted)
-    async with reading(request):
+    async with reading(services, caller_or_stranger(request)):
         files, total = await differences(
-            repository, old, new, _limits(request), skip=page.offset, limit=page.size
+            repository, old, new, _limits(services), skip=page.offset, limit=page.size
         )
     return await listed(request, wanted, [_diff(file) for file in files], total)
 
 
 async def all_differences(
-    request: web.Request, repository: Repository, old: str | None, new: str
+    services: Services, repository: Repository, old: str | None, new: str
 ) -> tuple[list[dict[str, Any]], bool]:
     """The files that differ between two commits, and whether there is more than is shown at once; for within
     `reading`."""
-    limits = _limits(request)
+    limits = _limits(services)
     files, total = await differences(repository, old, new, limits, limit=limits.diff_max_files)
     overflows = total >= limits.diff_max_files or any(file.collapsed for file in files)
     return [_diff(file) for file in files], overflows
 
 
-async def number_of_differences(
-    request: web.Request, repository: Repository, old: str | None, new: str
-) -> str:
+async def number_of_differences(services: Services, repository: Repository, old: str | None, new: str) -> str:
     """Return how many files differ, as GitLab writes it: with a plus if there are more than are listed."""
-    limits = _limits(request)
+    limits = _limits(services)
     _, total = await differences(
         repository, old, new, attrs.evolve(limits, diff_max_files=limits.diff_max_files + 1), limit=0
     )
@@ -190,12 +191,14 @@ async def listed_commits(
     request: web.Request, wanted: Paginated, found: Project, repository: Repository, shas: Sequence[str]
 ) -> web.Response:
     """Answer with a page of these commits."""
-    shown = await entities.commit_list(repository, on_page(wanted, shas), url_of(request, found))
+    shown = await entities.commit_list(
+        repository, on_page(wanted, shas), url_of(context.services(request), found)
+    )
     return await listed(request, wanted, shown, len(shas))
 
 
-def _limits(request: web.Request) -> DiffLimits:
-    settings = context.settings(request)
+def _limits(services: Services) -> DiffLimits:
+    settings = services.settings
     return DiffLimits(
         diff_max_files=settings.diff_max_files,
         diff_max_lines=settings.diff_max_lines,

@@ -13,7 +13,6 @@ from pathlib import Path
 import attrs
 import orjson
 import structlog
-from aiohttp import web
 from cachetools import LRUCache
 
 from api_server.code import ref_queries as queries
@@ -27,8 +26,7 @@ from api_server.outbound import edges
 from api_server.services import Key, Services
 from api_server.state.database import Database, Transaction
 from api_server.state.errors import LockNotAvailable
-from api_server.web import context
-from api_server.web.grounds import ChangedMeanwhile
+from api_server.state.preconditions import ChangedMeanwhile
 
 log = structlog.get_logger(__name__)
 
@@ -61,14 +59,12 @@ async def propose(services: Services, project_id: int, user_id: int | None, push
         await queries.write_down(transaction, push.id, project_id, user_id, updates=updates, options=options)
 
 
-async def move(request: web.Request, project_id: int, user_id: int | None, *updates: RefUpdate) -> None:
+async def move(services: Services, project_id: int, user_id: int | None, *updates: RefUpdate) -> None:
     """Moves refs, all or none, and decides the consequences. Raises as `ref_moves.apply_push`.
 
     git moves them within the transaction that records it, whose beginning makes sure that the request still may.
     """
-    await move_in(
-        context.services(request).shared, context.database(request), project_id, user_id, Push(updates)
-    )
+    await move_in(services.shared, services.database, project_id, user_id, Push(updates))
 
 
 async def move_in(

@@ -22,7 +22,7 @@ from api_server.web import context
 from api_server.web.answers import json_value, no_content
 from api_server.web.pagination import Paginated
 from api_server.web.params import Description, Name
-from api_server.web.routes import Role, Routes
+from api_server.web.routes import Role, Routes, caller, caller_or_stranger
 
 routes = Routes()
 
@@ -98,12 +98,13 @@ class WriteFile(ChangeFile):
 )
 async def list_branches(request: web.Request, wanted: ListBranches, found: Project) -> web.Response:
     """By name, unless `sort` says otherwise."""
-    repository = await opened(request, found)
+    services = context.services(request)
+    repository = await opened(services, found)
     branches = await asyncio.to_thread(references.branches, repository)
     named = entities.matching(branches, wanted.search)
     named = await asyncio.to_thread(entities.sorted_branches, repository, named, wanted.sort)
-    shown, url = on_page(wanted, named), url_of(request, found)
-    protected = await protections_of(context.database(request), found.id, [branch.name for branch in shown])
+    shown, url = on_page(wanted, named), url_of(services, found)
+    protected = await protections_of(services.database, found.id, [branch.name for branch in shown])
     told = await entities.branch_list(repository, shown, found, url, protected)
     return await listed(request, wanted, told, len(named))
 
@@ -115,7 +116,9 @@ async def show_branch(request: web.Request, wanted: OneRef, found: Project) -> w
 
 @routes.post("/projects/{id}/repository/branches", access=project(Role.DEVELOPER, opens="repository"))
 async def create_branch(request: web.Request, wanted: CreateBranch, found: Project) -> web.Response:
-    await committing.create_branch(request, found, wanted.branch, wanted.ref)
+    await committing.create_branch(
+        context.services(request), caller(request), found, wanted.branch, wanted.ref
+    )
     return json_value(await _branch(request, found, wanted.branch), status=201)
 
 
@@ -123,14 +126,14 @@ async def create_branch(request: web.Request, wanted: CreateBranch, found: Proje
     "/projects/{id}/repository/branches/{name}", access=project(Role.DEVELOPER, opens="repository")
 )
 async def delete_branch(request: web.Request, wanted: OneRef, found: Project) -> web.Response:
-    await committing.delete_branch(request, found, wanted.name)
+    await committing.delete_branch(context.services(request), caller(request), found, wanted.name)
     return no_content()
 
 
 @routes.get("/projects/{id}/repository/tags", access=project(opens="repository"), takes_job_token=True)
 async def list_tags(request: web.Request, wanted: ListTags, found: Project) -> web.Response:
     """The newest first, unless `order_by` and `sort` say otherwise."""
-    repository = await opened(request, found)
+    repository = await opened(context.services(request), found)
     tags = await asyncio.to_thread(references.tags, repository)
     named = entities.matching(tags, wanted.search)
     descending = wanted.sort == "desc"
@@ -149,26 +152,34 @@ async def show_tag(request: web.Request, wanted: OneRef, found: Project) -> web.
 @routes.post("/projects/{id}/repository/tags", access=project(Role.DEVELOPER, opens="repository"))
 async def create_tag(request: web.Request, wanted: CreateTag, found: Project) -> web.Response:
     """An annotated one where there is a message."""
-    await committing.create_tag(request, found, wanted.tag_name, wanted.ref, wanted.message)
+    await committing.create_tag(
+        context.services(request), caller(request), found, wanted.tag_name, wanted.ref, wanted.message
+    )
     return json_value(await _tag(request, found, wanted.tag_name), status=201)
 
 
 @routes.delete("/projects/{id}/repository/tags/{name}", access=project(Role.DEVELOPER, opens="repository"))
 async def delete_tag(request: web.Request, wanted: OneRef, found: Project) -> web.Response:
-    await committing.delete_tag(request, found, wanted.name)
+    await committing.delete_tag(context.services(request), caller(request), found, wanted.name)
     return no_content()
 
 
 @routes.get("/projects/{id}/repository/files/{path}", access=project(opens="repository"))
 async def show_file(request: web.Request, wanted: OneFile, found: Project) -> web.StreamResponse:
     """The file with its bytes in base64; HEAD tells of it in header fields, and reads no bytes."""
-    repository = await opened(request, found)
+    services = context.services(request)
+    repository = await opened(services, found)
     file = file_at(repository, wanted.ref, wanted.path)
     if request.method != "HEAD":
-        file.require_size(context.settings(request).file_json_limit)
+        file.require_size(services.settings.file_json_limit)
     file = await file.with_history(request, repository)
     return await file_answers.send_json(
-        request, repository, file.entry, file.values, file.headers, streaming(request)
+        request,
+        repository,
+        file.entry,
+        file.values,
+        file.headers,
+        streaming(services, caller_or_stranger(request)),
     )
 
 
@@ -178,9 +189,12 @@ async def show_file(request: web.Request, wanted: OneFile, found: Project) -> we
     takes_job_token=True,
 )
 async def show_raw_file(request: web.Request, wanted: OneFile, found: Project) -> web.StreamResponse:
-    repository = await opened(request, found)
+    services = context.services(request)
+    repository = await opened(services, found)
     file = file_at(repository, wanted.ref, wanted.path)
-    return await file_answers.send_raw(request, repository, file.entry, file.raw_headers, streaming(request))
+    return await file_answers.send_raw(
+        request, repository, file.entry, file.raw_headers, streaming(services, caller_or_stranger(request))
+    )
 
 
 @routes.post(
@@ -212,19 +226,22 @@ async def _changed(
     request: web.Request, found: Project, wanted: ChangeFile, action: OneAction, status: int = 200
 ) -> web.Response:
     values = attrs.asdict(wanted, filter=lambda field, _: field.name != "id")
-    await committing.commit_file(request, found, FileChange(action=action, **values))
+    await committing.commit_file(
+        context.services(request), caller(request), found, FileChange(action=action, **values)
+    )
     return json_value({"file_path": wanted.path, "branch": wanted.branch}, status=status)
 
 
 async def _branch(request: web.Request, found: Project, name: str) -> dict[str, Any]:
-    repository = await opened(request, found)
+    services = context.services(request)
+    repository = await opened(services, found)
     branch = branch_named(repository, name)
-    protection = await protection_of(context.database(request), found.id, name)
-    return entities.branch(repository, branch, found, url_of(request, found), protection)
+    protection = await protection_of(services.database, found.id, name)
+    return entities.branch(repository, branch, found, url_of(services, found), protection)
 
 
 async def _tag(request: web.Request, found: Project, name: str) -> dict[str, Any]:
-    repository = await opened(request, found)
+    repository = await opened(context.services(request), found)
     (shown,) = await _tags(request, found, repository, [tag_named(repository, name)])
     return shown
 
@@ -232,7 +249,8 @@ async def _tag(request: web.Request, found: Project, name: str) -> dict[str, Any
 async def _tags(
     request: web.Request, found: Project, repository: Repository, tags: Sequence[Tag]
 ) -> list[dict[str, Any]]:
-    database, url, names = context.database(request), url_of(request, found), [tag.name for tag in tags]
+    services = context.services(request)
+    database, url, names = services.database, url_of(services, found), [tag.name for tag in tags]
     rules = await tag_protections_of(database, found.id, names)
     releases = await repository_queries.releases_of(database, found.id, names)
     return await entities.tag_list(repository, tags, url, rules, releases)

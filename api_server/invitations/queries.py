@@ -1,3 +1,4 @@
+# mypy: disable-error-code="empty-body"
 """Statements about invitations, and about who owns which address."""
 
 import datetime
@@ -8,6 +9,7 @@ import attrs
 from api_server.namespaces.members import Source, SourceKind
 from api_server.state.audit_trail import Entity
 from api_server.state.database import Executor, Transaction
+from api_server.state.declarations import statement
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
 from api_server.state.statements import Query
 from api_server.web.routes import Role
@@ -124,17 +126,11 @@ async def owners_of(database: Executor, emails: list[str]) -> dict[str, Owner]:
     return {owner.email: owner for owner in owners}
 
 
-USERS = Query(
-    """
+@statement("""
     SELECT users.id, users.username, users.name FROM users WHERE users.id = ANY (%(ids)s::bigint[])
-    """,
-    KnownUser,
-)
-
-
+    """)
 async def users_with(database: Executor, ids: list[int]) -> list[KnownUser]:
     """Those that exist."""
-    return await database.rows(USERS, ids=ids)
 
 
 CREATE = """
@@ -171,22 +167,17 @@ _INVITATION = """
     LEFT JOIN namespaces ON namespaces.id = invitations.namespace_id
 """
 
-LOCK_BY_EMAIL = Query(
-    f"""
+
+@statement(f"""
     {_INVITATION}
     WHERE (invitations.project_id = %(project_id)s::bigint OR invitations.namespace_id = %(namespace_id)s::bigint)
         AND lower(invitations.email) = lower(%(email)s)
     FOR UPDATE OF invitations
-    """,
-    Invitation,
-)
-
-
+    """)
 async def lock_by_email(
     transaction: Transaction, email: str, *, namespace_id: int | None, project_id: int | None
 ) -> Invitation | None:
     """Nobody else changes the invitation until the transaction ends."""
-    return await transaction.row(LOCK_BY_EMAIL, email=email, namespace_id=namespace_id, project_id=project_id)
 
 
 FIND_BY_TOKEN = Query(
@@ -197,39 +188,35 @@ FIND_BY_TOKEN = Query(
     """,
     Invitation,
 )
-LOCK_BY_TOKEN = Query(f"{FIND_BY_TOKEN} FOR UPDATE OF invitations", Invitation)
 
 
+@statement(FIND_BY_TOKEN)
 async def find_by_token(database: Executor, digest: bytes) -> Invitation | None:
     """The invitation, unless it has expired, or whoever made it may not make it any more."""
-    return await database.row(FIND_BY_TOKEN, digest=digest)
 
 
+@statement(f"{FIND_BY_TOKEN} FOR UPDATE OF invitations")
 async def lock_by_token(transaction: Transaction, digest: bytes) -> Invitation | None:
     """Likewise; nobody else answers it until the transaction ends."""
-    return await transaction.row(LOCK_BY_TOKEN, digest=digest)
 
 
-FIND = Query(
-    f"{_INVITATION} WHERE invitations.id = %(id)s AND invitation_holds(invitations, %(now)s)", Invitation
+@statement(
+    f"{_INVITATION} WHERE invitations.id = %(invitation_id)s AND invitation_holds(invitations, %(now)s)"
 )
+async def find(database: Executor, invitation_id: int) -> Invitation | None: ...
 
 
-async def find(database: Executor, invitation_id: int) -> Invitation | None:
-    return await database.row(FIND, id=invitation_id)
-
-
-UPDATE = one(
-    _ENTITIES["changed"],
-    """
+@statement(
+    one(
+        _ENTITIES["changed"],
+        """
     UPDATE invitations SET access_level = %(access_level)s, expires_at = %(expires_at)s, updated_at = %(now)s,
         member_role_id = CASE WHEN access_level = %(access_level)s THEN member_role_id END,
         created_by_id = CASE WHEN access_level < 50 AND %(access_level)s = 50 THEN %(user_id)s ELSE created_by_id END
-    WHERE id = %(id)s RETURNING *
+    WHERE id = %(invitation_id)s RETURNING *
     """,
+    )
 )
-
-
 async def update(
     transaction: Transaction,
     invitation_id: int,
@@ -238,28 +225,19 @@ async def update(
     user_id: int,
 ) -> str:
     """The JSON that endpoint 33 answers with. Where `user_id` makes it one for an Owner, it is hers."""
-    return await transaction.entity(
-        UPDATE, id=invitation_id, access_level=access_level, expires_at=expires_at, user_id=user_id
-    )
 
 
-DELETE = """
-    DELETE FROM invitations WHERE id = %(id)s
-"""
+@statement("""
+    DELETE FROM invitations WHERE id = %(invitation_id)s
+""")
+async def delete(transaction: Transaction, invitation_id: int) -> None: ...
 
 
-async def delete(transaction: Transaction, invitation_id: int) -> None:
-    await transaction.run(DELETE, id=invitation_id)
-
-
-IS_OWN_ADDRESS = """
+@statement("""
     SELECT EXISTS (SELECT FROM owner_of_address(%(email)s) owner WHERE owner.id = %(user_id)s)
-"""
-
-
+""")
 async def is_own_address(database: Executor, user_id: int, email: str) -> bool:
     """Whether the user has confirmed that the address is hers."""
-    return bool(await database.value(IS_OWN_ADDRESS, user_id=user_id, email=email))
 
 
 @attrs.frozen
@@ -273,44 +251,29 @@ class Unanswered:
 
 
 #: Those whose inviter may still invite to it, and with whose address nobody has come.
-UNANSWERED = Query(
-    """
+@statement("""
     SELECT invitations.id, invitations.created_at, invitations.expires_at, invitations.reminders_sent
     FROM invitations
     WHERE invitations.reminders_sent < %(most)s AND invitation_holds(invitations, %(now)s)
         AND NOT EXISTS (SELECT FROM owner_of_address(invitations.email))
     ORDER BY invitations.id FOR UPDATE SKIP LOCKED
-    """,
-    Unanswered,
-)
-
-
+    """)
 async def lock_unanswered(transaction: Transaction, most: int) -> list[Unanswered]:
     """Those with fewer than `most` reminders."""
-    return await transaction.rows(UNANSWERED, most=most)
 
 
-NOTE_REMINDER = """
-    UPDATE invitations SET reminders_sent = %(sent)s WHERE id = %(id)s
-"""
+@statement("""
+    UPDATE invitations SET reminders_sent = %(sent)s WHERE id = %(invitation_id)s
+""")
+async def note_reminder(transaction: Transaction, invitation_id: int, sent: int) -> None: ...
 
 
-async def note_reminder(transaction: Transaction, invitation_id: int, sent: int) -> None:
-    await transaction.run(NOTE_REMINDER, id=invitation_id, sent=sent)
-
-
-LOCK_OVER = Query(
-    f"""
+@statement(f"""
     {_INVITATION}
     WHERE has_expired(invitations.expires_at, %(now)s)
         OR invitations.created_at < %(now)s::timestamptz - %(kept)s::interval
         OR NOT invitation_holds(invitations, %(now)s)
     ORDER BY invitations.id FOR UPDATE OF invitations SKIP LOCKED
-    """,
-    Invitation,
-)
-
-
+    """)
 async def lock_over(transaction: Transaction, kept: datetime.timedelta) -> list[Invitation]:
     """Invitations that have expired, or are older than `kept`, or whose makers may not make them any more."""
-    return await transaction.rows(LOCK_OVER, kept=kept)

@@ -8,7 +8,6 @@ from contextlib import suppress
 from typing import Any, Literal
 
 import attrs
-from aiohttp import web
 
 from api_server.accounts import user_queries
 from api_server.code.committing import acting_person
@@ -26,11 +25,10 @@ from api_server.namespaces.resources import Project
 from api_server.services import Key, Services
 from api_server.state import audit_trail
 from api_server.state.database import Database, Transaction
-from api_server.web import context
-from api_server.web.auth import Caller
+from api_server.state.preconditions import Precondition, Preconditions
+from api_server.web.auth import Actor
 from api_server.web.errors import conflict, invalid, record_not_found, unauthorized
-from api_server.web.grounds import GROUNDS, Ground, Grounds
-from api_server.web.routes import Role, author, caller
+from api_server.web.routes import Role
 
 Action = Literal["open", "update", "close", "reopen", "merge", "approved", "unapproved"]
 
@@ -94,7 +92,7 @@ def _proposed(repository: Repository, branch: str, shas: Sequence[str]) -> tuple
 
 
 @attrs.frozen(kw_only=True)
-class Actor:
+class ProjectActor:
     """A user in a project. What she is judged on holds when the first transaction of `database` begins, or that raises
     `ChangedMeanwhile`."""
 
@@ -102,11 +100,11 @@ class Actor:
     project: Project
     user_id: int
     person: Person
-    grounds: Grounds
+    preconditions: Preconditions
 
     @property
     def database(self) -> Database:
-        return self.services.database.opening_with(self.grounds.hold)
+        return self.services.database.opening_with(self.preconditions.hold)
 
     @property
     def repository(self) -> Repository:
@@ -116,30 +114,32 @@ class Actor:
         """What protects the branch, which she is judged on."""
         found = await protection_of(self.database, self.project.id, branch)
         read = functools.partial(protection_of, project_id=self.project.id, name=branch)
-        self.grounds.add(Ground((f"project:{self.project.id}",), found, read))
+        self.preconditions.add(Precondition((f"project:{self.project.id}",), found, read))
         return found
 
 
-def acting(request: web.Request, project: Project) -> Actor:
+def acting(services: Services, actor: Actor, project: Project) -> ProjectActor:
     """The caller of a request that writes."""
-    return Actor(
-        services=context.services(request).shared,
+    return ProjectActor(
+        services=services.shared,
         project=project,
-        user_id=caller(request).user_id,
-        person=acting_person(request),
-        grounds=request[GROUNDS],
+        user_id=actor.user_id,
+        person=acting_person(services, actor),
+        preconditions=services.preconditions or Preconditions(),
     )
 
 
-async def acting_later(services: Services, project_id: int, user_id: int | None) -> Actor | None:
+async def acting_later(services: Services, project_id: int, user_id: int | None) -> ProjectActor | None:
     """The user with the rights that she has now; None where she could not ask for it any more, or the project is not
     there, or archived."""
-    database, grounds = services.database, Grounds()
+    database, preconditions = services.database, Preconditions()
     user = None if user_id is None else await queries.find_active_user(database, user_id)
     if user is None:
         return None
     who = f"user:{user.id}"
-    grounds.add(Ground((who,), user, functools.partial(queries.find_active_user, user_id=user.id)))
+    preconditions.add(
+        Precondition((who,), user, functools.partial(queries.find_active_user, user_id=user.id))
+    )
     read = functools.partial(
         find_project, project_id=project_id, path=None, user_id=user.id, admin=user.admin, job_project_id=None
     )
@@ -147,9 +147,11 @@ async def acting_later(services: Services, project_id: int, user_id: int | None)
     if project is None or project.archived or project.role < Role.DEVELOPER or not project.reads_repository:
         return None
     groups = (f"group:{namespace_id}" for namespace_id in project.lineage)
-    grounds.add(Ground((who, *groups, f"project:{project_id}"), project, read))
+    preconditions.add(Precondition((who, *groups, f"project:{project_id}"), project, read))
     person = Person(user.name, user.email, int(database.now.timestamp()))
-    return Actor(services=services, project=project, user_id=user.id, person=person, grounds=grounds)
+    return ProjectActor(
+        services=services, project=project, user_id=user.id, person=person, preconditions=preconditions
+    )
 
 
 #: Of one merge request, and as many reviewers.
@@ -213,7 +215,7 @@ def merge_ref(iid: int) -> str:
     return f"{MERGE_REQUESTS}{iid}/merge"
 
 
-async def create(actor: Actor, transaction: Transaction, source_branch: str, edit: Edit) -> int:
+async def create(actor: ProjectActor, transaction: Transaction, source_branch: str, edit: Edit) -> int:
     """The new merge request's id. Raises 400 without the branches, 409 when one is open, 422 for one branch twice."""
     _check_texts(edit)
     target_branch = edit.target_branch or ""
@@ -241,7 +243,7 @@ async def create(actor: Actor, transaction: Transaction, source_branch: str, edi
     return made.id
 
 
-async def edit(actor: Actor, transaction: Transaction, merge_request_id: int, wanted: Edit) -> None:
+async def edit(actor: ProjectActor, transaction: Transaction, merge_request_id: int, wanted: Edit) -> None:
     """Changes what differs and tells of it. Raises as `create`."""
     _check_texts(wanted)
     before = await queries.lock(transaction, merge_request_id)
@@ -261,7 +263,7 @@ async def edit(actor: Actor, transaction: Transaction, merge_request_id: int, wa
         await announce(actor.services, transaction, actor.user_id, before.id, "update", changed | people)
 
 
-async def close(actor: Actor, transaction: Transaction, merge_request_id: int) -> None:
+async def close(actor: ProjectActor, transaction: Transaction, merge_request_id: int) -> None:
     """Does nothing to a closed one. Raises 422 for a merged one."""
     before = await queries.lock(transaction, merge_request_id)
     if before.state == "merged":
@@ -273,7 +275,7 @@ async def close(actor: Actor, transaction: Transaction, merge_request_id: int) -
         )
 
 
-async def reopen(actor: Actor, transaction: Transaction, merge_request_id: int) -> None:
+async def reopen(actor: ProjectActor, transaction: Transaction, merge_request_id: int) -> None:
     """With its branches as they are now. Does nothing to an open one. Raises 400, 409 and (merged) 422."""
     before = await queries.lock(transaction, merge_request_id)
     if before.state == "merged":
@@ -290,7 +292,7 @@ async def reopen(actor: Actor, transaction: Transaction, merge_request_id: int) 
 
 
 async def delete(
-    request: web.Request, transaction: Transaction, project: Project, merge_request_id: int
+    services: Services, actor: Actor, transaction: Transaction, project: Project, merge_request_id: int
 ) -> None:
     """Whatever its state, with what keeps its commits. Raises as `remove_internal_ref`."""
     before = await queries.lock(transaction, merge_request_id)
@@ -298,19 +300,19 @@ async def delete(
     await audit_trail.record(
         transaction,
         "delete_merge_request",
-        author=author(request),
+        author=actor.author,
         entity=project.entity,
         target_id=before.id,
         target_details=f"!{before.iid} {before.title}",
         message=f"Removed merge request !{before.iid}",
     )
-    await _forget_heads(request, project, before.iid)
+    await _forget_heads(services, project, before.iid)
 
 
-async def _forget_heads(request: web.Request, project: Project, iid: int) -> None:
+async def _forget_heads(services: Services, project: Project, iid: int) -> None:
     """Before the merge request is gone for good: whoever cannot, deletes it once more."""
     with suppress(RepositoryMissingError):
-        repository = context.services(request)[REPOSITORIES].open(project.id)
+        repository = services[REPOSITORIES].open(project.id)
         for ref in (head_ref(iid), merge_ref(iid)):
             await remove_internal_ref(repository, ref)
 
@@ -353,7 +355,9 @@ def _check_texts(edit: Edit) -> None:
         raise invalid(problems)
 
 
-async def _retarget(actor: Actor, transaction: Transaction, before: MergeRequest, target_branch: str) -> None:
+async def _retarget(
+    actor: ProjectActor, transaction: Transaction, before: MergeRequest, target_branch: str
+) -> None:
     if before.state != "opened":
         raise invalid(["The target branch of a merge request that is not open cannot be changed"], status=422)
     if target_branch == before.source_branch:
@@ -363,7 +367,7 @@ async def _retarget(actor: Actor, transaction: Transaction, before: MergeRequest
     await merging_queries.set_heads(transaction, before.id, heads)
 
 
-async def _heads(actor: Actor, source_branch: str, target_branch: str) -> Heads:
+async def _heads(actor: ProjectActor, source_branch: str, target_branch: str) -> Heads:
     try:
         return await read_heads(actor.repository, source_branch, target_branch)
     except MissingBranchError as missing:
@@ -381,33 +385,33 @@ async def _refuse_second_open(
 
 
 async def approve(
-    request: web.Request, transaction: Transaction, merge_request_id: int, seen_sha: str | None
+    services: Services, actor: Actor, transaction: Transaction, merge_request_id: int, seen_sha: str | None
 ) -> None:
     """Once for each user; a second time changes nothing. Raises 409 where the head is not what the caller has seen."""
     before = await queries.lock(transaction, merge_request_id)
     check_head(before, seen_sha)
     _require_open(before)
-    if await queries.approve(transaction, merge_request_id, caller(request).user_id):
+    if await queries.approve(transaction, merge_request_id, actor.user_id):
         await announce(
-            context.services(request).shared,
+            services.shared,
             transaction,
-            caller(request).user_id,
+            actor.user_id,
             merge_request_id,
             "approved",
         )
 
 
-async def unapprove(request: web.Request, transaction: Transaction, merge_request_id: int) -> None:
+async def unapprove(
+    services: Services, actor: Actor, transaction: Transaction, merge_request_id: int
+) -> None:
     """Raises 404 where the caller has not approved."""
     _require_open(await queries.lock(transaction, merge_request_id))
-    if not await queries.unapprove(transaction, merge_request_id, caller(request).user_id):
+    if not await queries.unapprove(transaction, merge_request_id, actor.user_id):
         raise record_not_found()
-    await announce(
-        context.services(request).shared, transaction, caller(request).user_id, merge_request_id, "unapproved"
-    )
+    await announce(services.shared, transaction, actor.user_id, merge_request_id, "unapproved")
 
 
-async def reset_approvals(transaction: Transaction, merge_request_id: int, who: Caller) -> None:
+async def reset_approvals(transaction: Transaction, merge_request_id: int, who: Actor) -> None:
     """Takes all approvals back, whatever has become of the merge request; nobody hears of it. Raises 401 for who is no
     bot of a project or group."""
     if not await user_queries.is_bot(transaction, who.user_id):

@@ -28,7 +28,7 @@ from api_server.web.answers import json_text, json_value
 from api_server.web.errors import ApiError, forbidden, invalid
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import UNSET, CommaList, Description, Name, Unset
-from api_server.web.routes import Role, Routes, caller
+from api_server.web.routes import Role, Routes, caller, caller_or_stranger
 
 routes = Routes()
 
@@ -87,7 +87,7 @@ async def create_merge_request(
 ) -> web.Response:
     if wanted.target_project_id not in (None, found.id):
         raise invalid(["Target project is not a fork of source project"], status=422)
-    actor = acting(request, found)
+    actor = acting(context.services(request), caller(request), found)
     async with actor.database.transaction() as transaction:
         made = await changes.create(actor, transaction, wanted.source_branch, as_new(wanted))
         shown = await queries.show(transaction, made, found)
@@ -101,14 +101,15 @@ async def create_merge_request(
 )
 async def show_merge_request(request: web.Request, wanted: ShowMergeRequest, found: Project) -> web.Response:
     """Asks git whether it can be merged, if a branch has moved since that was last known."""
-    database = context.database(request)
+    services = context.services(request)
+    database = services.database
     merge_request = await queries.find(database, found.id, wanted.merge_request_iid)
-    await check_shown(context.services(request).shared, merge_request)
+    await check_shown(services.shared, merge_request)
     # Before the rest: whoever is told that a rebase is over is shown what has come of it.
     is_rebasing = await queries.is_rebasing(database, merge_request.id)
     shown = orjson.loads(await queries.show(database, merge_request.id, found))
     if wanted.include_diverged_commits_count:
-        repository = context.services(request)[REPOSITORIES].open(found.id)
+        repository = services[REPOSITORIES].open(found.id)
         shown["diverged_commits_count"] = await diverged_commits(repository, merge_request)
     if wanted.include_rebase_in_progress:
         shown["rebase_in_progress"] = is_rebasing
@@ -120,7 +121,7 @@ async def update_merge_request(
     request: web.Request, wanted: UpdateMergeRequest, found: Project
 ) -> web.Response:
     """Changes the given attributes, then closes or reopens."""
-    actor = acting(request, found)
+    actor = acting(context.services(request), caller(request), found)
     async with actor.database.transaction() as transaction:
         await lock_project(transaction, found.id)
         before = await queries.find(transaction, found.id, wanted.merge_request_iid)
@@ -135,10 +136,11 @@ async def update_merge_request(
 
 @routes.delete(ONE, access=project(Role.OWNER, opens="repository", changes=True))
 async def delete_merge_request(request: web.Request, wanted: MergeRequestId, found: Project) -> web.Response:
-    async with context.database(request).transaction() as transaction:
+    services = context.services(request)
+    async with services.database.transaction() as transaction:
         await lock_project(transaction, found.id)
         before = await queries.find(transaction, found.id, wanted.merge_request_iid)
-        await changes.delete(request, transaction, found, before.id)
+        await changes.delete(services, caller(request), transaction, found, before.id)
     return web.Response(status=204)
 
 
@@ -207,8 +209,9 @@ class ListContents(Paginated):
 @routes.get(f"{ONE}/commits", access=project(opens="repository"))
 async def list_commits(request: web.Request, wanted: ListContents, found: Project) -> web.Response:
     """Newest first."""
-    merge_request = await queries.find(context.database(request), found.id, wanted.merge_request_iid)
-    repository = context.services(request)[REPOSITORIES].open(found.id)
+    services = context.services(request)
+    merge_request = await queries.find(services.database, found.id, wanted.merge_request_iid)
+    repository = services[REPOSITORIES].open(found.id)
     shas = await shas_of(request, repository, merge_request)
     return await listed_commits(request, wanted, found, repository, shas)
 
@@ -216,11 +219,12 @@ async def list_commits(request: web.Request, wanted: ListContents, found: Projec
 @routes.get(f"{ONE}/diffs", access=project(opens="repository"))
 async def list_diffs(request: web.Request, wanted: ListContents, found: Project) -> web.Response:
     """What the source has changed since it parted from the target."""
-    merge_request = await queries.find(context.database(request), found.id, wanted.merge_request_iid)
+    services = context.services(request)
+    merge_request = await queries.find(services.database, found.id, wanted.merge_request_iid)
     return await listed_differences(
         request,
         wanted,
-        context.services(request)[REPOSITORIES].open(found.id),
+        services[REPOSITORIES].open(found.id),
         merge_request.base_sha,
         merge_request.head_sha,
     )
@@ -236,12 +240,13 @@ async def list_closed_issues(request: web.Request, wanted: ListContents, found: 
 @routes.get(f"{ONE}/changes", access=project(opens="repository"))
 async def show_changes(request: web.Request, wanted: MergeRequestId, found: Project) -> web.Response:
     """The merge request with all of its diffs; `overflow` where there are more than are shown."""
-    database = context.database(request)
+    services = context.services(request)
+    database = services.database
     merge_request = await queries.find(database, found.id, wanted.merge_request_iid)
-    repository = context.services(request)[REPOSITORIES].open(found.id)
-    async with reading(request):
+    repository = services[REPOSITORIES].open(found.id)
+    async with reading(services, caller_or_stranger(request)):
         diffs, overflows = await all_differences(
-            request, repository, merge_request.base_sha, merge_request.head_sha
+            services, repository, merge_request.base_sha, merge_request.head_sha
         )
     shown = orjson.loads(await queries.show(database, merge_request.id, found))
     return json_value(shown | {"changes": diffs, "overflow": overflows})
@@ -249,19 +254,20 @@ async def show_changes(request: web.Request, wanted: MergeRequestId, found: Proj
 
 async def shas_of(request: web.Request, repository: Repository, merge_request: MergeRequest) -> list[str]:
     """Its commits, newest first."""
-    async with reading(request):
+    async with reading(context.services(request), caller_or_stranger(request)):
         return await commits_between(repository, merge_request.base_sha, merge_request.head_sha, MOST_COMMITS)
 
 
 @routes.get(f"{ONE}/pipelines", access=project(opens="builds"))
 async def list_pipelines(request: web.Request, wanted: ListContents, found: Project) -> web.Response:
     """Its own, and those of the source branch for any of its commits, newest first; for readers of both."""
+    services = context.services(request)
     _require_repository(found)
     page = wanted_page(wanted, pipelines.OF_MERGE_REQUEST)
-    merge_request = await queries.find(context.database(request), found.id, wanted.merge_request_iid)
-    shas = await shas_of(request, context.services(request)[REPOSITORIES].open(found.id), merge_request)
+    merge_request = await queries.find(services.database, found.id, wanted.merge_request_iid)
+    shas = await shas_of(request, services[REPOSITORIES].open(found.id), merge_request)
     listed = await pipelines.list_pipelines_of_merge_request(
-        context.database(request),
+        services.database,
         page,
         merge_request.id,
         project_id=found.id,
@@ -274,8 +280,9 @@ async def list_pipelines(request: web.Request, wanted: ListContents, found: Proj
 @routes.post(f"{ONE}/pipelines", access=project(Role.DEVELOPER, opens="builds", changes=True))
 async def create_pipeline(request: web.Request, wanted: MergeRequestId, found: Project) -> web.Response:
     """One for its head, beside those that are there; 405 where it has no commits."""
+    services = context.services(request)
     _require_repository(found)
-    database = context.database(request)
+    database = services.database
     named = await queries.find(database, found.id, wanted.merge_request_iid)
     merge_request = await find_merge_request(database, named.id)
     if merge_request is None:
@@ -283,9 +290,9 @@ async def create_pipeline(request: web.Request, wanted: MergeRequestId, found: P
     if merge_request.mergeability == "no_commits":
         raise ApiError(405, {"message": "405 Method Not Allowed"}, {"Allow": "GET, HEAD"})
     branch = merge_request.source_branch
-    if not await may_change(request, found, branch, tag=False):
+    if not await may_change(services, found, branch, tag=False):
         raise not_allowed_on(branch)
-    pipeline_id = await maker(context.services(request).shared, database).make(
+    pipeline_id = await maker(services.shared, database).make(
         wanted_pipeline(merge_request, caller(request).user_id)
     )
     return json_text(await pipelines.show_pipeline(database, found.id, pipeline_id))
@@ -343,9 +350,10 @@ async def approve_merge_request(
     request: web.Request, wanted: ApproveMergeRequest, found: Project
 ) -> web.Response:
     """`sha` makes sure that what is approved is what the caller has seen."""
-    merge_request = await queries.find(context.database(request), found.id, wanted.merge_request_iid)
-    async with context.database(request).transaction() as transaction:
-        await changes.approve(request, transaction, merge_request.id, wanted.sha)
+    services = context.services(request)
+    merge_request = await queries.find(services.database, found.id, wanted.merge_request_iid)
+    async with services.database.transaction() as transaction:
+        await changes.approve(services, caller(request), transaction, merge_request.id, wanted.sha)
     return await _approvals(request, merge_request.id, found.role, status=201)
 
 
@@ -353,9 +361,10 @@ async def approve_merge_request(
 async def unapprove_merge_request(
     request: web.Request, wanted: MergeRequestId, found: Project
 ) -> web.Response:
-    merge_request = await queries.find(context.database(request), found.id, wanted.merge_request_iid)
-    async with context.database(request).transaction() as transaction:
-        await changes.unapprove(request, transaction, merge_request.id)
+    services = context.services(request)
+    merge_request = await queries.find(services.database, found.id, wanted.merge_request_iid)
+    async with services.database.transaction() as transaction:
+        await changes.unapprove(services, caller(request), transaction, merge_request.id)
     return await _approvals(request, merge_request.id, found.role, status=201)
 
 
@@ -403,6 +412,7 @@ async def merge_merge_request(
 ) -> web.Response:
     """As the project merges, by whom the target branch's protection lets; on request later, when the head's pipeline
     has succeeded."""
+    services = context.services(request)
     how = Merge(
         sha=wanted.sha,
         message=wanted.merge_commit_message,
@@ -412,25 +422,28 @@ async def merge_merge_request(
     )
     later = wanted.auto_merge or wanted.merge_when_pipeline_succeeds
     act = merging.merge_or_wait if later else merge
-    merge_request = await act(acting(request, found), wanted.merge_request_iid, how)
-    return json_text(await queries.show(context.database(request), merge_request.id, found))
+    merge_request = await act(acting(services, caller(request), found), wanted.merge_request_iid, how)
+    return json_text(await queries.show(services.database, merge_request.id, found))
 
 
 @routes.post(f"{ONE}/cancel_merge_when_pipeline_succeeds", access=CHANGE)
 async def cancel_auto_merge(request: web.Request, wanted: MergeRequestId, found: Project) -> web.Response:
-    await merging.cancel_auto_merge(acting(request, found), wanted.merge_request_iid)
+    await merging.cancel_auto_merge(
+        acting(context.services(request), caller(request), found), wanted.merge_request_iid
+    )
     return json_value({"status": "success"}, status=201)
 
 
 @routes.get(f"{ONE}/merge_ref", access=project(opens="repository"))
 async def show_merge_ref(request: web.Request, wanted: MergeRequestId, found: Project) -> web.Response:
     """The commit that merging would make now, which can be fetched from `refs/merge-requests/:iid/merge`."""
+    services = context.services(request)
     sha = await merging.merge_commit(
-        context.services(request).shared,
-        context.database(request),
+        services.shared,
+        services.database,
         found.id,
         wanted.merge_request_iid,
-        acting_person(request),
+        acting_person(services, caller(request)),
     )
     return json_value({"commit_id": sha})
 
@@ -441,5 +454,9 @@ async def rebase_merge_request(
 ) -> web.Response:
     """Of the source branch onto the target, in the background; `include_rebase_in_progress` shows when it is over, and
     `merge_error` what has gone wrong."""
-    await merging.begin_rebase(acting(request, found), wanted.merge_request_iid, skip_ci=wanted.skip_ci)
+    await merging.begin_rebase(
+        acting(context.services(request), caller(request), found),
+        wanted.merge_request_iid,
+        skip_ci=wanted.skip_ci,
+    )
     return json_value({"rebase_in_progress": True}, status=202)

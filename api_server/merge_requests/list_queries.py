@@ -1,3 +1,4 @@
+# mypy: disable-error-code="empty-body"
 """Statements of lists of merge requests, and about those that a commit belongs to."""
 
 from collections.abc import Sequence
@@ -7,8 +8,8 @@ import attrs
 
 from api_server.merge_requests.queries import ENTITIES
 from api_server.state.database import Executor
+from api_server.state.declarations import statement
 from api_server.state.listing import Listed, Listing, Page
-from api_server.state.statements import Query
 
 
 def _named(part: str) -> str:
@@ -147,32 +148,21 @@ class Candidate:
     base_sha: str | None
 
 
-CANDIDATES = Query(
-    """
-    SELECT id, base_sha FROM merge_requests
-    WHERE project_id = %(project_id)s AND iid = ANY (%(iids)s::integer[])
-    """,
-    Candidate,
-)
-
-
 @attrs.frozen
 class Merged:
     id: int
 
 
-MERGED_BY = Query(
-    "SELECT id FROM merge_requests WHERE project_id = %(project_id)s AND merge_commit_sha = %(sha)s", Merged
-)
-
-
+@statement("SELECT id FROM merge_requests WHERE project_id = %(project_id)s AND merge_commit_sha = %(sha)s")
 async def merged_by(database: Executor, project_id: int, sha: str) -> list[int]:
     """What was merged by this very commit."""
-    return [row.id for row in await database.rows(MERGED_BY, project_id=project_id, sha=sha)]
 
 
-async def candidates(database: Executor, project_id: int, iids: Sequence[int]) -> list[Candidate]:
-    return await database.rows(CANDIDATES, project_id=project_id, iids=list(iids))
+@statement("""
+    SELECT id, base_sha FROM merge_requests
+    WHERE project_id = %(project_id)s AND iid = ANY (%(iids)s::integer[])
+    """)
+async def candidates(database: Executor, project_id: int, iids: Sequence[int]) -> list[Candidate]: ...
 
 
 BY_IDS = Listing(

@@ -30,8 +30,8 @@ from api_server.git.repositories import REPOSITORIES, Repository
 from api_server.merge_requests import merging_queries, queries
 from api_server.merge_requests.changes import (
     MERGE_REQUEST_LISTENERS,
-    Actor,
     MergeRequestEvent,
+    ProjectActor,
     acting_later,
     check_head,
     merge_ref,
@@ -43,9 +43,9 @@ from api_server.namespaces.resources import Project
 from api_server.services import Services
 from api_server.state.database import Database, Executor, Transaction
 from api_server.state.errors import LockNotAvailable
+from api_server.state.preconditions import ChangedMeanwhile, Precondition
 from api_server.state.queue import enqueue
 from api_server.web.errors import ApiError, conflict, forbidden, invalid
-from api_server.web.grounds import ChangedMeanwhile, Ground
 
 #: Counting stops here.
 MOST_DIVERGED = 1000
@@ -94,7 +94,7 @@ class Merge:
     squash_message: str | None = None
 
 
-async def merge(actor: Actor, iid: int, wanted: Merge) -> MergeRequest:
+async def merge(actor: ProjectActor, iid: int, wanted: Merge) -> MergeRequest:
     """Merges exactly the head that was found mergeable, into the branch that was its target then: what it is judged on
     is held when git moves the target. Raises 403, and 405, 409 and 422 as GitLab words them; `ChangedMeanwhile`."""
     found = await judged(actor, iid, wanted.sha)
@@ -120,7 +120,7 @@ async def merge(actor: Actor, iid: int, wanted: Merge) -> MergeRequest:
     return found
 
 
-async def judged(actor: Actor, iid: int, seen_sha: str | None) -> MergeRequest:
+async def judged(actor: ProjectActor, iid: int, seen_sha: str | None) -> MergeRequest:
     """The merge request, of which it is known whether git could merge it, and that the actor may. Raises 403, 409,
     `ChangedMeanwhile`."""
     database = actor.services.database
@@ -135,29 +135,29 @@ async def judged(actor: Actor, iid: int, seen_sha: str | None) -> MergeRequest:
     return found
 
 
-def _hold(actor: Actor, found: MergeRequest) -> None:
+def _hold(actor: ProjectActor, found: MergeRequest) -> None:
     """The merge request has to be the same, and stays locked, when the target moves: but for what is noted of it
-    meanwhile (`_new_target`). First of all grounds, so that the others are read under its lock."""
+    meanwhile (`_new_target`). First of all preconditions, so that the others are read under its lock."""
 
     async def read(executor: Executor) -> MergeRequest:
         row = await queries.lock_with_project(executor, found.id)
         return attrs.evolve(row, squash=found.squash, squash_commit_sha=found.squash_commit_sha)
 
-    actor.grounds.add(Ground((), found, read))
+    actor.preconditions.add(Precondition((), found, read))
 
 
-async def may_merge(actor: Actor, branch_name: str) -> bool:
+async def may_merge(actor: ProjectActor, branch_name: str) -> bool:
     """Whether the actor may put commits into the branch, by merging or by pushing."""
     rules = await actor.protection(branch_name)
     role, admin = actor.project.role, actor.project.admin
     return rules.may_merge(role, admin=admin) or rules.may_push(role, admin=admin)
 
 
-async def status_of(actor: Actor, found: MergeRequest) -> MergeStatus:
+async def status_of(actor: ProjectActor, found: MergeRequest) -> MergeStatus:
     """What stands in the way, if anything does, which the actor is judged on."""
     status = await merging_queries.merge_status(actor.services.database, found.id)
-    actor.grounds.add(
-        Ground((), status, functools.partial(merging_queries.merge_status, merge_request_id=found.id))
+    actor.preconditions.add(
+        Precondition((), status, functools.partial(merging_queries.merge_status, merge_request_id=found.id))
     )
     return status
 
@@ -178,7 +178,7 @@ def require_mergeable(status: MergeStatus) -> None:
 
 
 async def _new_target(
-    actor: Actor, found: MergeRequest, status: MergeStatus, wanted: Merge, target: str
+    actor: ProjectActor, found: MergeRequest, status: MergeStatus, wanted: Merge, target: str
 ) -> str:
     """Where the target branch is to stand, by the project's method: at a commit that exists already."""
     source = found.head_sha
@@ -192,12 +192,12 @@ async def _new_target(
     return await new_commits.merge(actor.repository, source, target, commit)
 
 
-async def _note_squash(actor: Actor, found: MergeRequest, sha: str) -> None:
+async def _note_squash(actor: ProjectActor, found: MergeRequest, sha: str) -> None:
     """Written down before git moves anything, so that whoever settles that knows what has been merged."""
     async with actor.services.database.transaction() as transaction:
         await merging_queries.note_squash(transaction, found.id, found.head_sha, sha)
     read = functools.partial(merging_queries.squash_noted, merge_request_id=found.id)
-    actor.grounds.add(Ground((), sha, read))
+    actor.preconditions.add(Precondition((), sha, read))
 
 
 def _squashes(found: MergeRequest, status: MergeStatus, wanted: Merge) -> bool:
@@ -206,7 +206,7 @@ def _squashes(found: MergeRequest, status: MergeStatus, wanted: Merge) -> bool:
     return found.squash if wanted.squash is None else wanted.squash
 
 
-async def _squashed(actor: Actor, found: MergeRequest, wanted: Merge, target: str) -> str:
+async def _squashed(actor: ProjectActor, found: MergeRequest, wanted: Merge, target: str) -> str:
     """One commit on top of the target with all that the source brings, by the author of the merge request; the source
     itself where it is just that."""
     repository, message = actor.repository, wanted.squash_message or found.title
@@ -220,7 +220,7 @@ async def _squashed(actor: Actor, found: MergeRequest, wanted: Merge, target: st
     )
 
 
-async def _may_remove_source(actor: Actor, found: MergeRequest) -> bool:
+async def _may_remove_source(actor: ProjectActor, found: MergeRequest) -> bool:
     """Not where the branch is protected, the default one, or has moved on."""
     rules = await actor.protection(found.source_branch)
     source = branch(actor.repository, found.source_branch)
@@ -253,7 +253,7 @@ _NOT_ALLOWED = "You are not allowed to merge this merge request"
 _MERGE_ATTEMPTS = 4
 
 
-async def merge_or_wait(actor: Actor, iid: int, wanted: Merge) -> MergeRequest:
+async def merge_or_wait(actor: ProjectActor, iid: int, wanted: Merge) -> MergeRequest:
     """Merges at once what waits for nothing, and has the rest merged later, in the name of the actor. Raises as
     `merge`."""
     found = await judged(actor, iid, wanted.sha)
@@ -283,7 +283,7 @@ def _waits(status: MergeStatus) -> bool:
     return obstacle in _ENDS_BY_ITSELF or (obstacle == "mergeable" and waits_for_pipeline)
 
 
-async def cancel_auto_merge(actor: Actor, iid: int) -> None:
+async def cancel_auto_merge(actor: ProjectActor, iid: int) -> None:
     """By who may merge, and by the author. Raises 403, 405 where it is not open, and 406 where nobody has asked for
     it."""
     found = await queries.find(actor.services.database, actor.project.id, iid)
@@ -416,7 +416,7 @@ _CONFLICTS = "Rebase failed: Rebase locally, resolve all conflicts, then push th
 _REBASE_ATTEMPTS = 4
 
 
-async def begin_rebase(actor: Actor, iid: int, *, skip_ci: bool) -> None:
+async def begin_rebase(actor: ProjectActor, iid: int, *, skip_ci: bool) -> None:
     """Queues it. Raises 403 where the actor may not, and 409 where it is not open or somebody else is at it."""
     found = await queries.find(actor.services.database, actor.project.id, iid)
     if reason := await _rebase_refusal(actor, found, branch(actor.repository, found.source_branch)):
@@ -427,7 +427,7 @@ async def begin_rebase(actor: Actor, iid: int, *, skip_ci: bool) -> None:
         await enqueue(transaction, REBASE, merge_request_id=found.id, user_id=actor.user_id, skip_ci=skip_ci)
 
 
-async def _rebase_refusal(actor: Actor, found: MergeRequest, source: Branch | None) -> str | None:
+async def _rebase_refusal(actor: ProjectActor, found: MergeRequest, source: Branch | None) -> str | None:
     """Why the actor may not put other commits into the source branch."""
     rules = await actor.protection(found.source_branch)
     if source is None:

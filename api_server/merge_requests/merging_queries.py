@@ -1,3 +1,4 @@
+# mypy: disable-error-code="empty-body"
 """Statements about the two heads of merge requests, about merging and rebasing."""
 
 from collections.abc import Mapping
@@ -8,6 +9,7 @@ import attrs
 from api_server.merge_requests.heads import Heads
 from api_server.merge_requests.queries import COLUMNS, UNDER_REBASE, MergeRequest
 from api_server.state.database import Executor, Transaction
+from api_server.state.declarations import statement
 from api_server.state.statements import Query
 
 
@@ -34,45 +36,28 @@ async def set_heads(transaction: Transaction, merge_request_id: int, heads: Head
     await transaction.run(SET_HEADS, id=merge_request_id, **heads.columns)
 
 
-SET_MERGEABILITY = """
+@statement("""
     UPDATE merge_requests SET mergeability = %(mergeability)s, fast_forward = %(fast_forward)s
     WHERE id = %(id)s AND head_sha = %(head_sha)s AND target_branch = %(target_branch)s
         AND target_sha IS NOT DISTINCT FROM %(target_sha)s AND state = 'opened'
-"""
-
-
+""")
 async def set_mergeability(
     transaction: Transaction, seen: MergeRequest, mergeability: str, *, fast_forward: bool
 ) -> None:
     """Notes what git said about the two heads of the merge request as it was `seen`, unless one of them has moved,
     or the target is another branch; `fast_forward`: the source's descends from the target's."""
-    await transaction.run(
-        SET_MERGEABILITY,
-        id=seen.id,
-        head_sha=seen.head_sha,
-        target_branch=seen.target_branch,
-        target_sha=seen.target_sha,
-        mergeability=mergeability,
-        fast_forward=fast_forward,
-    )
 
 
-LOCK_OPEN_FROM = Query(
-    f"""
+@statement(f"""
     SELECT {COLUMNS} FROM merge_requests
     WHERE merge_requests.project_id = %(project_id)s AND merge_requests.source_branch = ANY (%(branches)s)
         AND merge_requests.state = 'opened'
     ORDER BY merge_requests.id FOR UPDATE
-    """,
-    MergeRequest,
-)
-
-
+    """)
 async def lock_open_from(
     transaction: Transaction, project_id: int, branches: list[str]
 ) -> list[MergeRequest]:
     """The open merge requests whose source is one of these branches."""
-    return await transaction.rows(LOCK_OPEN_FROM, project_id=project_id, branches=branches)
 
 
 TARGETS = Query(
@@ -91,36 +76,25 @@ async def targets_among(transaction: Transaction, project_id: int, branches: lis
     return {row.target_branch for row in rows}
 
 
-MARK_MERGED = Query(
-    f"""
+@statement(f"""
     UPDATE merge_requests SET state = 'merged', merge_user_id = %(user_id)s, merged_at = %(now)s,
         updated_by_id = %(user_id)s, updated_at = %(now)s, auto_merge = NULL, merge_error = NULL,
         squash_commit_sha = CASE WHEN squash_commit_sha = ANY (%(arrived)s) THEN squash_commit_sha END
     WHERE project_id = %(project_id)s AND target_branch = %(branch)s AND state = 'opened'
         AND (head_sha = ANY (%(arrived)s) OR squash_commit_sha = ANY (%(arrived)s))
     RETURNING {COLUMNS}
-    """,
-    MergeRequest,
-)
-
-
+    """)
 async def mark_merged(
     transaction: Transaction, project_id: int, branch: str, arrived: list[str], user_id: int | None
 ) -> list[MergeRequest]:
     """The open merge requests into `branch` whose head, or the one commit that was made of all of theirs, is among the
     commits that have arrived there: now merged."""
-    return await transaction.rows(
-        MARK_MERGED, project_id=project_id, branch=branch, arrived=arrived, user_id=user_id
-    )
 
 
-SET_MERGE_COMMIT = """
-    UPDATE merge_requests SET merge_commit_sha = %(sha)s WHERE id = %(id)s
-"""
-
-
-async def set_merge_commit(transaction: Transaction, merge_request_id: int, sha: str | None) -> None:
-    await transaction.run(SET_MERGE_COMMIT, id=merge_request_id, sha=sha)
+@statement("""
+    UPDATE merge_requests SET merge_commit_sha = %(sha)s WHERE id = %(merge_request_id)s
+""")
+async def set_merge_commit(transaction: Transaction, merge_request_id: int, sha: str | None) -> None: ...
 
 
 UNCHECK_TARGETS = """
@@ -150,8 +124,7 @@ class MergeStatus:
     squash_option: Literal["never", "always", "default_on", "default_off"]
 
 
-MERGE_STATUS = Query(
-    """
+@statement("""
     SELECT detailed_merge_status(merge_requests, projects) AS detailed_merge_status,
         CASE WHEN head_pipeline_id(merge_requests) IS NOT NULL
             THEN ci_merge_status(merge_requests, projects) END AS pipeline,
@@ -165,15 +138,10 @@ MERGE_STATUS = Query(
         ) AS pipeline_is_queued,
         projects.merge_method, projects.squash_option
     FROM merge_requests JOIN projects ON projects.id = merge_requests.project_id
-    WHERE merge_requests.id = %(id)s
-    """,
-    MergeStatus,
-)
-
-
+    WHERE merge_requests.id = %(merge_request_id)s
+    """)
 async def merge_status(database: Executor, merge_request_id: int) -> MergeStatus:
     """Raises NotFound."""
-    return await database.one(MERGE_STATUS, id=merge_request_id)
 
 
 @attrs.frozen
@@ -182,30 +150,21 @@ class Author:
     email: str
 
 
-AUTHOR = Query(
-    """
+@statement("""
     SELECT users.name, users.email FROM merge_requests JOIN users ON users.id = merge_requests.author_id
-    WHERE merge_requests.id = %(id)s
-    """,
-    Author,
-)
-
-
+    WHERE merge_requests.id = %(merge_request_id)s
+    """)
 async def author_of(database: Executor, merge_request_id: int) -> Author | None:
     """None where she is gone."""
-    return await database.row(AUTHOR, id=merge_request_id)
 
 
-NOTE_SQUASH = """
-    UPDATE merge_requests SET squash = true, squash_commit_sha = %(sha)s WHERE id = %(id)s AND head_sha = %(head_sha)s
-        AND state = 'opened'
-"""
-
-
+@statement("""
+    UPDATE merge_requests SET squash = true, squash_commit_sha = %(sha)s
+    WHERE id = %(merge_request_id)s AND head_sha = %(head_sha)s AND state = 'opened'
+""")
 async def note_squash(transaction: Transaction, merge_request_id: int, head_sha: str, sha: str) -> None:
     """The open merge request will be merged when the commit `sha`, which has all of `head_sha`, arrives in its
     target."""
-    await transaction.run(NOTE_SQUASH, id=merge_request_id, head_sha=head_sha, sha=sha)
 
 
 SQUASH_NOTED = """
@@ -219,54 +178,39 @@ async def squash_noted(database: Executor, merge_request_id: int) -> str | None:
     return found
 
 
-SET_AUTO_MERGE = """
+@statement("""
     UPDATE merge_requests SET auto_merge = %(how)s, merge_user_id = %(user_id)s, merge_error = NULL,
         squash = coalesce(%(squash)s, squash), updated_by_id = %(user_id)s, updated_at = %(now)s
-    WHERE id = %(id)s
-"""
-
-
+    WHERE id = %(merge_request_id)s
+""")
 async def set_auto_merge(
     transaction: Transaction, merge_request_id: int, user_id: int, how: str, *, squash: bool | None
 ) -> None:
     """`how` is JSON."""
-    await transaction.run(SET_AUTO_MERGE, id=merge_request_id, user_id=user_id, how=how, squash=squash)
 
 
-END_AUTO_MERGE = """
+@statement("""
     UPDATE merge_requests SET auto_merge = NULL, merge_user_id = NULL, merge_error = %(error)s, updated_at = %(now)s
-    WHERE id = %(id)s AND state = 'opened' AND auto_merge IS NOT NULL
+    WHERE id = %(merge_request_id)s AND state = 'opened' AND auto_merge IS NOT NULL
         AND merge_user_id IS NOT DISTINCT FROM %(user_id)s
-"""
-
-
+""")
 async def end_auto_merge(
     transaction: Transaction, merge_request_id: int, user_id: int | None, error: str | None = None
 ) -> None:
     """It is not to be merged by itself any more, as `user_id` had asked for; `error` says why, where that is a surprise
     for her."""
-    await transaction.run(END_AUTO_MERGE, id=merge_request_id, user_id=user_id, error=error)
 
 
-FIND = Query(
-    f"SELECT {COLUMNS} FROM merge_requests WHERE merge_requests.id = %(id)s AND merge_requests.state = 'opened'",
-    MergeRequest,
-)
+@statement(f"SELECT {COLUMNS} FROM merge_requests WHERE id = %(merge_request_id)s AND state = 'opened'")
+async def find_open(database: Executor, merge_request_id: int) -> MergeRequest | None: ...
 
 
-async def find_open(database: Executor, merge_request_id: int) -> MergeRequest | None:
-    return await database.row(FIND, id=merge_request_id)
-
-
-IS_WAITING = """
+@statement("""
     SELECT EXISTS (
-        SELECT FROM merge_requests WHERE merge_requests.id = %(id)s AND merge_requests.auto_merge IS NOT NULL)
-"""
-
-
+        SELECT FROM merge_requests WHERE id = %(merge_request_id)s AND auto_merge IS NOT NULL)
+""")
 async def is_waiting(database: Executor, merge_request_id: int) -> bool:
     """Whether it is to be merged by itself."""
-    return bool(await database.value(IS_WAITING, id=merge_request_id))
 
 
 WAITING_FOR = """
@@ -282,21 +226,15 @@ async def waiting_for(database: Executor, pipeline_id: int) -> list[int]:
     return list(await database.value(WAITING_FOR, pipeline_id=pipeline_id))
 
 
-BEGIN_REBASE = f"""
+@statement(f"""
     UPDATE merge_requests SET rebasing_since = %(now)s, merge_error = NULL
-    WHERE id = %(id)s AND state = 'opened' AND NOT {UNDER_REBASE}
-"""
-
-
+    WHERE id = %(merge_request_id)s AND state = 'opened' AND NOT {UNDER_REBASE}
+""")
 async def begin_rebase(transaction: Transaction, merge_request_id: int) -> bool:
     """Whether it is open, and nobody else is at it."""
-    return await transaction.run(BEGIN_REBASE, id=merge_request_id) > 0
 
 
-END_REBASE = """
-    UPDATE merge_requests SET rebasing_since = NULL, merge_error = %(error)s WHERE id = %(id)s
-"""
-
-
-async def end_rebase(transaction: Transaction, merge_request_id: int, error: str | None) -> None:
-    await transaction.run(END_REBASE, id=merge_request_id, error=error)
+@statement("""
+    UPDATE merge_requests SET rebasing_since = NULL, merge_error = %(error)s WHERE id = %(merge_request_id)s
+""")
+async def end_rebase(transaction: Transaction, merge_request_id: int, error: str | None) -> None: ...

@@ -16,7 +16,7 @@ from api_server.web import context, unsupported
 from api_server.web.answers import json_text, no_content
 from api_server.web.errors import not_found, record_not_found
 from api_server.web.pagination import Paginated, offset_page, paginated, wanted_page
-from api_server.web.routes import Routes
+from api_server.web.routes import Routes, caller
 
 
 @attrs.frozen(kw_only=True)
@@ -143,21 +143,23 @@ async def show_note(request: web.Request, wanted: OneNote, found: Project) -> we
 
 @routes.post(NOTES, access=WRITE)
 async def create_note(request: web.Request, wanted: CreateNote, found: Project) -> web.Response:
+    services = context.services(request)
     said = Said(
         body=wanted.body,
         internal=wanted.internal or wanted.confidential,
         created_at=moment(request, found, wanted.created_at),
     )
-    async with context.database(request).transaction() as transaction:
-        talk = await conversation(request, transaction, found, wanted.merge_request_iid)
+    async with services.database.transaction() as transaction:
+        talk = await conversation(services, caller(request), transaction, found, wanted.merge_request_iid)
         shown = await note_queries.show(transaction, await talk.write(said))
     return json_text(shown, status=201)
 
 
 @routes.put(NOTE, access=WRITE)
 async def update_note(request: web.Request, wanted: UpdateNote, found: Project) -> web.Response:
-    async with context.database(request).transaction() as transaction:
-        talk = await conversation(request, transaction, found, wanted.merge_request_iid)
+    services = context.services(request)
+    async with services.database.transaction() as transaction:
+        talk = await conversation(services, caller(request), transaction, found, wanted.merge_request_iid)
         await talk.edit(wanted.note_id, wanted.body)
         shown = await note_queries.show(transaction, wanted.note_id)
     return json_text(shown)
@@ -165,8 +167,9 @@ async def update_note(request: web.Request, wanted: UpdateNote, found: Project) 
 
 @routes.delete(NOTE, access=WRITE)
 async def delete_note(request: web.Request, wanted: OneNote, found: Project) -> web.Response:
-    async with context.database(request).transaction() as transaction:
-        talk = await conversation(request, transaction, found, wanted.merge_request_iid)
+    services = context.services(request)
+    async with services.database.transaction() as transaction:
+        talk = await conversation(services, caller(request), transaction, found, wanted.merge_request_iid)
         await talk.delete(wanted.note_id)
     return no_content()
 
@@ -223,25 +226,31 @@ async def show_discussion(request: web.Request, wanted: OneDiscussion, found: Pr
 @routes.post(DISCUSSIONS, access=WRITE)
 async def create_discussion(request: web.Request, wanted: CreateDiscussion, found: Project) -> web.Response:
     """A thread; with a `position` about a line of what the merge request changes."""
+    services = context.services(request)
     notes.check_note_body(wanted.body)
-    await queries.find(context.database(request), found.id, wanted.merge_request_iid)
-    place = await notes.checked_position(request, found.id, wanted.position) if wanted.position else None
+    await queries.find(services.database, found.id, wanted.merge_request_iid)
+    place = (
+        await notes.checked_position(services, caller(request), found.id, wanted.position)
+        if wanted.position
+        else None
+    )
     said = Said(
         body=wanted.body,
         begins_thread=True,
         diff_position=place,
         created_at=moment(request, found, wanted.created_at),
     )
-    async with context.database(request).transaction() as transaction:
-        talk = await conversation(request, transaction, found, wanted.merge_request_iid)
+    async with services.database.transaction() as transaction:
+        talk = await conversation(services, caller(request), transaction, found, wanted.merge_request_iid)
         shown = await note_queries.show_discussion_of(transaction, await talk.write(said))
     return json_text(shown, status=201)
 
 
 @routes.put(DISCUSSION, access=WRITE)
 async def resolve_discussion(request: web.Request, wanted: ResolveDiscussion, found: Project) -> web.Response:
-    async with context.database(request).transaction() as transaction:
-        talk = await conversation(request, transaction, found, wanted.merge_request_iid)
+    services = context.services(request)
+    async with services.database.transaction() as transaction:
+        talk = await conversation(services, caller(request), transaction, found, wanted.merge_request_iid)
         await talk.resolve_thread(wanted.discussion_id, resolved=wanted.resolved)
         shown = await _discussion(transaction, found, talk.about.id, wanted.discussion_id)
     return json_text(shown)
@@ -278,9 +287,10 @@ async def show_discussion_note(
 async def create_discussion_note(
     request: web.Request, wanted: CreateDiscussionNote, found: Project
 ) -> web.Response:
+    services = context.services(request)
     said = Said(body=wanted.body, created_at=moment(request, found, wanted.created_at))
-    async with context.database(request).transaction() as transaction:
-        talk = await conversation(request, transaction, found, wanted.merge_request_iid)
+    async with services.database.transaction() as transaction:
+        talk = await conversation(services, caller(request), transaction, found, wanted.merge_request_iid)
         shown = await note_queries.show(transaction, await talk.reply(wanted.discussion_id, said))
     return json_text(shown, status=201)
 
@@ -290,9 +300,10 @@ async def update_discussion_note(
     request: web.Request, wanted: UpdateDiscussionNote, found: Project
 ) -> web.Response:
     """Either its text, or whether it is resolved."""
+    services = context.services(request)
     thread, note_id = wanted.discussion_id, wanted.note_id
-    async with context.database(request).transaction() as transaction:
-        talk = await conversation(request, transaction, found, wanted.merge_request_iid)
+    async with services.database.transaction() as transaction:
+        talk = await conversation(services, caller(request), transaction, found, wanted.merge_request_iid)
         if wanted.resolved is None:
             await talk.edit(note_id, wanted.body, thread)
         else:
@@ -305,8 +316,9 @@ async def update_discussion_note(
 async def delete_discussion_note(
     request: web.Request, wanted: OneDiscussionNote, found: Project
 ) -> web.Response:
-    async with context.database(request).transaction() as transaction:
-        talk = await conversation(request, transaction, found, wanted.merge_request_iid)
+    services = context.services(request)
+    async with services.database.transaction() as transaction:
+        talk = await conversation(services, caller(request), transaction, found, wanted.merge_request_iid)
         await talk.delete(wanted.note_id, wanted.discussion_id)
     return no_content()
 

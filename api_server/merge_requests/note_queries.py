@@ -1,3 +1,4 @@
+# mypy: disable-error-code="empty-body"
 """Statements that read and write notes."""
 
 import datetime
@@ -6,6 +7,7 @@ import attrs
 
 from api_server.merge_requests.queries import ENTITIES
 from api_server.state.database import Executor, Transaction
+from api_server.state.declarations import statement
 from api_server.state.listing import Listed, Listing, Page, one
 from api_server.state.statements import Query
 
@@ -90,16 +92,12 @@ _COLUMNS = """
     octet_length(notes.body) AS length
 """
 
-FIND = Query(
-    f"""
+
+@statement(f"""
     SELECT {_COLUMNS} FROM notes
     WHERE {_SHOWN} AND notes.id = %(note_id)s
         AND (%(discussion_id)s::text IS NULL OR notes.discussion_id = %(discussion_id)s)
-    """,
-    Note,
-)
-
-
+    """)
 async def find(
     executor: Executor,
     merge_request_id: int,
@@ -109,66 +107,38 @@ async def find(
     shows_internal: bool,
 ) -> Note | None:
     """In that thread, where one is named."""
-    return await executor.row(
-        FIND,
-        merge_request_id=merge_request_id,
-        note_id=note_id,
-        discussion_id=discussion_id,
-        shows_internal=shows_internal,
-    )
 
 
-IN_DISCUSSION = Query(
-    f"SELECT {_COLUMNS} FROM notes WHERE {_SHOWN} AND notes.discussion_id = %(discussion_id)s ORDER BY notes.id",
-    Note,
+@statement(
+    f"SELECT {_COLUMNS} FROM notes WHERE {_SHOWN} AND notes.discussion_id = %(discussion_id)s ORDER BY notes.id"
 )
-
-
 async def in_discussion(
     executor: Executor, merge_request_id: int, discussion_id: str, *, shows_internal: bool
 ) -> list[Note]:
     """All notes of a thread, the first one first."""
-    return await executor.rows(
-        IN_DISCUSSION,
-        merge_request_id=merge_request_id,
-        discussion_id=discussion_id,
-        shows_internal=shows_internal,
-    )
 
 
-SHOW = one(ENTITIES["note"], "SELECT notes.* FROM notes WHERE notes.id = %(id)s")
+@statement(one(ENTITIES["note"], "SELECT notes.* FROM notes WHERE notes.id = %(note_id)s"))
+async def show(database: Executor, note_id: int) -> str: ...
 
 
-async def show(database: Executor, note_id: int) -> str:
-    return await database.entity(SHOW, id=note_id)
-
-
-SHOW_DISCUSSION = one(
-    ENTITIES["discussion"],
-    f"""
+@statement(
+    one(
+        ENTITIES["discussion"],
+        f"""
     SELECT notes.* FROM notes WHERE {_SHOWN} AND notes.discussion_id = %(discussion_id)s
     ORDER BY notes.id LIMIT 1
     """,
+    )
 )
-
-
 async def show_discussion(
     database: Executor, merge_request_id: int, discussion_id: str, *, shows_internal: bool
-) -> str | None:
-    return await database.entity_if_there(
-        SHOW_DISCUSSION,
-        merge_request_id=merge_request_id,
-        discussion_id=discussion_id,
-        shows_internal=shows_internal,
-    )
+) -> str | None: ...
 
 
-SHOW_DISCUSSION_OF = one(ENTITIES["discussion"], "SELECT notes.* FROM notes WHERE notes.id = %(id)s")
-
-
+@statement(one(ENTITIES["discussion"], "SELECT notes.* FROM notes WHERE notes.id = %(first_note_id)s"))
 async def show_discussion_of(database: Executor, first_note_id: int) -> str:
     """The thread that begins with this note."""
-    return await database.entity(SHOW_DISCUSSION_OF, id=first_note_id)
 
 
 @attrs.frozen(kw_only=True)
@@ -218,23 +188,17 @@ class Noted:
     notes: int
 
 
-NOTED = Query(
-    """
+@statement("""
     SELECT merge_requests.id, merge_requests.iid, merge_requests.project_id, projects.full_path,
         merge_requests.target_branch, merge_requests.base_sha, merge_requests.head_sha,
         (SELECT max(versions.id) FROM merge_request_versions versions
             WHERE versions.merge_request_id = merge_requests.id) AS version_id,
         (SELECT count(*) FROM notes WHERE notes.merge_request_id = merge_requests.id) AS notes
     FROM merge_requests JOIN projects ON projects.id = merge_requests.project_id
-    WHERE merge_requests.id = %(id)s
-    """,
-    Noted,
-)
-
-
+    WHERE merge_requests.id = %(merge_request_id)s
+    """)
 async def noted(transaction: Transaction, merge_request_id: int) -> Noted:
     """Raises NotFound."""
-    return await transaction.one(NOTED, id=merge_request_id)
 
 
 @attrs.frozen(kw_only=True)
@@ -253,7 +217,7 @@ class NewNote:
     created_at: datetime.datetime | None = None
 
 
-INSERT = """
+@statement("""
     INSERT INTO notes (merge_request_id, discussion_id, type, author_id, body, system, internal, diff_position,
         resolved_at, resolved_by_id, created_at, updated_at)
     VALUES (%(merge_request_id)s, %(discussion_id)s, %(type)s, %(author_id)s, %(body)s, %(system)s, %(internal)s,
@@ -261,39 +225,25 @@ INSERT = """
         CASE WHEN %(resolved)s::boolean THEN %(author_id)s::bigint END,
         coalesce(%(created_at)s, %(now)s), coalesce(%(created_at)s, %(now)s))
     RETURNING id
-"""
-
-
+""")
 async def insert(transaction: Transaction, new: NewNote) -> int:
     """Its id."""
-    return int(await transaction.value(INSERT, **attrs.asdict(new)))
 
 
-MAKE_THREAD = """
+@statement("""
     UPDATE notes SET type = 'DiscussionNote'
     WHERE merge_request_id = %(merge_request_id)s AND discussion_id = %(discussion_id)s AND type IS NULL
-"""
-
-
+""")
 async def make_thread(transaction: Transaction, first: Note) -> None:
     """What was a note by itself is the first one of a thread, which can be resolved."""
-    await transaction.run(
-        MAKE_THREAD, merge_request_id=first.merge_request_id, discussion_id=first.discussion_id
-    )
 
 
-EDIT = "UPDATE notes SET body = %(body)s, updated_at = %(now)s WHERE id = %(id)s"
+@statement("UPDATE notes SET body = %(body)s, updated_at = %(now)s WHERE id = %(note_id)s")
+async def edit(transaction: Transaction, note_id: int, body: str) -> None: ...
 
 
-async def edit(transaction: Transaction, note_id: int, body: str) -> None:
-    await transaction.run(EDIT, id=note_id, body=body)
-
-
-DELETE = "DELETE FROM notes WHERE id = %(id)s"
-
-
-async def delete(transaction: Transaction, note_id: int) -> None:
-    await transaction.run(DELETE, id=note_id)
+@statement("DELETE FROM notes WHERE id = %(note_id)s")
+async def delete(transaction: Transaction, note_id: int) -> None: ...
 
 
 RESOLVE = """
@@ -311,9 +261,6 @@ async def resolve(transaction: Transaction, ids: list[int], user_id: int, *, res
     await transaction.run(RESOLVE if resolved else UNRESOLVE, ids=ids, user_id=user_id)
 
 
-TOUCH = "UPDATE merge_requests SET updated_at = %(now)s WHERE id = %(id)s"
-
-
+@statement("UPDATE merge_requests SET updated_at = %(now)s WHERE id = %(merge_request_id)s")
 async def touch(transaction: Transaction, merge_request_id: int) -> None:
     """Something new is said of it."""
-    await transaction.run(TOUCH, id=merge_request_id)

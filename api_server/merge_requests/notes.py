@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 
 import attrs
 import orjson
-from aiohttp import web
 
 from api_server.code.reading import reading
 from api_server.git.diffs import Line, has_line
@@ -16,9 +15,10 @@ from api_server.merge_requests import note_queries
 from api_server.merge_requests.merging import look_again
 from api_server.merge_requests.note_queries import NewNote, Note, Noteable
 from api_server.namespaces.resources import Project
+from api_server.services import Services
 from api_server.settings import Settings
 from api_server.state.database import Transaction
-from api_server.web import context
+from api_server.web.auth import Actor
 from api_server.web.errors import (
     ApiError,
     bad_parameters,
@@ -28,7 +28,7 @@ from api_server.web.errors import (
     record_not_found,
 )
 from api_server.web.params import AtMost, Name
-from api_server.web.routes import Role, caller
+from api_server.web.routes import Role
 
 #: Characters.
 MAX_BODY = 1_000_000
@@ -118,7 +118,7 @@ class Position:
     line_range: LineRange | None = None
 
 
-async def checked_position(request: web.Request, project_id: int, position: Position) -> str:
+async def checked_position(services: Services, actor: Actor, project_id: int, position: Position) -> str:
     """The position's JSON. Raises 400, as GitLab words it, where the difference has no such line."""
     if position.position_type != "text":
         raise bad_parameters(
@@ -130,9 +130,9 @@ async def checked_position(request: web.Request, project_id: int, position: Posi
         old_line=position.old_line,
         new_line=position.new_line,
     )
-    largest = context.settings(request).diff_max_patch_bytes
-    async with reading(request):
-        repository = context.services(request)[REPOSITORIES].open(project_id)
+    largest = services.settings.diff_max_patch_bytes
+    async with reading(services, actor):
+        repository = services[REPOSITORIES].open(project_id)
         there = await has_line(repository, position.base_sha, position.head_sha, line, largest=largest)
     if not there:
         raise _refused(position)
@@ -166,11 +166,11 @@ class Said:
 
 
 async def conversation(
-    request: web.Request, transaction: Transaction, project: Project, iid: int
+    services: Services, actor: Actor, transaction: Transaction, project: Project, iid: int
 ) -> "Conversation":
     """That about the merge request, in which nobody else says anything until the transaction ends. Raises NotFound."""
     about = await note_queries.lock(transaction, project.id, iid)
-    return Conversation(transaction, project, about, caller(request).user_id, context.settings(request))
+    return Conversation(transaction, project, about, actor.user_id, services.settings)
 
 
 def new_discussion_id() -> str:

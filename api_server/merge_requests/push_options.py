@@ -14,7 +14,7 @@ from api_server.git.received_push import RefUpdate
 from api_server.git.ref_names import BRANCHES
 from api_server.git.references import branch
 from api_server.merge_requests import changes, merging_queries, queries
-from api_server.merge_requests.changes import Actor, acting_later, title_and_description, with_draft
+from api_server.merge_requests.changes import ProjectActor, acting_later, title_and_description, with_draft
 from api_server.merge_requests.handlers import CreateMergeRequest, UpdateMergeRequest, as_edit, as_new
 from api_server.merge_requests.merging import Merge, merge_or_wait
 from api_server.merge_requests.queries import MergeRequest
@@ -22,8 +22,8 @@ from api_server.namespaces.project_queries import lock_project
 from api_server.services import Services
 from api_server.state.database import Transaction
 from api_server.state.errors import LockNotAvailable, NotFound, Unavailable
+from api_server.state.preconditions import ChangedMeanwhile
 from api_server.web.errors import ApiError, invalid, reason_of
-from api_server.web.grounds import ChangedMeanwhile
 from api_server.web.params import structure
 
 log = structlog.get_logger(__name__)
@@ -147,7 +147,7 @@ def _warnings(*problems: str) -> list[str]:
     return ["", "WARNINGS:", *(f"Error encountered with push options: {problem}" for problem in problems), ""]
 
 
-def _problem(actor: Actor, moved: dict[str, str], options: Options) -> str | None:
+def _problem(actor: ProjectActor, moved: dict[str, str], options: Options) -> str | None:
     """Why nothing is made or changed."""
     target_project = options.values.get("target_project", actor.project.full_path)
     if target_project.lower() != actor.project.full_path.lower():
@@ -173,7 +173,7 @@ async def _one_branch(
 
 
 async def _again(
-    services: Services, project_id: int, user_id: int, act: Callable[[Actor], Awaitable[_Result]]
+    services: Services, project_id: int, user_id: int, act: Callable[[ProjectActor], Awaitable[_Result]]
 ) -> _Result:
     """What `act(actor)` returns. Raises `ChangedMeanwhile` where others are always faster."""
     for _ in range(_ATTEMPTS):
@@ -185,7 +185,7 @@ async def _again(
     raise ChangedMeanwhile
 
 
-async def _made_or_changed(actor: Actor, name: str, head: str, options: Options) -> int:
+async def _made_or_changed(actor: ProjectActor, name: str, head: str, options: Options) -> int:
     async with actor.database.transaction() as transaction:
         await lock_project(transaction, actor.project.id)
         present = await merging_queries.lock_open_from(transaction, actor.project.id, [name])
@@ -197,7 +197,7 @@ async def _made_or_changed(actor: Actor, name: str, head: str, options: Options)
         return await queries.iid_of(transaction, made)
 
 
-async def _new(actor: Actor, name: str, head: str, options: Options) -> CreateMergeRequest:
+async def _new(actor: ProjectActor, name: str, head: str, options: Options) -> CreateMergeRequest:
     """Parameters of a new merge request; as in GitLab, whoever pushes is its assignee."""
     target = options.values.get("target", actor.project.default_branch)
     at = branch(actor.repository, target)
@@ -219,7 +219,9 @@ async def _new(actor: Actor, name: str, head: str, options: Options) -> CreateMe
     )
 
 
-async def _changed(actor: Actor, transaction: Transaction, before: MergeRequest, options: Options) -> int:
+async def _changed(
+    actor: ProjectActor, transaction: Transaction, before: MergeRequest, options: Options
+) -> int:
     given, draft = options.parameters, options.is_set("draft")
     if draft is not None:
         given["title"] = with_draft(given.get("title", before.title), draft=draft)
@@ -243,7 +245,7 @@ async def _changed(actor: Actor, transaction: Transaction, before: MergeRequest,
     return before.iid
 
 
-async def _user_ids(actor: Actor, named: Sequence[str]) -> list[int]:
+async def _user_ids(actor: ProjectActor, named: Sequence[str]) -> list[int]:
     """Ids of users who are named by id or user name. Raises 400 for those whom there are not."""
     names = [name.removeprefix("@") for name in named]
     ids = [int(name) for name in names if name.isascii() and name.isdecimal() and len(name) < 19]

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="empty-body"
 """Statements about merge requests, the people named in them, their approvals and their versions."""
 
 from collections.abc import Sequence
@@ -10,8 +11,9 @@ from api_server.ci.pipelines.queries import ENTITIES as PIPELINES
 from api_server.merge_requests.heads import Heads
 from api_server.namespaces.resources import Project
 from api_server.state.database import Executor, Transaction
+from api_server.state.declarations import statement
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
-from api_server.state.statements import Query, Statement
+from api_server.state.statements import Query
 
 ENTITIES = read_sql("api_server.merge_requests", known=PIPELINES)
 
@@ -37,11 +39,10 @@ async def show(database: Executor, merge_request_id: int, found: Project) -> str
 UNDER_REBASE = """
     (merge_requests.rebasing_since IS NOT NULL AND merge_requests.rebasing_since > %(now)s - interval '15 minutes')
 """
-IS_REBASING = f"SELECT {UNDER_REBASE} FROM merge_requests WHERE merge_requests.id = %(id)s"
 
 
-async def is_rebasing(database: Executor, merge_request_id: int) -> bool:
-    return bool(await database.value(IS_REBASING, id=merge_request_id))
+@statement(f"SELECT {UNDER_REBASE} FROM merge_requests WHERE merge_requests.id = %(merge_request_id)s")
+async def is_rebasing(database: Executor, merge_request_id: int) -> bool: ...
 
 
 @attrs.frozen(kw_only=True)
@@ -83,28 +84,21 @@ COLUMNS = """
     merge_requests.merge_user_id, merge_requests.auto_merge
 """
 
-FIND = Statement(
+
+@statement(
     f"""
     SELECT {COLUMNS} FROM merge_requests
     WHERE merge_requests.project_id = %(project_id)s AND merge_requests.iid = %(iid)s::bigint
     """,
-    MergeRequest,
+    prepared=True,
 )
-
-
 async def find(database: Executor, project_id: int, iid: int) -> MergeRequest:
     """Raises NotFound."""
-    return await database.one(FIND, project_id=project_id, iid=iid)
 
 
-LOCK = Query(
-    f"SELECT {COLUMNS} FROM merge_requests WHERE merge_requests.id = %(id)s FOR UPDATE", MergeRequest
-)
-
-
+@statement(f"SELECT {COLUMNS} FROM merge_requests WHERE merge_requests.id = %(merge_request_id)s FOR UPDATE")
 async def lock(executor: Executor, merge_request_id: int) -> MergeRequest:
     """As it is until the transaction ends. Raises NotFound."""
-    return await executor.one(LOCK, id=merge_request_id)
 
 
 LOCK_PROJECT = """
@@ -187,40 +181,31 @@ async def edit(transaction: Transaction, merge_request_id: int, user_id: int, **
     return bool(await transaction.value(EDIT, id=merge_request_id, user_id=user_id, **values))
 
 
-CLOSE = """
+@statement("""
     UPDATE merge_requests SET state = 'closed', closed_by_id = %(user_id)s, closed_at = %(now)s,
         merge_user_id = NULL, auto_merge = NULL, updated_by_id = %(user_id)s, updated_at = %(now)s
-    WHERE id = %(id)s
-"""
-
-
+    WHERE id = %(merge_request_id)s
+""")
 async def close(transaction: Transaction, merge_request_id: int, user_id: int) -> None:
     """Nobody waits any more for it to be merged by itself."""
-    await transaction.run(CLOSE, id=merge_request_id, user_id=user_id)
 
 
-REOPEN = """
+@statement("""
     UPDATE merge_requests SET state = 'opened', closed_by_id = NULL, closed_at = NULL,
         updated_by_id = %(user_id)s, updated_at = %(now)s
-    WHERE id = %(id)s
-"""
+    WHERE id = %(merge_request_id)s
+""")
+async def reopen(transaction: Transaction, merge_request_id: int, user_id: int) -> None: ...
 
 
-async def reopen(transaction: Transaction, merge_request_id: int, user_id: int) -> None:
-    await transaction.run(REOPEN, id=merge_request_id, user_id=user_id)
-
-
-DELETE = """
-    WITH deleted AS (DELETE FROM merge_requests WHERE id = %(id)s RETURNING project_id, iid)
+@statement("""
+    WITH deleted AS (DELETE FROM merge_requests WHERE id = %(merge_request_id)s RETURNING project_id, iid)
     UPDATE projects
     SET greatest_deleted_merge_request_iid = greatest(projects.greatest_deleted_merge_request_iid, deleted.iid)
     FROM deleted WHERE projects.id = deleted.project_id
-"""
-
-
+""")
 async def delete(transaction: Transaction, merge_request_id: int) -> None:
     """With all that belongs to it; its number stays taken."""
-    await transaction.run(DELETE, id=merge_request_id)
 
 
 @attrs.frozen(kw_only=True)
@@ -233,24 +218,15 @@ class ActiveUser:
     admin: bool
 
 
-FIND_ACTIVE_USER = Query(
-    """
+@statement("""
     SELECT users.id, users.name, users.email, users.admin FROM users
-    WHERE users.id = %(id)s AND users.state = 'active'
-    """,
-    ActiveUser,
-)
+    WHERE users.id = %(user_id)s AND users.state = 'active'
+    """)
+async def find_active_user(database: Executor, user_id: int) -> ActiveUser | None: ...
 
 
-async def find_active_user(database: Executor, user_id: int) -> ActiveUser | None:
-    return await database.row(FIND_ACTIVE_USER, id=user_id)
-
-
-IID_OF = "SELECT merge_requests.iid FROM merge_requests WHERE merge_requests.id = %(id)s"
-
-
-async def iid_of(database: Executor, merge_request_id: int) -> int:
-    return int(await database.value(IID_OF, id=merge_request_id))
+@statement("SELECT merge_requests.iid FROM merge_requests WHERE merge_requests.id = %(merge_request_id)s")
+async def iid_of(database: Executor, merge_request_id: int) -> int: ...
 
 
 Part = Literal["assignee", "reviewer"]
@@ -332,22 +308,19 @@ async def delivered_people(database: Executor, merge_request_id: int, part: Part
     return found
 
 
-REPLACE_PEOPLE = """
+@statement("""
     WITH others AS (
         DELETE FROM merge_request_people
-        WHERE merge_request_id = %(id)s AND part = %(part)s AND user_id <> ALL (%(user_ids)s::bigint[]))
+        WHERE merge_request_id = %(merge_request_id)s AND part = %(part)s AND user_id <> ALL (%(user_ids)s::bigint[]))
     INSERT INTO merge_request_people (merge_request_id, part, user_id, created_at)
-    SELECT %(id)s, %(part)s, wanted.id, %(now)s
+    SELECT %(merge_request_id)s, %(part)s, wanted.id, %(now)s
     FROM unnest(%(user_ids)s::bigint[]) WITH ORDINALITY wanted (id, position) ORDER BY wanted.position
     ON CONFLICT (merge_request_id, part, user_id) DO NOTHING
-"""
-
-
+""")
 async def replace_people(
     transaction: Transaction, merge_request_id: int, part: Part, user_ids: list[int]
 ) -> None:
     """These and no others; who was among them already keeps her place."""
-    await transaction.run(REPLACE_PEOPLE, id=merge_request_id, part=part, user_ids=user_ids)
 
 
 @attrs.frozen
@@ -374,48 +347,37 @@ async def users_named(database: Executor, names: Sequence[str], ids: Sequence[in
     return {row.name: row.id for row in rows}
 
 
-SHOW_APPROVALS = one(
-    ENTITIES["approvals"], "SELECT merge_requests.id FROM merge_requests WHERE merge_requests.id = %(id)s"
+@statement(
+    one(
+        ENTITIES["approvals"],
+        "SELECT merge_requests.id FROM merge_requests WHERE merge_requests.id = %(merge_request_id)s",
+    )
 )
-
-
 async def show_approvals(
     database: Executor, merge_request_id: int, *, viewer_id: int, viewer_may_approve: bool
-) -> str:
-    return await database.entity(
-        SHOW_APPROVALS, id=merge_request_id, viewer_id=viewer_id, viewer_may_approve=viewer_may_approve
-    )
+) -> str: ...
 
 
-APPROVE = """
+@statement("""
     INSERT INTO merge_request_approvals (merge_request_id, user_id, created_at)
-    VALUES (%(id)s, %(user_id)s, %(now)s) ON CONFLICT DO NOTHING
-"""
-
-
+    VALUES (%(merge_request_id)s, %(user_id)s, %(now)s) ON CONFLICT DO NOTHING
+""")
 async def approve(transaction: Transaction, merge_request_id: int, user_id: int) -> bool:
     """Whether this user had not approved yet."""
-    return await transaction.run(APPROVE, id=merge_request_id, user_id=user_id) > 0
 
 
-UNAPPROVE = """
-    DELETE FROM merge_request_approvals WHERE merge_request_id = %(id)s AND user_id = %(user_id)s
-"""
-
-
+@statement("""
+    DELETE FROM merge_request_approvals WHERE merge_request_id = %(merge_request_id)s AND user_id = %(user_id)s
+""")
 async def unapprove(transaction: Transaction, merge_request_id: int, user_id: int) -> bool:
     """Whether this user had approved."""
-    return await transaction.run(UNAPPROVE, id=merge_request_id, user_id=user_id) > 0
 
 
-RESET_APPROVALS = """
-    DELETE FROM merge_request_approvals WHERE merge_request_id = %(id)s
-"""
-
-
+@statement("""
+    DELETE FROM merge_request_approvals WHERE merge_request_id = %(merge_request_id)s
+""")
 async def reset_approvals(transaction: Transaction, merge_request_id: int) -> None:
     """Nobody approves any more."""
-    await transaction.run(RESET_APPROVALS, id=merge_request_id)
 
 
 VERSIONS = Listing(
@@ -440,44 +402,34 @@ class Version:
     head_sha: str
 
 
-FIND_VERSION = Query(
-    """
+@statement("""
     SELECT merge_request_versions.id, merge_request_versions.base_sha, merge_request_versions.head_sha
     FROM merge_request_versions
     WHERE merge_request_versions.merge_request_id = %(merge_request_id)s
         AND merge_request_versions.id = %(version_id)s
-    """,
-    Version,
-)
-
-
+    """)
 async def find_version(database: Executor, merge_request_id: int, version_id: int) -> Version:
     """Raises NotFound."""
-    return await database.one(FIND_VERSION, merge_request_id=merge_request_id, version_id=version_id)
 
 
-SHOW_VERSION = one(
-    ENTITIES["version"],
-    "SELECT merge_request_versions.* FROM merge_request_versions WHERE merge_request_versions.id = %(id)s",
+@statement(
+    one(
+        ENTITIES["version"],
+        "SELECT merge_request_versions.* FROM merge_request_versions WHERE merge_request_versions.id = %(version_id)s",
+    )
 )
+async def show_version(database: Executor, version_id: int) -> str: ...
 
 
-async def show_version(database: Executor, version_id: int) -> str:
-    return await database.entity(SHOW_VERSION, id=version_id)
-
-
-RECORD_VERSION = """
+@statement("""
     INSERT INTO merge_request_versions (merge_request_id, head_sha, start_sha, base_sha, created_at)
     SELECT merge_requests.id, merge_requests.head_sha, merge_requests.start_sha, merge_requests.base_sha, %(now)s
-    FROM merge_requests WHERE merge_requests.id = %(id)s AND NOT EXISTS (
+    FROM merge_requests WHERE merge_requests.id = %(merge_request_id)s AND NOT EXISTS (
         SELECT FROM (
             SELECT newest.* FROM merge_request_versions newest WHERE newest.merge_request_id = merge_requests.id
             ORDER BY newest.id DESC LIMIT 1) newest
         WHERE (newest.head_sha, newest.start_sha, newest.base_sha)
             IS NOT DISTINCT FROM (merge_requests.head_sha, merge_requests.start_sha, merge_requests.base_sha))
-"""
-
-
+""")
 async def record_version(transaction: Transaction, merge_request_id: int) -> None:
     """What the merge request is about now, unless the newest version says so."""
-    await transaction.run(RECORD_VERSION, id=merge_request_id)

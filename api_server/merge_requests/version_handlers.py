@@ -28,7 +28,7 @@ from api_server.web import context
 from api_server.web.answers import json_value
 from api_server.web.errors import ApiError
 from api_server.web.pagination import Paginated, paginated, wanted_page
-from api_server.web.routes import Routes
+from api_server.web.routes import Routes, caller_or_stranger
 from common.concurrency import TooBusy
 
 
@@ -51,15 +51,16 @@ SIZES = Key[LRUCache[tuple[str | None, str], dict[str, str | None]]]("version_si
 
 async def add_sizes(request: web.Request, project_id: int, versions: Sequence[dict[str, Any]]) -> None:
     """Completes these entities; those for which there is no time have null there."""
-    known = context.services(request)[SIZES]
+    services = context.services(request)
+    known = services[SIZES]
     places = {(version["base_commit_sha"], version["head_commit_sha"]) for version in versions}
     if missing := places - known.keys():
-        repository = context.services(request)[REPOSITORIES].open(project_id)
+        repository = services[REPOSITORIES].open(project_id)
         with suppress(ApiError, TooBusy, TimeoutError):
-            async with asyncio.timeout(_SECONDS), reading(request):
+            async with asyncio.timeout(_SECONDS), reading(services, caller_or_stranger(request)):
                 for base, head in missing:
                     with suppress(NotFoundError):  # of before the repository was replaced
-                        number = await number_of_differences(request, repository, base, head)
+                        number = await number_of_differences(services, repository, base, head)
                         known[base, head] = {
                             "real_size": number,
                             "patch_id_sha": await patch_id(repository, base, head),
@@ -101,14 +102,15 @@ async def list_versions(request: web.Request, wanted: ListVersions, found: Proje
 @routes.get(f"{VERSIONS}/{{version_id}}", access=project(opens="repository"))
 async def show_version(request: web.Request, wanted: OneVersion, found: Project) -> web.Response:
     """With its commits, newest first, and what it changes."""
-    database = context.database(request)
+    services = context.services(request)
+    database = services.database
     merge_request = await queries.find(database, found.id, wanted.merge_request_iid)
     version = await queries.find_version(database, merge_request.id, wanted.version_id)
-    repository = context.services(request)[REPOSITORIES].open(found.id)
-    async with reading(request):
+    repository = services[REPOSITORIES].open(found.id)
+    async with reading(services, caller_or_stranger(request)):
         shas = await commits_between(repository, version.base_sha, version.head_sha, MOST_COMMITS)
-        files, _ = await all_differences(request, repository, version.base_sha, version.head_sha)
-    commits = await all_commits(request, found, repository, shas)
+        files, _ = await all_differences(services, repository, version.base_sha, version.head_sha)
+    commits = await all_commits(services, found, repository, shas)
     shown = orjson.loads(await queries.show_version(database, version.id))
     await add_sizes(request, found.id, [shown])
     return json_value(shown | {"commits": commits, "diffs": files})
@@ -129,10 +131,11 @@ class ListOfCommit(Paginated):
 @routes.get("/projects/{id}/repository/commits/{sha}/merge_requests", access=project(opens="repository"))
 async def list_of_commit(request: web.Request, wanted: ListOfCommit, found: Project) -> web.Response:
     """Those that bring it, and the one that it has merged, the newest first."""
+    services = context.services(request)
     page = wanted_page(wanted, list_queries.BY_IDS)
-    repository = await opened(request, found)
+    repository = await opened(services, found)
     sha = commit_named(repository, wanted.sha)
-    database, state = context.database(request), None if wanted.state == "all" else wanted.state
+    database, state = services.database, None if wanted.state == "all" else wanted.state
     ids = await _bringing(request, found, repository, sha)
     ids += await list_queries.merged_by(database, found.id, sha)
     listed = await list_queries.list_by_ids(database, page, ids, state)
@@ -141,10 +144,11 @@ async def list_of_commit(request: web.Request, wanted: ListOfCommit, found: Proj
 
 async def _bringing(request: web.Request, found: Project, repository: Repository, sha: str) -> list[int]:
     """Ids of merge requests whose head has the commit, and whose base has not."""
-    async with reading(request):
+    services = context.services(request)
+    async with reading(services, caller_or_stranger(request)):
         names = await refs_containing(repository, sha, f"{MERGE_REQUESTS}*/head")
         iids = sorted(int(name.split("/")[2]) for name in names)[:MOST_CANDIDATES]
-        candidates = await list_queries.candidates(context.database(request), found.id, iids)
+        candidates = await list_queries.candidates(services.database, found.id, iids)
         bases = {one.base_sha for one in candidates if one.base_sha}
         later = await descendants(repository, sha, bases)
     return [one.id for one in candidates if one.base_sha not in later]

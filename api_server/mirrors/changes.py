@@ -3,7 +3,6 @@
 from urllib.parse import urlsplit
 
 import attrs
-from aiohttp import web
 
 from api_server.git.remote.access import MASK
 from api_server.git.remote.ssh_keys import InvalidHostKeysError
@@ -15,56 +14,62 @@ from api_server.namespaces.resources import Project
 from api_server.outbound.client import OUTGOING_POLICY, RESOLVER
 from api_server.outbound.destinations import MIRROR_SCHEMES
 from api_server.outbound.policy import why_blocked
+from api_server.services import Services
 from api_server.state import audit_trail
 from api_server.state.database import Transaction
 from api_server.state.errors import Conflict
-from api_server.web import context
-from api_server.web.answers import require_unmodified
+from api_server.web.auth import Actor
 from api_server.web.errors import invalid
-from api_server.web.routes import author
 
 #: Enabled mirrors that a project may have.
 MAX_ENABLED = 10
 
 
 async def check(
-    request: web.Request, project: Project, wishes: Wishes, before: Configuration | None = None
+    services: Services, project: Project, wishes: Wishes, before: Configuration | None = None
 ) -> None:
     """Whether the wishes can come true; asks DNS, so it comes before the transaction. Raises 400."""
     _refuse_asterisks(wishes, before)
     problems = wishes.problems()
     if isinstance(wishes.url, str) and (before is None or wishes.url != before.shown_url):
-        if problem := await _url_problem(request, wishes.url):
+        if problem := await _url_problem(services, wishes.url):
             problems["url"] = [problem]
-        elif is_same_repository(wishes.url, f"{context.settings(request).base_url}/{project.full_path}.git"):
+        elif is_same_repository(wishes.url, f"{services.settings.base_url}/{project.full_path}.git"):
             problems["base"] = ["You cannot mirror a repository to itself."]
     if problems:
         raise invalid(problems)
 
 
-async def create(request: web.Request, transaction: Transaction, project: Project, wishes: Wishes) -> str:
+async def create(
+    services: Services, actor: Actor, transaction: Transaction, project: Project, wishes: Wishes
+) -> str:
     """The new mirror's JSON. Raises 400."""
     await lock_project(transaction, project.id)
-    after = _fulfilled(request, Configuration(), wishes)
+    after = _fulfilled(services, Configuration(), wishes)
     await _check_limit(transaction, project, after)
     try:
         created = await queries.create(transaction, project.id, after)
     except Conflict:
         raise invalid({"url": ["has already been taken"]}) from None
-    trail = _Trail(request, transaction, project, created.id, after.shown_url)
+    trail = _Trail(actor, transaction, project, created.id, after.shown_url)
     await trail.record("remote_mirror_created", "Added push mirror", add="mirror")
     return created.entity
 
 
 async def update(
-    request: web.Request, transaction: Transaction, project: Project, mirror_id: int, wishes: Wishes
+    services: Services,
+    actor: Actor,
+    transaction: Transaction,
+    project: Project,
+    mirror_id: int,
+    wishes: Wishes,
 ) -> str:
     """The changed mirror's JSON. Raises 400 and NotFound."""
     if wishes.enabled is True:  # the project first, as whoever removes it does
         await lock_project(transaction, project.id)
     before = await queries.lock(transaction, project.id, mirror_id)
     _refuse_asterisks(wishes, before)
-    after = _fulfilled(request, before, wishes)
+    after = _fulfilled(services, before, wishes)
     if after.enabled and not before.enabled:
         await _check_limit(transaction, project, after)
     if configuration.is_retargeted(before, after):
@@ -73,7 +78,7 @@ async def update(
         shown = await queries.update(transaction, before.id, after)
     except Conflict:
         raise invalid({"url": ["has already been taken"]}) from None
-    trail = _Trail(request, transaction, project, before.id, after.shown_url)
+    trail = _Trail(actor, transaction, project, before.id, after.shown_url)
     for name, (old, new) in configuration.differences(before, after).items():
         message = f"Changed {name} of push mirror" + (f" from {old} to {new}" if old or new else "")
         values = {"change": name, "from": old, "to": new}
@@ -81,20 +86,18 @@ async def update(
     return shown
 
 
-async def delete(request: web.Request, transaction: Transaction, project: Project, mirror: Mirror) -> None:
-    """Removes the mirror; a run that is on its way ends. Raises 412 where its configuration has changed since the
-    request's `If-Unmodified-Since`."""
-    require_unmodified(request, mirror.updated_at)
+async def delete(actor: Actor, transaction: Transaction, project: Project, mirror: Mirror) -> None:
+    """Remove the mirror; a run that is on its way ends."""
     await queries.delete(transaction, mirror.id)
-    trail = _Trail(request, transaction, project, mirror.id, mirror.shown_url)
+    trail = _Trail(actor, transaction, project, mirror.id, mirror.shown_url)
     await trail.record("remote_mirror_deleted", "Removed push mirror", remove="mirror")
 
 
-async def _url_problem(request: web.Request, url: str) -> str | None:
+async def _url_problem(services: Services, url: str) -> str | None:
     if not url.strip():
         return "can't be blank"
-    policy = await context.services(request)[OUTGOING_POLICY]()
-    reason = await why_blocked(url, policy, context.services(request)[RESOLVER], schemes=MIRROR_SCHEMES)
+    policy = await services[OUTGOING_POLICY]()
+    reason = await why_blocked(url, policy, services[RESOLVER], schemes=MIRROR_SCHEMES)
     return reason and f"is blocked: {reason}"
 
 
@@ -106,10 +109,10 @@ def _refuse_asterisks(wishes: Wishes, before: Configuration | None) -> None:
             raise invalid({"url": ["has asterisks for credentials; send the user name and the password"]})
 
 
-def _fulfilled(request: web.Request, before: Configuration, wishes: Wishes) -> Configuration:
-    host = urlsplit(context.settings(request).base_url).hostname or "localhost"
+def _fulfilled(services: Services, before: Configuration, wishes: Wishes) -> Configuration:
+    host = urlsplit(services.settings.base_url).hostname or "localhost"
     try:
-        return configuration.fulfilled(before, wishes, context.vault(request), host)
+        return configuration.fulfilled(before, wishes, services.vault, host)
     except InvalidHostKeysError as problem:
         raise invalid(str(problem)) from None
 
@@ -124,7 +127,7 @@ async def _check_limit(transaction: Transaction, project: Project, after: Config
 class _Trail:
     """The events of what a caller does to one mirror."""
 
-    request: web.Request
+    actor: Actor
     transaction: Transaction
     project: Project
     mirror_id: int
@@ -134,7 +137,7 @@ class _Trail:
         await audit_trail.record(
             self.transaction,
             event_type,
-            author=author(self.request),
+            author=self.actor.author,
             entity=self.project.entity,
             target_id=self.mirror_id,
             target_details=self.shown_url,

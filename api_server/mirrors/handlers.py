@@ -8,10 +8,10 @@ from api_server.mirrors.configuration import AuthMethod, Wishes
 from api_server.namespaces.access import id_in, project
 from api_server.namespaces.resources import Project
 from api_server.web import context
-from api_server.web.answers import json_text, json_value, no_content
+from api_server.web.answers import json_text, json_value, no_content, require_unmodified
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import UNSET, Unset, Url
-from api_server.web.routes import Feature, Role, Routes, require_feature
+from api_server.web.routes import Feature, Role, Routes, caller, require_feature
 
 routes = Routes()
 
@@ -70,21 +70,23 @@ async def show_public_key(request: web.Request, wanted: MirrorId, found: Project
 @routes.post("/projects/{id}/remote_mirrors", access=project(Role.MAINTAINER))
 async def create_mirror(request: web.Request, wanted: CreateMirror, found: Project) -> web.Response:
     """Endpoint 21. The target is not contacted yet."""
+    services = context.services(request)
     _require_regex(request, wanted)
-    await changes.check(request, found, wanted)
-    async with context.database(request).transaction() as transaction:
-        shown = await changes.create(request, transaction, found, wanted)
+    await changes.check(services, found, wanted)
+    async with services.database.transaction() as transaction:
+        shown = await changes.create(services, caller(request), transaction, found, wanted)
     return json_text(shown, status=201)
 
 
 @routes.put(_MIRROR, access=project(Role.MAINTAINER))
 async def update_mirror(request: web.Request, wanted: UpdateMirror, found: Project) -> web.Response:
     """Endpoint 22. Beyond GitLab also the URL with its credentials."""
+    services = context.services(request)
     _require_regex(request, wanted)
-    before = await queries.find(context.database(request), found.id, _number(wanted.mirror_id))
-    await changes.check(request, found, wanted, before)
-    async with context.database(request).transaction() as transaction:
-        shown = await changes.update(request, transaction, found, before.id, wanted)
+    before = await queries.find(services.database, found.id, _number(wanted.mirror_id))
+    await changes.check(services, found, wanted, before)
+    async with services.database.transaction() as transaction:
+        shown = await changes.update(services, caller(request), transaction, found, before.id, wanted)
     return json_text(shown)
 
 
@@ -102,7 +104,8 @@ async def delete_mirror(request: web.Request, wanted: MirrorId, found: Project) 
     """Endpoint 24. What was pushed stays where it is."""
     async with context.database(request).transaction() as transaction:
         mirror = await queries.lock(transaction, found.id, _number(wanted.mirror_id))
-        await changes.delete(request, transaction, found, mirror)
+        require_unmodified(request, mirror.updated_at)
+        await changes.delete(caller(request), transaction, found, mirror)
     return no_content()
 
 

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="empty-body"
 """Statements about mirrors, the states of their runs, and the LFS objects that a target has not got yet.
 
 Each event of a run is one statement, and goes where the table `remote_mirror_transitions` says: `none` → `started` →
@@ -13,6 +14,7 @@ import attrs
 from api_server.git.remote.ssh_keys import HostKey
 from api_server.mirrors.configuration import Configuration, host_keys_column
 from api_server.state.database import Executor, Shown, Transaction
+from api_server.state.declarations import statement
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
 from api_server.state.statements import Query
 
@@ -72,13 +74,10 @@ async def lock(transaction: Transaction, project_id: int, mirror_id: int) -> Mir
     return await transaction.one(LOCK, id=mirror_id, project_id=project_id)
 
 
-COUNT_ENABLED = """
+@statement("""
     SELECT count(*) FROM remote_mirrors WHERE project_id = %(project_id)s AND enabled
-"""
-
-
-async def count_enabled(transaction: Transaction, project_id: int) -> int:
-    return int(await transaction.value(COUNT_ENABLED, project_id=project_id))
+""")
+async def count_enabled(transaction: Transaction, project_id: int) -> int: ...
 
 
 CREATE = one(
@@ -119,13 +118,10 @@ async def update(transaction: Transaction, mirror_id: int, configuration: Config
     return await transaction.entity(UPDATE, id=mirror_id, **configuration.columns)
 
 
-DELETE = """
-    DELETE FROM remote_mirrors WHERE id = %(id)s
-"""
-
-
-async def delete(transaction: Transaction, mirror_id: int) -> None:
-    await transaction.run(DELETE, id=mirror_id)
+@statement("""
+    DELETE FROM remote_mirrors WHERE id = %(mirror_id)s
+""")
+async def delete(transaction: Transaction, mirror_id: int) -> None: ...
 
 
 @attrs.frozen
@@ -149,21 +145,9 @@ async def public_key(database: Executor, project_id: int, mirror_id: int) -> str
     return (await database.one(PUBLIC_KEY, id=mirror_id, project_id=project_id)).public_key
 
 
-@attrs.frozen
-class ProtectedName:
-    """A protected branch's name, with its wildcards."""
-
-    name: str
-
-
-PROTECTED_NAMES = Query(
-    "SELECT name FROM protected_branches WHERE project_id = %(project_id)s ORDER BY name", ProtectedName
-)
-
-
+@statement("SELECT name FROM protected_branches WHERE project_id = %(project_id)s ORDER BY name")
 async def protected_names(database: Executor, project_id: int) -> list[str]:
     """Of the project's protected branches."""
-    return [row.name for row in await database.rows(PROTECTED_NAMES, project_id=project_id)]
 
 
 @attrs.frozen
@@ -174,8 +158,7 @@ class Maintainer:
     email: str
 
 
-MAINTAINERS = Query(
-    """
+@statement("""
     SELECT users.id, users.email FROM users
     WHERE users.state = 'active' AND NOT users.bot AND users.id IN (
         SELECT members.user_id FROM members, projects JOIN namespaces ON namespaces.id = projects.namespace_id
@@ -187,14 +170,9 @@ MAINTAINERS = Query(
         SELECT namespaces.owner_id FROM projects JOIN namespaces ON namespaces.id = projects.namespace_id
         WHERE projects.id = %(project_id)s)
     ORDER BY users.id
-    """,
-    Maintainer,
-)
-
-
+    """)
 async def maintainers(database: Executor, project_id: int) -> list[Maintainer]:
     """Those who are Maintainer or more in the project, inherited roles included."""
-    return await database.rows(MAINTAINERS, project_id=project_id)
 
 
 @attrs.frozen
@@ -205,18 +183,12 @@ class MirroredProject:
     url: str
 
 
-PROJECT_OF = Query(
-    """
+@statement("""
     SELECT projects.full_path, web_url(projects.full_path) AS url
     FROM projects WHERE projects.id = %(project_id)s
-    """,
-    MirroredProject,
-)
-
-
+    """)
 async def project_of(database: Executor, project_id: int) -> MirroredProject:
     """Raises NotFound."""
-    return await database.one(PROJECT_OF, project_id=project_id)
 
 
 #: Runs that follow a failed one by themselves; when the last of them fails too, the mirror has failed.
@@ -225,26 +197,20 @@ MAX_RETRIES = 3
 Ending = Literal["succeed", "diverge", "retry", "fail"]
 
 
-BEGIN = Query(
-    f"""
+@statement(f"""
     UPDATE remote_mirrors SET
         update_status = transition.after,
         last_update_started_at = %(now)s,
         run = remote_mirrors.run + 1
     FROM remote_mirror_transitions transition, projects
-    WHERE remote_mirrors.id = %(id)s
+    WHERE remote_mirrors.id = %(mirror_id)s
         AND transition.event = 'begin' AND transition.before = remote_mirrors.update_status
         AND projects.id = remote_mirrors.project_id
         AND remote_mirrors.enabled AND projects.repository_access_level <> 'disabled'
     RETURNING {COLUMNS}
-    """,
-    Mirror,
-)
-
-
+    """)
 async def begin_run(transaction: Transaction, mirror_id: int) -> Mirror | None:
     """The mirror with the number of the run that now begins; None where it is gone or disabled."""
-    return await transaction.row(BEGIN, id=mirror_id)
 
 
 @attrs.frozen
@@ -288,18 +254,15 @@ async def end_run(
     )
 
 
-IS_CURRENT = """
-    SELECT EXISTS (SELECT FROM remote_mirrors WHERE id = %(id)s AND run = %(run)s AND update_status = 'started')
-"""
-
-
+@statement("""
+    SELECT EXISTS (SELECT FROM remote_mirrors WHERE id = %(mirror_id)s AND run = %(run)s AND update_status = 'started')
+""")
 async def is_current_run(database: Executor, mirror_id: int, run: int) -> bool:
     """Whether the run of that number still counts: neither mirror nor project is gone, nor the target changed."""
-    return bool(await database.value(IS_CURRENT, id=mirror_id, run=run))
 
 
-RETARGET = """
-    WITH forgotten AS (DELETE FROM remote_mirror_lfs_owed WHERE mirror_id = %(id)s)
+@statement("""
+    WITH forgotten AS (DELETE FROM remote_mirror_lfs_owed WHERE mirror_id = %(mirror_id)s)
     UPDATE remote_mirrors SET
         update_status = transition.after,
         lfs_followed = false,
@@ -310,14 +273,11 @@ RETARGET = """
         last_update_at = NULL,
         last_successful_update_at = NULL
     FROM remote_mirror_transitions transition
-    WHERE remote_mirrors.id = %(id)s
+    WHERE remote_mirrors.id = %(mirror_id)s
         AND transition.event = 'retarget' AND transition.before = remote_mirrors.update_status
-"""
-
-
+""")
 async def retarget(transaction: Transaction, mirror_id: int) -> None:
     """Forgets what happened at another target or with other credentials; a run that is on its way ends."""
-    await transaction.run(RETARGET, id=mirror_id)
 
 
 LEARN_HOST_KEYS = """
@@ -333,38 +293,26 @@ async def learn_host_keys(
     await transaction.run(LEARN_HOST_KEYS, id=mirror_id, run=run, host_keys=host_keys_column(keys))
 
 
-UNATTENDED = Query(
-    f"""
+@statement(f"""
     SELECT {COLUMNS} FROM remote_mirrors
     WHERE update_status IN ('started', 'to_retry') AND NOT EXISTS (
         SELECT FROM procrastinate_jobs
         WHERE procrastinate_jobs.lock = %(lock_prefix)s || remote_mirrors.id
             AND procrastinate_jobs.status IN ('todo', 'doing'))
     ORDER BY id
-    """,
-    Mirror,
-)
-
-
+    """)
 async def unattended_runs(database: Executor, lock_prefix: str) -> list[Mirror]:
     """Mirrors whose run was cut off and that nothing in the queue takes further: no task there has the lock that is
     `lock_prefix` with the mirror's id."""
-    return await database.rows(UNATTENDED, lock_prefix=lock_prefix)
 
 
-ENABLED = Query(
-    f"""
+@statement(f"""
     SELECT {COLUMNS} FROM remote_mirrors
     WHERE remote_mirrors.project_id = %(project_id)s AND remote_mirrors.enabled
     ORDER BY remote_mirrors.id
-    """,
-    Mirror,
-)
-
-
+    """)
 async def enabled_mirrors(transaction: Transaction, project_id: int) -> list[Mirror]:
     """Those of a project that run after pushes."""
-    return await transaction.rows(ENABLED, project_id=project_id)
 
 
 @attrs.frozen
@@ -376,8 +324,7 @@ class LfsDebt:
     owes: bool
 
 
-LFS_DEBT = Query(
-    """
+@statement("""
     SELECT remote_mirrors.lfs_followed, EXISTS (
         SELECT FROM remote_mirror_lfs_owed owed
         JOIN lfs_objects ON lfs_objects.oid = owed.oid AND lfs_objects.project_id = remote_mirrors.project_id
@@ -385,14 +332,9 @@ LFS_DEBT = Query(
     FROM remote_mirrors
     WHERE remote_mirrors.id = %(id)s AND remote_mirrors.run = %(run)s
         AND EXISTS (SELECT FROM lfs_objects WHERE lfs_objects.project_id = remote_mirrors.project_id)
-    """,
-    LfsDebt,
-)
-
-
+    """)
 async def lfs_debt(database: Executor, mirror: Mirror) -> LfsDebt | None:
     """None where the project has no objects at all, or the run does not count any more."""
-    return await database.row(LFS_DEBT, id=mirror.id, run=mirror.run)
 
 
 @attrs.frozen
@@ -404,24 +346,18 @@ class OwedObject:
     object_key: str
 
 
-OWED_OBJECTS = Query(
-    """
+@statement("""
     SELECT lfs_objects.oid, lfs_objects.size, lfs_objects.object_key FROM lfs_objects
     WHERE lfs_objects.project_id = %(project_id)s AND lfs_objects.oid IN (
         SELECT unnest(%(new)s::text[])
         UNION SELECT owed.oid FROM remote_mirror_lfs_owed owed WHERE owed.mirror_id = %(id)s)
     ORDER BY lfs_objects.oid
-    """,
-    OwedObject,
-)
-
-
+    """)
 async def owed_objects(database: Executor, mirror: Mirror, new: Collection[str]) -> list[OwedObject]:
     """What the project has of the `new` objects and of those owed since earlier runs."""
-    return await database.rows(OWED_OBJECTS, id=mirror.id, project_id=mirror.project_id, new=list(new))
 
 
-NOTE_LFS_OBJECTS = """
+@statement("""
     WITH mirror AS (
         UPDATE remote_mirrors SET lfs_followed = true WHERE id = %(id)s AND run = %(run)s RETURNING id
     ), arrived AS (
@@ -431,23 +367,15 @@ NOTE_LFS_OBJECTS = """
     INSERT INTO remote_mirror_lfs_owed (mirror_id, oid)
     SELECT mirror.id, oid FROM mirror, unnest(%(owed)s::text[]) AS oid
     ON CONFLICT DO NOTHING
-"""
-
-
+""")
 async def note_lfs_objects(
     transaction: Transaction, mirror: Mirror, *, arrived: Collection[str], owed: Collection[str]
 ) -> None:
     """What the target has now, and what it has not although its commits point to it."""
-    await transaction.run(
-        NOTE_LFS_OBJECTS, id=mirror.id, run=mirror.run, arrived=list(arrived), owed=list(owed)
-    )
 
 
-LOOK_THROUGH_ALL = """
+@statement("""
     UPDATE remote_mirrors SET lfs_followed = false WHERE id = %(id)s AND run = %(run)s
-"""
-
-
+""")
 async def look_through_all(transaction: Transaction, mirror: Mirror) -> None:
     """The next run begins with the first commit."""
-    await transaction.run(LOOK_THROUGH_ALL, id=mirror.id, run=mirror.run)

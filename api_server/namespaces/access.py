@@ -8,11 +8,12 @@ from aiohttp import web
 from api_server.namespaces import namespace_queries, project_queries
 from api_server.namespaces.resources import Feature, Group, Project
 from api_server.outbound.destinations import written_url
-from api_server.services import Key
+from api_server.services import Key, Services
 from api_server.state.database import MAX_BIGINT, Executor, LookupCache
+from api_server.state.preconditions import Precondition
 from api_server.web import context
+from api_server.web.auth import Actor
 from api_server.web.errors import ApiError, bad_parameters, forbidden, not_found
-from api_server.web.grounds import Ground, rely_on
 from api_server.web.route_index import plain
 from api_server.web.routes import Place, Role, caller
 
@@ -83,26 +84,28 @@ def group(role: Role = Role.NO_ACCESS) -> GroupAccess:
 
 async def find_group(request: web.Request, reference: str, role: Role = Role.NO_ACCESS) -> Group:
     """The group with that id or full path. Raises 404 where the caller cannot see it, 403 below `role`."""
-    return _open_to_caller(request, await _group_for_caller(request, reference), "Group", role)
+    return _open_to_caller(
+        request, await _group_for_caller(context.services(request), caller(request), reference), "Group", role
+    )
 
 
-async def group_to_name(request: web.Request, parameter: str, group_id: int) -> Group:
+async def group_to_name(services: Services, actor: Actor, parameter: str, group_id: int) -> Group:
     """The group that a parameter names by id. Raises 404 where the caller cannot see it, as GitLab words it."""
-    found = await _group_for_caller(request, str(group_id))
+    found = await _group_for_caller(services, actor, str(group_id))
     if found is None:
         raise not_found(f"{parameter} not found")
     return found
 
 
-async def _group_for_caller(request: web.Request, reference: str) -> Group | None:
-    who, number = caller(request), id_in(reference)
+async def _group_for_caller(services: Services, actor: Actor, reference: str) -> Group | None:
+    who, number = actor, id_in(reference)
     return await visible_group(
-        request, reference if number is None else number, user_id=who.user_id, admin=who.admin
+        services, reference if number is None else number, user_id=who.user_id, admin=who.admin
     )
 
 
 async def visible_group(
-    request: web.Request, reference: int | str, *, user_id: int | None, admin: bool
+    services: Services, reference: int | str, *, user_id: int | None, admin: bool
 ) -> Group | None:
     """The group with that id (a number) or full path (a text), where that user (None: a stranger) can see it."""
 
@@ -115,12 +118,10 @@ async def visible_group(
             admin=admin,
         )
 
-    found = await context.services(request)[GROUPS].get(
-        (reference, user_id, admin), lambda: read(context.database(request))
-    )
+    found = await services[GROUPS].get((reference, user_id, admin), lambda: read(services.database))
     if found is not None:
         groups = (f"group:{namespace_id}" for namespace_id in found.lineage)
-        rely_on(request, Ground((f"user:{user_id}", *groups), found, read))
+        services.require_unchanged(Precondition((f"user:{user_id}", *groups), found, read))
     return found
 
 
@@ -159,27 +160,28 @@ def project(
 async def find_project(request: web.Request, reference: str, role: Role = Role.NO_ACCESS) -> Project:
     """The project with that id or full path. Raises 404 where the caller cannot see it, 403 below `role`."""
     number = id_in(reference)
-    found = await _project_for_caller(request, reference if number is None else number)
+    found = await _project_for_caller(
+        context.services(request), caller(request), reference if number is None else number
+    )
     return _open_to_caller(request, found, "Project", role)
 
 
-async def project_to_name(request: web.Request, parameter: str, project_id: int) -> Project:
+async def project_to_name(services: Services, actor: Actor, parameter: str, project_id: int) -> Project:
     """The project that a parameter names by id. Raises 404 where the caller cannot see it, as GitLab words it."""
-    found = await _project_for_caller(request, project_id)
+    found = await _project_for_caller(services, actor, project_id)
     if found is None:
         raise not_found(f"{parameter} not found")
     return found
 
 
-async def _project_for_caller(request: web.Request, reference: int | str) -> Project | None:
-    who = caller(request)
+async def _project_for_caller(services: Services, actor: Actor, reference: int | str) -> Project | None:
     return await visible_project(
-        request, reference, user_id=who.user_id, admin=who.admin, job_project_id=who.job_project_id
+        services, reference, user_id=actor.user_id, admin=actor.admin, job_project_id=actor.job_project_id
     )
 
 
 async def visible_project(
-    request: web.Request,
+    services: Services,
     reference: int | str,
     *,
     user_id: int | None,
@@ -202,10 +204,12 @@ async def visible_project(
             job_project_id=job_project_id,
         )
 
-    found = await context.services(request)[PROJECTS].get(
-        (reference, user_id, admin, job_project_id), lambda: read(context.database(request))
+    found = await services[PROJECTS].get(
+        (reference, user_id, admin, job_project_id), lambda: read(services.database)
     )
     if found is not None:
         groups = (f"group:{namespace_id}" for namespace_id in found.lineage)
-        rely_on(request, Ground((f"user:{user_id}", *groups, f"project:{found.id}"), found, read))
+        services.require_unchanged(
+            Precondition((f"user:{user_id}", *groups, f"project:{found.id}"), found, read)
+        )
     return found

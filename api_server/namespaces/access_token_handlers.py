@@ -14,7 +14,7 @@ from api_server.namespaces.access_token_queries import Token
 from api_server.namespaces.members import Source, source_of
 from api_server.namespaces.resources import Group, Project
 from api_server.state.database import Executor
-from api_server.web import context, grounds
+from api_server.web import context
 from api_server.web.answers import json_text, no_content
 from api_server.web.auth import SELF_ROTATE_SCOPES
 from api_server.web.errors import ApiError, forbidden, not_found, unauthorized
@@ -131,7 +131,7 @@ async def revoke_access_token(
     """The token opens nothing from then on, nor do others that its bot has, and the bot is no member any more."""
     source = source_of(found)
     token = await _found(context.database(request), source, wanted.token_id)
-    grounds.end(request, f"user:{token.user_id}")
+    context.services(request).revoke(f"user:{token.user_id}")
     async with context.database(request).transaction() as transaction:
         token = await _found(transaction, source, wanted.token_id)
         await access_tokens.revoke(

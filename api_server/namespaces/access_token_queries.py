@@ -1,3 +1,4 @@
+# mypy: disable-error-code="empty-body"
 """Statements about access tokens of projects and groups: tokens of the bots there."""
 
 import attrs
@@ -7,6 +8,7 @@ from api_server.accounts.token_queries import FILTERS, ORDERS, TOKEN
 from api_server.accounts.token_queries import Token as BotToken
 from api_server.namespaces.members import Place
 from api_server.state.database import Executor, Transaction
+from api_server.state.declarations import statement
 from api_server.state.listing import Listed, Listing, Page, Quota, one, read_sql
 from api_server.state.statements import Query
 
@@ -78,13 +80,10 @@ async def find_token(database: Executor, token_id: int, place: Place) -> Token |
     return await database.row(FIND_TOKEN, id=token_id, **place)
 
 
-IS_OUTSIDER = """
-    SELECT users.external FROM users WHERE users.id = %(id)s
-"""
-
-
-async def is_external(database: Executor, user_id: int) -> bool:
-    return bool(await database.value(IS_OUTSIDER, id=user_id))
+@statement("""
+    SELECT users.external FROM users WHERE users.id = %(user_id)s
+""")
+async def is_external(database: Executor, user_id: int) -> bool: ...
 
 
 OF_PROJECT = Quota("users", "bot_project_id")

@@ -11,7 +11,7 @@ from api_server.web import context
 from api_server.web.answers import json_value, no_content
 from api_server.web.errors import bad_request
 from api_server.web.pagination import Paginated, paginated, wanted_page
-from api_server.web.routes import Role, Routes, author
+from api_server.web.routes import Role, Routes, author, caller
 
 routes = Routes()
 
@@ -68,7 +68,9 @@ async def list_groups(request: web.Request, wanted: ListAllowed, found: Project)
 @routes.post("/projects/{id}/job_token_scope/allowlist", access=project(Role.MAINTAINER))
 async def allow_project(request: web.Request, wanted: OneProject, found: Project) -> web.Response:
     """A project that the caller sees."""
-    target = await project_to_name(request, "target_project_id", wanted.target_project_id)
+    target = await project_to_name(
+        context.services(request), caller(request), "target_project_id", wanted.target_project_id
+    )
     await _allow(request, found, "project", target.id)
     return json_value({"source_project_id": found.id, "target_project_id": target.id}, status=201)
 
@@ -76,7 +78,9 @@ async def allow_project(request: web.Request, wanted: OneProject, found: Project
 @routes.post("/projects/{id}/job_token_scope/groups_allowlist", access=project(Role.MAINTAINER))
 async def allow_group(request: web.Request, wanted: OneGroup, found: Project) -> web.Response:
     """A group that the caller sees."""
-    target = await group_to_name(request, "target_group_id", wanted.target_group_id)
+    target = await group_to_name(
+        context.services(request), caller(request), "target_group_id", wanted.target_group_id
+    )
     await _allow(request, found, "group", target.id)
     return json_value({"source_project_id": found.id, "target_group_id": target.id}, status=201)
 
@@ -100,7 +104,9 @@ async def disallow_project(request: web.Request, wanted: OneProject, found: Proj
 )
 async def disallow_group(request: web.Request, wanted: OneGroup, found: Project) -> web.Response:
     if not await _disallowed(request, found, "group", wanted.target_group_id):
-        await group_to_name(request, "target_group_id", wanted.target_group_id)
+        await group_to_name(
+            context.services(request), caller(request), "target_group_id", wanted.target_group_id
+        )
         raise bad_request("Target group is not in the job token scope")
     return no_content()
 

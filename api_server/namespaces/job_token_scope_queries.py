@@ -1,3 +1,4 @@
+# mypy: disable-error-code="empty-body"
 """Statements about job token scopes and their allow-lists."""
 
 from typing import Literal
@@ -6,6 +7,7 @@ import attrs
 
 from api_server.namespaces.namespace_queries import ENTITIES
 from api_server.state.database import Executor, Transaction
+from api_server.state.declarations import statement
 from api_server.state.errors import NotFound
 from api_server.state.listing import Listed, Listing, Page, Quota
 
@@ -25,15 +27,12 @@ async def is_enabled(database: Executor, project_id: int) -> bool:
     return bool(enabled)
 
 
-SET_ENABLED = """
+@statement("""
     UPDATE projects SET ci_inbound_job_token_scope_enabled = %(enabled)s, updated_at = %(now)s
-    WHERE id = %(id)s AND ci_inbound_job_token_scope_enabled <> %(enabled)s
-"""
-
-
+    WHERE id = %(project_id)s AND ci_inbound_job_token_scope_enabled <> %(enabled)s
+""")
 async def set_enabled(transaction: Transaction, project_id: int, *, enabled: bool) -> bool:
     """Whether that was a change."""
-    return await transaction.run(SET_ENABLED, id=project_id, enabled=enabled) > 0
 
 
 PROJECTS_LISTING = Listing(

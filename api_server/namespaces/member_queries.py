@@ -1,3 +1,4 @@
+# mypy: disable-error-code="empty-body"
 """Statements about members, how memberships end, and the lists of people and memberships that follow from them.
 
 The place of a membership is a project (`project_id`), a group (`namespace_id`), or for lists several of them:
@@ -10,9 +11,10 @@ import attrs
 
 from api_server.accounts.user_queries import SEARCH
 from api_server.state.database import Executor, Transaction
+from api_server.state.declarations import statement
 from api_server.state.errors import NotFound
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
-from api_server.state.statements import Query, Statement
+from api_server.state.statements import Query
 
 ENTITIES = read_sql("api_server.namespaces")
 _MEMBER = ENTITIES["member"]
@@ -80,9 +82,7 @@ async def list_members(
     )
 
 
-SHOW_MEMBER = one(_MEMBER, "SELECT users.* FROM users WHERE users.id = %(user_id)s")
-
-
+@statement(one(_MEMBER, "SELECT users.* FROM users WHERE users.id = %(user_id)s"))
 async def show_member(
     database: Executor,
     user_id: int,
@@ -93,9 +93,6 @@ async def show_member(
 ) -> str:
     """The user with her greatest role in these places; memberships that have ended do not count, but for the one with
     the id `changed`. Raises NotFound where she is no member of any."""
-    return await database.entity(
-        SHOW_MEMBER, user_id=user_id, project_id=project_id, namespace_ids=namespace_ids, changed=changed
-    )
 
 
 @attrs.frozen
@@ -111,7 +108,7 @@ class Member:
     bot: bool
 
 
-FIND_MEMBER = Statement(
+@statement(
     """
     SELECT members.id, members.user_id, members.access_level, members.expires_at, members.member_role_id, users.name,
         users.bot
@@ -120,14 +117,11 @@ FIND_MEMBER = Statement(
         AND (members.project_id = %(project_id)s::bigint OR members.namespace_id = %(namespace_id)s::bigint)
         AND counts(members, %(now)s)
     """,
-    Member,
+    prepared=True,
 )
-
-
 async def find_member(
     database: Executor, user_id: int, *, namespace_id: int | None, project_id: int | None
-) -> Member | None:
-    return await database.row(FIND_MEMBER, user_id=user_id, namespace_id=namespace_id, project_id=project_id)
+) -> Member | None: ...
 
 
 @attrs.frozen
@@ -136,45 +130,33 @@ class Inherited:
     group_name: str
 
 
-FIND_INHERITED = Query(
-    """
+@statement("""
     SELECT members.access_level, namespaces.name AS group_name
     FROM members JOIN namespaces ON namespaces.id = members.namespace_id
     WHERE members.user_id = %(user_id)s AND members.namespace_id = ANY (%(namespace_ids)s::bigint[])
         AND counts(members, %(now)s)
     ORDER BY members.access_level DESC, array_position(%(namespace_ids)s::bigint[], members.namespace_id) DESC
     LIMIT 1
-    """,
-    Inherited,
-)
-
-
+    """)
 async def find_inherited(database: Executor, user_id: int, namespace_ids: list[int]) -> Inherited | None:
     """The user's membership with the greatest role in these groups."""
-    return await database.row(FIND_INHERITED, user_id=user_id, namespace_ids=namespace_ids)
 
 
 #: A custom role goes with its level.
-UPDATE_MEMBER = """
+@statement("""
     UPDATE members SET access_level = %(access_level)s, expires_at = %(expires_at)s,
         member_role_id = CASE WHEN access_level = %(access_level)s THEN member_role_id END
-    WHERE id = %(id)s
-"""
-
-
+    WHERE id = %(member_id)s
+""")
 async def update(
     transaction: Transaction, member_id: int, access_level: int, expires_at: datetime.date | None
-) -> None:
-    await transaction.run(UPDATE_MEMBER, id=member_id, access_level=access_level, expires_at=expires_at)
+) -> None: ...
 
 
-REMOVE_MEMBER = """
-    DELETE FROM members WHERE id = %(id)s
-"""
-
-
-async def remove(transaction: Transaction, member_id: int) -> None:
-    await transaction.run(REMOVE_MEMBER, id=member_id)
+@statement("""
+    DELETE FROM members WHERE id = %(member_id)s
+""")
+async def remove(transaction: Transaction, member_id: int) -> None: ...
 
 
 LOCK_GROUP = """
@@ -303,8 +285,8 @@ _ENDED = """
             (SELECT namespaces.full_path FROM namespaces WHERE namespaces.id = members.namespace_id)) AS full_path
 """
 
-REMOVE_BELOW = Query(
-    f"""
+
+@statement(f"""
     DELETE FROM members USING users
     WHERE users.id = members.user_id AND members.user_id = %(user_id)s AND (
         members.namespace_id IN (SELECT namespaces.id FROM namespaces
@@ -313,46 +295,29 @@ REMOVE_BELOW = Query(
             JOIN namespaces ON namespaces.id = projects.namespace_id
             WHERE namespaces.lineage @> ARRAY[%(group_id)s]::bigint[]))
     {_ENDED}
-    """,
-    Ended,
-)
-
-
+    """)
 async def remove_below(transaction: Transaction, group_id: int, user_id: int) -> list[Ended]:
     """Ends the user's direct memberships of the group's subgroups and projects, and gives them."""
-    return await transaction.rows(REMOVE_BELOW, group_id=group_id, user_id=user_id)
 
 
-REMOVE_ALL_OF = Query(
-    f"DELETE FROM members USING users WHERE users.id = members.user_id AND members.user_id = %(user_id)s {_ENDED}",
-    Ended,
+@statement(
+    f"DELETE FROM members USING users WHERE users.id = members.user_id AND members.user_id = %(user_id)s {_ENDED}"
 )
-
-
 async def remove_all_of(transaction: Transaction, user_id: int) -> list[Ended]:
     """Ends all memberships of a user, and gives them."""
-    return await transaction.rows(REMOVE_ALL_OF, user_id=user_id)
 
 
-REMOVE_EXPIRED = Query(
-    f"""
+@statement(f"""
     DELETE FROM members USING users
     WHERE users.id = members.user_id AND NOT counts(members, %(now)s)
         AND (%(user_id)s::bigint IS NULL OR (members.user_id = %(user_id)s
             AND (members.project_id = %(project_id)s::bigint OR members.namespace_id = %(namespace_id)s::bigint)))
     {_ENDED}
-    """,
-    Ended,
-)
-
-
+    """)
 async def remove_expired(
     transaction: Transaction, user_id: int | None, namespace_id: int | None, project_id: int | None
 ) -> list[Ended]:
     """Ends memberships that have expired, and gives them: one user's at one place, or (None) all."""
-    return await transaction.rows(
-        REMOVE_EXPIRED, user_id=user_id, namespace_id=namespace_id, project_id=project_id
-    )
 
 
 @attrs.frozen
@@ -368,8 +333,7 @@ class Withdrawn:
 
 #: With the invitations below a group where %(below)s, with all where %(everywhere)s; in any case those that she may not
 #: make any more.
-REMOVE_INVITATIONS = Query(
-    """
+@statement("""
     DELETE FROM invitations
     WHERE invitations.created_by_id = %(user_id)s AND (
         %(everywhere)s OR NOT invitation_holds(invitations, %(now)s)
@@ -383,11 +347,7 @@ REMOVE_INVITATIONS = Query(
     RETURNING invitations.email, invitations.access_level, invitations.namespace_id, invitations.project_id,
         coalesce((SELECT projects.full_path FROM projects WHERE projects.id = invitations.project_id),
             (SELECT namespaces.full_path FROM namespaces WHERE namespaces.id = invitations.namespace_id)) AS full_path
-    """,
-    Withdrawn,
-)
-
-
+    """)
 async def remove_invitations_by(
     transaction: Transaction,
     user_id: int,
@@ -398,14 +358,6 @@ async def remove_invitations_by(
     everywhere: bool = False,
 ) -> list[Withdrawn]:
     """Takes back what the user has invited others to there, and what she may not invite to any more: those."""
-    return await transaction.rows(
-        REMOVE_INVITATIONS,
-        user_id=user_id,
-        namespace_id=namespace_id,
-        project_id=project_id,
-        below=below,
-        everywhere=everywhere,
-    )
 
 
 USERS = Listing(

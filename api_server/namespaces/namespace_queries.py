@@ -1,3 +1,4 @@
+# mypy: disable-error-code="empty-body"
 """Statements about namespaces: groups and users' own."""
 
 from typing import Any, Literal
@@ -6,9 +7,10 @@ import attrs
 
 from api_server.namespaces.resources import Group
 from api_server.state.database import Executor, Transaction
+from api_server.state.declarations import statement
 from api_server.state.errors import NotFound
 from api_server.state.listing import Listed, Listing, Page, Search, one, read_sql
-from api_server.state.statements import Query, Statement
+from api_server.state.statements import Query
 from api_server.web.routes import Role
 
 CREATE = """
@@ -52,9 +54,9 @@ async def create(
 
 
 #: Names of what is below begin with those of what is above.
-RENAME = """
+@statement("""
     UPDATE namespaces SET
-        name = CASE WHEN namespaces.id = %(id)s THEN %(name)s ELSE namespaces.name END,
+        name = CASE WHEN namespaces.id = %(namespace_id)s THEN %(name)s ELSE namespaces.name END,
         full_name = above.prefix || %(name)s || substr(namespaces.full_name, length(before.full_name) + 1),
         updated_at = %(now)s
     FROM namespaces before
@@ -62,13 +64,10 @@ RENAME = """
         SELECT coalesce(
             (SELECT parents.full_name || ' / ' FROM namespaces parents WHERE parents.id = before.parent_id), ''
         ) AS prefix) above
-    WHERE before.id = %(id)s AND namespaces.lineage @> ARRAY[%(id)s]::bigint[]
-"""
-
-
+    WHERE before.id = %(namespace_id)s AND namespaces.lineage @> ARRAY[%(namespace_id)s]::bigint[]
+""")
 async def rename(transaction: Transaction, namespace_id: int, name: str) -> None:
     """Gives a namespace another name; the full names of all groups below it follow."""
-    await transaction.run(RENAME, id=namespace_id, name=name)
 
 
 @attrs.frozen
@@ -181,24 +180,21 @@ async def list_namespaces(
     return await _HER_NAMESPACES.read(database, page, user_id=user_id, min_level=Role.GUEST, **filters)
 
 
-SHOW_NAMESPACE = one(
-    ENTITIES["namespace"],
-    """
+@statement(
+    one(
+        ENTITIES["namespace"],
+        """
     SELECT namespaces.* FROM namespaces
-    WHERE namespaces.id = coalesce(%(id)s::bigint, (
+    WHERE namespaces.id = coalesce(%(namespace_id)s::bigint, (
             SELECT routes.namespace_id FROM routes WHERE routes.path = lower(%(path)s::text) AND NOT routes.moved))
         AND (%(admin)s OR namespace_role(namespaces, %(user_id)s, %(now)s) >= 10)
     """,
+    )
 )
-
-
 async def show_namespace(
     database: Executor, *, namespace_id: int | None, path: str | None, user_id: int, admin: bool
 ) -> str | None:
     """The user's own namespace, or a group that she is a member of; any for administrators."""
-    return await database.entity_if_there(
-        SHOW_NAMESPACE, id=namespace_id, path=path, user_id=user_id, admin=admin
-    )
 
 
 @attrs.frozen
@@ -229,7 +225,7 @@ async def namespace_paths_like(
     return {row.path for row in rows}
 
 
-FIND_GROUP = Statement(
+@statement(
     """
     SELECT namespaces.id, namespaces.full_path, namespaces.lineage, hers.role,
         coalesce(lower(%(path)s::text) <> lower(namespaces.full_path), false) AS moved
@@ -239,29 +235,23 @@ FIND_GROUP = Statement(
         OFFSET 0) hers
     WHERE namespaces.kind = 'group'
         AND namespaces.id = coalesce(
-            %(id)s::bigint, (SELECT routes.namespace_id FROM routes WHERE routes.path = lower(%(path)s::text)))
+            %(group_id)s::bigint, (SELECT routes.namespace_id FROM routes WHERE routes.path = lower(%(path)s::text)))
         AND is_visible(namespaces.visibility, hers.role > 0, is_insider(%(user_id)s))
     """,
-    Group,
+    prepared=True,
 )
-
-
 async def find_group(
     database: Executor, *, group_id: int | None, path: str | None, user_id: int | None, admin: bool
 ) -> Group | None:
     """By id or (without one) by a path that it has or had; where that user (None: a stranger) can see
     it."""
-    return await database.row(FIND_GROUP, id=group_id, path=path, user_id=user_id, admin=admin)
 
 
-SHOW_GROUP = one(
-    ENTITIES["group_in_detail"], "SELECT namespaces.* FROM namespaces WHERE namespaces.id = %(id)s"
+@statement(
+    one(ENTITIES["group_in_detail"], "SELECT namespaces.* FROM namespaces WHERE namespaces.id = %(group_id)s")
 )
-
-
 async def show_group(database: Executor, group_id: int) -> str:
     """Raises NotFound where it is gone."""
-    return await database.entity(SHOW_GROUP, id=group_id)
 
 
 @attrs.frozen
@@ -276,31 +266,22 @@ class LockedGroup:
     project_creation_level: str
 
 
-LOCK_GROUP = Query(
-    """
+@statement("""
     SELECT namespaces.name, namespaces.path, namespaces.full_path, namespaces.description, namespaces.visibility,
         namespaces.project_creation_level
-    FROM namespaces WHERE namespaces.id = %(id)s FOR UPDATE
-    """,
-    LockedGroup,
-)
-
-
+    FROM namespaces WHERE namespaces.id = %(group_id)s FOR UPDATE
+    """)
 async def lock_group(transaction: Transaction, group_id: int) -> LockedGroup:
     """The group as it is; until the transaction ends nothing is made in it. Raises NotFound."""
-    return await transaction.one(LOCK_GROUP, id=group_id)
 
 
-UPDATE_GROUP = """
+@statement("""
     UPDATE namespaces SET description = %(description)s, visibility = %(visibility)s,
         project_creation_level = %(project_creation_level)s, updated_at = %(now)s
-    WHERE id = %(id)s
-"""
-
-
+    WHERE id = %(group_id)s
+""")
 async def update_group(transaction: Transaction, group_id: int, after: LockedGroup) -> None:
     """Makes the row, which is locked, what it is to be; but its path and its name."""
-    await transaction.run(UPDATE_GROUP, id=group_id, **attrs.asdict(after))
 
 
 @attrs.frozen
@@ -311,28 +292,19 @@ class Within:
     subgroups: list[str]
 
 
-WITHIN = Query(
-    """
+@statement("""
     SELECT
-        ARRAY(SELECT DISTINCT projects.visibility FROM projects WHERE projects.namespace_id = %(id)s) AS projects,
-        ARRAY(SELECT DISTINCT namespaces.visibility FROM namespaces WHERE namespaces.parent_id = %(id)s) AS subgroups
-    """,
-    Within,
-)
+        ARRAY(SELECT DISTINCT visibility FROM projects WHERE namespace_id = %(group_id)s) AS projects,
+        ARRAY(SELECT DISTINCT visibility FROM namespaces WHERE parent_id = %(group_id)s) AS subgroups
+    """)
+async def within(database: Executor, group_id: int) -> Within: ...
 
 
-async def within(database: Executor, group_id: int) -> Within:
-    return await database.one(WITHIN, id=group_id)
-
-
-MAY_CREATE_GROUP = """
+@statement("""
     SELECT users.can_create_group AND NOT users.external FROM users WHERE users.id = %(user_id)s
-"""
-
-
+""")
 async def may_create_group(database: Executor, user_id: int) -> bool:
     """Whether the user may make top-level groups."""
-    return bool(await database.value(MAY_CREATE_GROUP, user_id=user_id))
 
 
 @attrs.frozen
@@ -342,33 +314,21 @@ class OwnNamespace:
     full_path: str
 
 
-OF_USER = Query(
-    """
+@statement("""
     SELECT namespaces.id, namespaces.owner_id, namespaces.full_path FROM namespaces
     WHERE namespaces.owner_id = %(user_id)s
-    """,
-    OwnNamespace,
-)
-
-
+    """)
 async def namespace_of(database: Executor, user_id: int) -> OwnNamespace:
     """Raises NotFound where there is no such user."""
-    return await database.one(OF_USER, user_id=user_id)
 
 
-OF_NAMED_USER = Query(
-    """
+@statement("""
     SELECT namespaces.id, namespaces.owner_id, namespaces.full_path
     FROM users JOIN namespaces ON namespaces.owner_id = users.id
-    WHERE CASE WHEN %(id)s::bigint IS NULL THEN lower(users.username) = lower(%(username)s)
-        ELSE users.id = %(id)s::bigint END
-    """,
-    OwnNamespace,
-)
-
-
+    WHERE CASE WHEN %(user_id)s::bigint IS NULL THEN lower(users.username) = lower(%(username)s)
+        ELSE users.id = %(user_id)s::bigint END
+    """)
 async def namespace_of_named(
     database: Executor, *, user_id: int | None, username: str
 ) -> OwnNamespace | None:
     """By the user's id or (without one) by her user name."""
-    return await database.row(OF_NAMED_USER, id=user_id, username=username)

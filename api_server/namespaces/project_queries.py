@@ -1,3 +1,4 @@
+# mypy: disable-error-code="empty-body"
 """Statements about projects: lists of them, and one."""
 
 from typing import Any, Literal
@@ -6,9 +7,9 @@ import attrs
 
 from api_server.namespaces.resources import OverrideRole, Project
 from api_server.state.database import Executor, Transaction
+from api_server.state.declarations import statement
 from api_server.state.errors import NotFound
 from api_server.state.listing import Listed, Listing, Page, Search, one, read_sql
-from api_server.state.statements import Query, Statement
 from api_server.web.routes import Role
 
 ENTITIES = read_sql("api_server.namespaces")
@@ -117,15 +118,12 @@ async def list_projects(
     return await _ALL[simple].read(database, page, sees_all=sees_all, **hers, **filters)
 
 
-SHOW_PROJECT = one(PROJECT, "SELECT projects.* FROM projects WHERE projects.id = %(id)s")
-
-
+@statement(one(PROJECT, "SELECT projects.* FROM projects WHERE projects.id = %(project_id)s"))
 async def show_project(database: Executor, project_id: int, viewer_id: int) -> str:
     """Raises NotFound where it is gone."""
-    return await database.entity(SHOW_PROJECT, id=project_id, viewer_id=viewer_id)
 
 
-FIND_PROJECT = Statement(
+@statement(
     """
     SELECT projects.id, namespaces.lineage, projects.path, projects.full_path, projects.visibility,
         projects.default_branch, projects.archived, projects.public_jobs, projects.repository_access_level,
@@ -141,13 +139,11 @@ FIND_PROJECT = Statement(
         SELECT CASE WHEN %(admin)s THEN 50 ELSE project_role(projects, namespaces, viewer.id, %(now)s) END AS role
         OFFSET 0) hers
     WHERE projects.id = coalesce(
-            %(id)s::bigint, (SELECT routes.project_id FROM routes WHERE routes.path = lower(%(path)s::text)))
+            %(project_id)s::bigint, (SELECT routes.project_id FROM routes WHERE routes.path = lower(%(path)s::text)))
         AND is_visible(projects.visibility, hers.role >= 10, is_insider(viewer.id))
     """,
-    Project,
+    prepared=True,
 )
-
-
 async def find_project(
     database: Executor,
     *,
@@ -159,14 +155,6 @@ async def find_project(
 ) -> Project | None:
     """By id or (without one) by a path that it has or had; where that user (None: a stranger) can see it. To a job of
     the project `job_project_id`, which it does not let in, she is a stranger."""
-    return await database.row(
-        FIND_PROJECT,
-        id=project_id,
-        path=path,
-        user_id=user_id,
-        admin=admin,
-        job_project_id=job_project_id,
-    )
 
 
 @attrs.frozen(kw_only=True)
@@ -207,8 +195,7 @@ class LockedProject(Settings):
 
 
 #: First what may be removed or hidden together with all that it holds, as everybody locks them.
-LOCK_PROJECT = Query(
-    """
+@statement("""
     SELECT projects.name, projects.path, projects.full_path, projects.description, projects.visibility,
         projects.default_branch, projects.ci_config_path, projects.public_jobs, projects.repository_access_level,
         projects.builds_access_level, projects.only_allow_merge_if_pipeline_succeeds,
@@ -219,18 +206,13 @@ LOCK_PROJECT = Query(
         projects.auto_cancel_pending_pipelines, projects.archived, projects.namespace_id,
         namespaces.visibility AS limit
     FROM projects JOIN namespaces ON namespaces.id = projects.namespace_id
-    WHERE projects.id = %(id)s FOR SHARE OF namespaces FOR UPDATE OF projects
-    """,
-    LockedProject,
-)
-
-
+    WHERE projects.id = %(project_id)s FOR SHARE OF namespaces FOR UPDATE OF projects
+    """)
 async def lock_project(transaction: Transaction, project_id: int) -> LockedProject:
     """The project as it is, which nobody else changes until the transaction ends. Raises NotFound."""
-    return await transaction.one(LOCK_PROJECT, id=project_id)
 
 
-UPDATE_PROJECT = """
+@statement("""
     UPDATE projects SET name = %(name)s, path = %(path)s, full_path = %(full_path)s, description = %(description)s,
         visibility = %(visibility)s, default_branch = %(default_branch)s, ci_config_path = %(ci_config_path)s,
         public_jobs = %(public_jobs)s, repository_access_level = %(repository_access_level)s,
@@ -245,16 +227,13 @@ UPDATE_PROJECT = """
         ci_default_git_depth = %(ci_default_git_depth)s, build_git_strategy = %(build_git_strategy)s,
         auto_cancel_pending_pipelines = %(auto_cancel_pending_pipelines)s,
         archived = %(archived)s, namespace_id = %(namespace_id)s, updated_at = %(now)s
-    WHERE id = %(id)s
-"""
-
-
+    WHERE id = %(project_id)s
+""")
 async def update_project(transaction: Transaction, project_id: int, after: LockedProject) -> None:
     """Makes the row, which is locked, what it is to be."""
-    await transaction.run(UPDATE_PROJECT, id=project_id, **attrs.asdict(after))
 
 
-CREATE_PROJECT = """
+@statement("""
     INSERT INTO projects (namespace_id, creator_id, name, path, full_path, description, visibility, default_branch,
         ci_config_path, public_jobs, repository_access_level, builds_access_level,
         only_allow_merge_if_pipeline_succeeds, allow_merge_on_skipped_pipeline,
@@ -268,20 +247,14 @@ CREATE_PROJECT = """
         %(merge_method)s, %(squash_option)s, %(build_timeout)s, %(remove_source_branch_after_merge)s,
         %(ci_default_git_depth)s, %(build_git_strategy)s, %(auto_cancel_pending_pipelines)s, %(now)s, %(now)s, %(now)s)
     RETURNING id
-"""
+""")
+async def create_project(transaction: Transaction, **values: Any) -> int: ...
 
 
-async def create_project(transaction: Transaction, **values: Any) -> int:
-    return int(await transaction.value(CREATE_PROJECT, **values))
-
-
-IS_THERE = """
-    SELECT EXISTS (SELECT FROM projects WHERE projects.id = %(id)s)
-"""
-
-
-async def is_there(database: Executor, project_id: int) -> bool:
-    return bool(await database.value(IS_THERE, id=project_id))
+@statement("""
+    SELECT EXISTS (SELECT FROM projects WHERE projects.id = %(project_id)s)
+""")
+async def is_there(database: Executor, project_id: int) -> bool: ...
 
 
 LOCK_PROJECTS_LIMIT = """
@@ -297,16 +270,13 @@ async def lock_projects_limit(transaction: Transaction, user_id: int) -> int:
     return int(limit)
 
 
-HAS_PERSONAL_PROJECTS = """
+@statement("""
     SELECT EXISTS (
         SELECT FROM projects JOIN namespaces ON namespaces.id = projects.namespace_id
         WHERE namespaces.owner_id = %(user_id)s OFFSET %(at_least)s - 1)
-"""
-
-
+""")
 async def has_personal_projects(database: Executor, user_id: int, *, at_least: int) -> bool:
     """Whether her own namespace holds that many (one or more)."""
-    return bool(await database.value(HAS_PERSONAL_PROJECTS, user_id=user_id, at_least=at_least))
 
 
 @attrs.frozen(kw_only=True)
@@ -320,23 +290,17 @@ class Namespace:
     project_creation_level: str
 
 
-FIND_NAMESPACE = Query(
-    """
+@statement("""
     SELECT namespaces.id, namespaces.owner_id, namespaces.lineage, hers.role, namespaces.project_creation_level
     FROM namespaces
     CROSS JOIN LATERAL (
         SELECT CASE WHEN %(admin)s THEN 50 ELSE namespace_role(namespaces, %(user_id)s, %(now)s) END AS role
         OFFSET 0) hers
-    WHERE namespaces.id = coalesce(%(id)s::bigint, (
+    WHERE namespaces.id = coalesce(%(namespace_id)s::bigint, (
             SELECT routes.namespace_id FROM routes WHERE routes.path = lower(%(path)s::text) AND NOT routes.moved))
         AND is_visible(namespaces.visibility, hers.role > 0, is_insider(%(user_id)s))
-    """,
-    Namespace,
-)
-
-
+    """)
 async def find_namespace(
     database: Executor, *, namespace_id: int | None, path: str | None, user_id: int, admin: bool
 ) -> Namespace | None:
     """By id or (without one) by full path; where that user can see it."""
-    return await database.row(FIND_NAMESPACE, id=namespace_id, path=path, user_id=user_id, admin=admin)

@@ -29,7 +29,7 @@ from api_server.state.audit_trail import Author, Entity
 from api_server.state.database import Database, Executor, Transaction
 from api_server.state.errors import NotFound
 from api_server.state.queue import enqueue
-from api_server.web.auth import Caller
+from api_server.web.auth import Actor
 from api_server.web.errors import ApiError, check_present, forbidden, invalid, not_found
 from api_server.web.routes import Role
 
@@ -65,7 +65,7 @@ _CREATORS = {
 }
 
 
-async def find_namespace(database: Executor, reference: str, who: Caller) -> Namespace:
+async def find_namespace(database: Executor, reference: str, who: Actor) -> Namespace:
     """Return the namespace with that id or full path. Raises 404 if the caller cannot see it."""
     number = access.id_in(reference)
     found = await project_queries.find_namespace(
@@ -361,7 +361,7 @@ class NewProject:
 
 
 async def create(
-    services: Services, database: Database, wanted: NewProject, who: Caller, author: Author
+    services: Services, database: Database, wanted: NewProject, who: Actor, author: Author
 ) -> int:
     """Create a project. Returns its id. Raises 400, 403 and 404 in GitLab's words.
 
@@ -386,7 +386,7 @@ async def create(
     return project_id
 
 
-async def _home_of(transaction: Transaction, wanted: NewProject, who: Caller) -> Namespace:
+async def _home_of(transaction: Transaction, wanted: NewProject, who: Actor) -> Namespace:
     """Return the namespace in which the caller may create the project. Raises 404 and 403."""
     namespace_id = wanted.namespace_id
     if namespace_id is None:
@@ -398,7 +398,7 @@ async def _home_of(transaction: Transaction, wanted: NewProject, who: Caller) ->
 
 
 async def _insert(
-    transaction: Transaction, wanted: NewProject, namespace: Namespace, who: Caller, author: Author
+    transaction: Transaction, wanted: NewProject, namespace: Namespace, who: Actor, author: Author
 ) -> int:
     held = await namespace_queries.hold(transaction, namespace.lineage)
     await require_room(transaction, namespace)

@@ -1,18 +1,17 @@
+# mypy: disable-error-code="empty-body"
 """Statements that remove projects and namespaces."""
 
 import attrs
 
 from api_server.state.database import Executor, Transaction
-from api_server.state.statements import Query
-
-LOCK_PROJECT = """
-    SELECT projects.id FROM projects WHERE projects.id = %(id)s FOR UPDATE
-"""
+from api_server.state.declarations import statement
 
 
+@statement("""
+    SELECT projects.id FROM projects WHERE projects.id = %(project_id)s FOR UPDATE
+""")
 async def lock_project(transaction: Transaction, project_id: int) -> None:
     """Waits for those who make something that belongs to it."""
-    await transaction.run(LOCK_PROJECT, id=project_id)
 
 
 REMOVE_PROJECT = """
@@ -26,15 +25,12 @@ async def remove_project(transaction: Transaction, project_id: int) -> str | Non
     return full_path
 
 
-END_JOBS = """
+@statement("""
     DELETE FROM jobs
-    WHERE jobs.project_id = %(id)s AND jobs.kind = 'build' AND jobs.status IN ('running', 'canceling')
-"""
-
-
+    WHERE jobs.project_id = %(project_id)s AND jobs.kind = 'build' AND jobs.status IN ('running', 'canceling')
+""")
 async def end_jobs(transaction: Transaction, project_id: int) -> None:
     """Those that runners have, whose tokens are good for nothing from then on."""
-    await transaction.run(END_JOBS, id=project_id)
 
 
 #: Of a project that is removed, whose rows belong to nobody: pipelines are taken in their order, so that none is looked
@@ -63,23 +59,12 @@ async def remove_pipelines(transaction: Transaction, project_id: int, pipelines:
     return await transaction.run(REMOVE_PIPELINES, id=project_id, pipelines=pipelines)
 
 
-@attrs.frozen
-class _Below:
-    id: int
-
-
-PROJECTS_BELOW = Query(
-    """
+@statement("""
     SELECT projects.id FROM projects JOIN namespaces ON namespaces.id = projects.namespace_id
-    WHERE namespaces.lineage @> ARRAY[%(id)s]::bigint[] ORDER BY projects.id
-    """,
-    _Below,
-)
-
-
+    WHERE namespaces.lineage @> ARRAY[%(namespace_id)s]::bigint[] ORDER BY projects.id
+    """)
 async def projects_below(database: Executor, namespace_id: int) -> list[int]:
     """Ids of the projects in the namespace and in the groups below it."""
-    return [row.id for row in await database.rows(PROJECTS_BELOW, id=namespace_id)]
 
 
 @attrs.frozen
@@ -88,15 +73,9 @@ class RemovedGroup:
     full_path: str
 
 
-REMOVE_BELOW = Query(
-    """
-    WITH gone AS (DELETE FROM namespaces WHERE lineage @> ARRAY[%(id)s]::bigint[] RETURNING *)
+@statement("""
+    WITH gone AS (DELETE FROM namespaces WHERE lineage @> ARRAY[%(namespace_id)s]::bigint[] RETURNING *)
     SELECT gone.id, gone.full_path FROM gone WHERE gone.kind = 'group' ORDER BY cardinality(gone.lineage) DESC, gone.id
-    """,
-    RemovedGroup,
-)
-
-
+    """)
 async def remove_with_groups_below(transaction: Transaction, namespace_id: int) -> list[RemovedGroup]:
     """Removes the namespace and the groups below it; the groups among them, the lowest first."""
-    return await transaction.rows(REMOVE_BELOW, id=namespace_id)

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="empty-body"
 """Statements about figures of the whole instance, now and over time."""
 
 import datetime
@@ -6,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from api_server.state.database import Executor, Transaction
-from api_server.state.statements import Query
+from api_server.state.declarations import statement
 
 
 @attrs.frozen
@@ -17,32 +18,20 @@ class Counted:
     count: int
 
 
-JOBS = Query(
-    """
+@statement("""
     SELECT status, count(*) AS count FROM jobs
     WHERE kind = 'build' AND status NOT IN ('success', 'failed', 'canceled', 'skipped', 'manual') GROUP BY status
-    """,
-    Counted,
-)
-
-
+    """)
 async def jobs(database: Executor) -> list[Counted]:
     """Builds that are not finished, by status."""
-    return await database.rows(JOBS)
 
 
-FINISHED = Query(
-    """
+@statement("""
     SELECT status, count(*) AS count FROM jobs
     WHERE kind = 'build' AND finished_at > %(since)s::timestamptz GROUP BY status
-    """,
-    Counted,
-)
-
-
+    """)
 async def finished(database: Executor, since: datetime.datetime) -> list[Counted]:
     """Builds that have finished since a moment, by status."""
-    return await database.rows(FINISHED, since=since)
 
 
 @attrs.frozen
@@ -56,8 +45,7 @@ class QueueOfTask:
 
 
 #: One pass over each index: look-ups name by name are planned for names that are common, and take seconds for others.
-QUEUE = Query(
-    """
+@statement("""
     WITH waiting AS MATERIALIZED (
         SELECT jobs.task_name, count(*) AS count,
             min(jobs.id) FILTER (WHERE jobs.scheduled_at IS NULL OR jobs.scheduled_at <= %(now)s) AS oldest
@@ -79,14 +67,9 @@ QUEUE = Query(
     LEFT JOIN waiting ON waiting.task_name = task
     LEFT JOIN failed ON failed.task_name = task
     ORDER BY task
-    """,
-    QueueOfTask,
-)
-
-
+    """)
 async def queue(database: Executor, tasks: list[str]) -> list[QueueOfTask]:
     """The queue by task: for these names, and for those of other versions that are in it."""
-    return await database.rows(QUEUE, tasks=tasks)
 
 
 @attrs.frozen
@@ -99,8 +82,7 @@ class Deliveries:
     paused: int
 
 
-DELIVERIES = Query(
-    """
+@statement("""
     SELECT deliveries.queued, deliveries.due, checks.failing, checks.paused FROM (
         SELECT count(*) AS queued, count(*) FILTER (WHERE next_attempt_at <= %(now)s) AS due
         FROM status_check_deliveries WHERE next_attempt_at IS NOT NULL
@@ -109,13 +91,8 @@ DELIVERIES = Query(
             count(*) FILTER (WHERE paused_at IS NOT NULL) AS paused
         FROM external_status_checks WHERE failing_since IS NOT NULL OR paused_at IS NOT NULL
     ) checks
-    """,
-    Deliveries,
-)
-
-
-async def deliveries(database: Executor) -> Deliveries:
-    return await database.one(DELIVERIES)
+    """)
+async def deliveries(database: Executor) -> Deliveries: ...
 
 
 @attrs.frozen
@@ -127,40 +104,25 @@ class Mirrors:
     oldest_success: datetime.datetime | None
 
 
-MIRRORS = Query(
-    """
+@statement("""
     SELECT update_status AS status, count(*) AS count, min(last_successful_update_at) AS oldest_success
     FROM remote_mirrors WHERE enabled GROUP BY update_status
-    """,
-    Mirrors,
-)
+    """)
+async def mirrors(database: Executor) -> list[Mirrors]: ...
 
 
-async def mirrors(database: Executor) -> list[Mirrors]:
-    return await database.rows(MIRRORS)
-
-
-ALIVE = "SELECT count(*) FROM runners WHERE active AND contacted_at >= %(since)s::timestamptz"
-
-
+@statement("SELECT count(*) FROM runners WHERE active AND contacted_at >= %(since)s::timestamptz")
 async def alive_runners(database: Executor, since: datetime.datetime) -> int:
     """Active runners that were heard of since a moment."""
-    return int(await database.value(ALIVE, since=since))
 
 
-WORKERS = "SELECT count(*) FROM procrastinate_workers WHERE last_heartbeat >= %(since)s::timestamptz"
-
-
+@statement("SELECT count(*) FROM procrastinate_workers WHERE last_heartbeat >= %(since)s::timestamptz")
 async def alive_workers(database: Executor, since: datetime.datetime) -> int:
     """Processes that do background work."""
-    return int(await database.value(WORKERS, since=since))
 
 
-DATABASE_BYTES = "SELECT pg_database_size(current_database())"
-
-
-async def database_bytes(database: Executor) -> int:
-    return int(await database.value(DATABASE_BYTES))
+@statement("SELECT pg_database_size(current_database())")
+async def database_bytes(database: Executor) -> int: ...
 
 
 def _sampled(table: str, condition: str) -> str:
@@ -173,17 +135,14 @@ def _sampled(table: str, condition: str) -> str:
     """
 
 
-STORE_BYTES = f"""
+@statement(f"""
     SELECT sum(bytes)::bigint FROM (
         {_sampled("job_artifacts", "")} UNION ALL {_sampled("lfs_objects", "")}
         UNION ALL {_sampled("job_logs", "WHERE object_key IS NOT NULL")}
     ) parts
-"""
-
-
+""")
 async def store_bytes(database: Executor) -> int:
     """Bytes of stored objects, estimated."""
-    return int(await database.value(STORE_BYTES))
 
 
 ADD = """
@@ -209,22 +168,13 @@ class Sample:
     value: float
 
 
-HISTORY = Query(
-    """
+@statement("""
     SELECT name, at, value FROM operations_samples
     WHERE name = ANY (%(names)s::text[]) AND at >= %(since)s::timestamptz ORDER BY name, at
-    """,
-    Sample,
-)
-
-
+    """)
 async def history(database: Executor, names: Sequence[str], since: datetime.datetime) -> list[Sample]:
     """What is kept of figures, the oldest first."""
-    return await database.rows(HISTORY, names=list(names), since=since)
 
 
-FORGET = "DELETE FROM operations_samples WHERE at < %(before)s::timestamptz"
-
-
-async def forget_samples(transaction: Transaction, before: datetime.datetime) -> None:
-    await transaction.run(FORGET, before=before)
+@statement("DELETE FROM operations_samples WHERE at < %(before)s::timestamptz")
+async def forget_samples(transaction: Transaction, before: datetime.datetime) -> None: ...

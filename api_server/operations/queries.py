@@ -1,3 +1,4 @@
+# mypy: disable-error-code="empty-body"
 """Statements about what fails now, and about queued tasks: their list, and what operators do to them."""
 
 import datetime
@@ -6,6 +7,7 @@ from typing import Literal
 import attrs
 
 from api_server.state.database import Executor, Transaction
+from api_server.state.declarations import statement
 from api_server.state.statements import Query
 
 
@@ -19,8 +21,7 @@ class FailingMirror:
     last_error: str
 
 
-MIRRORS = Query(
-    """
+@statement("""
     SELECT projects.full_path, remote_mirrors.url AS target,
         coalesce(remote_mirrors.last_successful_update_at, remote_mirrors.created_at) AS since,
         remote_mirrors.last_error
@@ -29,14 +30,9 @@ MIRRORS = Query(
         ORDER BY id DESC LIMIT %(most)s::integer
     ) remote_mirrors JOIN projects ON projects.id = remote_mirrors.project_id
     ORDER BY remote_mirrors.id DESC
-    """,
-    FailingMirror,
-)
-
-
+    """)
 async def mirrors(database: Executor, most: int) -> list[FailingMirror]:
     """Enabled mirrors whose last run has failed, the newest mirrors first; `since` is their last success."""
-    return await database.rows(MIRRORS, most=most)
 
 
 @attrs.frozen
@@ -50,8 +46,7 @@ class FailingCheck:
     pause_reason: str | None
 
 
-CHECKS = Query(
-    """
+@statement("""
     SELECT projects.full_path, checks.name, coalesce(checks.failing_since, checks.paused_at) AS since,
         checks.problem, checks.pause_reason
     FROM (
@@ -59,14 +54,9 @@ CHECKS = Query(
         ORDER BY id DESC LIMIT %(most)s::integer
     ) checks JOIN projects ON projects.id = checks.project_id
     ORDER BY checks.id DESC
-    """,
-    FailingCheck,
-)
-
-
+    """)
 async def checks(database: Executor, most: int) -> list[FailingCheck]:
     """Status checks to which deliveries fail or are not sent any more, the newest checks first."""
-    return await database.rows(CHECKS, most=most)
 
 
 @attrs.frozen
@@ -78,18 +68,12 @@ class FailingEdge:
     problem: str | None
 
 
-EDGES = Query(
-    """
+@statement("""
     SELECT url, failing_since AS since, problem FROM edges
     WHERE failing_since < %(since)s ORDER BY id LIMIT %(most)s::integer
-    """,
-    FailingEdge,
-)
-
-
+    """)
 async def edges(database: Executor, since: datetime.datetime, most: int) -> list[FailingEdge]:
     """Those that could not be told before `since`."""
-    return await database.rows(EDGES, since=since, most=most)
 
 
 @attrs.frozen
@@ -104,8 +88,7 @@ class FailedTasks:
 
 #: Names are found one after the other, so that very many tasks of one name cost no more than one; of each name so many
 #: are counted.
-TASKS = Query(
-    """
+@statement("""
     WITH RECURSIVE names (task) AS (
         (SELECT jobs.task_name FROM procrastinate_jobs jobs WHERE jobs.status = 'failed'
         ORDER BY jobs.task_name LIMIT 1)
@@ -126,14 +109,9 @@ TASKS = Query(
     LEFT JOIN operations_failures known
         ON known.part = 'task' AND known.subject = counted.newest::text AND known.source = ''
     WHERE names.task IS NOT NULL ORDER BY names.task LIMIT %(most)s::integer
-    """,
-    FailedTasks,
-)
-
-
+    """)
 async def failed_tasks(database: Executor, most: int, counted: int) -> list[FailedTasks]:
     """By name; a count that reaches `counted` goes no further."""
-    return await database.rows(TASKS, most=most, counted=counted)
 
 
 @attrs.frozen
@@ -151,8 +129,7 @@ class Unserved:
 
 #: What a runner may take is said in `CHOOSE_JOB` of ci/runners/job_queries.py. Of all jobs that wait, the oldest
 #: `looked_at` are looked at: the others wait behind them.
-UNSERVED = Query(
-    """
+@statement("""
     WITH waiting AS MATERIALIZED (
         SELECT jobs.project_id, jobs.tag_list, jobs.protected, coalesce(jobs.queued_at, jobs.created_at) AS queued_at
         FROM jobs WHERE jobs.status = 'pending' AND jobs.kind = 'build'
@@ -182,16 +159,11 @@ UNSERVED = Query(
     WHERE projects.builds_access_level <> 'disabled' AND NOT projects.archived
         AND (able.last_heard IS NULL OR able.last_heard < %(silent_since)s::timestamptz)
     ORDER BY wanted.waits_since LIMIT %(most)s::integer
-    """,
-    Unserved,
-)
-
-
+    """)
 async def unserved(
     database: Executor, silent_since: datetime.datetime, most: int, looked_at: int
 ) -> list[Unserved]:
     """Projects whose jobs nobody takes: no runner that may was heard of since a moment."""
-    return await database.rows(UNSERVED, silent_since=silent_since, most=most, looked_at=looked_at)
 
 
 @attrs.frozen
@@ -207,8 +179,7 @@ class Silent:
 
 
 #: Silence counts only while the service was there to listen, see ci/jobs/upkeep.py.
-SILENT = Query(
-    """
+@statement("""
     SELECT runners.id, runners.description, found.jobs, found.job_id, projects.full_path, found.last_heard
     FROM (
         SELECT jobs.runner_id, count(*) AS jobs, min(jobs.id) AS job_id, max(jobs.contacted_at) AS last_heard
@@ -221,14 +192,9 @@ SILENT = Query(
     JOIN runners ON runners.id = found.runner_id
     JOIN jobs ON jobs.id = found.job_id JOIN projects ON projects.id = jobs.project_id
     ORDER BY runners.id
-    """,
-    Silent,
-)
-
-
+    """)
 async def silent(database: Executor, silent_since: datetime.datetime, most: int) -> list[Silent]:
     """Runners that have said nothing of jobs in their hands since a moment."""
-    return await database.rows(SILENT, silent_since=silent_since, most=most)
 
 
 Status = Literal["todo", "doing", "failed"]
@@ -288,45 +254,30 @@ class LockedTask:
     status: str
 
 
-LOCK = Query(
-    """
-    SELECT task_name AS name, status::text AS status FROM procrastinate_jobs WHERE id = %(id)s FOR UPDATE
-    """,
-    LockedTask,
-)
-
-
+@statement("""
+    SELECT task_name AS name, status::text AS status FROM procrastinate_jobs WHERE id = %(task_id)s FOR UPDATE
+    """)
 async def lock_task(transaction: Transaction, task_id: int) -> LockedTask | None:
     """Holds a task until the transaction ends; None where it is gone."""
-    return await transaction.row(LOCK, id=task_id)
 
 
-RETRY = """
+@statement("""
     UPDATE procrastinate_jobs SET status = 'todo', attempts = 0, scheduled_at = NULL
-    WHERE id = %(id)s AND NOT EXISTS (
+    WHERE id = %(task_id)s AND NOT EXISTS (
         SELECT FROM procrastinate_jobs other
         WHERE other.queueing_lock = procrastinate_jobs.queueing_lock AND other.status = 'todo')
-"""
-
-
+""")
 async def retry_task(transaction: Transaction, task_id: int) -> bool:
     """Due at once, as if it had never been tried. False where the same work waits already."""
-    return await transaction.run(RETRY, id=task_id) > 0
 
 
-MAKE_DUE = "UPDATE procrastinate_jobs SET scheduled_at = NULL WHERE id = %(id)s"
-
-
+@statement("UPDATE procrastinate_jobs SET scheduled_at = NULL WHERE id = %(task_id)s")
 async def make_due(transaction: Transaction, task_id: int) -> None:
     """It does not wait any longer."""
-    await transaction.run(MAKE_DUE, id=task_id)
 
 
-REMOVE = "DELETE FROM procrastinate_jobs WHERE id = %(id)s"
-
-
-async def remove_task(transaction: Transaction, task_id: int) -> None:
-    await transaction.run(REMOVE, id=task_id)
+@statement("DELETE FROM procrastinate_jobs WHERE id = %(task_id)s")
+async def remove_task(transaction: Transaction, task_id: int) -> None: ...
 
 
 FORGET = """
@@ -347,12 +298,9 @@ async def forget_tasks(transaction: Transaction, before: datetime.datetime, most
     return await transaction.run(FORGET, before=before, most=most)
 
 
-FORGET_REASONS = """
+@statement("""
     DELETE FROM operations_failures known WHERE known.part = 'task' AND NOT EXISTS (
         SELECT FROM procrastinate_jobs WHERE procrastinate_jobs.id = known.subject::bigint)
-"""
-
-
+""")
 async def forget_reasons(transaction: Transaction) -> None:
     """Removes the reasons of tasks that are gone."""
-    await transaction.run(FORGET_REASONS)

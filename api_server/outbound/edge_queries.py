@@ -1,3 +1,4 @@
+# mypy: disable-error-code="empty-body"
 """Statements about the storage edges and what they have not been told of."""
 
 import datetime
@@ -6,7 +7,7 @@ from collections.abc import Sequence
 import attrs
 
 from api_server.state.database import Executor, Transaction
-from api_server.state.statements import Query, Statement
+from api_server.state.declarations import statement
 
 
 @attrs.frozen
@@ -53,12 +54,9 @@ async def forget(transaction: Transaction, before: datetime.datetime) -> None:
         await transaction.run(FORGET_DEBTS)
 
 
-KNOWN = Query("SELECT id, url, failing_since FROM edges ORDER BY id", Edge)
-
-
+@statement("SELECT id, url, failing_since FROM edges ORDER BY id")
 async def known(database: Executor) -> list[Edge]:
     """All of them, whichever servers list them."""
-    return await database.rows(KNOWN)
 
 
 @attrs.frozen
@@ -70,29 +68,20 @@ class Owed:
     url: str
 
 
-OWE = Query(
-    """
+@statement("""
     WITH owed AS (
         INSERT INTO edge_purges (edge_id, keys, created_at) SELECT edges.id, %(keys)s, %(now)s FROM edges
         RETURNING id, edge_id
     )
     SELECT owed.id, owed.edge_id, edges.url FROM owed JOIN edges ON edges.id = owed.edge_id
-    """,
-    Owed,
-)
-
-
+    """)
 async def owe(transaction: Transaction, keys: Sequence[str]) -> list[Owed]:
     """Writes down for every edge that it is to be told of a change."""
-    return await transaction.rows(OWE, keys=list(keys))
 
 
-SETTLE = "DELETE FROM edge_purges WHERE id = ANY (%(ids)s::bigint[])"
-
-
+@statement("DELETE FROM edge_purges WHERE id = ANY (%(ids)s::bigint[])")
 async def settle(transaction: Transaction, ids: Sequence[int]) -> None:
     """The edge has been told of these, or will be told of everything."""
-    await transaction.run(SETTLE, ids=list(ids))
 
 
 @attrs.frozen
@@ -104,7 +93,7 @@ class Debt:
     keys: list[str]
 
 
-DEBT = Statement(
+@statement(
     """
     WITH owed AS MATERIALIZED (
         SELECT edge_purges.id, edge_purges.keys FROM edge_purges
@@ -115,49 +104,37 @@ DEBT = Statement(
         ARRAY(SELECT DISTINCT unnest(owed.keys) FROM owed) AS keys
     FROM edges WHERE edges.id = %(edge_id)s
     """,
-    Debt,
+    prepared=True,
 )
-
-
 async def debt(database: Executor, edge_id: int, until: datetime.datetime, most: int) -> Debt | None:
     """The `most` oldest rows from before a moment; None where nobody lists the edge any more."""
-    return await database.row(DEBT, edge_id=edge_id, until=until, most=most)
 
 
-SET_FAILING = """
+@statement("""
     UPDATE edges SET failing_since = coalesce(failing_since, %(now)s), problem = %(problem)s,
         purge_everything = purge_everything OR %(purge_everything)s
-    WHERE id = %(id)s AND (failing_since IS NULL OR %(purge_everything)s AND NOT purge_everything
+    WHERE id = %(edge_id)s AND (failing_since IS NULL OR %(purge_everything)s AND NOT purge_everything
         OR problem IS DISTINCT FROM %(problem)s)
-"""
-
-
+""")
 async def set_failing(
     transaction: Transaction, edge_id: int, problem: str, *, purge_everything: bool
 ) -> None:
     """The edge could not be told, and why; with `purge_everything`, it is told of everything when it can be."""
-    await transaction.run(SET_FAILING, id=edge_id, problem=problem, purge_everything=purge_everything)
 
 
-SET_FAILING_WHILE_OWED = """
+@statement("""
     UPDATE edges SET failing_since = coalesce(failing_since, %(now)s), problem = %(problem)s
-    WHERE id = %(id)s AND (failing_since IS NULL OR problem IS DISTINCT FROM %(problem)s)
-        AND EXISTS (SELECT FROM edge_purges WHERE edge_purges.edge_id = %(id)s)
-"""
-
-
+    WHERE id = %(edge_id)s AND (failing_since IS NULL OR problem IS DISTINCT FROM %(problem)s)
+        AND EXISTS (SELECT FROM edge_purges WHERE edge_purges.edge_id = %(edge_id)s)
+""")
 async def set_failing_while_owed(transaction: Transaction, edge_id: int, problem: str) -> None:
     """Likewise, unless it has been told by somebody else meanwhile."""
-    await transaction.run(SET_FAILING_WHILE_OWED, id=edge_id, problem=problem)
 
 
-SET_TOLD = """
+@statement("""
     UPDATE edges SET failing_since = NULL, problem = NULL,
         purge_everything = purge_everything AND NOT %(everything)s
-    WHERE id = %(id)s AND (failing_since IS NOT NULL OR purge_everything)
-"""
-
-
+    WHERE id = %(edge_id)s AND (failing_since IS NOT NULL OR purge_everything)
+""")
 async def set_told(transaction: Transaction, edge_id: int, *, everything: bool) -> None:
     """The edge has been told; with `everything`, to forget all that it keeps."""
-    await transaction.run(SET_TOLD, id=edge_id, everything=everything)

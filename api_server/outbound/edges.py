@@ -326,11 +326,11 @@ async def tell_edges(request: web.Request, handler: Handler) -> web.StreamRespon
     try:
         return await handler(request)
     finally:
-        await tell_now(request)
+        await tell_now(context.services(request))
         _noted.reset(token)
 
 
-async def tell_now(request: web.Request) -> None:
+async def tell_now(services: Services) -> None:
     """What `tell_edges` does, for handlers that stream their answer and are nearly done."""
     noted = _noted.get()
     if noted is None or not noted.keys:
@@ -339,6 +339,6 @@ async def tell_now(request: web.Request) -> None:
     noted.keys.clear()
     noted.owed.clear()
     try:
-        await context.services(request)[EDGES].tell(keys, owed)
+        await services[EDGES].tell(keys, owed)
     except (Unavailable, LockNotAvailable):  # of the database: edges are told once more, that is all
         log.warning("what edges were told could not be written down")

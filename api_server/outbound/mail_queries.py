@@ -1,3 +1,4 @@
+# mypy: disable-error-code="empty-body"
 """Statements that count letters by the hour, for all processes together."""
 
 import datetime
@@ -5,7 +6,7 @@ import datetime
 import attrs
 
 from api_server.state.database import Transaction
-from api_server.state.statements import Query
+from api_server.state.declarations import statement
 
 
 @attrs.frozen
@@ -16,8 +17,7 @@ class Hour:
     letters: int
 
 
-COUNT_LETTERS = Query(
-    """
+@statement("""
     INSERT INTO letter_counts (counted, began_at, letters) VALUES (%(counted)s, %(now)s, %(letters)s)
     ON CONFLICT (counted) DO UPDATE SET
         began_at = CASE WHEN letter_counts.began_at > %(now)s::timestamptz - %(window)s::interval
@@ -25,23 +25,15 @@ COUNT_LETTERS = Query(
         letters = CASE WHEN letter_counts.began_at > %(now)s::timestamptz - %(window)s::interval
             THEN letter_counts.letters + excluded.letters ELSE excluded.letters END
     RETURNING began_at, letters
-    """,
-    Hour,
-)
-
-
+    """)
 async def count_letters(
     transaction: Transaction, counted: str, letters: int, window: datetime.timedelta
 ) -> Hour:
     """Others who count the same wait for the end of the transaction."""
-    return await transaction.one(COUNT_LETTERS, counted=counted, letters=letters, window=window)
 
 
-FORGET_LETTERS = """
+@statement("""
     DELETE FROM letter_counts WHERE began_at <= %(now)s::timestamptz - %(window)s::interval
-"""
-
-
+""")
 async def forget_letters(transaction: Transaction, window: datetime.timedelta) -> None:
     """Removes the hours that are over."""
-    await transaction.run(FORGET_LETTERS, window=window)

@@ -22,10 +22,10 @@ from api_server.pages.routes import Pages
 from api_server.pages.sessions import Form, Visitor
 from api_server.services import Key, Services
 from api_server.state.listing import Page
+from api_server.state.preconditions import Precondition
 from api_server.state.secrets import digest
-from api_server.web import context, grounds
+from api_server.web import context
 from api_server.web.errors import ApiError, not_found, reason_of
-from api_server.web.grounds import Ground
 from api_server.web.pagination import MAX_PER_PAGE, Paginated, wanted_page
 from api_server.web.rate_limits import RateLimiter
 from api_server.web.routes import SIGNED_IN
@@ -121,8 +121,8 @@ async def change_password(request: web.Request, who: Visitor, form: Form) -> web
         return _password_refused(request, who, problem, 400)
     vault = context.vault(request)
     hashed = await asyncio.to_thread(vault.hash_password, str(form.get("password", "")))
-    grounds.rely_on(request, Ground((f"user:{user.id}",), account, read))
-    grounds.end(request, f"user:{user.id}")
+    context.services(request).require_unchanged(Precondition((f"user:{user.id}",), account, read))
+    context.services(request).revoke(f"user:{user.id}")
     async with context.database(request).transaction() as transaction:
         await passwords.change(transaction, user.id, hashed, request.remote)
         begun = await sessions.begin(request, transaction, user)
@@ -203,7 +203,7 @@ async def revoke_token(request: web.Request, who: Visitor, wanted: TokenId) -> w
     token = await token_queries.find_token(context.database(request), wanted.id)
     if token is None or token.user_id != user_of(who).id:
         raise not_found("Token")
-    grounds.end(request, f"token:{token.id}")
+    context.services(request).revoke(f"token:{token.id}")
     async with context.database(request).transaction() as transaction:
         await tokens.revoke(context.services(request).shared, transaction, token, who.author())
     return page.see_other(request, who, TOKENS, f"The token {token.name} is revoked.")
@@ -297,7 +297,7 @@ async def list_sessions(request: web.Request, who: Visitor) -> web.Response:
 @pages.post(f"{SESSIONS}/{{id}}/end")
 async def end_session(request: web.Request, who: Visitor, wanted: SessionId) -> web.Response:
     user = user_of(who)
-    grounds.end(request, f"user:{user.id}")
+    context.services(request).revoke(f"user:{user.id}")
     async with context.database(request).transaction() as transaction:
         await queries.end_session(transaction, user.id, wanted.id)
     return page.see_other(request, who, SESSIONS, "The session has ended.")
@@ -306,7 +306,7 @@ async def end_session(request: web.Request, who: Visitor, wanted: SessionId) -> 
 @pages.post(f"{SESSIONS}/end_others")
 async def end_others(request: web.Request, who: Visitor) -> web.Response:
     user = user_of(who)
-    grounds.end(request, f"user:{user.id}")
+    context.services(request).revoke(f"user:{user.id}")
     async with context.database(request).transaction() as transaction:
         await queries.end_other_sessions(transaction, user.id, digest(who.cookie))
     return page.see_other(request, who, SESSIONS, "All other sessions have ended.")

@@ -26,6 +26,7 @@ from api_server.state.listing import Listed, Page
 from api_server.web import context
 from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, offset_page
+from api_server.web.routes import caller_or_stranger
 
 #: Lines of all files of a page together, and bytes of one file.
 MOST_LINES = 3000
@@ -55,9 +56,10 @@ async def read_differences(
     request: web.Request, repository: Repository, old: str | None, new: str, page: Page
 ) -> tuple[Sequence[FileDifference], Listed]:
     """The files on that page, and how many there are. Raises `TooBusy`, and 503 for what takes too long."""
-    most = context.settings(request).diff_max_files
+    services = context.services(request)
+    most = services.settings.diff_max_files
     limits = DiffLimits(diff_max_files=most, diff_max_lines=MOST_LINES, diff_max_patch_bytes=MOST_BYTES)
-    async with reading(request):
+    async with reading(services, caller_or_stranger(request)):
         found, total = await differences(repository, old, new, limits, skip=page.offset, limit=page.size)
     listed = Listed("", page.offset + page.size < total, None, total)
     return [_file(each) for each in found], listed
@@ -123,12 +125,13 @@ async def list_commits(
     request: web.Request, who: Visitor, wanted: ListCommits, found: Project
 ) -> web.Response:
     """Newest first; with a path, those that changed what is there."""
+    services = context.services(request)
     at = await read_tree_path(request, found, wanted.rest)
     if at is None:
         return page.answer(request, who, "projects/no_commits.html", project=found, tab="commits")
-    part, url = offset_page(wanted), url_of(request, found)
+    part, url = offset_page(wanted), url_of(services, found)
     history = History(start=at.commit, path=at.path or None)
-    async with reading(request):
+    async with reading(services, caller_or_stranger(request)):
         shas = await commits.history(at.repository, history, skip=part.offset, limit=part.size + 1)
     listed = Listed("", len(shas) > part.size, None, None)
     return page.answer(
@@ -145,9 +148,10 @@ async def list_commits(
 @pages.get("/{project}/-/commit/{sha}", access=project(opens="repository"))
 async def show_commit(request: web.Request, who: Visitor, wanted: ShowCommit, found: Project) -> web.Response:
     """Against its first parent."""
-    repository = await opened(request, found)
+    services = context.services(request)
+    repository = await opened(services, found)
     sha = commit_named(repository, wanted.sha)
-    commit = entities.commit(repository, sha, url_of(request, found))
+    commit = entities.commit(repository, sha, url_of(services, found))
     parent = commit["parent_ids"][0] if commit["parent_ids"] else None
     part = offset_page(wanted)
     files, listed = await read_differences(request, repository, parent, sha, part)
@@ -175,17 +179,18 @@ async def _pipeline(request: web.Request, found: Project, sha: str) -> dict[str,
 @pages.get("/{project}/-/compare/{refs:.+}", access=project(opens="repository"))
 async def compare(request: web.Request, who: Visitor, wanted: Compare, found: Project) -> web.Response:
     """What the second has that the first has not: since they parted, or between two dots as they are."""
+    services = context.services(request)
     ends = references.split_range(wanted.refs)
     if ends is None:
         raise not_found("Comparison")
     first, dots, second = ends
-    repository, part = await opened(request, found), offset_page(wanted)
+    repository, part = await opened(services, found), offset_page(wanted)
     old, new = commit_named(repository, first), commit_named(repository, second)
-    async with reading(request):
+    async with reading(services, caller_or_stranger(request)):
         base = old if dots == ".." else await commits.merge_base(repository, old, new)
         shas = await commits.commits_between(repository, old, new, MOST_COMPARED + 1)
     files, listed = await read_differences(request, repository, base, new, part)
-    url = url_of(request, found)
+    url = url_of(services, found)
     return page.answer(
         request,
         who,

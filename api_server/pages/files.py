@@ -23,6 +23,7 @@ from api_server.state.listing import MOST_COUNTED, Listed
 from api_server.web import context
 from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, bounded_offset_page, offset_page
+from api_server.web.routes import caller_or_stranger
 
 #: Folders above a place that a page shows: each has a link with its whole path.
 MOST_SHOWN = 50
@@ -47,7 +48,7 @@ class TreePath:
 
 async def read_tree_path(request: web.Request, found: Project, rest: str) -> TreePath | None:
     """What `rest` names; None in a repository that has no commit on its default branch, of that branch. Raises 404."""
-    repository, rest = await opened(request, found), rest.strip("/")
+    repository, rest = await opened(context.services(request), found), rest.strip("/")
     split = references.split_ref_and_path(repository, rest)
     if split is None:
         if rest == found.default_branch:
@@ -118,7 +119,7 @@ async def show_tree(request: web.Request, who: Visitor, wanted: ShowTree, found:
     except NotFoundError:
         raise not_found("Tree") from None
     part = bounded_offset_page(wanted)
-    async with reading(request):
+    async with reading(context.services(request), caller_or_stranger(request)):
         nodes, more, total = await folder.page(part.offset, part.size, MOST_COUNTED)
     listed = Listed("", more, None, total)
     return page.answer(
@@ -164,12 +165,13 @@ class ShowTag:
 @pages.get("/{project}/-/branches", access=project(opens="repository"))
 async def list_branches(request: web.Request, who: Visitor, wanted: ListRefs, found: Project) -> web.Response:
     """Those with the newest commits first."""
-    repository, part = await opened(request, found), offset_page(wanted)
+    services = context.services(request)
+    repository, part = await opened(services, found), offset_page(wanted)
     known = await asyncio.to_thread(references.branches, repository)
     named = [branch for branch in known if (wanted.search or "").lower() in branch.name.lower()]
     ordered = await asyncio.to_thread(entities.sorted_branches, repository, named, "updated_desc")
-    shown, url = ordered[part.offset : part.offset + part.size], url_of(request, found)
-    protected = await protections_of(context.database(request), found.id, [branch.name for branch in shown])
+    shown, url = ordered[part.offset : part.offset + part.size], url_of(services, found)
+    protected = await protections_of(services.database, found.id, [branch.name for branch in shown])
     listed = Listed("", part.offset + part.size < len(ordered), None, len(ordered))
     return page.answer(
         request,
@@ -185,21 +187,22 @@ async def list_branches(request: web.Request, who: Visitor, wanted: ListRefs, fo
 @pages.get("/{project}/-/tags/{name:.+}", access=project(opens="repository"))
 async def show_tag(request: web.Request, who: Visitor, wanted: ShowTag, found: Project) -> web.Response:
     """What the tag is of."""
-    tag_named(await opened(request, found), wanted.name)
+    tag_named(await opened(context.services(request), found), wanted.name)
     return page.see_other(request, who, f"/{found.full_path}/-/tree/{url_path(f'refs/tags/{wanted.name}')}")
 
 
 @pages.get("/{project}/-/tags", access=project(opens="repository"))
 async def list_tags(request: web.Request, who: Visitor, wanted: ListRefs, found: Project) -> web.Response:
     """The newest first."""
-    repository, part = await opened(request, found), offset_page(wanted)
+    services = context.services(request)
+    repository, part = await opened(services, found), offset_page(wanted)
     known = await asyncio.to_thread(references.tags, repository)
     named = [tag for tag in known if (wanted.search or "").lower() in tag.name.lower()]
     ordered = await asyncio.to_thread(entities.sorted_tags, repository, named, "updated", descending=True)
-    shown, url = ordered[part.offset : part.offset + part.size], url_of(request, found)
+    shown, url = ordered[part.offset : part.offset + part.size], url_of(services, found)
     names = [tag.name for tag in shown]
-    rules = await tag_protections_of(context.database(request), found.id, names)
-    releases = await repository_queries.releases_of(context.database(request), found.id, names)
+    rules = await tag_protections_of(services.database, found.id, names)
+    releases = await repository_queries.releases_of(services.database, found.id, names)
     listed = Listed("", part.offset + part.size < len(ordered), None, len(ordered))
     return page.answer(
         request,

@@ -19,10 +19,10 @@ from api_server.invitations import queries as invitation_queries
 from api_server.pages import page, sessions
 from api_server.pages.sessions import Form, Visitor
 from api_server.services import Key
+from api_server.state.preconditions import Precondition
 from api_server.state.secrets import digest
-from api_server.web import context, grounds
+from api_server.web import context
 from api_server.web.context import SERVICES
-from api_server.web.grounds import Ground, rely_on
 from api_server.web.rate_limits import RateLimiter
 
 
@@ -115,7 +115,9 @@ async def _rely_on_inviter(request: web.Request) -> None:
     read = functools.partial(invitation_queries.find_by_token, digest=_digest(request))
     invitation = await read(context.database(request))
     if invitation is not None:
-        rely_on(request, Ground((f"user:{invitation.created_by_id}",), invitation, read))
+        context.services(request).require_unchanged(
+            Precondition((f"user:{invitation.created_by_id}",), invitation, read)
+        )
 
 
 def _digest(request: web.Request) -> bytes:
@@ -165,8 +167,8 @@ async def set_password(request: web.Request, who: Visitor, form: Form) -> web.St
         )
     # Takes some 50 ms of computing.
     hashed = await asyncio.to_thread(context.vault(request).hash_password, password)
-    grounds.rely_on(request, Ground((f"user:{account.id}",), account, read))
-    grounds.end(request, f"user:{account.id}")
+    context.services(request).require_unchanged(Precondition((f"user:{account.id}",), account, read))
+    context.services(request).revoke(f"user:{account.id}")
     async with context.database(request).transaction() as transaction:
         if await passwords.use_link(transaction, _token(request), hashed, request.remote) is None:
             return _unknown_link(request, who)

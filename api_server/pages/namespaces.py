@@ -154,7 +154,10 @@ async def show_named(request: web.Request, who: Visitor) -> web.StreamResponse:
         return page.see_other(request, who, f"/{path}")
     if "/" in path and (found := await routes.visible_project(request, who, path)) is not None:
         return await show_project(request, who, found)
-    if await visible_group(request, path, user_id=who.user_id, admin=who.is_admin) is not None:
+    if (
+        await visible_group(context.services(request), path, user_id=who.user_id, admin=who.is_admin)
+        is not None
+    ):
         return page.see_other(request, who, f"/groups/{path}")
     if "/" in path:
         raise SignInFirst if who.user is None else not_found("Page")

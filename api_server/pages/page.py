@@ -29,7 +29,7 @@ from api_server.pages import sessions
 from api_server.pages.sessions import Form, Visitor, is_secure
 from api_server.services import Key
 from api_server.state.listing import MOST_COUNTED, Listed, Page
-from api_server.web import context, grounds
+from api_server.web import context
 from api_server.web.context import SERVICES
 from api_server.web.errors import ApiError
 from api_server.web.rate_limits import RateLimiter
@@ -306,7 +306,7 @@ def form(
             return _refused(request, who, sent)
         return await handler(request, who, sent)
 
-    judged = grounds.judging_again(handle, context.forget)
+    judged = context.judging_again(handle)
     if by_address is None:
         return judged
 

@@ -52,12 +52,13 @@ async def show_project(request: web.Request, who: Visitor, found: Project) -> we
 
 
 async def _contents(request: web.Request, found: Project) -> Contents:
-    repository = await opened(request, found)
+    services = context.services(request)
+    repository = await opened(services, found)
     branches = await asyncio.to_thread(references.branches, repository)
     head = references.branch(repository, found.default_branch)
     if head is None:
         return Contents(branches=len(branches))
-    commit = entities.commit(repository, head.commit, url_of(request, found))
+    commit = entities.commit(repository, head.commit, url_of(services, found))
     path = await asyncio.to_thread(_readme, repository, head.commit)
     entry = trees.find_entry(repository, head.commit, path) if path else None
     readme = await file_pages.shown_text(repository, entry) if entry and entry.is_blob else None
@@ -88,9 +89,10 @@ async def list_releases(
     request: web.Request, who: Visitor, wanted: ListReleases, found: Project
 ) -> web.Response:
     """The newest first."""
+    services = context.services(request)
     part = wanted_page(wanted, release_queries.LISTING, default_order="released_at")
-    listed = await release_queries.list_releases(context.database(request), part, found.id, None, None)
-    shown = await changes.release_entities(request, found, orjson.loads(listed.body))
+    listed = await release_queries.list_releases(services.database, part, found.id, None, None)
+    shown = await changes.release_entities(services, found, orjson.loads(listed.body))
     return page.answer(
         request,
         who,
@@ -105,8 +107,9 @@ async def list_releases(
 async def show_release(
     request: web.Request, who: Visitor, wanted: ShowRelease, found: Project
 ) -> web.Response:
-    row = await release_queries.show_release(context.database(request), found.id, wanted.tag)
+    services = context.services(request)
+    row = await release_queries.show_release(services.database, found.id, wanted.tag)
     if row is None:
         raise not_found("Release")
-    (shown,) = await changes.release_entities(request, found, [row])
+    (shown,) = await changes.release_entities(services, found, [row])
     return page.answer(request, who, "projects/release.html", project=found, release=shown)

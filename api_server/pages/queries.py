@@ -1,3 +1,4 @@
+# mypy: disable-error-code="empty-body"
 """Statements about the accounts that sign in and their sessions, and about what was sent to status checks."""
 
 import datetime
@@ -7,7 +8,8 @@ import attrs
 
 from api_server.accounts.user_queries import User
 from api_server.state.database import Executor, Transaction
-from api_server.state.statements import Query, Statement
+from api_server.state.declarations import statement
+from api_server.state.statements import Query
 
 
 @attrs.frozen
@@ -26,21 +28,18 @@ class SignedIn(User):
     last_activity_on: datetime.date | None = attrs.field(eq=False)
 
 
-FIND_SESSION = Statement(
+@statement(
     """
     SELECT users.id, users.username, users.name, users.email, users.admin, users.bot, users.last_activity_on
     FROM sessions JOIN users ON users.id = sessions.user_id
     WHERE sessions.digest = %(digest)s AND sessions.expires_at > %(now)s AND users.state = 'active'
     """,
-    SignedIn,
+    prepared=True,
 )
+async def user_of_session(database: Executor, digest: bytes) -> SignedIn | None: ...
 
 
-async def user_of_session(database: Executor, digest: bytes) -> SignedIn | None:
-    return await database.row(FIND_SESSION, digest=digest)
-
-
-CREATE_SESSION = """
+@statement("""
     WITH signed_in AS (
         UPDATE users SET last_sign_in_at = coalesce(current_sign_in_at, %(now)s), current_sign_in_at = %(now)s,
             last_sign_in_ip = coalesce(current_sign_in_ip, %(ip_address)s), current_sign_in_ip = %(ip_address)s,
@@ -49,9 +48,7 @@ CREATE_SESSION = """
     )
     INSERT INTO sessions (digest, user_id, expires_at, ip_address, user_agent, created_at)
     VALUES (%(digest)s, %(user_id)s, %(expires_at)s, %(ip_address)s, %(user_agent)s, %(now)s)
-"""
-
-
+""")
 async def create_session(
     transaction: Transaction,
     digest: bytes,
@@ -60,15 +57,7 @@ async def create_session(
     *,
     ip_address: str | None = None,
     user_agent: str = "",
-) -> None:
-    await transaction.run(
-        CREATE_SESSION,
-        digest=digest,
-        user_id=user_id,
-        expires_at=expires_at,
-        ip_address=ip_address,
-        user_agent=user_agent,
-    )
+) -> None: ...
 
 
 @attrs.frozen
@@ -99,55 +88,37 @@ async def list_sessions(database: Executor, user_id: int, digest: bytes, limit: 
     return await database.rows(LIST_SESSIONS, user_id=user_id, digest=digest, limit=limit)
 
 
-END_SESSION = """
-    DELETE FROM sessions WHERE user_id = %(user_id)s AND id = %(id)s
-"""
+@statement("""
+    DELETE FROM sessions WHERE user_id = %(user_id)s AND id = %(session_id)s
+""")
+async def end_session(transaction: Transaction, user_id: int, session_id: int) -> None: ...
 
 
-async def end_session(transaction: Transaction, user_id: int, session_id: int) -> None:
-    await transaction.run(END_SESSION, user_id=user_id, id=session_id)
-
-
-END_OTHERS = """
+@statement("""
     DELETE FROM sessions WHERE user_id = %(user_id)s AND digest <> %(digest)s
-"""
+""")
+async def end_other_sessions(transaction: Transaction, user_id: int, digest: bytes) -> None: ...
 
 
-async def end_other_sessions(transaction: Transaction, user_id: int, digest: bytes) -> None:
-    await transaction.run(END_OTHERS, user_id=user_id, digest=digest)
-
-
-DELETE_SESSION = """
+@statement("""
     DELETE FROM sessions WHERE digest = %(digest)s
-"""
+""")
+async def delete_session(transaction: Transaction, digest: bytes) -> None: ...
 
 
-async def delete_session(transaction: Transaction, digest: bytes) -> None:
-    await transaction.run(DELETE_SESSION, digest=digest)
-
-
-DELETE_EXPIRED = """
+@statement("""
     DELETE FROM sessions WHERE expires_at <= %(now)s
-"""
+""")
+async def delete_expired_sessions(transaction: Transaction) -> None: ...
 
 
-async def delete_expired_sessions(transaction: Transaction) -> None:
-    await transaction.run(DELETE_EXPIRED)
-
-
-FIND_ACCOUNT = Query(
-    """
+@statement("""
     SELECT users.id, users.username, users.name, users.email, users.admin, users.bot, users.state, users.password_hash
     FROM users
     WHERE (lower(users.username) = lower(%(login)s) OR lower(users.email) = lower(%(login)s)) AND NOT users.bot
-    """,
-    Account,
-)
-
-
+    """)
 async def find_account(database: Executor, login: str) -> Account | None:
     """The account with that username or address; bots have tokens only."""
-    return await database.row(FIND_ACCOUNT, login=login)
 
 
 @attrs.frozen(kw_only=True)
@@ -169,8 +140,7 @@ class Delivery:
     next_attempt_at: datetime.datetime | None
 
 
-DELIVERIES = Query(
-    """
+@statement("""
     SELECT deliveries.id, deliveries.check_id, checks.name AS check_name, deliveries.action, deliveries.status,
         deliveries.attempts, latest.response_status, left(latest.response_body, 500) AS response_body, latest.error,
         latest.created_at AS attempted_at, deliveries.created_at, deliveries.next_attempt_at
@@ -182,11 +152,6 @@ DELIVERIES = Query(
     LEFT JOIN status_check_delivery_attempts latest
         ON latest.delivery_id = deliveries.id AND latest.number = deliveries.attempts
     ORDER BY deliveries.id DESC
-    """,
-    Delivery,
-)
-
-
+    """)
 async def deliveries_of_merge_request(database: Executor, merge_request_id: int, most: int) -> list[Delivery]:
     """The newest."""
-    return await database.rows(DELIVERIES, merge_request_id=merge_request_id, most=most)

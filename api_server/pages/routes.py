@@ -28,6 +28,7 @@ from api_server.pages.page import url_path
 from api_server.pages.problems import SignInFirst
 from api_server.pages.sessions import Form, Visitor
 from api_server.services import Key
+from api_server.web import context
 from api_server.web.context import SERVICES
 from api_server.web.errors import ApiError, forbidden, not_found
 from api_server.web.params import structure
@@ -97,7 +98,7 @@ async def project_in_path(request: web.Request, who: Visitor, path: str, access:
 async def visible_project(request: web.Request, who: Visitor, path: str) -> Project | None:
     """The project with that full path, where the visitor can see it."""
     found = await resource_access.visible_project(
-        request, path, user_id=who.user_id, admin=who.is_admin, job_project_id=None
+        context.services(request), path, user_id=who.user_id, admin=who.is_admin, job_project_id=None
     )
     if found is not None and found.moved:
         _redirect(request, path, found.full_path)
@@ -106,7 +107,7 @@ async def visible_project(request: web.Request, who: Visitor, path: str) -> Proj
 
 async def group_in_path(request: web.Request, who: Visitor, path: str, access: GroupAccess) -> Group:
     """The group with that full path. Raises as `project`."""
-    found = await visible_group(request, path, user_id=who.user_id, admin=who.is_admin)
+    found = await visible_group(context.services(request), path, user_id=who.user_id, admin=who.is_admin)
     if found is None or (found.role < access.role and who.user is None):
         raise SignInFirst if who.user is None else not_found("Group")
     if found.moved:
@@ -154,7 +155,7 @@ class Pages:
         return self._declare("GET", path, access)
 
     def post(self, path: str, *, access: Access = SIGNED_IN) -> Callable[[PageT], PageT]:
-        """A form that only our pages can send; what it rests on holds when it writes (`web/grounds.py`)."""
+        """A form that only our pages can send; what it rests on holds when it writes (`state/preconditions.py`)."""
         return self._declare("POST", path, access)
 
     def _declare(self, method: str, path: str, access: Access) -> Callable[[PageT], PageT]:

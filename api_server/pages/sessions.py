@@ -18,10 +18,10 @@ from api_server.accounts.user_queries import User
 from api_server.pages import queries
 from api_server.state.audit_trail import Author
 from api_server.state.database import Transaction
+from api_server.state.preconditions import Precondition
 from api_server.state.secrets import digest
 from api_server.web import context
-from api_server.web.auth import WRITE_SCOPES, Caller, note_activity
-from api_server.web.grounds import Ground, rely_on
+from api_server.web.auth import WRITE_SCOPES, Actor, note_activity
 from api_server.web.routes import CALLER
 
 #: The fields of a form that was sent.
@@ -85,8 +85,8 @@ async def visitor(request: web.Request) -> Visitor:
     if user is not None:
         await note_activity(request, user.id, user.last_activity_on)
         read = functools.partial(queries.user_of_session, digest=digest(cookie))
-        rely_on(request, Ground((f"user:{user.id}",), user, read))
-        request[CALLER] = Caller(
+        context.services(request).require_unchanged(Precondition((f"user:{user.id}",), user, read))
+        request[CALLER] = Actor(
             user.id, user.username, user.name, user.email, user.admin, scopes=frozenset(WRITE_SCOPES)
         )
     found = request[VISITOR] = _visitor(request, cookie, user, is_new=not known)

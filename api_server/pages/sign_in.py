@@ -13,9 +13,9 @@ from api_server.pages.sessions import Form, Visitor
 from api_server.services import Key
 from api_server.state import audit_trail
 from api_server.state.audit_trail import INSTANCE, Author
-from api_server.web import context, grounds
+from api_server.state.preconditions import Precondition
+from api_server.web import context
 from api_server.web.context import SERVICES
-from api_server.web.grounds import Ground
 from api_server.web.rate_limits import RateLimiter
 
 #: Attempts a minute, from one address and for one account; more are neither read nor recorded.
@@ -63,7 +63,7 @@ async def sign_in(request: web.Request, who: Visitor, form: Form) -> web.StreamR
         return _form(request, who, form.get("return_to"), login, problem, status=401)
     # A password that another one takes the place of meanwhile opens nothing.
     read = functools.partial(queries.find_account, login=login)
-    grounds.rely_on(request, Ground((f"user:{account.id}",), account, read))
+    context.services(request).require_unchanged(Precondition((f"user:{account.id}",), account, read))
     response = page.see_other(request, who, _safe(form.get("return_to")))
     sessions.remember(request, response, await _begin(request, account))
     return response

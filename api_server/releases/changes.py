@@ -10,7 +10,6 @@ from typing import Any, Literal
 from urllib.parse import quote, urlsplit
 
 import attrs
-from aiohttp import web
 from yarl import URL
 
 from api_server.code import committing, entities, ref_queries
@@ -31,9 +30,9 @@ from api_server.state import audit_trail
 from api_server.state.audit_trail import SYSTEM, Author, Entity
 from api_server.state.database import Transaction
 from api_server.state.errors import Conflict
-from api_server.web import context
+from api_server.web.auth import Actor
 from api_server.web.errors import ApiError, conflict, forbidden, invalid
-from api_server.web.routes import Role, author, caller
+from api_server.web.routes import Role
 
 LinkType = Literal["other", "runbook", "image", "package"]
 
@@ -121,26 +120,28 @@ class NewRelease:
     links: list[Link]
 
 
-async def create(request: web.Request, project: Project, new: NewRelease) -> None:
+async def create(services: Services, actor: Actor, project: Project, new: NewRelease) -> None:
     """Raises 400, 403 for protected tags, 409 where the tag has a release, 422 without a tag and `ref`."""
-    check_links(new.links, context.settings(request).release_links_limit)
-    protection = await tag_protection_for(request, project.id, new.tag)
+    check_links(new.links, services.settings.release_links_limit)
+    protection = await tag_protection_for(services, project.id, new.tag)
     if not protection.may_create(project.role, admin=project.admin):
         raise ApiError(403, {"message": NOT_TO_CREATE})
-    if await queries.find_release(context.database(request), project.id, new.tag):
+    if await queries.find_release(services.database, project.id, new.tag):
         raise _exists()
-    if references.tag(await opened(request, project), new.tag) is None:
+    if references.tag(await opened(services, project), new.tag) is None:
         if not new.ref:
             raise ApiError(422, {"message": "Ref is not specified"})
-        await committing.create_tag(request, project, new.tag, new.ref, new.tag_message)
-    async with context.database(request).transaction() as transaction:
-        await _add(request, transaction, project, new)
+        await committing.create_tag(services, actor, project, new.tag, new.ref, new.tag_message)
+    async with services.database.transaction() as transaction:
+        await _add(services, actor, transaction, project, new)
 
 
-async def _add(request: web.Request, transaction: Transaction, project: Project, new: NewRelease) -> None:
+async def _add(
+    services: Services, actor: Actor, transaction: Transaction, project: Project, new: NewRelease
+) -> None:
     """With the project's row locked, as whoever removes the tag locks it: a release never outlives its tag."""
     await ref_queries.lock_project(transaction, project.id)
-    tag = references.tag(await opened(request, project), new.tag)
+    tag = references.tag(await opened(services, project), new.tag)
     if tag is None:
         raise ApiError(404, {"message": "Tag does not exist"})
     values = {
@@ -149,7 +150,7 @@ async def _add(request: web.Request, transaction: Transaction, project: Project,
         "name": new.name or tag.name,
         "description": new.description,
         "sha": tag.commit,
-        "author_id": caller(request).user_id,
+        "author_id": actor.user_id,
         "released_at": new.released_at,
     }
     try:
@@ -157,36 +158,38 @@ async def _add(request: web.Request, transaction: Transaction, project: Project,
     except Conflict:
         raise _exists() from None
     await queries.add_links(transaction, release.id, [attrs.asdict(link) for link in new.links])
-    await _record(request, transaction, "release_created", project, release, "Created")
+    await _record(actor, transaction, "release_created", project, release, "Created")
 
 
-async def update(request: web.Request, project: Project, tag: str, changed: dict[str, Any]) -> None:
+async def update(
+    services: Services, actor: Actor, project: Project, tag: str, changed: dict[str, Any]
+) -> None:
     """`changed` are `name`, `description` and `released_at`, as far as they get other values. Raises 403, 404."""
-    await check_may_change(request, project, tag)
-    async with context.database(request).transaction() as transaction:
+    await check_may_change(services, project, tag)
+    async with services.database.transaction() as transaction:
         before = await locked(transaction, project, tag)
         after = attrs.evolve(before, **changed)
         if after == before:
             return
         values = {name: getattr(after, name) for name in ("name", "description", "released_at")}
         await queries.update_release(transaction, before.id, **values)
-        await _record(request, transaction, "release_updated", project, after, "Updated")
+        await _record(actor, transaction, "release_updated", project, after, "Updated")
 
 
-async def delete(request: web.Request, project: Project, tag: str) -> dict[str, Any]:
+async def delete(services: Services, actor: Actor, project: Project, tag: str) -> dict[str, Any]:
     """The release as it was shown; its tag stays. Raises 403, 404."""
-    await check_may_change(request, project, tag)
-    async with context.database(request).transaction() as transaction:
+    await check_may_change(services, project, tag)
+    async with services.database.transaction() as transaction:
         release = await locked(transaction, project, tag)
         shown = await queries.show_release(transaction, project.id, tag)
         await queries.delete_release(transaction, release.id)
-        await _record(request, transaction, "release_deleted_audit_event", project, release, "Deleted")
+        await _record(actor, transaction, "release_deleted_audit_event", project, release, "Deleted")
     return shown or {}
 
 
-async def check_may_change(request: web.Request, project: Project, tag: str) -> None:
+async def check_may_change(services: Services, project: Project, tag: str) -> None:
     """Raises 403 for the release of a protected tag that the caller may not make."""
-    protection = await tag_protection_for(request, project.id, tag)
+    protection = await tag_protection_for(services, project.id, tag)
     if not protection.may_create(project.role, admin=project.admin):
         raise forbidden()
 
@@ -204,7 +207,7 @@ def _exists() -> ApiError:
 
 
 async def _record(
-    request: web.Request,
+    actor: Actor,
     transaction: Transaction,
     event_type: str,
     project: Project,
@@ -214,7 +217,7 @@ async def _record(
     await audit_trail.record(
         transaction,
         event_type,
-        author=author(request),
+        author=actor.author,
         entity=project.entity,
         target_id=release.id,
         target_details=release.name,
@@ -222,14 +225,14 @@ async def _record(
     )
 
 
-async def add_link(request: web.Request, project: Project, tag: str, link: Link) -> dict[str, Any]:
+async def add_link(services: Services, project: Project, tag: str, link: Link) -> dict[str, Any]:
     """The new link's row. Raises 400, 403, 404."""
     check_link(link)
-    await check_may_change(request, project, tag)
-    async with context.database(request).transaction() as transaction:
+    await check_may_change(services, project, tag)
+    async with services.database.transaction() as transaction:
         release = await locked(transaction, project, tag)
         count = await queries.count_links(transaction, release.id)
-        check_room(count + 1, context.settings(request).release_links_limit)
+        check_room(count + 1, services.settings.release_links_limit)
         try:
             (link_id,) = await queries.add_links(transaction, release.id, [attrs.asdict(link)])
         except Conflict as problem:
@@ -238,11 +241,11 @@ async def add_link(request: web.Request, project: Project, tag: str, link: Link)
 
 
 async def update_link(
-    request: web.Request, project: Project, tag: str, link_id: int, changed: dict[str, Any]
+    services: Services, project: Project, tag: str, link_id: int, changed: dict[str, Any]
 ) -> dict[str, Any]:
     """The link's row; `changed` are fields of `Link` that get other values. Raises 400, 403, 404."""
-    await check_may_change(request, project, tag)
-    async with context.database(request).transaction() as transaction:
+    await check_may_change(services, project, tag)
+    async with services.database.transaction() as transaction:
         release = await locked(transaction, project, tag)
         row = await queries.show_link(transaction, release.id, link_id)
         after = row | changed
@@ -255,10 +258,10 @@ async def update_link(
     return after | {"id": link_id}
 
 
-async def remove_link(request: web.Request, project: Project, tag: str, link_id: int) -> dict[str, Any]:
+async def remove_link(services: Services, project: Project, tag: str, link_id: int) -> dict[str, Any]:
     """The row that the link had. Raises 403, 404."""
-    await check_may_change(request, project, tag)
-    async with context.database(request).transaction() as transaction:
+    await check_may_change(services, project, tag)
+    async with services.database.transaction() as transaction:
         release = await locked(transaction, project, tag)
         row = await queries.show_link(transaction, release.id, link_id)
         await queries.delete_link(transaction, release.id, link_id)
@@ -304,21 +307,21 @@ _FORMATS = ("zip", "tar.gz", "tar.bz2", "tar")
 
 
 async def release_entities(
-    request: web.Request, project: Project, rows: list[dict[str, Any]]
+    services: Services, project: Project, rows: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """Each of these releases in GitLab's shape."""
-    repository, url = await opened(request, project), url_of(request, project)
+    repository, url = await opened(services, project), url_of(services, project)
     return await asyncio.to_thread(
-        lambda: [_release_entity(request, project, repository, url, row) for row in rows]
+        lambda: [_release_entity(services, project, repository, url, row) for row in rows]
     )
 
 
 def _release_entity(
-    request: web.Request, project: Project, repository: Repository, url: str, row: dict[str, Any]
+    services: Services, project: Project, repository: Repository, url: str, row: dict[str, Any]
 ) -> dict[str, Any]:
     tag, sha = row["tag"], row["sha"]
     sources = [{"format": one, "url": _archive(project, url, tag, one)} for one in _FORMATS]
-    links = [link_entity(request, project, tag, one) for one in row["links"]]
+    links = [link_entity(services, project, tag, one) for one in row["links"]]
     path = urlsplit(url).path
     commit = None
     with suppress(NotFoundError):  # the tag has been moved since, and nothing else leads there
@@ -340,23 +343,23 @@ def _release_entity(
     }
 
 
-def link_entity(request: web.Request, project: Project, tag: str, row: dict[str, Any]) -> dict[str, Any]:
+def link_entity(services: Services, project: Project, tag: str, row: dict[str, Any]) -> dict[str, Any]:
     """A link; `direct_asset_url` leads to where its `filepath` stands for it."""
     path = row["filepath"]
     return {
         "id": row["id"],
         "name": row["name"],
         "url": row["url"],
-        "direct_asset_url": release_address(request, project, tag, f"downloads{path}")
+        "direct_asset_url": release_address(services, project, tag, f"downloads{path}")
         if path
         else row["url"],
         "link_type": row["link_type"],
     }
 
 
-def release_address(request: web.Request, project: Project, tag: str, below: str = "") -> str:
+def release_address(services: Services, project: Project, tag: str, below: str = "") -> str:
     """Where the API has the release of a tag, or what is `below` it."""
-    base = f"{context.settings(request).base_url}/api/v4/projects/{project.id}"
+    base = f"{services.settings.base_url}/api/v4/projects/{project.id}"
     return f"{base}/releases/{quote(tag, safe='')}" + (f"/{quote(below)}" if below else "")
 
 

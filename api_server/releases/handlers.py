@@ -18,7 +18,7 @@ from api_server.web.answers import json_value
 from api_server.web.errors import ApiError, record_not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import UNSET, Description, Name, Unset, Url
-from api_server.web.routes import Role, Routes
+from api_server.web.routes import Role, Routes, caller
 
 routes = Routes()
 
@@ -110,11 +110,12 @@ class UpdateRelease(OneRelease):
 @routes.get("/projects/{id}/releases", access=project(opens="repository"), takes_job_token=True)
 async def list_releases(request: web.Request, wanted: ListReleases, found: Project) -> web.Response:
     """By `released_at` (the default) or `created_at`, the newest first."""
+    services = context.services(request)
     page = wanted_page(wanted, queries.LISTING, default_order="released_at")
     listed = await queries.list_releases(
-        context.database(request), page, found.id, wanted.updated_before, wanted.updated_after
+        services.database, page, found.id, wanted.updated_before, wanted.updated_after
     )
-    shown = await changes.release_entities(request, found, orjson.loads(listed.body))
+    shown = await changes.release_entities(services, found, orjson.loads(listed.body))
     return await paginated(request, page, attrs.evolve(listed, body=orjson.dumps(shown).decode()))
 
 
@@ -122,10 +123,11 @@ async def list_releases(request: web.Request, wanted: ListReleases, found: Proje
 @routes.get(_LATEST + "/{suffix_path:(?s:.+)}", access=project(opens="repository"), takes_job_token=True)
 async def latest_release(request: web.Request, wanted: LatestRelease, found: Project) -> web.Response:
     """Redirects to the release with the latest date, or to what is below it."""
-    tag = await queries.latest_tag(context.database(request), found.id)
+    services = context.services(request)
+    tag = await queries.latest_tag(services.database, found.id)
     if tag is None:
         raise _not_found()
-    raise web.HTTPFound(written_url(changes.release_address(request, found, tag, wanted.suffix_path)))
+    raise web.HTTPFound(written_url(changes.release_address(services, found, tag, wanted.suffix_path)))
 
 
 @routes.get(_ONE, access=project(opens="repository"), takes_job_token=True)
@@ -140,7 +142,7 @@ async def show_release(request: web.Request, wanted: OneRelease, found: Project)
 )
 async def create_release(request: web.Request, wanted: CreateRelease, found: Project) -> web.Response:
     """Makes the tag, too, where there is none and `ref` says of what."""
-    await changes.create(request, found, wanted.release)
+    await changes.create(context.services(request), caller(request), found, wanted.release)
     return json_value(await _shown(request, found, wanted.tag_name), status=201)
 
 
@@ -150,24 +152,26 @@ async def create_release(request: web.Request, wanted: CreateRelease, found: Pro
     takes_job_token=True,
 )
 async def update_release(request: web.Request, wanted: UpdateRelease, found: Project) -> web.Response:
-    await changes.update(request, found, wanted.tag_name, wanted.changed)
+    await changes.update(context.services(request), caller(request), found, wanted.tag_name, wanted.changed)
     return json_value(await _shown(request, found, wanted.tag_name))
 
 
 @routes.delete(_ONE, access=project(Role.DEVELOPER, opens="repository", changes=True), takes_job_token=True)
 async def delete_release(request: web.Request, wanted: OneRelease, found: Project) -> web.Response:
     """Answers what it was; the tag stays."""
-    row = await changes.delete(request, found, wanted.tag_name)
-    (shown,) = await changes.release_entities(request, found, [row])
+    services = context.services(request)
+    row = await changes.delete(services, caller(request), found, wanted.tag_name)
+    (shown,) = await changes.release_entities(services, found, [row])
     return json_value(shown)
 
 
 async def _shown(request: web.Request, found: Project, tag: str) -> dict[str, object]:
     """Raises 404."""
-    row = await queries.show_release(context.database(request), found.id, tag)
+    services = context.services(request)
+    row = await queries.show_release(services.database, found.id, tag)
     if row is None:
         raise _not_found()
-    (shown,) = await changes.release_entities(request, found, [row])
+    (shown,) = await changes.release_entities(services, found, [row])
     return shown
 
 
@@ -228,10 +232,11 @@ class DirectPath(OneRelease):
 @routes.get(_LINKS, access=project(opens="repository"), takes_job_token=True)
 async def list_links(request: web.Request, wanted: ListLinks, found: Project) -> web.Response:
     """The newest first."""
+    services = context.services(request)
     release = await _release(request, found, wanted.tag_name)
     page = wanted_page(wanted, queries.LIST_LINKS)
-    listed = await queries.list_links(context.database(request), page, release.id)
-    shown = [changes.link_entity(request, found, release.tag, row) for row in orjson.loads(listed.body)]
+    listed = await queries.list_links(services.database, page, release.id)
+    shown = [changes.link_entity(services, found, release.tag, row) for row in orjson.loads(listed.body)]
     return await paginated(request, page, attrs.evolve(listed, body=orjson.dumps(shown).decode()))
 
 
@@ -244,20 +249,22 @@ async def show_link(request: web.Request, wanted: OneLink, found: Project) -> we
 
 @routes.post(_LINKS, access=project(Role.DEVELOPER, opens="repository", changes=True), takes_job_token=True)
 async def create_link(request: web.Request, wanted: CreateLink, found: Project) -> web.Response:
-    row = await changes.add_link(request, found, wanted.tag_name, wanted.link)
+    row = await changes.add_link(context.services(request), found, wanted.tag_name, wanted.link)
     return _answer(request, found, wanted.tag_name, row, status=201)
 
 
 @routes.put(_LINK, access=project(Role.DEVELOPER, opens="repository", changes=True), takes_job_token=True)
 async def update_link(request: web.Request, wanted: UpdateLink, found: Project) -> web.Response:
-    row = await changes.update_link(request, found, wanted.tag_name, wanted.link_id, wanted.changed)
+    row = await changes.update_link(
+        context.services(request), found, wanted.tag_name, wanted.link_id, wanted.changed
+    )
     return _answer(request, found, wanted.tag_name, row)
 
 
 @routes.delete(_LINK, access=project(Role.DEVELOPER, opens="repository", changes=True), takes_job_token=True)
 async def delete_link(request: web.Request, wanted: OneLink, found: Project) -> web.Response:
     """Answers what it was."""
-    row = await changes.remove_link(request, found, wanted.tag_name, wanted.link_id)
+    row = await changes.remove_link(context.services(request), found, wanted.tag_name, wanted.link_id)
     return _answer(request, found, wanted.tag_name, row)
 
 
@@ -285,4 +292,4 @@ async def _release(request: web.Request, found: Project, tag: str) -> Release:
 def _answer(
     request: web.Request, found: Project, tag: str, row: dict[str, Any], status: int = 200
 ) -> web.Response:
-    return json_value(changes.link_entity(request, found, tag, row), status=status)
+    return json_value(changes.link_entity(context.services(request), found, tag, row), status=status)

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="empty-body"
 """Statements about releases and their links. What they show is completed from the repository."""
 
 import datetime
@@ -8,6 +9,7 @@ import attrs
 import orjson
 
 from api_server.state.database import Executor, Transaction
+from api_server.state.declarations import statement
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
 from api_server.state.statements import Query
 
@@ -69,20 +71,15 @@ class Release:
 
 _COLUMNS = "id, tag, name, description, released_at"
 
-ADD = Query(
-    f"""
+
+@statement(f"""
     INSERT INTO releases (project_id, tag, name, description, sha, author_id, released_at, created_at, updated_at)
     VALUES (%(project_id)s, %(tag)s, %(name)s, %(description)s, %(sha)s, %(author_id)s,
         coalesce(%(released_at)s::timestamptz, %(now)s), %(now)s, %(now)s)
     RETURNING {_COLUMNS}
-    """,
-    Release,
-)
-
-
+    """)
 async def add_release(transaction: Transaction, **values: Any) -> Release:
     """Raises Conflict on `releases_tag`."""
-    return await transaction.one(ADD, **values)
 
 
 FIND = Query(
@@ -91,36 +88,27 @@ FIND = Query(
 )
 
 
-async def find_release(database: Executor, project_id: int, tag: str) -> Release | None:
-    return await database.row(FIND, project_id=project_id, tag=tag)
+@statement(FIND)
+async def find_release(database: Executor, project_id: int, tag: str) -> Release | None: ...
 
 
-LOCK = Query(f"{FIND} FOR UPDATE", Release)
-
-
+@statement(f"{FIND} FOR UPDATE")
 async def lock_release(transaction: Transaction, project_id: int, tag: str) -> Release | None:
     """The release, to which nobody else adds anything until the transaction ends."""
-    return await transaction.row(LOCK, project_id=project_id, tag=tag)
 
 
-UPDATE = """
+@statement("""
     UPDATE releases SET name = %(name)s, description = %(description)s, released_at = %(released_at)s,
         updated_at = %(now)s
-    WHERE id = %(id)s
-"""
+    WHERE id = %(release_id)s
+""")
+async def update_release(transaction: Transaction, release_id: int, **values: Any) -> None: ...
 
 
-async def update_release(transaction: Transaction, release_id: int, **values: Any) -> None:
-    await transaction.run(UPDATE, id=release_id, **values)
-
-
-DELETE = """
-    DELETE FROM releases WHERE id = %(id)s
-"""
-
-
-async def delete_release(transaction: Transaction, release_id: int) -> None:
-    await transaction.run(DELETE, id=release_id)
+@statement("""
+    DELETE FROM releases WHERE id = %(release_id)s
+""")
+async def delete_release(transaction: Transaction, release_id: int) -> None: ...
 
 
 @attrs.frozen
@@ -136,8 +124,7 @@ class OfTag:
     author_email: str | None
 
 
-DELETE_OF_TAGS = Query(
-    """
+@statement("""
     WITH gone AS (
         DELETE FROM releases WHERE project_id = %(project_id)s AND tag = ANY (%(tags)s::text[])
         RETURNING id, tag, name)
@@ -145,15 +132,10 @@ DELETE_OF_TAGS = Query(
         users.username AS author_username, users.email AS author_email
     FROM gone JOIN projects ON projects.id = %(project_id)s LEFT JOIN users ON users.id = %(user_id)s::bigint
     ORDER BY gone.id
-    """,
-    OfTag,
-)
-
-
+    """)
 async def delete_of_tags(
     transaction: Transaction, project_id: int, tags: Sequence[str], user_id: int | None
-) -> list[OfTag]:
-    return await transaction.rows(DELETE_OF_TAGS, project_id=project_id, tags=list(tags), user_id=user_id)
+) -> list[OfTag]: ...
 
 
 LIST_LINKS = Listing(
@@ -191,13 +173,10 @@ async def url_at(database: Executor, project_id: int, tag: str, filepath: str) -
     return found
 
 
-COUNT = """
+@statement("""
     SELECT count(*) FROM release_links WHERE release_id = %(release_id)s
-"""
-
-
-async def count_links(database: Executor, release_id: int) -> int:
-    return int(await database.value(COUNT, release_id=release_id))
+""")
+async def count_links(database: Executor, release_id: int) -> int: ...
 
 
 @attrs.frozen
@@ -223,21 +202,15 @@ async def add_links(transaction: Transaction, release_id: int, links: Sequence[d
     return [added.id for added in await transaction.rows(ADD_LINKS, release_id=release_id, links=text)]
 
 
-UPDATE_LINK = """
+@statement("""
     UPDATE release_links SET name = %(name)s, url = %(url)s, filepath = %(filepath)s, link_type = %(link_type)s
-    WHERE release_id = %(release_id)s AND id = %(id)s
-"""
-
-
+    WHERE release_id = %(release_id)s AND id = %(link_id)s
+""")
 async def update_link(transaction: Transaction, release_id: int, link_id: int, **values: Any) -> None:
     """Raises Conflict as `add_links`."""
-    await transaction.run(UPDATE_LINK, release_id=release_id, id=link_id, **values)
 
 
-DELETE_LINK = """
-    DELETE FROM release_links WHERE release_id = %(release_id)s AND id = %(id)s
-"""
-
-
-async def delete_link(transaction: Transaction, release_id: int, link_id: int) -> None:
-    await transaction.run(DELETE_LINK, release_id=release_id, id=link_id)
+@statement("""
+    DELETE FROM release_links WHERE release_id = %(release_id)s AND id = %(link_id)s
+""")
+async def delete_link(transaction: Transaction, release_id: int, link_id: int) -> None: ...

@@ -115,6 +115,11 @@ class Executor(abc.ABC):
         result = await self._execute(statement, parameters)
         return result.rows[0][0] if result.rows else None
 
+    async def truth(self, statement: str, **parameters: Any) -> bool:
+        """The first column of the first row as a truth; of a statement that yields no rows, whether it touched any."""
+        result = await self._execute(statement, parameters)
+        return bool(result.rows and result.rows[0][0]) if result.columns else result.count > 0
+
     async def column(self, statement: str, **parameters: Any) -> list[Any]:
         """The first column of all rows."""
         return [row[0] for row in (await self._execute(statement, parameters)).rows]

@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-import re
 import types
 import typing
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
@@ -14,7 +13,6 @@ from api_server.state.database import Executor, Shown
 from api_server.state.statements import Query, Statement, numbered
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Awaitable[Any]])
-_YIELDS_ROWS = re.compile(r"^\s*(?:SELECT|WITH|VALUES)\b|\bRETURNING\b")
 
 
 def statement(
@@ -27,8 +25,9 @@ def statement(
     `list[int]`, the first column of all rows. `bool` is the scalar of a statement that yields rows, and whether any row
     was touched by one that yields none. SQL of `listing.one` yields the entity's JSON as `str`, or as `str | None`.
 
-    An argument that is an attrs object gives the parameters that its fields name; collections are given as arrays. An
-    argument that the SQL does not name, or a parameter without an argument, raises TypeError at import.
+    An argument that is an attrs object gives the parameters that its fields name and no other argument does; a
+    collection is given as an array. An argument that the SQL does not name, or a parameter without an argument, raises
+    TypeError at import.
 
     `prepared` and `planned_once`: see `Statement`.
     """
@@ -70,19 +69,17 @@ def _parameters(
     hints = typing.get_type_hints(function)
     arguments = list(signature.parameters.values())[1:]
     needed = set(numbered(query)[1]) - {"now"}
-    objects, arrays, plain, rest = {}, set(), set(), None
-    for argument in arguments:
-        if argument.kind is argument.VAR_KEYWORD:
-            rest = argument.name
-        elif attrs.has(hint := hints[argument.name]):
-            objects[argument.name] = needed & {field.name for field in attrs.fields(hint)}
-        else:
-            plain.add(argument.name)
-            if _is_collection(hint):
-                arrays.add(argument.name)
+    rest = next((argument.name for argument in arguments if argument.kind is argument.VAR_KEYWORD), None)
+    plain = {argument.name for argument in arguments if not attrs.has(hints[argument.name])} - {rest}
+    arrays = {name for name in plain if _is_collection(hints[name])}
+    objects = {
+        argument.name: (needed - plain) & {field.name for field in attrs.fields(hints[argument.name])}
+        for argument in arguments
+        if attrs.has(hints[argument.name])
+    }
     of_objects = [name for names in objects.values() for name in names]
     without = needed - plain - set(of_objects)
-    clashes = len(of_objects) != len(set(of_objects)) or plain.intersection(of_objects)
+    clashes = len(of_objects) != len(set(of_objects))
     if plain - needed or not all(objects.values()) or clashes or (without and rest is None):
         raise TypeError(
             f"{function.__module__}.{function.__qualname__}: the SQL takes {sorted(needed)}, the function"
@@ -135,7 +132,7 @@ def _result(hint: Any, sql: str) -> tuple[type | None, str, Callable[[Any], Any]
     if len(arms) == 1 and attrs.has(arms[0]):
         return arms[0], "row" if optional else "one", None
     if arms == [bool] and not optional:
-        return None, "value" if _YIELDS_ROWS.search(sql) else "run", bool
+        return None, "truth", None
     return None, "value", None
 
 

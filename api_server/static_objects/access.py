@@ -8,7 +8,7 @@ from aiohttp import web
 
 from api_server.namespaces.access import visible_project
 from api_server.namespaces.resources import Project
-from api_server.services import Key
+from api_server.services import Key, Services
 from api_server.settings import Settings
 from api_server.state import secrets
 from api_server.static_objects import queries
@@ -61,9 +61,10 @@ def is_external_storage(request: web.Request, expected: str) -> bool:
 async def find_reader(request: web.Request, path: StaticPath) -> Reader:
     """By static-object token (parameter before header), else by personal access token, else by a browser's session.
     Raises 401, 403 for tokens that are not valid (any more)."""
+    services = context.services(request)
     auth.refuse_sudo_outside_of_api(request)
     token = path.token or request.headers.get(STATIC_OBJECT_TOKEN_HEADER)
-    database = context.database(request)
+    database = services.database
     if token:
         user = await queries.user_of_token(database, secrets.digest(token))
         if user is None:
@@ -72,7 +73,7 @@ async def find_reader(request: web.Request, path: StaticPath) -> Reader:
             raise web.HTTPForbidden(text="Your account has been blocked.\n")
         return Reader(user.id, user.admin, user.static_object_seed)
     caller = await _caller(request)
-    user_id = caller.user_id if caller else await context.services(request)[SIGNED_IN_USER](request)
+    user_id = caller.user_id if caller else await services[SIGNED_IN_USER](request)
     if user_id is None:
         return Reader()
     user = await queries.user(database, user_id)
@@ -81,7 +82,7 @@ async def find_reader(request: web.Request, path: StaticPath) -> Reader:
     return Reader(user.id, user.admin, user.static_object_seed)
 
 
-async def _caller(request: web.Request) -> auth.Caller | None:
+async def _caller(request: web.Request) -> auth.Actor | None:
     try:
         caller = await auth.authenticate(request, reads_body=False)
     except ApiError as error:
@@ -93,10 +94,10 @@ async def _caller(request: web.Request) -> auth.Caller | None:
     return caller
 
 
-async def readable_project(request: web.Request, path: StaticPath, reader: Reader) -> Project:
+async def readable_project(services: Services, path: StaticPath, reader: Reader) -> Project:
     """Raises 404 where the reader may not see the project's files."""
     project = await visible_project(
-        request, path.project, user_id=reader.id, admin=reader.admin, job_project_id=None
+        services, path.project, user_id=reader.id, admin=reader.admin, job_project_id=None
     )
     if project is None or not project.reads_repository:
         raise web.HTTPNotFound(text="404 Not Found\n")

@@ -18,6 +18,7 @@ from api_server.git.references import Resolved
 from api_server.git.repositories import REPOSITORIES
 from api_server.git.trees import Archive
 from api_server.namespaces.resources import Project
+from api_server.services import Services
 from api_server.static_objects.archive_builds import ARCHIVES, Asker, TooLargeError
 from api_server.static_objects.raw import SAFETY, freshness
 from api_server.web import context
@@ -31,6 +32,7 @@ from api_server.web.answers import (
     wanted_part,
 )
 from api_server.web.errors import REASONS, ApiError, not_found
+from api_server.web.routes import caller_or_stranger
 from common import static_paths
 from common.static_paths import ARCHIVE_FORMATS, StaticPath
 
@@ -54,8 +56,8 @@ async def serve(
     """200, 206, or 304 before anything is packed. Raises 404 for an unknown ref, path or format, 413 for what is too
     large, and `TooBusy`; no cache may keep such an answer."""
     try:
-        askers = counted_for(request, user_id, from_storage=from_storage)
-        return await _sent(request, project, _asked_for(request, path, project), askers)
+        askers = counted_for(caller_or_stranger(request), user_id, from_storage=from_storage)
+        return await _sent(request, project, _asked_for(context.services(request), path, project), askers)
     except NotFoundError:
         raise web.HTTPNotFound(text="404 Not Found\n") from None
     except TooLargeError as problem:
@@ -68,11 +70,11 @@ async def serve_to_client(
 ) -> web.StreamResponse:
     """As `serve`, for a client of the API, in the API's words; `ending` is like `.tar.gz`."""
     try:
-        resolved = _resolved(request, project, ref)
+        resolved = _resolved(context.services(request), project, ref)
         wanted = _named(
             project, resolved, _format(ending), folder, appends_sha=resolved.name != resolved.commit
         )
-        return await _sent(request, project, wanted, counted_for(request, user_id))
+        return await _sent(request, project, wanted, counted_for(caller_or_stranger(request), user_id))
     except NotFoundError:
         raise not_found("File") from None
     except TooLargeError as problem:
@@ -83,20 +85,19 @@ async def _sent(
     request: web.Request, project: Project, wanted: Wanted, askers: Sequence[Hashable]
 ) -> web.StreamResponse:
     """Raises `NotFoundError`, `TooLargeError` and `TooBusy`."""
+    services = context.services(request)
     archive = wanted.archive
     digest = hashlib.sha256(repr(("archive", _PACKING, archive)).encode()).hexdigest()
     tag = f'"{digest[:32]}"'
     headers = SAFETY | freshness(project, wanted.ref) | {hdrs.ETAG: tag}
     if matches_etag(request, tag):
         return not_modified(headers)
-    store = context.services(request)[ARCHIVES]
+    store = services[ARCHIVES]
     name = hashlib.sha256(repr((_PACKING, archive)).encode()).hexdigest()
     file = store.files.path(project.id, f"{name}.{archive.format}")
     keys = [("project", project.id), *askers]
     waiting = Asker(keys=keys, has_left=functools.partial(has_left, request))
-    async with store.opened(
-        context.services(request)[REPOSITORIES].path(project.id), archive, file, waiting
-    ) as opened:
+    async with store.opened(services[REPOSITORIES].path(project.id), archive, file, waiting) as opened:
         headers |= {
             hdrs.CONTENT_TYPE: "application/zip" if archive.format == "zip" else "application/octet-stream",
             hdrs.CONTENT_DISPOSITION: attachment(wanted.file_name, briefly=True),
@@ -105,9 +106,9 @@ async def _sent(
         return await send_part(request, cut_to(_read(opened), part), part, headers)
 
 
-def _asked_for(request: web.Request, path: StaticPath, project: Project) -> Wanted:
+def _asked_for(services: Services, path: StaticPath, project: Project) -> Wanted:
     """Raises `NotFoundError`."""
-    asked, ref = _first_there(request, path, project)
+    asked, ref = _first_there(services, path, project)
     query = dict(path.query)
     inner = query.get("path", "")
     named_plainly = asked.name == _plain_name(project, ref)
@@ -116,21 +117,19 @@ def _asked_for(request: web.Request, path: StaticPath, project: Project) -> Want
 
 
 def _first_there(
-    request: web.Request, path: StaticPath, project: Project
+    services: Services, path: StaticPath, project: Project
 ) -> tuple[static_paths.Archive, Resolved]:
     """Raises `NotFoundError`."""
     for wanted in path.archives:
         with suppress(NotFoundError):
-            return wanted, _resolved(request, project, wanted.ref)
+            return wanted, _resolved(services, project, wanted.ref)
     raise NotFoundError(path.rest)
 
 
-def _resolved(request: web.Request, project: Project, ref: str) -> Resolved:
+def _resolved(services: Services, project: Project, ref: str) -> Resolved:
     """Raises `NotFoundError`, also where there is no repository yet."""
-    exists = context.services(request)[REPOSITORIES].exists(project.id)
-    found = (
-        references.resolve(context.services(request)[REPOSITORIES].open(project.id), ref) if exists else None
-    )
+    exists = services[REPOSITORIES].exists(project.id)
+    found = references.resolve(services[REPOSITORIES].open(project.id), ref) if exists else None
     if found is None:
         raise NotFoundError(ref)
     return found

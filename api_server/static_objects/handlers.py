@@ -32,15 +32,16 @@ def setup(app: web.Application) -> None:
 
 async def static_object(request: web.Request) -> web.StreamResponse:
     """Serves the external storage, and users where none is configured; else sends users to it."""
+    services = context.services(request)
     path = access.path_of(request)
-    instance = await current(context.services(request).shared)
+    instance = await current(services.shared)
     from_storage = access.is_external_storage(
         request, instance.static_objects_external_storage_auth_token or ""
     )
     reader = await access.find_reader(request, path)
-    project = await access.readable_project(request, path, reader)
+    project = await access.readable_project(services, path, reader)
     if not from_storage:
-        context.services(request)[LIMITS].check(path, project, reader)
+        services[LIMITS].check(path, project, reader)
         if instance.static_objects_external_storage_url:
             raise _to_external_storage(request, instance, path, project, reader)
     if path.kind is Kind.RAW:

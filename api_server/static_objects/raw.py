@@ -16,9 +16,11 @@ from api_server.git.repositories import REPOSITORIES, Repository
 from api_server.git.trees import Entry
 from api_server.namespaces.resources import Project
 from api_server.outbound import edges
+from api_server.services import Services
 from api_server.static_objects.access import Reader
 from api_server.web import context
 from api_server.web.answers import attachment
+from api_server.web.routes import caller_or_stranger
 from common.static_paths import StaticPath
 
 #: Seconds for what is named by a branch or tag, which can move (the edge learns of moves by purges), or by a part of a
@@ -150,20 +152,21 @@ async def serve(
     request: web.Request, path: StaticPath, project: Project, reader: Reader, *, from_storage: bool
 ) -> web.StreamResponse:
     """200, 206, or 304 before anything is read. Raises 404 for an unknown ref or path."""
-    repository, ref, entry = _find(request, path, project)
+    services = context.services(request)
+    repository, ref, entry = _find(services, path, project)
     digest = hashlib.sha256(f"raw {entry.id}".encode()).hexdigest()
     headers = SAFETY | freshness(project, ref) | {hdrs.ETAG: f'"{digest[:32]}"'}
     inline = dict(path.query).get("inline") != "false"
-    place = streaming(request, user_id=reader.id, from_storage=from_storage)
+    place = streaming(services, caller_or_stranger(request), user_id=reader.id, from_storage=from_storage)
     return await file_answers.send_raw(
         request, repository, entry, headers, place, lambda head: _labelled(label(head), entry, inline)
     )
 
 
-def _find(request: web.Request, path: StaticPath, project: Project) -> tuple[Repository, Resolved, Entry]:
-    if not context.services(request)[REPOSITORIES].exists(project.id):
+def _find(services: Services, path: StaticPath, project: Project) -> tuple[Repository, Resolved, Entry]:
+    if not services[REPOSITORIES].exists(project.id):
         raise web.HTTPNotFound(text="404 Not Found\n")
-    repository = context.services(request)[REPOSITORIES].open(project.id)
+    repository = services[REPOSITORIES].open(project.id)
     split = references.split_ref_and_path(repository, path.rest)
     entry = trees.find_entry(repository, split[0].commit, split[1]) if split else None
     if split is None or entry is None or not entry.is_blob:

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import attrs
-from aiohttp import web
 
 from api_server.code.protected_refs import EndOfProtection
 from api_server.merge_requests.changes import check_head
@@ -15,16 +14,15 @@ from api_server.namespaces.resources import Project
 from api_server.outbound import policy as checks
 from api_server.outbound.client import OUTGOING_POLICY, RESOLVER
 from api_server.outbound.destinations import HTTP_SCHEMES, without_secrets
+from api_server.services import Services
 from api_server.state import audit_trail
 from api_server.state.audit_trail import SYSTEM, Author, Entity
 from api_server.state.database import Transaction
 from api_server.state.errors import Conflict
 from api_server.status_checks import delivery_queries, queries
 from api_server.status_checks.queries import NewAnswer, ProtectedBranch, Service
-from api_server.web import context
-from api_server.web.answers import require_unmodified
+from api_server.web.auth import Actor
 from api_server.web.errors import ApiError, invalid, record_not_found
-from api_server.web.routes import author, caller
 
 
 @attrs.frozen
@@ -106,14 +104,14 @@ class Configuration:
     blocked: str | None
 
 
-async def why_blocked(request: web.Request, url: str) -> str | None:
+async def why_blocked(services: Services, url: str) -> str | None:
     """Why deliveries to `url` would be refused, or None. Not for inside a transaction."""
-    policy = await context.services(request)[OUTGOING_POLICY]()
-    return await checks.why_blocked(url, policy, context.services(request)[RESOLVER], schemes=HTTP_SCHEMES)
+    policy = await services[OUTGOING_POLICY]()
+    return await checks.why_blocked(url, policy, services[RESOLVER], schemes=HTTP_SCHEMES)
 
 
 async def create(
-    request: web.Request, transaction: Transaction, project: Project, wanted: Configuration
+    services: Services, actor: Actor, transaction: Transaction, project: Project, wanted: Configuration
 ) -> int:
     """The new check's id; the state of all open merge requests that it applies to is sent to it.
 
@@ -122,22 +120,23 @@ async def create(
     await _check(transaction, project, None, wanted)
     branches = await _branches(transaction, project, wanted.branch_ids or ())
     try:
-        check_id = await queries.create(transaction, project_id=project.id, **_columns(request, wanted))
+        check_id = await queries.create(transaction, project_id=project.id, **_columns(services, wanted))
     except Conflict as taken:
         raise invalid([_TAKEN[taken.constraint]], status=422) from taken
-    most = context.settings(request).status_checks_limit
+    most = services.settings.status_checks_limit
     if await queries.QUOTA.is_exceeded(transaction, project.id, most):
         raise invalid([f"Maximum number of external status checks ({most}) exceeded"], status=422)
     await queries.set_scope(transaction, check_id, [branch.id for branch in branches])
-    await delivery_queries.queue_all_open(transaction, check_id, caller(request).user_id)
+    await delivery_queries.queue_all_open(transaction, check_id, actor.user_id)
     where = f"protected branch(es) {', '.join(b.name for b in branches)}" if branches else "all branches"
-    audit = ServiceAudit(author(request), transaction, project, check_id, wanted.name)
+    audit = ServiceAudit(actor.author, transaction, project, check_id, wanted.name)
     await audit.record("create_status_check", f"Added {wanted.name} status check with {where}")
     return check_id
 
 
 async def update(
-    request: web.Request,
+    services: Services,
+    actor: Actor,
     transaction: Transaction,
     project: Project,
     before: Service,
@@ -150,8 +149,8 @@ async def update(
     Raises as `create`.
     """
     await _check(transaction, project, before.id, wanted)
-    columns = _columns(request, wanted)
-    secret_changed = wanted.secret != secret_of(request, before)
+    columns = _columns(services, wanted)
+    secret_changed = wanted.secret != secret_of(services, before)
     if not secret_changed:
         columns["shared_secret"] = before.shared_secret
     scope = branches = await queries.scope(transaction, before.id)
@@ -162,19 +161,18 @@ async def update(
         await queries.update(transaction, before.id, **columns)
     except Conflict as taken:
         raise invalid([_TAKEN[taken.constraint]], status=422) from taken
-    audit = ServiceAudit(author(request), transaction, project, before.id, wanted.name)
+    audit = ServiceAudit(actor.author, transaction, project, before.id, wanted.name)
     await audit.record_changes(before, wanted.external_url, secret_changed=secret_changed)
     await audit.record_scope(scope, branches)
     if before.paused_at is not None and (resumes or wanted.external_url != before.external_url):
-        await resume(transaction, before.id, caller(request).user_id)
+        await resume(transaction, before.id, actor.user_id)
         await audit.record("update_status_check", f"Resumed {wanted.name} status check")
 
 
-async def delete(request: web.Request, transaction: Transaction, project: Project, before: Service) -> None:
-    """With its answers and deliveries. Raises 412 where it has changed since the request's `If-Unmodified-Since`."""
-    require_unmodified(request, before.updated_at)
+async def delete(actor: Actor, transaction: Transaction, project: Project, before: Service) -> None:
+    """Remove the check with its answers and deliveries."""
     await queries.delete(transaction, before.id)
-    audit = ServiceAudit(author(request), transaction, project, before.id, before.name)
+    audit = ServiceAudit(actor.author, transaction, project, before.id, before.name)
     await audit.record("delete_status_check", f"Removed {before.name} status check")
 
 
@@ -194,15 +192,15 @@ async def resume(transaction: Transaction, check_id: int, user_id: int | None) -
     await delivery_queries.queue_all_open(transaction, check_id, user_id)
 
 
-def secret_of(request: web.Request, check: Service) -> str | None:
-    return None if check.shared_secret is None else context.vault(request).decrypt(check.shared_secret)
+def secret_of(services: Services, check: Service) -> str | None:
+    return None if check.shared_secret is None else services.vault.decrypt(check.shared_secret)
 
 
-def _columns(request: web.Request, wanted: Configuration) -> dict[str, Any]:
+def _columns(services: Services, wanted: Configuration) -> dict[str, Any]:
     return {
         "name": wanted.name,
         "external_url": wanted.external_url,
-        "shared_secret": context.vault(request).encrypt(wanted.secret) if wanted.secret else None,
+        "shared_secret": services.vault.encrypt(wanted.secret) if wanted.secret else None,
     }
 
 
@@ -259,7 +257,7 @@ class Response:
 
 
 async def record_response(
-    request: web.Request,
+    actor: Actor,
     transaction: Transaction,
     check: Service,
     merge_request: MergeRequest,
@@ -271,17 +269,17 @@ async def record_response(
         transaction,
         check_id=check.id,
         merge_request_id=merge_request.id,
-        user_id=caller(request).user_id,
+        user_id=actor.user_id,
         **attrs.asdict(response),
     )
-    await _record_answer(transaction, author(request), answer)
+    await _record_answer(transaction, actor.author, answer)
     if response.status == "passed":
         await look_again(transaction, merge_request.id)
     return answer.id
 
 
 async def retry_check(
-    request: web.Request, transaction: Transaction, check: Service, merge_request: MergeRequest
+    actor: Actor, transaction: Transaction, check: Service, merge_request: MergeRequest
 ) -> None:
     """Sends the merge request's state again; the result stays until it is answered. Raises 422 unless it is failed."""
     newest = await queries.lock_newest_response(
@@ -290,7 +288,7 @@ async def retry_check(
     if newest is None or newest.status != "failed":
         raise ApiError(422, {"message": "External status check must be failed"})
     await queries.note_retry(transaction, newest.id)
-    await delivery_queries.queue_state(transaction, check.id, merge_request.id, caller(request).user_id)
+    await delivery_queries.queue_state(transaction, check.id, merge_request.id, actor.user_id)
 
 
 async def time_out_responses(transaction: Transaction, seconds: int) -> None:

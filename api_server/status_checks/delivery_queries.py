@@ -1,3 +1,4 @@
+# mypy: disable-error-code="empty-body"
 """Statements about deliveries: queueing, showing, sending again; and those of the dispatcher."""
 
 import datetime
@@ -9,6 +10,7 @@ import orjson
 
 from api_server.merge_requests.changes import MergeRequestEvent
 from api_server.state.database import Executor, Transaction
+from api_server.state.declarations import statement
 from api_server.state.errors import NotFound
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
 from api_server.state.statements import Statement
@@ -86,18 +88,17 @@ async def list_deliveries(database: Executor, page: Page, **filters: Any) -> Lis
     return await LISTING.read(database, page, **filters)
 
 
-SHOW = one(
-    _ENTITIES["delivery_with_attempts"],
-    """
+@statement(
+    one(
+        _ENTITIES["delivery_with_attempts"],
+        """
     SELECT deliveries.id FROM status_check_deliveries deliveries
-    WHERE deliveries.id = %(id)s AND deliveries.check_id = %(check_id)s
+    WHERE deliveries.id = %(delivery_id)s AND deliveries.check_id = %(check_id)s
     """,
+    )
 )
-
-
 async def show(database: Executor, check_id: int, delivery_id: int) -> str:
     """With the payload and every attempt. Raises NotFound."""
-    return await database.entity(SHOW, id=delivery_id, check_id=check_id)
 
 
 REDELIVER = """
@@ -112,13 +113,10 @@ async def redeliver(transaction: Transaction, check_id: int, delivery_id: int) -
         raise NotFound
 
 
-FORGET = """
+@statement("""
     DELETE FROM status_check_deliveries WHERE created_at < %(before)s AND status <> 'queued'
-"""
-
-
-async def forget(transaction: Transaction, before: datetime.datetime) -> None:
-    await transaction.run(FORGET, before=before)
+""")
+async def forget(transaction: Transaction, before: datetime.datetime) -> None: ...
 
 
 @attrs.frozen(kw_only=True)
@@ -203,15 +201,12 @@ async def take_due(
     )
 
 
-RELEASE = """
+@statement("""
     UPDATE status_check_deliveries SET next_attempt_at = %(now)s
     WHERE id = ANY (%(ids)s::bigint[]) AND status = 'queued'
-"""
-
-
+""")
 async def release(transaction: Transaction, ids: list[int]) -> None:
     """Makes deliveries due that were taken and not attempted to the end."""
-    await transaction.run(RELEASE, ids=ids)
 
 
 @attrs.frozen
@@ -308,12 +303,9 @@ def _json(headers: Mapping[str, str]) -> str:
     return orjson.dumps(dict(headers)).decode()
 
 
-GIVE_UP = """
+@statement("""
     UPDATE status_check_deliveries SET status = 'failed', next_attempt_at = NULL
     WHERE check_id = %(check_id)s AND next_attempt_at IS NOT NULL
-"""
-
-
+""")
 async def give_up(transaction: Transaction, check_id: int) -> None:
     """Nothing that is queued for the check will be sent."""
-    await transaction.run(GIVE_UP, check_id=check_id)

@@ -12,11 +12,11 @@ from api_server.status_checks import checks, delivery_queries, queries
 from api_server.status_checks.checks import Configuration, ServiceAudit
 from api_server.status_checks.queries import Service
 from api_server.web import context
-from api_server.web.answers import json_text, json_value, no_content
+from api_server.web.answers import json_text, json_value, no_content, require_unmodified
 from api_server.web.errors import forbidden
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import UNSET, CommaList, Description, Unset, Url
-from api_server.web.routes import Feature, Role, Routes, author
+from api_server.web.routes import Feature, Role, Routes, author, caller
 
 routes = Routes()
 
@@ -66,16 +66,17 @@ async def list_services(request: web.Request, wanted: ListServices, found: Proje
 @routes.post(SERVICES, access=project(Role.MAINTAINER), feature=STATUS_CHECKS)
 async def create_service(request: web.Request, wanted: CreateService, found: Project) -> web.Response:
     """Endpoint 13. Its secret is never shown."""
+    services = context.services(request)
     url = wanted.external_url.strip()
     new = Configuration(
         name=wanted.name,
         external_url=url,
         secret=_secret(wanted.shared_secret),
         branch_ids=tuple(wanted.protected_branch_ids or ()),
-        blocked=await checks.why_blocked(request, url),
+        blocked=await checks.why_blocked(services, url),
     )
-    async with context.database(request).transaction() as transaction:
-        made = await checks.create(request, transaction, found, new)
+    async with services.database.transaction() as transaction:
+        made = await checks.create(services, caller(request), transaction, found, new)
         shown = await queries.show(transaction, found.id, made)
     return json_text(shown, status=201)
 
@@ -89,12 +90,15 @@ async def show_service(request: web.Request, wanted: ServiceId, found: Project) 
 @routes.put(SERVICE, access=project(Role.MAINTAINER), feature=STATUS_CHECKS)
 async def update_service(request: web.Request, wanted: UpdateService, found: Project) -> web.Response:
     """Endpoint 14. What is not sent stays as it is."""
+    services = context.services(request)
     url = "" if wanted.external_url is UNSET else (wanted.external_url or "").strip()
-    blocked = await checks.why_blocked(request, url)
-    async with context.database(request).transaction() as transaction:
+    blocked = await checks.why_blocked(services, url)
+    async with services.database.transaction() as transaction:
         before = await queries.lock(transaction, found.id, wanted.check_id)
         after = _changed(request, before, wanted, blocked)
-        await checks.update(request, transaction, found, before, after, resumes=wanted.paused is False)
+        await checks.update(
+            services, caller(request), transaction, found, before, after, resumes=wanted.paused is False
+        )
         shown = await queries.show(transaction, found.id, before.id)
     return json_text(shown)
 
@@ -104,7 +108,8 @@ async def delete_service(request: web.Request, wanted: ServiceId, found: Project
     """Endpoint 15. Its results and deliveries go with it."""
     async with context.database(request).transaction() as transaction:
         before = await queries.lock(transaction, found.id, wanted.check_id)
-        await checks.delete(request, transaction, found, before)
+        require_unmodified(request, before.updated_at)
+        await checks.delete(caller(request), transaction, found, before)
     return no_content()
 
 
@@ -115,7 +120,7 @@ def _changed(
     return Configuration(
         name=before.name if wanted.name is UNSET else wanted.name or "",
         external_url=url,
-        secret=checks.secret_of(request, before)
+        secret=checks.secret_of(context.services(request), before)
         if wanted.shared_secret is UNSET
         else _secret(wanted.shared_secret),
         branch_ids=None if wanted.protected_branch_ids is UNSET else tuple(wanted.protected_branch_ids or ()),
@@ -193,7 +198,7 @@ async def respond(request: web.Request, wanted: Respond, found: Project) -> web.
     async with context.database(request).transaction() as transaction:
         merge_request = await merge_requests.find(transaction, found.id, wanted.merge_request_iid)
         check = await queries.hold(transaction, found.id, wanted.external_status_check_id)
-        made = await checks.record_response(request, transaction, check, merge_request, response)
+        made = await checks.record_response(caller(request), transaction, check, merge_request, response)
         shown = await merge_requests.show(transaction, merge_request.id, found)
         service = await queries.show(transaction, found.id, check.id)
     body = f'{{"id":{made},"merge_request":{shown},"external_status_check":{service}}}'
@@ -210,7 +215,7 @@ async def retry(request: web.Request, wanted: CheckOfMergeRequest, found: Projec
     async with context.database(request).transaction() as transaction:
         merge_request = await merge_requests.find(transaction, found.id, wanted.merge_request_iid)
         check = await queries.hold(transaction, found.id, wanted.external_status_check_id)
-        await checks.retry_check(request, transaction, check, merge_request)
+        await checks.retry_check(caller(request), transaction, check, merge_request)
     return json_value({"message": "202 Accepted"}, status=202)
 
 

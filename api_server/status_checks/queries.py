@@ -1,3 +1,4 @@
+# mypy: disable-error-code="empty-body"
 """Statements about status check services and their answers."""
 
 import datetime
@@ -6,8 +7,8 @@ from typing import Any
 import attrs
 
 from api_server.state.database import Executor, Transaction
+from api_server.state.declarations import statement
 from api_server.state.listing import Listed, Listing, Page, Quota, one, read_sql
-from api_server.state.statements import Query, Statement
 
 _SERVICE = read_sql("api_server.status_checks")["service"]
 
@@ -20,14 +21,14 @@ async def list_services(database: Executor, page: Page, project_id: int) -> List
     return await LISTING.read(database, page, project_id=project_id)
 
 
-_ONE = "FROM external_status_checks checks WHERE checks.id = %(id)s AND checks.project_id = %(project_id)s"
+_ONE = (
+    "FROM external_status_checks checks WHERE checks.id = %(check_id)s AND checks.project_id = %(project_id)s"
+)
 
-SHOW = one(_SERVICE, f"SELECT checks.id {_ONE}")
 
-
+@statement(one(_SERVICE, f"SELECT checks.id {_ONE}"))
 async def show(database: Executor, project_id: int, check_id: int) -> str:
     """Raises NotFound."""
-    return await database.entity(SHOW, id=check_id, project_id=project_id)
 
 
 @attrs.frozen(kw_only=True)
@@ -46,24 +47,21 @@ _FIND = f"""
     SELECT checks.id, checks.name, checks.external_url, checks.shared_secret, checks.paused_at, checks.updated_at
     {_ONE}
 """
-FIND = Statement(_FIND, Service)
-LOCK = Query(f"{_FIND} FOR UPDATE", Service)
-HOLD = Query(f"{_FIND} FOR KEY SHARE", Service)
 
 
+@statement(_FIND, prepared=True)
 async def find(database: Executor, project_id: int, check_id: int) -> Service:
     """Raises NotFound, also for another project's."""
-    return await database.one(FIND, id=check_id, project_id=project_id)
 
 
+@statement(f"{_FIND} FOR UPDATE")
 async def lock(transaction: Transaction, project_id: int, check_id: int) -> Service:
     """As it is until the transaction ends. Raises as `find`."""
-    return await transaction.one(LOCK, id=check_id, project_id=project_id)
 
 
+@statement(f"{_FIND} FOR KEY SHARE")
 async def hold(transaction: Transaction, project_id: int, check_id: int) -> Service:
     """One that nobody removes before the transaction ends. Raises as `find`."""
-    return await transaction.one(HOLD, id=check_id, project_id=project_id)
 
 
 @attrs.frozen
@@ -74,58 +72,42 @@ class Taken:
     external_url: bool
 
 
-TAKEN = Query(
-    """
+@statement("""
     SELECT coalesce(bool_or(checks.name = %(name)s), false) AS name,
         coalesce(bool_or(checks.external_url = %(external_url)s), false) AS external_url
     FROM external_status_checks checks
-    WHERE checks.project_id = %(project_id)s AND checks.id IS DISTINCT FROM %(id)s::bigint
-    """,
-    Taken,
-)
-
-
+    WHERE checks.project_id = %(project_id)s AND checks.id IS DISTINCT FROM %(check_id)s::bigint
+    """)
 async def taken(
     transaction: Transaction, project_id: int, check_id: int | None, *, name: str, external_url: str
-) -> Taken:
-    return await transaction.one(
-        TAKEN, project_id=project_id, id=check_id, name=name, external_url=external_url
-    )
+) -> Taken: ...
 
 
 QUOTA = Quota("external_status_checks", "project_id")
 
-CREATE = """
+
+@statement("""
     INSERT INTO external_status_checks (project_id, name, external_url, shared_secret, created_at, updated_at)
     VALUES (%(project_id)s, %(name)s, %(external_url)s, %(shared_secret)s, %(now)s, %(now)s)
     RETURNING id
-"""
-
-
+""")
 async def create(transaction: Transaction, **values: Any) -> int:
     """Raises Conflict on `external_status_checks_name` and `external_status_checks_url`."""
-    return int(await transaction.value(CREATE, **values))
 
 
-UPDATE = """
+@statement("""
     UPDATE external_status_checks SET name = %(name)s, external_url = %(external_url)s,
         shared_secret = %(shared_secret)s, updated_at = %(now)s
-    WHERE id = %(id)s
-"""
-
-
+    WHERE id = %(check_id)s
+""")
 async def update(transaction: Transaction, check_id: int, **values: Any) -> None:
     """Raises Conflict as `create`."""
-    await transaction.run(UPDATE, id=check_id, **values)
 
 
-DELETE = """
-    DELETE FROM external_status_checks WHERE id = %(id)s
-"""
-
-
-async def delete(transaction: Transaction, check_id: int) -> None:
-    await transaction.run(DELETE, id=check_id)
+@statement("""
+    DELETE FROM external_status_checks WHERE id = %(check_id)s
+""")
+async def delete(transaction: Transaction, check_id: int) -> None: ...
 
 
 @attrs.frozen
@@ -137,33 +119,21 @@ class ProtectedBranch:
     name: str
 
 
-BRANCHES = Query(
-    """
+@statement("""
     SELECT branches.id, branches.project_id, branches.name FROM protected_branches branches
     WHERE branches.id = ANY (%(ids)s::bigint[]) ORDER BY branches.id FOR KEY SHARE
-    """,
-    ProtectedBranch,
-)
-
-
+    """)
 async def protected_branches(transaction: Transaction, ids: list[int]) -> list[ProtectedBranch]:
     """Those that exist, and that nobody removes before the transaction ends."""
-    return await transaction.rows(BRANCHES, ids=ids)
 
 
-SCOPE = Query(
-    """
+@statement("""
     SELECT branches.id, branches.project_id, branches.name FROM external_status_check_branches scope
     JOIN protected_branches branches ON branches.id = scope.protected_branch_id
-    WHERE scope.check_id = %(id)s ORDER BY branches.id
-    """,
-    ProtectedBranch,
-)
-
-
+    WHERE scope.check_id = %(check_id)s ORDER BY branches.id
+    """)
 async def scope(transaction: Transaction, check_id: int) -> list[ProtectedBranch]:
     """The protected branches that the check is limited to."""
-    return await transaction.rows(SCOPE, id=check_id)
 
 
 CLEAR_SCOPE = """
@@ -191,8 +161,7 @@ class Unlimited:
     applies_to_all: bool
 
 
-LEAVE_BRANCH = Query(
-    """
+@statement("""
     WITH past AS (
         DELETE FROM external_status_check_branches WHERE protected_branch_id = %(branch_id)s RETURNING check_id
     )
@@ -202,14 +171,9 @@ LEAVE_BRANCH = Query(
             WHERE scope.check_id = checks.id AND scope.protected_branch_id <> %(branch_id)s
         ) AS applies_to_all
     FROM past JOIN external_status_checks checks ON checks.id = past.check_id ORDER BY checks.id
-    """,
-    Unlimited,
-)
-
-
+    """)
 async def leave_branch(transaction: Transaction, branch_id: int) -> list[Unlimited]:
     """The checks that were limited to the protected branch, which they are no more."""
-    return await transaction.rows(LEAVE_BRANCH, branch_id=branch_id)
 
 
 @attrs.frozen
@@ -222,28 +186,20 @@ class Paused:
     full_path: str
 
 
-PAUSE = Query(
-    """
+@statement("""
     UPDATE external_status_checks checks SET paused_at = %(now)s, pause_reason = %(reason)s FROM projects
-    WHERE checks.id = %(id)s AND checks.paused_at IS NULL AND projects.id = checks.project_id
+    WHERE checks.id = %(check_id)s AND checks.paused_at IS NULL AND projects.id = checks.project_id
     RETURNING checks.id, checks.name, checks.project_id, projects.full_path
-    """,
-    Paused,
-)
-
-
+    """)
 async def pause(transaction: Transaction, check_id: int, reason: str) -> Paused | None:
     """None where it was paused already."""
-    return await transaction.row(PAUSE, id=check_id, reason=reason)
 
 
-UNPAUSE = """
-    UPDATE external_status_checks SET paused_at = NULL, pause_reason = NULL, failing_since = NULL WHERE id = %(id)s
-"""
-
-
-async def unpause(transaction: Transaction, check_id: int) -> None:
-    await transaction.run(UNPAUSE, id=check_id)
+@statement("""
+    UPDATE external_status_checks SET paused_at = NULL, pause_reason = NULL, failing_since = NULL
+    WHERE id = %(check_id)s
+""")
+async def unpause(transaction: Transaction, check_id: int) -> None: ...
 
 
 _ENTITIES = read_sql("api_server.status_checks")
@@ -305,21 +261,16 @@ _NEW_ANSWER = """
         WHERE m.id = made.merge_request_id) AS full_path
 """
 
-RESPOND = Query(
-    f"""
+
+@statement(f"""
     INSERT INTO status_check_responses AS made (check_id, merge_request_id, sha, status, description, target_url,
         user_id, created_at)
     VALUES (%(check_id)s, %(merge_request_id)s, %(sha)s, %(status)s, %(description)s, %(target_url)s, %(user_id)s,
         %(now)s)
     {_NEW_ANSWER}
-    """,
-    NewAnswer,
-)
-
-
+    """)
 async def respond(transaction: Transaction, **values: Any) -> NewAnswer:
     """Raises NotFound."""
-    return await transaction.one(RESPOND, **values)
 
 
 @attrs.frozen
@@ -330,37 +281,25 @@ class Answer:
     status: str
 
 
-NEWEST_RESPONSE = Query(
-    """
+@statement("""
     SELECT answers.id, answers.status FROM status_check_responses answers
     WHERE answers.check_id = %(check_id)s AND answers.merge_request_id = %(merge_request_id)s
         AND answers.sha = %(sha)s
     ORDER BY answers.id DESC LIMIT 1
     FOR UPDATE
-    """,
-    Answer,
-)
-
-
+    """)
 async def lock_newest_response(
     transaction: Transaction, check_id: int, merge_request_id: int, sha: str
-) -> Answer | None:
-    return await transaction.row(
-        NEWEST_RESPONSE, check_id=check_id, merge_request_id=merge_request_id, sha=sha
-    )
+) -> Answer | None: ...
 
 
-NOTE_RETRY = """
-    UPDATE status_check_responses SET retried_at = %(now)s WHERE id = %(id)s
-"""
+@statement("""
+    UPDATE status_check_responses SET retried_at = %(now)s WHERE id = %(response_id)s
+""")
+async def note_retry(transaction: Transaction, response_id: int) -> None: ...
 
 
-async def note_retry(transaction: Transaction, response_id: int) -> None:
-    await transaction.run(NOTE_RETRY, id=response_id)
-
-
-TIME_OUT = Query(
-    f"""
+@statement(f"""
     INSERT INTO status_check_responses AS made (check_id, merge_request_id, sha, status, description, created_at)
     SELECT answers.check_id, answers.merge_request_id, answers.sha, 'failed', %(description)s, %(now)s
     FROM status_check_responses answers JOIN merge_requests m ON m.id = answers.merge_request_id
@@ -371,11 +310,6 @@ TIME_OUT = Query(
             WHERE newer.merge_request_id = answers.merge_request_id AND newer.check_id = answers.check_id
                 AND newer.sha = answers.sha AND newer.id > answers.id)
     {_NEW_ANSWER}
-    """,
-    NewAnswer,
-)
-
-
+    """)
 async def time_out(transaction: Transaction, before: datetime.datetime, description: str) -> list[NewAnswer]:
     """Fails the pending results that are older than `before` and still the newest for their head."""
-    return await transaction.rows(TIME_OUT, before=before, description=description)

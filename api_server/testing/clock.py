@@ -1,11 +1,10 @@
 """The application's clock where it can be moved: forward only, and back with the state."""
 
 import datetime
-import typing
 
 import attrs
 
-from api_server.services import Services
+from api_server.services import Key
 from api_server.state.database import Clock
 
 
@@ -25,6 +24,4 @@ def written(moment: datetime.datetime) -> str:
     return moment.astimezone(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def movable(services: Services) -> MovableClock:
-    """The clock of a server for tests."""
-    return typing.cast("MovableClock", services.clock)
+MOVABLE_CLOCK = Key[MovableClock]("movable_clock")

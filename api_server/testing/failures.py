@@ -23,7 +23,7 @@ from api_server.state.errors import Unavailable
 from api_server.testing.journal import ENTRY
 from api_server.testing.steering import check_pattern, fits, is_about_us, refused, sent_path
 from api_server.web import auth, context
-from api_server.web.auth import Anonymous, Caller
+from api_server.web.auth import Actor, Anonymous
 from api_server.web.errors import REASONS, ApiError, BodyRefused
 from api_server.web.request_data import pieces
 from common.connections import BodyTooSlow
@@ -326,8 +326,8 @@ async def _read_body(request: web.Request) -> None:
 async def _whose(request: web.Request) -> str | None:
     """The name of the user whose token the request has, in whichever way."""
     with contextlib.suppress(ApiError, web.HTTPException, Unavailable):
-        who: Caller | Anonymous | None
+        who: Actor | Anonymous | None
         who = await auth.authenticate(request, takes_job_token=True, reads_body=False)
         who = who or await git_caller(request)
-        return who.username if isinstance(who, Caller) else None
+        return who.username if isinstance(who, Actor) else None
     return None

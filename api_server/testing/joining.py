@@ -1,5 +1,6 @@
 """Joins the controls to the application, where it is a server for tests."""
 
+import typing
 from collections.abc import AsyncIterator
 
 from aiohttp import web
@@ -9,7 +10,7 @@ from api_server.services import Services
 from api_server.settings import Settings
 from api_server.state.database import Clock
 from api_server.testing import failures, handlers, journal, queries, quiet, steering
-from api_server.testing.clock import MovableClock
+from api_server.testing.clock import MOVABLE_CLOCK, MovableClock
 from api_server.testing.failures import FAILURES_TO_COME, Failures
 from api_server.testing.journal import JOURNAL, Filter, Journal
 from api_server.testing.quiet import REQUEST_GATE, RequestGate
@@ -39,6 +40,7 @@ def setup(app: web.Application, settings: Settings) -> None:
     services = app[SERVICES]
     if not settings.testing:
         return
+    services[MOVABLE_CLOCK] = typing.cast("MovableClock", services.clock)
     requests = services[JOURNAL] = Journal()
     ordered = services[FAILURES_TO_COME] = Failures()
     services[REQUEST_GATE] = RequestGate()

@@ -19,7 +19,7 @@ from api_server.services import Key
 from api_server.testing.clock import written
 from api_server.testing.steering import fits, is_about_us, sent_path
 from api_server.web import context
-from api_server.web.auth import TOKEN_OWNER, Caller
+from api_server.web.auth import TOKEN_OWNER, Actor
 from api_server.web.errors import ApiError
 from api_server.web.request_data import HEARD, fields_of
 from api_server.web.routes import CALLER
@@ -311,7 +311,7 @@ def _note_head(request: web.Request, entry: Entry, response: web.StreamResponse)
 def _note_user(request: web.Request, entry: Entry) -> None:
     """With whose rights it was asked, where that has been looked up."""
     who = request.get(CALLER) or request.get(TOKEN_OWNER)
-    entry.user = who.username if isinstance(who, Caller) else None
+    entry.user = who.username if isinstance(who, Actor) else None
 
 
 def _note_answer(

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="empty-body"
 """Statements that look at all tables at once, copy them and bring the copies back; and those of the queue's clock.
 
 They are made from what the database says of itself, so that no table can be forgotten. procrastinate's statements ask
@@ -9,7 +10,7 @@ from collections.abc import Iterable, Mapping
 import attrs
 
 from api_server.state.database import Executor
-from api_server.state.statements import Query
+from api_server.state.declarations import statement
 
 #: Where the copies are, and what PostgreSQL's clock is replaced by.
 SCHEMA = "forgelet_testing"
@@ -124,16 +125,10 @@ class Due:
     name: str
 
 
-DUE = Query(
-    """
+@statement("""
     SELECT DISTINCT task_name::text AS name FROM procrastinate_jobs
     WHERE status = 'doing' OR status = 'todo' AND (scheduled_at IS NULL OR scheduled_at <= %(now)s)
     ORDER BY 1
-    """,
-    Due,
-)
-
-
+    """)
 async def due(database: Executor) -> list[str]:
     """The names of tasks that are due or under way."""
-    return [one.name for one in await database.rows(DUE)]

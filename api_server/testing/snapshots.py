@@ -32,7 +32,7 @@ from api_server.static_objects import access
 from api_server.static_objects.archive_builds import ARCHIVES
 from api_server.status_checks.dispatcher import DISPATCHER
 from api_server.testing import queries, tables, trees
-from api_server.testing.clock import movable
+from api_server.testing.clock import MOVABLE_CLOCK
 from api_server.testing.quiet import quiet, settled
 from api_server.testing.steering import refused
 from api_server.testing.tables import Tables
@@ -184,7 +184,7 @@ class Snapshots:
                 self._bring_back_tables(snapshot),
                 ended(asyncio.ensure_future(asyncio.to_thread(self._bring_back_trees, snapshot))),
             )
-            movable(self._services).ahead = snapshot.ahead
+            self._services[MOVABLE_CLOCK].ahead = snapshot.ahead
             await forget_memory(self._services)
             for call in also:
                 call()
@@ -214,11 +214,11 @@ class Snapshots:
     async def _taken(self, id_: str) -> Snapshot:
         held = await self.tables.take()
         contents = await asyncio.to_thread(lambda: [tree.take() for tree in self._trees])
-        return Snapshot(id_, self._services.clock(), movable(self._services).ahead, held, contents)
+        return Snapshot(id_, self._services.clock(), self._services[MOVABLE_CLOCK].ahead, held, contents)
 
     async def _bring_back_tables(self, snapshot: Snapshot) -> None:
         await self.tables.bring_back(snapshot.tables)
-        if snapshot.ahead != movable(self._services).ahead:
+        if snapshot.ahead != self._services[MOVABLE_CLOCK].ahead:
             await self.tables.run(queries.MOVE_CLOCK, ahead=snapshot.ahead)
 
     def _bring_back_trees(self, snapshot: Snapshot) -> None:
@@ -285,7 +285,7 @@ async def move_clock(services: Services, by: datetime.timedelta) -> list[str]:
     400, 409 and 503."""
     if by < datetime.timedelta():
         raise refused("The clock moves forward only; POST /-/testing/reset sets it back.")
-    clock = movable(services)
+    clock = services[MOVABLE_CLOCK]
     if clock.ahead + by > FURTHEST_AHEAD:
         raise refused(f"The clock may be ahead by {FURTHEST_AHEAD.days} days at most.")
     async with services[SNAPSHOTS].alone(cut=False):

@@ -9,7 +9,9 @@ import attrs
 from aiohttp import web
 
 from api_server.services import Key
+from api_server.state.audit_trail import Author
 from api_server.state.database import MAX_BIGINT, Executor, LookupCache
+from api_server.state.preconditions import Precondition
 from api_server.state.secrets import JOB_TOKEN, digest
 from api_server.web import auth_queries, context
 from api_server.web.auth_queries import ActingUser, RunningJob, TokenRow
@@ -22,7 +24,6 @@ from api_server.web.errors import (
     not_found,
     unauthorized,
 )
-from api_server.web.grounds import Ground, rely_on
 from api_server.web.rate_limits import Rate
 from api_server.web.request_data import in_url, merged, with_credentials
 
@@ -59,7 +60,7 @@ ALL_SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 
 @attrs.frozen
-class Caller:
+class Actor:
     """Who a request speaks for: a user by a personal access token with `scopes`, or by the token of job `job_id` of
     the project `job_project_id`."""
 
@@ -75,7 +76,22 @@ class Caller:
     #: How often she may ask the API.
     rate: Rate | None = None
     #: The administrator who really asks, where the request names somebody else (`Sudo`); the token is hers.
-    impersonator: "Caller | None" = None
+    impersonator: "Actor | None" = None
+    #: Where the request came from.
+    address: str | None = attrs.field(default=None, eq=False)
+
+    @property
+    def author(self) -> Author:
+        """Whom audit events name: the user, and who really asked (`Sudo`)."""
+        return Author(
+            id=self.user_id,
+            name=self.name,
+            email=self.email,
+            username=self.username,
+            ip_address=self.address,
+            impersonated_by=self.impersonator.username if self.impersonator else None,
+            impersonated_by_id=self.impersonator.user_id if self.impersonator else None,
+        )
 
 
 @attrs.frozen
@@ -85,6 +101,7 @@ class Anonymous:
     user_id: None = None
     admin: bool = False
     job_project_id: None = None
+    address: str | None = None
 
 
 ANONYMOUS = Anonymous()
@@ -92,12 +109,12 @@ ANONYMOUS = Anonymous()
 
 TOKENS = Key[LookupCache[TokenRow]]("tokens")
 #: Of a request whose token is valid: whose it is, whatever the token is asked for.
-TOKEN_OWNER = web.RequestKey("token_owner", Caller)
+TOKEN_OWNER = web.RequestKey("token_owner", Actor)
 
 
 async def authenticate(
     request: web.Request, *, takes_job_token: bool = False, reads_body: bool = True
-) -> Caller | None:
+) -> Actor | None:
     """The caller, or None without credentials. Raises 401 for credentials that are not valid, 403 for blocked users."""
     sent: dict[str, Any] = await with_credentials(request) if reads_body else dict(request.query)
     token = _text(sent.get("private_token")) or request.headers.get("PRIVATE-TOKEN")
@@ -114,7 +131,7 @@ async def authenticate(
     return await caller_of_job_token(request, token) if token else None
 
 
-async def caller_of_personal_access_token(request: web.Request, token: str) -> Caller:
+async def caller_of_personal_access_token(request: web.Request, token: str) -> Actor:
     """Raises 401 for an unknown, expired or revoked token."""
     key = digest(token)
     row = await context.services(request)[TOKENS].get(
@@ -129,7 +146,7 @@ async def caller_of_personal_access_token(request: web.Request, token: str) -> C
     return caller
 
 
-async def caller_of_job_token(request: web.Request, token: str) -> Caller:
+async def caller_of_job_token(request: web.Request, token: str) -> Actor:
     """Raises 401 for an unknown token and for one whose job no longer runs."""
     row = await auth_queries.find_running_job(context.database(request), digest(token))
     if row is not None and row.unacknowledged and not await acknowledge_job(request, digest(token)):
@@ -144,7 +161,7 @@ async def acknowledge_job(request: web.Request, token_digest: bytes) -> bool:
         return await auth_queries.acknowledge_job(transaction, token_digest)
 
 
-async def still_valid(executor: Executor, caller: Caller) -> Caller:
+async def still_valid(executor: Executor, caller: Actor) -> Actor:
     """The caller as she is by now, her token and her account judged once more: in a transaction that writes, and for
     what has taken long to arrive. Raises as she would be refused if she came now (401, 403)."""
     if caller.impersonator is not None:
@@ -159,24 +176,26 @@ async def still_valid(executor: Executor, caller: Caller) -> Caller:
     return _caller_of_token(row, executor.now)
 
 
-def acting_as(user: ActingUser, impersonator: Caller) -> Caller:
+def acting_as(user: ActingUser, impersonator: Actor) -> Actor:
     """The user's rights, by the token of `impersonator`."""
     values = {name: value for name, value in attrs.asdict(user).items() if name != "id"}
     return attrs.evolve(impersonator, user_id=user.id, impersonator=impersonator, **values)
 
 
-def rely_on_caller(request: web.Request, caller: Caller) -> None:
+def rely_on_caller(request: web.Request, caller: Actor) -> None:
     """Has the request write only while `still_valid` says of the caller what it says now."""
     people = (caller, caller.impersonator) if caller.impersonator is not None else (caller,)
     names = {f"user:{who.user_id}" for who in people} | {f"token:{caller.token_id}"}
-    rely_on(request, Ground(tuple(names), caller, functools.partial(still_valid, caller=caller)))
+    context.services(request).require_unchanged(
+        Precondition(tuple(names), caller, functools.partial(still_valid, caller=caller))
+    )
 
 
-def _caller_of_token(row: TokenRow | None, now: datetime.datetime) -> Caller:
+def _caller_of_token(row: TokenRow | None, now: datetime.datetime) -> Actor:
     if row is None:
         raise unauthorized()
     refuse_unusable(row, now.date())
-    return Caller(
+    return Actor(
         row.user_id,
         row.username,
         row.name,
@@ -188,12 +207,10 @@ def _caller_of_token(row: TokenRow | None, now: datetime.datetime) -> Caller:
     )
 
 
-def _caller_of_job(row: RunningJob | None) -> Caller:
+def _caller_of_job(row: RunningJob | None) -> Actor:
     if row is None or row.state != "active":
         raise unauthorized()
-    return Caller(
-        row.user_id, row.username, row.name, row.email, job_id=row.id, job_project_id=row.project_id
-    )
+    return Actor(row.user_id, row.username, row.name, row.email, job_id=row.id, job_project_id=row.project_id)
 
 
 def refuse_unusable(row: TokenRow, today: datetime.date) -> None:
@@ -239,7 +256,7 @@ SUDO_PARAMETER = "sudo"
 _USERNAME = re.compile(r"[\w.-]{1,255}", re.ASCII)
 
 
-async def acting_caller(request: web.Request, who: Caller, *, reads_body: bool) -> Caller:
+async def acting_caller(request: web.Request, who: Actor, *, reads_body: bool) -> Actor:
     """The user whom the request names, by id or user name, with the token of `who` as her `impersonator`; `who` where
     it names nobody. Raises 403 for whom it is not meant, 404, and 400 for what is neither."""
     identifier = await _named_user(request, reads_body=reads_body)

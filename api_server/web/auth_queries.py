@@ -1,12 +1,12 @@
+# mypy: disable-error-code="empty-body"
 """Statements about tokens that requests bring, and the one that locks what requests are judged on."""
 
 import datetime
-from collections.abc import Set
 
 import attrs
 
 from api_server.state.database import Executor, Transaction
-from api_server.state.statements import Query, Statement
+from api_server.state.declarations import statement
 from api_server.web.rate_limits import MOST_REQUESTS, PERIOD_SECONDS
 
 
@@ -39,16 +39,14 @@ _TOKENS = f"""
         ] END AS throttle
     FROM personal_access_tokens tokens JOIN users ON users.id = tokens.user_id CROSS JOIN application_settings settings
 """
-FIND_PERSONAL_ACCESS_TOKEN = Statement(f"{_TOKENS} WHERE tokens.digest = %(digest)s", TokenRow)
-FIND_TOKEN_BY_ID = Statement(f"{_TOKENS} WHERE tokens.id = %(id)s", TokenRow)
 
 
-async def find_personal_access_token(database: Executor, digest: bytes) -> TokenRow | None:
-    return await database.row(FIND_PERSONAL_ACCESS_TOKEN, digest=digest)
+@statement(f"{_TOKENS} WHERE tokens.digest = %(digest)s", prepared=True)
+async def find_personal_access_token(database: Executor, digest: bytes) -> TokenRow | None: ...
 
 
-async def find_token_by_id(database: Executor, token_id: int) -> TokenRow | None:
-    return await database.row(FIND_TOKEN_BY_ID, id=token_id)
+@statement(f"{_TOKENS} WHERE tokens.id = %(token_id)s", prepared=True)
+async def find_token_by_id(database: Executor, token_id: int) -> TokenRow | None: ...
 
 
 @attrs.frozen
@@ -72,48 +70,37 @@ _RUNNING_JOBS = """
     FROM jobs JOIN users ON users.id = jobs.user_id
     WHERE jobs.status IN ('running', 'canceling') AND jobs.erased_at IS NULL
 """
-FIND_RUNNING_JOB = Statement(f"{_RUNNING_JOBS} AND jobs.token_digest = %(digest)s", RunningJob)
-FIND_JOB_IF_RUNNING = Query(f"{_RUNNING_JOBS} AND jobs.id = %(id)s", RunningJob)
 
 
-async def find_running_job(database: Executor, digest: bytes) -> RunningJob | None:
-    return await database.row(FIND_RUNNING_JOB, digest=digest)
+@statement(f"{_RUNNING_JOBS} AND jobs.token_digest = %(digest)s", prepared=True)
+async def find_running_job(database: Executor, digest: bytes) -> RunningJob | None: ...
 
 
-async def find_job_if_running(database: Executor, job_id: int) -> RunningJob | None:
-    return await database.row(FIND_JOB_IF_RUNNING, id=job_id)
+@statement(f"{_RUNNING_JOBS} AND jobs.id = %(job_id)s")
+async def find_job_if_running(database: Executor, job_id: int) -> RunningJob | None: ...
 
 
-ACKNOWLEDGE_JOB = """
+@statement("""
     UPDATE jobs SET unacknowledged_since = NULL, contacted_at = %(now)s WHERE token_digest = %(digest)s
-"""
-
-
+""")
 async def acknowledge_job(transaction: Transaction, digest: bytes) -> bool:
     """The runner of the job with this token has been heard of, so that it keeps the job. False where the job was taken
     back before."""
-    return await transaction.run(ACKNOWLEDGE_JOB, digest=digest) > 0
 
 
-NOTE_USE = """
-    UPDATE personal_access_tokens SET last_used_at = %(now)s WHERE id = %(id)s
-"""
-
-
-async def note_use(transaction: Transaction, token_id: int) -> None:
-    await transaction.run(NOTE_USE, id=token_id)
+@statement("""
+    UPDATE personal_access_tokens SET last_used_at = %(now)s WHERE id = %(token_id)s
+""")
+async def note_use(transaction: Transaction, token_id: int) -> None: ...
 
 
 #: Nobody waits for somebody who holds the row: the next request notes it as well.
-NOTE_ACTIVITY = """
+@statement("""
     UPDATE users SET last_activity_on = %(day)s WHERE id = (
-        SELECT seen.id FROM users seen WHERE seen.id = %(id)s AND seen.last_activity_on IS DISTINCT FROM %(day)s
+        SELECT seen.id FROM users seen WHERE seen.id = %(user_id)s AND seen.last_activity_on IS DISTINCT FROM %(day)s
         FOR NO KEY UPDATE SKIP LOCKED)
-"""
-
-
-async def note_activity(transaction: Transaction, user_id: int, day: datetime.date) -> None:
-    await transaction.run(NOTE_ACTIVITY, id=user_id, day=day)
+""")
+async def note_activity(transaction: Transaction, user_id: int, day: datetime.date) -> None: ...
 
 
 @attrs.frozen
@@ -127,31 +114,10 @@ class ActingUser:
     admin: bool
 
 
-FIND_ACTING_USER = Query(
-    """
+@statement("""
     SELECT users.id, users.username, users.name, users.email, users.admin FROM users
     WHERE users.state <> 'deactivated' AND users.id = coalesce(
-        %(id)s::bigint, (SELECT named.id FROM users named WHERE lower(named.username) = lower(%(username)s)))
-    """,
-    ActingUser,
-)
-
-
+        %(user_id)s::bigint, (SELECT named.id FROM users named WHERE lower(named.username) = lower(%(username)s)))
+    """)
 async def find_acting_user(database: Executor, *, user_id: int | None, username: str) -> ActingUser | None:
     """By id or (without one) by user name; blocked users too."""
-    return await database.row(FIND_ACTING_USER, id=user_id, username=username)
-
-
-#: In the order given. Sharing and holding alone have to be told apart within one pass, or the order would be lost.
-LOCK_NAMES = Statement("""
-    SELECT CASE WHEN wanted.alone
-        THEN pg_advisory_xact_lock(hashtextextended(wanted.name, 5))
-        ELSE pg_advisory_xact_lock_shared(hashtextextended(wanted.name, 5)) END
-    FROM unnest(%(names)s::text[], %(alone)s::boolean[]) wanted (name, alone)
-""")
-
-
-async def lock_names(transaction: Transaction, *, shared: Set[str], alone: Set[str]) -> None:
-    """Holds these names until the transaction ends, with others or alone. Raises `LockNotAvailable`."""
-    names = sorted(shared | alone)
-    await transaction.run(LOCK_NAMES, names=names, alone=[name in alone for name in names])

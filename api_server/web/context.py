@@ -9,24 +9,47 @@ import datetime
 from collections.abc import AsyncIterator
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from api_server.services import Services
 from api_server.settings import Settings
 from api_server.state.database import Database
 from api_server.state.driver import listening_connection
+from api_server.state.errors import LockNotAvailable
+from api_server.state.preconditions import ChangedMeanwhile, Preconditions
 from api_server.state.secrets import Vault
-from api_server.web.grounds import held_by
 
 _READS = frozenset({"GET", "HEAD"})
+#: How often a request is judged before it is told (409) that others were always faster.
+_ATTEMPTS = 4
 SERVICES = web.AppKey("services", Services)
+_OF_REQUEST = web.RequestKey("services_of_request", Services)
 
 
 def services(request: web.Request) -> Services:
-    """The server's services, whose database is the request's: transactions begin by checking what the request has been
-    judged on (`web/grounds.py`), and what requests that only read show may come from a replica."""
-    shared = request.match_info.apps[0][SERVICES]  # `request.config_dict` looks through all applications
-    database = held_by(request, shared.database)
-    return shared.for_request(database.showing() if request.method in _READS else database)
+    """The server's services as the request uses them: see `Services.for_request`."""
+    own = request.get(_OF_REQUEST)
+    if own is None:
+        shared = request.match_info.apps[0][SERVICES]  # `request.config_dict` looks through all applications
+        own = request[_OF_REQUEST] = shared.for_request(None, reads=request.method in _READS)
+    return own
+
+
+def judging_again(answer: Handler) -> Handler:
+    """`answer` to requests that write, judged again where what they were judged on has changed. Raises
+    `LockNotAvailable` where it always changes."""
+
+    async def answered(request: web.Request) -> web.StreamResponse:
+        shared = services(request).shared
+        for _ in range(_ATTEMPTS):
+            request[_OF_REQUEST] = shared.for_request(Preconditions(), reads=False)
+            try:
+                return await answer(request)
+            except ChangedMeanwhile:
+                shared.database.note_change()  # lookups read anew what another process has changed
+        raise LockNotAvailable
+
+    return answered
 
 
 def settings(request: web.Request) -> Settings:
@@ -35,11 +58,6 @@ def settings(request: web.Request) -> Settings:
 
 def database(request: web.Request) -> Database:
     return services(request).database
-
-
-def forget(request: web.Request) -> None:
-    """What was remembered of the database may be old, since another process has changed it."""
-    services(request).database.note_change()
 
 
 def vault(request: web.Request) -> Vault:

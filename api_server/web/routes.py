@@ -20,8 +20,8 @@ from aiohttp import web
 
 from api_server.settings import Offering, Settings, Tier
 from api_server.state.audit_trail import Author
-from api_server.web import auth, context, grounds, unsupported
-from api_server.web.auth import Caller
+from api_server.web import auth, context, unsupported
+from api_server.web.auth import Actor
 from api_server.web.errors import ApiError, forbidden, insufficient_scope, unauthorized
 from api_server.web.params import public_name, structure
 from api_server.web.rate_limits import THROTTLE
@@ -105,7 +105,7 @@ HandlerT = TypeVar("HandlerT", bound=Handler)
 Sent = Callable[[], Awaitable[dict[str, Any]]]
 ParametersT = TypeVar("ParametersT")
 
-CALLER = web.RequestKey("caller", Caller)
+CALLER = web.RequestKey("caller", Actor)
 _IN_PATH = re.compile(r"{(\w+)")
 
 
@@ -121,7 +121,7 @@ class Declaration(TypedDict, total=False):
     never_throttled: bool
     #: The media type of a body of bytes that the handler streams; parameters are in the path and the query only then.
     streams_body: str
-    #: Whose rights it takes away: the name of that, with parameters' names in braces (`web/grounds.py`).
+    #: Whose rights it takes away: the name of that, with parameters' names in braces (`state/preconditions.py`).
     ends: str
 
 
@@ -199,7 +199,7 @@ class Routes:
         for route in self.routes:
             answer = endpoint(route)
             if route.method != "GET":
-                answer = grounds.judging_again(answer, context.forget)
+                answer = context.judging_again(answer)
             app.router.add_route(route.method, route.path, answer)
             if route.method == "GET":
                 app.router.add_route("HEAD", route.path, answer)
@@ -234,7 +234,7 @@ def endpoint(route: Route) -> Callable[[web.Request], Awaitable[web.StreamRespon
             limit_body(request, context.settings(request).runner_body_limit)
             await auth.refuse_sudo(request, reads_body=not route.streams_body)
         elif (found := await _caller(request, route)) is not None:
-            request[CALLER] = found
+            request[CALLER] = attrs.evolve(found, address=request.remote)
 
         async def sent() -> dict[str, Any]:
             return in_url(request) if route.streams_body else await merged(request)
@@ -255,7 +255,7 @@ async def ask(request: web.Request, handler: Handler, /, **sent: Any) -> web.Str
     if is_stranger:
         if route.method != "GET" or not isinstance(route.access, Place):
             raise unauthorized()
-        request[CALLER] = typing.cast("Caller", auth.ANONYMOUS)
+        request[CALLER] = typing.cast("Actor", auth.Anonymous(address=request.remote))
     if route.access.who == "administrator" and not caller(request).admin:
         raise forbidden()
 
@@ -275,7 +275,7 @@ async def _handled(request: web.Request, route: Route, sent: Sent) -> web.Stream
         require_feature(route.feature, context.settings(request))
     given = await _given(request, route, sent)
     if route.ends is not None:
-        grounds.end(request, _named(route.ends, request, given))
+        context.services(request).revoke(_named(route.ends, request, given))
     return await route.handler(request, **given)
 
 
@@ -313,18 +313,18 @@ async def _parsed(
     return wanted
 
 
-def caller(request: web.Request) -> Caller:
+def caller(request: web.Request) -> Actor:
     """With whose rights the request is made; only for routes that need credentials."""
     return request[CALLER]
 
 
-def caller_or_stranger(request: web.Request) -> Caller | auth.Anonymous:
+def caller_or_stranger(request: web.Request) -> Actor | auth.Anonymous:
     """With whose rights the request is made, for routes that strangers may call too."""
-    found: Caller | auth.Anonymous = request.get(CALLER, auth.ANONYMOUS)
-    return found
+    found: Actor | auth.Anonymous | None = request.get(CALLER)
+    return auth.Anonymous(address=request.remote) if found is None else found
 
 
-async def _caller(request: web.Request, route: Route) -> Caller | None:
+async def _caller(request: web.Request, route: Route) -> Actor | None:
     """None is a stranger, where the route is for them too."""
     of_job, reads_body = route.access.who == "job", not route.streams_body
     found = await auth.authenticate(
@@ -351,13 +351,4 @@ async def _caller(request: web.Request, route: Route) -> Caller | None:
 
 def author(request: web.Request) -> Author:
     """The caller, with the address that the request came from, and with who really asked (`Sudo`)."""
-    who = caller(request)
-    return Author(
-        id=who.user_id,
-        name=who.name,
-        email=who.email,
-        username=who.username,
-        ip_address=request.remote,
-        impersonated_by=who.impersonator.username if who.impersonator else None,
-        impersonated_by_id=who.impersonator.user_id if who.impersonator else None,
-    )
+    return caller(request).author

@@ -13,8 +13,8 @@ from api_server.state import migrate, secrets
 from api_server.state.audit_trail import Author
 from api_server.state.database import Transaction
 from api_server.state.errors import LockNotAvailable, Unavailable
+from api_server.state.preconditions import revoke_alone
 from api_server.web.errors import ApiError
-from api_server.web.grounds import end_alone
 from common.mistakes import Mistake
 from forgelet.instance import Instance
 
@@ -46,7 +46,7 @@ async def changing(services: Services, *, ends: str | None = None) -> AsyncItera
     """One transaction; it holds the rights of what is called `ends` ("user:7") alone, which it takes away."""
     async with services.database.transaction() as transaction:
         if ends is not None:
-            await end_alone(transaction, ends)
+            await revoke_alone(transaction, ends)
         yield transaction
 
 

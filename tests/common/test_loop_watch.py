@@ -12,10 +12,9 @@ from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from api_server.web.context import SERVICES
 from common import loop_watch, operations
 from common.client_settings import ClientSettings
-from common.lifecycle import Shutdown
+from common.lifecycle import SHUTDOWN, Shutdown
 from common.loop_watch import LOOP_WATCH, Held, LoopWatch
 
 HELD = 0.2
@@ -58,7 +57,7 @@ async def server() -> AsyncIterator[Server]:
         return web.Response()
 
     app, registry = web.Application(), CollectorRegistry()
-    app[SERVICES].shutdown = Shutdown()
+    app[SHUTDOWN] = Shutdown()
     app.router.add_get("/api/v4/projects/{id}/busy", busy)
     operations.setup(app, ClientSettings(), registry, {})
     with capture_logs() as lines:

@@ -11,10 +11,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client import CollectorRegistry
 
-from api_server.web.context import SERVICES
 from common import operations
 from common.client_settings import ClientSettings
-from common.lifecycle import Check, Degraded, Shutdown
+from common.lifecycle import SHUTDOWN, Check, Degraded, Shutdown
 from tests.support.ports import free_port
 from tests.support.wire import running
 
@@ -133,7 +132,7 @@ async def test_readiness_is_the_worst_of_its_checks(
         "b": {"status": "failed", "message": "_Broken"},
     }
     app = web.Application()
-    app[SERVICES].shutdown = Shutdown()
+    app[SHUTDOWN] = Shutdown()
     checks = {name: check(problem) for name, problem in problems.items()}
     operations.setup(app, ClientSettings(), CollectorRegistry(), checks)
     async with TestClient(TestServer(app)) as client, client.get("/-/readiness") as answer:

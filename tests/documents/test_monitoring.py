@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from api_server.operations import watch
 from api_server.operations.failing import KINDS
+from api_server.web.context import SERVICES
 from tests.support.forge import Forge
 from tests.support.wire import running
 
@@ -93,7 +94,10 @@ def _first_column(title: str) -> list[str]:
 
 def test_kinds_and_parts_are_all_described(forge: Forge) -> None:
     assert re.findall(r"^\| `(\w+)` \|", TEXT.split("## Prometheus")[0], re.MULTILINE) == list(KINDS)
-    assert set(_first_column("Readiness")) == {*watch.readiness_checks(forge.server.app), "event_loop"}
+    assert set(_first_column("Readiness")) == {
+        *watch.readiness_checks(forge.server.app[SERVICES]),
+        "event_loop",
+    }
 
 
 def test_lines_that_are_described_are_written_somewhere() -> None:

@@ -17,7 +17,6 @@ from pytest_aiohttp import AiohttpClient, AiohttpServer
 from typed_settings import SecretStr
 from yarl import URL
 
-from api_server.services import Services
 from common.serving import serving
 from storage_edge.app import create_app, served
 from storage_edge.cache.fetching import Flight, Landing
@@ -108,7 +107,7 @@ class Edge:
     url: str
     port: int
     session: aiohttp.ClientSession
-    services: Services
+    app: web.Application
 
     async def get(self, target: str, method: str = "GET", **headers: str) -> "Answer":
         fields = {name.replace("_", "-"): value for name, value in headers.items()}

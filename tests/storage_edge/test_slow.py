@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from api_server.web.context import SERVICES
+from common.lifecycle import BACKGROUND
 from storage_edge.client.handlers import CONNECTIONS
 from tests.storage_edge.conftest import Edge, Origin, StartEdge
 from tests.storage_edge.talk import head, talk
@@ -24,7 +24,7 @@ async def unwatched(start_edge: StartEdge) -> Edge:
     """An edge that looks at its connections only when the test says so, and at a time that the test says. It allows
     70 s between requests and 70 s for a piece of a body."""
     edge = await start_edge(keepalive_timeout=70.0, send_timeout=70.0, memory_object_bytes=4 * 2**20)
-    await edge.app[SERVICES].background.finish("client connections", 0)
+    await edge.app[BACKGROUND].finish("client connections", 0)
     return edge
 
 

@@ -210,7 +210,8 @@ async def _artifacts(runner: Runner) -> tuple[RunningJob, RunningJob]:
     """The jobs of a new pipeline: one that is over and has left artifacts, and one that runs."""
     jobs = {job.payload["job_info"]["name"]: job for job in [await runner.job(), await runner.job()]}
     await jobs["finished"].log(b"hello\n")
-    assert (await jobs["finished"].upload(archive(**{"out.txt": b"out\n"}))).status == 201
+    uploaded = await jobs["finished"].upload(archive(**{"out.txt": b"out\n"}))
+    assert uploaded.status == 201, uploaded
     await jobs["finished"].finish()
     return jobs["finished"], jobs["running"]
 

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="empty-body"
 """Statements about agents and whom they are granted to."""
 
 from collections.abc import Sequence
@@ -7,8 +8,8 @@ import attrs
 import orjson
 
 from api_server.state.database import Executor, Shown, Transaction
+from api_server.state.declarations import statement
 from api_server.state.listing import Listed, Listing, Page, Quota, one, read_sql
-from api_server.state.statements import Query
 
 AGENT = read_sql(__package__)["agent"]
 
@@ -21,31 +22,30 @@ async def list_agents(database: Executor, page: Page, project_id: int) -> Listed
     return await LISTING.read(database, page, project_id=project_id)
 
 
-SHOW_AGENT = one(
-    AGENT,
-    "SELECT cluster_agents.* FROM cluster_agents"
-    " WHERE cluster_agents.project_id = %(project_id)s AND cluster_agents.id = %(id)s",
+@statement(
+    one(
+        AGENT,
+        "SELECT cluster_agents.* FROM cluster_agents"
+        " WHERE cluster_agents.project_id = %(project_id)s AND cluster_agents.id = %(agent_id)s",
+    )
 )
-
-
-async def show_agent(database: Executor, project_id: int, agent_id: int) -> str:
-    return await database.entity(SHOW_AGENT, project_id=project_id, id=agent_id)
+async def show_agent(database: Executor, project_id: int, agent_id: int) -> str: ...
 
 
 QUOTA = Quota("cluster_agents", "project_id")
 
-CREATE_AGENT = one(
-    AGENT,
-    """
+
+@statement(
+    one(
+        AGENT,
+        """
     INSERT INTO cluster_agents (project_id, name, created_by_id, created_at)
     VALUES (%(project_id)s, %(name)s, %(created_by_id)s, %(now)s) RETURNING *
     """,
+    )
 )
-
-
 async def create_agent(transaction: Transaction, project_id: int, name: str, created_by_id: int) -> Shown:
     """Raises Conflict on `cluster_agents_name`."""
-    return await transaction.one(CREATE_AGENT, project_id=project_id, name=name, created_by_id=created_by_id)
 
 
 @attrs.frozen
@@ -54,28 +54,19 @@ class Agent:
     name: str
 
 
-DELETE_AGENT = Query(
-    "DELETE FROM cluster_agents WHERE project_id = %(project_id)s AND id = %(id)s RETURNING id, name", Agent
+@statement(
+    "DELETE FROM cluster_agents WHERE project_id = %(project_id)s AND id = %(agent_id)s RETURNING id, name"
 )
-
-
 async def delete_agent(transaction: Transaction, project_id: int, agent_id: int) -> Agent:
     """Raises NotFound."""
-    return await transaction.one(DELETE_AGENT, project_id=project_id, id=agent_id)
 
 
-LOCK_AGENTS = Query(
-    """
+@statement("""
     SELECT cluster_agents.id, cluster_agents.name FROM cluster_agents
     WHERE cluster_agents.project_id = %(project_id)s ORDER BY cluster_agents.id FOR UPDATE
-    """,
-    Agent,
-)
-
-
+    """)
 async def lock_agents(transaction: Transaction, project_id: int) -> list[Agent]:
     """Return a project's agents, whose grants nobody else changes until the transaction ends."""
-    return await transaction.rows(LOCK_AGENTS, project_id=project_id)
 
 
 DEFAULT_BRANCH = """
@@ -117,7 +108,7 @@ async def replace_grants(transaction: Transaction, agent_id: int, grants: Sequen
 
 #: Of an agent that is granted in several ways, one counts: to the project itself, then to the closest group, then
 #: that it is the project's own.
-ALLOWED_AGENTS = """
+@statement("""
     WITH here AS (
         SELECT projects.id, namespaces.lineage
         FROM projects JOIN namespaces ON namespaces.id = projects.namespace_id WHERE projects.id = %(project_id)s
@@ -145,16 +136,9 @@ ALLOWED_AGENTS = """
     FROM granted JOIN cluster_agents ON cluster_agents.id = granted.agent_id
     JOIN projects ON projects.id = cluster_agents.project_id
     JOIN namespaces ON namespaces.id = projects.namespace_id
-"""
-
-
+""")
 async def allowed_agents(
     database: Executor, project_id: int, *, environment: str | None, protected: bool
 ) -> str:
     """Return a JSON array of the agents that a project's job in this environment, on a protected ref or not, may
     use."""
-    return str(
-        await database.value(
-            ALLOWED_AGENTS, project_id=project_id, environment=environment, protected=protected
-        )
-    )

@@ -22,7 +22,7 @@ from api_server.web.answers import json_text
 from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import AtMostBytes
-from api_server.web.routes import Role, Routes, caller
+from api_server.web.routes import Role, Routes, caller, caller_or_stranger
 
 routes = Routes()
 #: A ref that is sent need not exist.
@@ -68,10 +68,11 @@ class SetStatus:
 @routes.get("/projects/{id}/repository/commits/{sha}/statuses", access=project(opens="builds"))
 async def list_statuses(request: web.Request, wanted: ListStatuses, found: Project) -> web.Response:
     """Of a commit, by SHA or the name of a branch or tag: what others say, and its jobs; the oldest first."""
-    sha = commit_named(await opened(request, found), wanted.sha)
+    services = context.services(request)
+    sha = commit_named(await opened(services, found), wanted.sha)
     page = wanted_page(wanted, queries.LISTING, default_sort="asc")
     listed = await queries.list_statuses(
-        context.database(request),
+        services.database,
         page,
         found.id,
         sha,
@@ -87,20 +88,21 @@ async def list_statuses(request: web.Request, wanted: ListStatuses, found: Proje
 @routes.post("/projects/{id}/statuses/{sha}", access=project(Role.DEVELOPER, opens="builds"))
 async def set_status(request: web.Request, wanted: SetStatus, found: Project) -> web.Response:
     """Says how the commit does, in the newest pipeline of it and of `ref`, or in one of its own."""
+    services = context.services(request)
     changes.check(wanted.reported)
-    repository = await opened(request, found)
+    repository = await opened(services, found)
     subject = await _subject(request, wanted, found, repository)
-    await check_may_change(request, found, subject.judged_by, tag=subject.tag)
+    await check_may_change(services, found, subject.judged_by, tag=subject.tag)
     await ref_moves.keep_commit(repository, subject.sha)
-    async with context.database(request).transaction() as transaction:
+    async with services.database.transaction() as transaction:
         shown = await changes.set_status(
             transaction,
             subject,
             wanted.reported,
             caller(request).user_id,
-            most=context.settings(request).commit_statuses_limit,
-            pipelines=context.services(request)[LIMITS].rate,
-            archived_before=archived_before(request),
+            most=services.settings.commit_statuses_limit,
+            pipelines=services[LIMITS].rate,
+            archived_before=archived_before(services),
         )
     return json_text(shown, status=201)
 
@@ -117,7 +119,8 @@ async def _subject(
         ref=ref,
         tag=tag,
         judged_by=judged_by,
-        protected=not tag and (await protection_for(request, found.id, judged_by)).protected,
+        protected=not tag
+        and (await protection_for(context.services(request), found.id, judged_by)).protected,
         pipeline_id=wanted.pipeline_id,
         data=commits.commit_data(repository, sha),
     )
@@ -128,22 +131,23 @@ async def _place(
 ) -> tuple[str, bool, str]:
     """For which ref the commit is judged, whether that is a tag, and by whose protection: what `ref` names, or else
     what the commit's newest pipeline was for, or else the first branch that has the commit."""
-    ref, tag = short_ref(request, found, wanted.ref) if wanted.ref else (None, False)
+    services = context.services(request)
+    ref, tag = short_ref(services, found, wanted.ref) if wanted.ref else (None, False)
     joined = await queries.find_joined(
-        context.database(request),
+        services.database,
         found.id,
         sha,
         ref=ref,
         tag=tag,
         pipeline_id=wanted.pipeline_id,
-        archived_before=archived_before(request),
+        archived_before=archived_before(services),
     )
     if joined is not None:
         return joined.ref, joined.tag, joined.judged_by
     if wanted.pipeline_id is not None:
         raise changes.no_such_pipeline()
     if ref is None:
-        async with reading(request):
+        async with reading(services, caller_or_stranger(request)):
             ref = await commits.branch_with(repository, sha)
     if ref is None or ref.startswith("refs/"):  # of nothing that pipelines are made for
         raise not_found("References for commit")

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="empty-body"
 """Statements about commit statuses."""
 
 import datetime
@@ -6,6 +7,7 @@ from typing import Any
 import attrs
 
 from api_server.state.database import Executor, Transaction
+from api_server.state.declarations import statement
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
 from api_server.state.statements import Query
 
@@ -57,10 +59,10 @@ _JOINED = f"""
         AND (%(archived_before)s::timestamptz IS NULL OR pipelines.created_at >= %(archived_before)s)
     ORDER BY pipelines.id DESC LIMIT 1
 """
-FIND_JOINED = Query(_JOINED, Joined)
 LOCK_JOINED = Query(f"{_JOINED} FOR UPDATE", Joined)
 
 
+@statement(_JOINED)
 async def find_joined(
     database: Executor,
     project_id: int,
@@ -72,15 +74,6 @@ async def find_joined(
     archived_before: datetime.datetime | None,
 ) -> Joined | None:
     """Return the newest pipeline of the commit, of that ref and id where they are given."""
-    return await database.row(
-        FIND_JOINED,
-        project_id=project_id,
-        sha=sha,
-        ref=ref,
-        tag=tag,
-        pipeline_id=pipeline_id,
-        archived_before=archived_before,
-    )
 
 
 HOLD_COMMIT = """
@@ -105,58 +98,42 @@ class Latest:
     user_id: int | None
 
 
-LATEST = Query(
-    """
+@statement("""
     SELECT jobs.id, jobs.kind, jobs.status, jobs.user_id FROM jobs
     WHERE jobs.pipeline_id = %(pipeline_id)s AND jobs.name = %(name)s AND NOT jobs.retried
-    """,
-    Latest,
-)
+    """)
+async def latest_of_name(transaction: Transaction, pipeline_id: int, name: str) -> Latest | None: ...
 
 
-async def latest_of_name(transaction: Transaction, pipeline_id: int, name: str) -> Latest | None:
-    return await transaction.row(LATEST, pipeline_id=pipeline_id, name=name)
-
-
-RETIRE = """
-    UPDATE jobs SET retried = true WHERE id = %(id)s
-"""
-
-
+@statement("""
+    UPDATE jobs SET retried = true WHERE id = %(status_id)s
+""")
 async def retire(transaction: Transaction, status_id: int) -> None:
     """Mark the status as one that another is about to replace."""
-    await transaction.run(RETIRE, id=status_id)
 
 
 #: Sorts behind all stages that a file can have.
-ADD = Query(
-    """
+@statement("""
     INSERT INTO jobs (project_id, pipeline_id, kind, name, stage, stage_index, when_run, allow_failure, protected, plan,
         user_id, created_at)
     SELECT pipelines.project_id, pipelines.id, 'external', %(name)s, 'external', 1000000, 'on_success', false,
         pipelines.protected, '{}', %(user_id)s, %(now)s
     FROM pipelines WHERE pipelines.id = %(pipeline_id)s
     RETURNING id, kind, status, user_id
-    """,
-    Latest,
-)
-
-
+    """)
 async def add(transaction: Transaction, pipeline_id: int, name: str, user_id: int) -> Latest:
     """Add a new status, `created`. The pipeline has to be locked, and no job of that name may count in it."""
-    return await transaction.one(ADD, pipeline_id=pipeline_id, name=name, user_id=user_id)
 
 
-DESCRIBE = one(
-    _STATUS,
-    """
+@statement(
+    one(
+        _STATUS,
+        """
     UPDATE jobs SET target_url = coalesce(%(target_url)s, target_url),
         description = coalesce(%(description)s, description), coverage = coalesce(%(coverage)s, coverage)
-    WHERE id = %(id)s RETURNING *
+    WHERE id = %(status_id)s RETURNING *
     """,
+    )
 )
-
-
 async def describe(transaction: Transaction, status_id: int, **values: Any) -> str:
     """Set the details beside the state (None: unchanged), and return the status as the API shows it."""
-    return await transaction.entity(DESCRIBE, id=status_id, **values)

@@ -3,21 +3,21 @@
 from typing import Any
 
 import attrs
-from aiohttp import web
 from attrs import field
 
 from api_server.ci.jobs import queries
 from api_server.ci.jobs.queries import Job
 from api_server.ci.pipelines.states import STATUSES, Status
 from api_server.namespaces.resources import Project
+from api_server.services import Services
 from api_server.state import audit_trail
 from api_server.state.database import Transaction
 from api_server.state.listing import Listing, Page
-from api_server.web import context
+from api_server.web.auth import Actor
 from api_server.web.errors import ApiError, forbidden, not_found, record_not_found
 from api_server.web.pagination import Paginated, wanted_page
 from api_server.web.params import Name
-from api_server.web.routes import Role, author, caller
+from api_server.web.routes import Role
 
 #: The values that the converters accept, for the description of the API.
 _STATUSES = {"takes": list[Status] | None}
@@ -86,45 +86,45 @@ def wanted_jobs(parameters: Paginated, listing: Listing) -> Page:
     return wanted_page(parameters, listing)
 
 
-async def find_job_or_bridge(request: web.Request, project: Project, job_id: int) -> Job:
+async def find_job_or_bridge(services: Services, project: Project, job_id: int) -> Job:
     """Return the job. Raises 404 where it is not the project's."""
-    found = await queries.find_job(context.database(request), project.id, job_id)
+    found = await queries.find_job(services.database, project.id, job_id)
     if found is None:
         raise record_not_found()
     return found
 
 
-async def find_job(request: web.Request, project: Project, job_id: int) -> Job:
+async def find_job(services: Services, project: Project, job_id: int) -> Job:
     """Return the job. Raises 404 where it is not the project's, and for bridges."""
-    found = await find_job_or_bridge(request, project, job_id)
+    found = await find_job_or_bridge(services, project, job_id)
     if found.kind == "bridge":
         raise record_not_found()
     return found
 
 
-def id_of_calling_job(request: web.Request) -> int:
+def id_of_calling_job(actor: Actor) -> int:
     """Return the job whose token was sent; only for routes with `access=JOB`."""
-    job_id = caller(request).job_id
+    job_id = actor.job_id
     if job_id is None:
         raise not_found("Job")
     return job_id
 
 
-def may_erase(request: web.Request, project: Project, job: Job) -> bool:
+def may_erase(actor: Actor, project: Project, job: Job) -> bool:
     """Return whether the caller may erase the job. Developers may only erase jobs of their own on refs that are not
     protected."""
-    own = job.user_id == caller(request).user_id and not job.protected
+    own = job.user_id == actor.user_id and not job.protected
     return project.role >= Role.MAINTAINER or own
 
 
-def check_may_erase(request: web.Request, project: Project, job: Job) -> None:
+def check_may_erase(actor: Actor, project: Project, job: Job) -> None:
     """Raise 403 unless `may_erase`."""
-    if not may_erase(request, project, job):
+    if not may_erase(actor, project, job):
         raise forbidden()
 
 
 async def record_job_event(
-    request: web.Request,
+    actor: Actor,
     transaction: Transaction,
     event_type: str,
     project: Project,
@@ -136,7 +136,7 @@ async def record_job_event(
     await audit_trail.record(
         transaction,
         event_type,
-        author=author(request),
+        author=actor.author,
         entity=project.entity,
         target_id=job.id,
         target_details=job.name,

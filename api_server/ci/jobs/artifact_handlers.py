@@ -34,7 +34,7 @@ from api_server.web.answers import (
     send_stored,
 )
 from api_server.web.errors import forbidden, not_found, record_not_found
-from api_server.web.routes import Role, Routes, author
+from api_server.web.routes import Role, Routes, author, caller
 from api_server.zip_files import ZIP_FILES, DamagedError
 
 _CODED = {"gzip": "application/gzip", "bzip2": "application/x-bzip2", "xz": "application/x-xz"}
@@ -170,7 +170,7 @@ async def download_file_of_ref(request: web.Request, wanted: FileOfRef, found: P
 @routes.get("/projects/{id}/jobs/{job_id}/artifacts", access=project(opens="builds"), takes_job_token=True)
 async def download(request: web.Request, wanted: OneJob, found: Project) -> web.StreamResponse:
     """The archive."""
-    job = await find_job(request, found, wanted.job_id)
+    job = await find_job(context.services(request), found, wanted.job_id)
     archive = await archive_of(request, job.id)
     check_may_read(found, archive)
     return await send_artifact(request, archive)
@@ -183,7 +183,7 @@ async def download(request: web.Request, wanted: OneJob, found: Project) -> web.
 )
 async def download_file(request: web.Request, wanted: OneFile, found: Project) -> web.StreamResponse:
     """One file of the archive."""
-    job = await find_job(request, found, wanted.job_id)
+    job = await find_job(context.services(request), found, wanted.job_id)
     archive = await archive_of(request, job.id)
     check_may_read(found, archive)
     return await send_member(request, archive, wanted.path)
@@ -192,26 +192,28 @@ async def download_file(request: web.Request, wanted: OneFile, found: Project) -
 @routes.post("/projects/{id}/jobs/{job_id}/artifacts/keep", access=project(Role.DEVELOPER, opens="builds"))
 async def keep(request: web.Request, wanted: OneJob, found: Project) -> web.Response:
     """The artifacts do not expire any more."""
-    job = await find_job(request, found, wanted.job_id)
-    await check_may_change(request, found, job.ref, tag=job.tag)
-    check_not_archived(request, job.created_at)
-    async with context.database(request).transaction() as transaction:
+    services = context.services(request)
+    job = await find_job(services, found, wanted.job_id)
+    await check_may_change(services, found, job.ref, tag=job.tag)
+    check_not_archived(services, job.created_at)
+    async with services.database.transaction() as transaction:
         if not await artifact_queries.keep(transaction, job.id):
             raise record_not_found()
-    return json_text(await show_job(context.database(request), job.id, archived_before(request)))
+    return json_text(await show_job(services.database, job.id, archived_before(services)))
 
 
 @routes.delete("/projects/{id}/jobs/{job_id}/artifacts", access=project(Role.MAINTAINER, opens="builds"))
 async def delete(request: web.Request, wanted: OneJob, found: Project) -> web.Response:
     """The artifacts, not the log."""
-    job = await find_job(request, found, wanted.job_id)
-    await check_may_change(request, found, job.ref, tag=job.tag)
-    async with context.database(request).transaction() as transaction:
+    services = context.services(request)
+    job = await find_job(services, found, wanted.job_id)
+    await check_may_change(services, found, job.ref, tag=job.tag)
+    async with services.database.transaction() as transaction:
         keys = await artifact_queries.delete_artifacts(transaction, job.id)
         await delete_objects(transaction, keys)
         message = f"Deleted the artifacts of job {job.id}"
         await record_job_event(
-            request, transaction, "job_artifacts_deleted", found, job, message, artifacts=len(keys)
+            caller(request), transaction, "job_artifacts_deleted", found, job, message, artifacts=len(keys)
         )
     return no_content()
 
@@ -233,9 +235,10 @@ async def delete_of_project(request: web.Request, found: Project) -> web.Respons
 
 async def _archive_of_ref(request: web.Request, found: Project, wanted: ArtifactsOfRef) -> Artifact:
     """Raises 400 for the name of a branch and a tag, 404, 403 where it is not for everybody."""
-    ref, tag = short_ref(request, found, wanted.ref)
+    services = context.services(request)
+    ref, tag = short_ref(services, found, wanted.ref)
     archive = await artifact_queries.archive_of_ref(
-        context.database(request), found.id, ref, tag=tag, name=wanted.job
+        services.database, found.id, ref, tag=tag, name=wanted.job
     )
     check_may_read(found, archive)
     return archive

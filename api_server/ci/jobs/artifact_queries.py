@@ -1,3 +1,4 @@
+# mypy: disable-error-code="empty-body"
 """Statements about artifacts, and about the reports among them."""
 
 import datetime
@@ -8,9 +9,11 @@ import attrs
 
 from api_server.ci.pipelines.states import COMPLETE
 from api_server.state.database import Executor, Transaction
-from api_server.state.statements import Query, Statement
+from api_server.state.declarations import statement
+from api_server.state.statements import Query
 
-ADD_ARTIFACT = """
+
+@statement("""
     WITH job AS (
         UPDATE jobs SET
             contacted_at = %(now)s,
@@ -24,28 +27,27 @@ ADD_ARTIFACT = """
     SELECT job.project_id, job.id, %(file_type)s, %(file_format)s, %(filename)s, %(size)s, %(object_key)s, %(sha256)s,
         %(expire_at)s, %(now)s
     FROM job
-"""
-
-
+""")
 async def add_artifact(
     transaction: Transaction, job_id: int, *, expire_at: datetime.datetime | None, **values: Any
 ) -> bool:
     """False where the job does not run. Raises Conflict on `job_artifacts_type` where it has one of the type."""
-    return await transaction.run(ADD_ARTIFACT, job_id=job_id, expire_at=expire_at, **values) > 0
 
 
-KEPT_BYTES = Statement("""
-    SELECT coalesce(sum(job_artifacts.size), 0)::bigint FROM job_artifacts
-    WHERE job_artifacts.project_id = %(project_id)s
-""")
 HOLD_SIZES = """
     SELECT pg_advisory_xact_lock(hashtextextended('artifacts:' || %(project_id)s, 20))
 """
 
 
+@statement(
+    """
+    SELECT coalesce(sum(job_artifacts.size), 0)::bigint FROM job_artifacts
+    WHERE job_artifacts.project_id = %(project_id)s
+""",
+    prepared=True,
+)
 async def kept_bytes(database: Executor, project_id: int) -> int:
     """Of all artifacts of a project."""
-    return int(await database.value(KEPT_BYTES, project_id=project_id))
 
 
 async def kept_bytes_for_certain(transaction: Transaction, project_id: int) -> int:
@@ -77,37 +79,26 @@ _COLUMNS = """
 #: A condition on the row `archive`.
 HAS_NOT_EXPIRED = "(archive.expire_at IS NULL OR archive.expire_at > %(now)s)"
 
-FIND_ARTIFACT = Query(
-    f"""
+
+@statement(f"""
     SELECT {_COLUMNS} FROM job_artifacts archive JOIN jobs ON jobs.id = archive.job_id
     WHERE archive.job_id = %(job_id)s AND archive.file_type = %(file_type)s AND {HAS_NOT_EXPIRED}
-    """,
-    Artifact,
-)
-
-
+    """)
 async def find_artifact(database: Executor, job_id: int, file_type: str = "archive") -> Artifact | None:
     """The job's artifact of that type, unless it has expired."""
-    return await database.row(FIND_ARTIFACT, job_id=job_id, file_type=file_type)
 
 
-ARCHIVE_OF_REF = Query(
-    f"""
+@statement(f"""
     SELECT {_COLUMNS} FROM pipelines JOIN jobs ON jobs.pipeline_id = pipelines.id
     JOIN projects ON projects.id = pipelines.project_id
     JOIN job_artifacts archive ON archive.job_id = jobs.id AND archive.file_type = 'archive' AND {HAS_NOT_EXPIRED}
     WHERE pipelines.project_id = %(project_id)s AND pipelines.ref = %(ref)s AND pipelines.tag = %(tag)s
         AND pipelines.status = 'success' AND jobs.name = %(name)s AND jobs.status = 'success' AND NOT jobs.retried
     ORDER BY pipelines.id DESC LIMIT 1
-    """,
-    Artifact,
-)
-
-
+    """)
 async def archive_of_ref(database: Executor, project_id: int, ref: str, *, tag: bool, name: str) -> Artifact:
     """The archive of the job of that name in the last successful pipeline of a branch or tag where it has one. Raises
     NotFound."""
-    return await database.one(ARCHIVE_OF_REF, project_id=project_id, ref=ref, tag=tag, name=name)
 
 
 SET_REPORT_VARIABLES = """
@@ -143,7 +134,7 @@ async def delete_artifacts(transaction: Transaction, job_id: int) -> list[str]:
     return list(await transaction.value(DELETE_ARTIFACTS, job_id=job_id))
 
 
-KEEP = f"""
+@statement(f"""
     WITH held AS (
         SELECT jobs.id FROM jobs WHERE jobs.id = %(job_id)s FOR NO KEY UPDATE
     ), kept AS (
@@ -152,33 +143,19 @@ KEEP = f"""
         RETURNING archive.job_id
     )
     UPDATE jobs SET artifacts_expire_at = NULL FROM kept WHERE jobs.id = kept.job_id
-"""
-
-
+""")
 async def keep(transaction: Transaction, job_id: int) -> bool:
     """The job's artifacts do not expire any more; False where it has none."""
-    return await transaction.run(KEEP, job_id=job_id) > 0
 
 
-@attrs.frozen
-class Expired:
-    object_key: str
-
-
-DELETE_EXPIRED = Query(
-    """
+@statement("""
     DELETE FROM job_artifacts WHERE id IN (
         SELECT job_artifacts.id FROM job_artifacts WHERE job_artifacts.expire_at < %(now)s
         ORDER BY job_artifacts.expire_at LIMIT %(most)s FOR UPDATE SKIP LOCKED)
     RETURNING object_key
-    """,
-    Expired,
-)
-
-
+    """)
 async def delete_expired(transaction: Transaction, most: int) -> list[str]:
     """Forgets up to `most` artifacts whose time is over: the keys of their bytes."""
-    return [artifact.object_key for artifact in await transaction.rows(DELETE_EXPIRED, most=most)]
 
 
 @attrs.frozen
@@ -272,18 +249,12 @@ class StoredReport:
     size: int
 
 
-REPORTS = Query(
-    f"""
+@statement(f"""
     SELECT jobs.id AS job_id, jobs.name, coalesce((jobs.plan ->> 'node_total')::integer, 1) > 1 AS parallel,
         archive.object_key, archive.size
     FROM jobs JOIN job_artifacts archive ON archive.job_id = jobs.id AND archive.file_type = 'junit'
     WHERE jobs.pipeline_id = %(pipeline_id)s AND jobs.kind = 'build' AND NOT jobs.retried AND {HAS_NOT_EXPIRED}
     ORDER BY jobs.id
-    """,
-    StoredReport,
-)
-
-
+    """)
 async def reports_of(database: Executor, pipeline_id: int) -> list[StoredReport]:
     """Those of the builds that count."""
-    return await database.rows(REPORTS, pipeline_id=pipeline_id)

@@ -52,7 +52,7 @@ routes = Routes()
 @routes.get("/projects/{id}/jobs/{job_id}/trace", access=project(opens="builds"))
 async def show_log(request: web.Request, wanted: OneJob, found: Project) -> web.StreamResponse:
     """Endpoint 7. A log that may show secrets is for those who could run the job."""
-    job = await find_job(request, found, wanted.job_id)
+    job = await find_job(context.services(request), found, wanted.job_id)
     if not may_read_log(found, job):
         raise forbidden()
     return await send_log(request, job.id)
@@ -113,11 +113,12 @@ JOBS_LIMIT = Key[RateLimiter]("jobs_limit")
 @routes.get("/projects/{id}/jobs", access=project(opens="builds"))
 async def list_project_jobs(request: web.Request, wanted: ListProjectJobs, found: Project) -> web.Response:
     """Endpoint 1. Newest first."""
-    if wait := context.services(request)[JOBS_LIMIT].retry_after(caller(request).user_id):
+    services = context.services(request)
+    if wait := services[JOBS_LIMIT].retry_after(caller(request).user_id):
         raise too_many_requests(wait)
     page = wanted_jobs(wanted, queries.JOBS_OF_PROJECT)
     listed = await queries.list_project_jobs(
-        context.database(request), page, found.id, wanted.scope, archived_before(request)
+        services.database, page, found.id, wanted.scope, archived_before(services)
     )
     return await paginated(request, page, listed)
 
@@ -137,15 +138,16 @@ async def list_bridges(request: web.Request, wanted: ListPipelineJobs, found: Pr
 async def _jobs_of_pipeline(
     request: web.Request, wanted: ListPipelineJobs, found: Project, kind: Literal["build", "bridge"]
 ) -> web.Response:
-    pipeline = await find_pipeline(request, found, wanted.pipeline_id)
+    services = context.services(request)
+    pipeline = await find_pipeline(services, found, wanted.pipeline_id)
     page = wanted_jobs(wanted, queries.JOBS_OF_PIPELINE if kind == "build" else queries.BRIDGES_OF_PIPELINE)
     listed = await queries.list_pipeline_jobs(
-        context.database(request),
+        services.database,
         page,
         pipeline.id,
         kind,
         wanted.scope,
-        archived_before(request),
+        archived_before(services),
         include_retried=wanted.include_retried,
     )
     return await paginated(request, page, listed)
@@ -154,14 +156,15 @@ async def _jobs_of_pipeline(
 @routes.get("/job", access=JOB)
 async def show_own_job(request: web.Request) -> web.Response:
     """Endpoint 4. The job whose token is sent."""
-    return json_text(await _shown(request, id_of_calling_job(request)))
+    return json_text(await _shown(request, id_of_calling_job(caller(request))))
 
 
 @routes.get("/projects/{id}/jobs/{job_id}", access=project(opens="builds"))
 async def show_job(request: web.Request, wanted: OneJob, found: Project) -> web.Response:
     """Endpoint 6. One job."""
+    services = context.services(request)
     shown = await queries.show_job_of_project(
-        context.database(request), found.id, wanted.job_id, archived_before(request)
+        services.database, found.id, wanted.job_id, archived_before(services)
     )
     if shown is None:
         raise record_not_found()
@@ -171,11 +174,12 @@ async def show_job(request: web.Request, wanted: OneJob, found: Project) -> web.
 @routes.post("/projects/{id}/jobs/{job_id}/cancel", access=project(Role.DEVELOPER, opens="builds"))
 async def cancel_job(request: web.Request, wanted: CancelJob, found: Project) -> web.Response:
     """Endpoint 8. `force` is for Maintainers."""
+    services = context.services(request)
     if wanted.force and found.role < Role.MAINTAINER:
         raise forbidden()
-    job = await find_job(request, found, wanted.job_id)
-    await check_may_change(request, found, job.ref, tag=job.tag)
-    async with context.database(request).transaction() as transaction:
+    job = await find_job(services, found, wanted.job_id)
+    await check_may_change(services, found, job.ref, tag=job.tag)
+    async with services.database.transaction() as transaction:
         await transitions.cancel_job(transaction, job.id, force=wanted.force)
     return json_text(await _shown(request, job.id), status=201)
 
@@ -183,10 +187,11 @@ async def cancel_job(request: web.Request, wanted: CancelJob, found: Project) ->
 @routes.post("/projects/{id}/jobs/{job_id}/retry", access=project(Role.DEVELOPER, opens="builds"))
 async def retry_job(request: web.Request, wanted: OneJob, found: Project) -> web.Response:
     """Endpoint 9. Answers the new job."""
-    job = await find_job_or_bridge(request, found, wanted.job_id)
-    await check_may_change(request, found, job.ref, tag=job.tag)
-    check_not_archived(request, job.created_at)
-    async with context.database(request).transaction() as transaction:
+    services = context.services(request)
+    job = await find_job_or_bridge(services, found, wanted.job_id)
+    await check_may_change(services, found, job.ref, tag=job.tag)
+    check_not_archived(services, job.created_at)
+    async with services.database.transaction() as transaction:
         again = await transitions.retry_job(transaction, job.id, caller(request).user_id)
     if again is None:
         raise forbidden("Job is not retryable")
@@ -196,50 +201,53 @@ async def retry_job(request: web.Request, wanted: OneJob, found: Project) -> web
 @routes.post("/projects/{id}/jobs/{job_id}/erase", access=project(Role.DEVELOPER, opens="builds"))
 async def erase_job(request: web.Request, wanted: OneJob, found: Project) -> web.Response:
     """Endpoint 10. Its log and artifacts go; what it was stays."""
-    job = await find_job(request, found, wanted.job_id)
-    await check_may_change(request, found, job.ref, tag=job.tag)
-    check_may_erase(request, found, job)
-    check_not_archived(request, job.created_at)
-    async with context.database(request).transaction() as transaction:
+    services = context.services(request)
+    job = await find_job(services, found, wanted.job_id)
+    await check_may_change(services, found, job.ref, tag=job.tag)
+    check_may_erase(caller(request), found, job)
+    check_not_archived(services, job.created_at)
+    async with services.database.transaction() as transaction:
         if not await transitions.erase_job(transaction, job.id, caller(request).user_id):
             raise forbidden("Job is not erasable!")
         message = f"Erased the log and the artifacts of job {job.id}"
         await record_job_event(
-            request, transaction, "job_erased", found, job, message, pipeline_id=job.pipeline_id
+            caller(request), transaction, "job_erased", found, job, message, pipeline_id=job.pipeline_id
         )
-    shown = await queries.show_erased_job(context.database(request), job.id, archived_before(request))
+    shown = await queries.show_erased_job(services.database, job.id, archived_before(services))
     return json_text(shown, status=201)
 
 
 @routes.post("/projects/{id}/jobs/{job_id}/play", access=project(Role.DEVELOPER, opens="builds"))
 async def play_job(request: web.Request, wanted: PlayJob, found: Project) -> web.Response:
     """Endpoint 11. Answers a bridge as one."""
-    job = await find_job_or_bridge(request, found, wanted.job_id)
-    await check_may_change(request, found, job.ref, tag=job.tag)
-    check_not_archived(request, job.created_at)
+    services = context.services(request)
+    job = await find_job_or_bridge(services, found, wanted.job_id)
+    await check_may_change(services, found, job.ref, tag=job.tag)
+    check_not_archived(services, job.created_at)
     check_may_give(found, wanted.job_variables_attributes)
     check_keys(variable.key for variable in wanted.job_variables_attributes)
-    vault = context.vault(request)
+    vault = services.vault
     variables = {variable.key: vault.encrypt(variable.value) for variable in wanted.job_variables_attributes}
-    async with context.database(request).transaction() as transaction:
+    async with services.database.transaction() as transaction:
         played = await transitions.play_job(transaction, job.id, caller(request).user_id, variables)
     if played is None:
         raise bad_request("Unplayable Job")
     if job.kind == "bridge":
-        return json_text(
-            await queries.show_bridge(context.database(request), played, archived_before(request))
-        )
+        return json_text(await queries.show_bridge(services.database, played, archived_before(services)))
     return json_text(await _shown(request, played))
 
 
 async def _shown(request: web.Request, job_id: int) -> str:
-    return await queries.show_job(context.database(request), job_id, archived_before(request))
+    services = context.services(request)
+    return await queries.show_job(services.database, job_id, archived_before(services))
 
 
 @routes.get("/job/allowed_agents", access=JOB, feature=Feature("Agent access for CI jobs", "premium"))
 async def show_allowed_agents(request: web.Request) -> web.Response:
     """Endpoint 5. The cluster agents that the calling job may use."""
-    return json_value(await describe_allowed_agents(context.database(request), id_of_calling_job(request)))
+    return json_value(
+        await describe_allowed_agents(context.database(request), id_of_calling_job(caller(request)))
+    )
 
 
 async def describe_allowed_agents(database: Executor, job_id: int) -> dict[str, Any]:

@@ -1,9 +1,11 @@
+# mypy: disable-error-code="empty-body"
 """Statements about logs."""
 
 import attrs
 
 from api_server.state.database import Database, Executor, Transaction
-from api_server.state.statements import Query, Statement
+from api_server.state.declarations import statement
+from api_server.state.statements import Statement
 
 
 @attrs.frozen
@@ -30,12 +32,11 @@ _FIND_LOG = """
         coalesce(job_logs.watched_at > %(now)s::timestamptz - interval '10 seconds', false) AS watched
     FROM job_logs WHERE job_logs.job_id = %(job_id)s
 """
-FIND_LOG = Statement(_FIND_LOG, Log)
 
 
+@statement(_FIND_LOG, prepared=True)
 async def find_log(database: Executor, job_id: int) -> Log | None:
     """Return None where the job has no log."""
-    return await database.row(FIND_LOG, job_id=job_id)
 
 
 #: The size is compared and changed under the row's lock: of two appends for one place, one finds no row.
@@ -104,7 +105,7 @@ class Chunk:
     text: bytes
 
 
-READ_CHUNKS = Statement(
+@statement(
     """
     SELECT job_log_chunks.start, job_log_chunks.bytes AS text FROM job_log_chunks
     WHERE job_log_chunks.job_id = %(job_id)s AND job_log_chunks.start >= coalesce((
@@ -113,32 +114,23 @@ READ_CHUNKS = Statement(
         AND job_log_chunks.start < %(start)s::bigint + %(window)s::bigint
     ORDER BY job_log_chunks.start
     """,
-    Chunk,
+    prepared=True,
 )
-
-
 async def read_chunks(database: Executor, job_id: int, start: int, window: int) -> list[Chunk]:
     """Return the piece that holds offset `start`, and those that begin less than `window` after it."""
-    return await database.rows(READ_CHUNKS, job_id=job_id, start=start, window=window)
 
 
-EMPTY = """
+@statement("""
     WITH chunks AS (DELETE FROM job_log_chunks WHERE job_id = %(job_id)s)
     UPDATE job_logs SET size = 0, checksum = 0, held = NULL, held_size = 0, doubted = true WHERE job_id = %(job_id)s
-"""
-
-
+""")
 async def empty(transaction: Transaction, job_id: int) -> None:
     """Forget what was received, so that the runner can send all of it again; it is asked to only once."""
-    await transaction.run(EMPTY, job_id=job_id)
 
 
-LOCK_FOR_CHECK = Query(f"{_FIND_LOG} FOR UPDATE SKIP LOCKED", Log)
-
-
+@statement(f"{_FIND_LOG} FOR UPDATE SKIP LOCKED")
 async def lock_for_check(transaction: Transaction, job_id: int) -> Log | None:
     """Lock the log and return its state. Return None without one, and while somebody is appending to it."""
-    return await transaction.row(LOCK_FOR_CHECK, job_id=job_id)
 
 
 NOTE_WATCHED = """
@@ -164,37 +156,28 @@ class ClosedLog:
     plan: str
 
 
-CLOSE = Query(
-    """
+@statement("""
     UPDATE job_logs SET closed = true FROM jobs
     WHERE job_logs.job_id = %(job_id)s AND jobs.id = job_logs.job_id
         AND jobs.status NOT IN ('running', 'canceling')
     RETURNING job_logs.size, job_logs.held, job_logs.object_key, jobs.project_id, jobs.plan
-    """,
-    ClosedLog,
-)
-
-
+    """)
 async def close(transaction: Transaction, job_id: int) -> ClosedLog | None:
     """Close the log. Return None if the job still runs or has no log."""
-    return await transaction.row(CLOSE, job_id=job_id)
 
 
-ADD_LAST_CHUNK = """
+@statement("""
     WITH chunk AS (
         INSERT INTO job_log_chunks (job_id, start, bytes)
-        SELECT job_id, size - held_size, %(bytes)s FROM job_logs WHERE job_id = %(job_id)s AND held_size > 0
+        SELECT job_id, size - held_size, %(held)s FROM job_logs WHERE job_id = %(job_id)s AND held_size > 0
     )
     UPDATE job_logs SET held = NULL, held_size = 0 WHERE job_id = %(job_id)s
-"""
-
-
+""")
 async def add_last_chunk(transaction: Transaction, job_id: int, held: bytes) -> None:
     """Add what was held back to the end of the log: it was no secret."""
-    await transaction.run(ADD_LAST_CHUNK, job_id=job_id, bytes=held)
 
 
-SEAL = """
+@statement("""
     WITH log AS (
         UPDATE job_logs SET object_key = %(key)s WHERE job_id = %(job_id)s AND object_key IS NULL
         RETURNING job_id
@@ -204,13 +187,10 @@ SEAL = """
         UPDATE jobs SET coverage = %(coverage)s FROM log WHERE jobs.id = log.job_id AND %(coverage)s::float IS NOT NULL
     )
     SELECT log.job_id FROM log
-"""
-
-
+""")
 async def seal(transaction: Transaction, job_id: int, *, key: str, coverage: float | None) -> bool:
     """Note that the log is the object `key` from now on. Return False where the log is gone, or is an object
     already."""
-    return await transaction.run(SEAL, job_id=job_id, key=key, coverage=coverage) > 0
 
 
 UNSEALED = """

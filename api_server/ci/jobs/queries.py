@@ -1,3 +1,4 @@
+# mypy: disable-error-code="empty-body"
 """Statements of endpoints 1 to 11."""
 
 import datetime
@@ -6,8 +7,8 @@ from typing import Literal
 import attrs
 
 from api_server.state.database import Executor
+from api_server.state.declarations import statement
 from api_server.state.listing import MOST_COUNTED, Listed, Listing, Page, one, read_sql
-from api_server.state.statements import Query, Statement
 
 ENTITIES = read_sql("api_server.ci.jobs")
 JOB = ENTITIES["job"]
@@ -150,34 +151,30 @@ async def list_runner_jobs(
     )
 
 
-_ONE = "SELECT jobs.* FROM jobs WHERE jobs.id = %(id)s"
-SHOW_JOB = one(JOB, _ONE)
-SHOW_JOB_OF_PROJECT = one(
-    JOB, f"SELECT {_COLUMNS} FROM jobs WHERE {_OF_PROJECT} AND jobs.id = %(id)s", planned_once=True
+_ONE = "SELECT jobs.* FROM jobs WHERE jobs.id = %(job_id)s"
+
+
+@statement(one(JOB, _ONE))
+async def show_job(database: Executor, job_id: int, archived_before: datetime.datetime | None) -> str: ...
+
+
+@statement(
+    one(JOB, f"SELECT {_COLUMNS} FROM jobs WHERE {_OF_PROJECT} AND jobs.id = %(job_id)s", planned_once=True)
 )
-SHOW_ERASED_JOB = one(ERASED_JOB, _ONE)
-SHOW_BRIDGE = one(BRIDGE, _ONE)
-
-
-async def show_job(database: Executor, job_id: int, archived_before: datetime.datetime | None) -> str:
-    return await database.entity(SHOW_JOB, id=job_id, archived_before=archived_before)
-
-
 async def show_job_of_project(
     database: Executor, project_id: int, job_id: int, archived_before: datetime.datetime | None
 ) -> str | None:
     """Return None where it is no build of the project."""
-    return await database.entity_if_there(
-        SHOW_JOB_OF_PROJECT, project_id=project_id, id=job_id, archived_before=archived_before
-    )
 
 
-async def show_erased_job(database: Executor, job_id: int, archived_before: datetime.datetime | None) -> str:
-    return await database.entity(SHOW_ERASED_JOB, id=job_id, archived_before=archived_before)
+@statement(one(ERASED_JOB, _ONE))
+async def show_erased_job(
+    database: Executor, job_id: int, archived_before: datetime.datetime | None
+) -> str: ...
 
 
-async def show_bridge(database: Executor, job_id: int, archived_before: datetime.datetime | None) -> str:
-    return await database.entity(SHOW_BRIDGE, id=job_id, archived_before=archived_before)
+@statement(one(BRIDGE, _ONE))
+async def show_bridge(database: Executor, job_id: int, archived_before: datetime.datetime | None) -> str: ...
 
 
 @attrs.frozen
@@ -200,19 +197,16 @@ class Job:
 
 
 #: The jobs of a removed project are deleted later, in steps.
-FIND_JOB = Statement(
+@statement(
     """
     SELECT jobs.id, jobs.pipeline_id, jobs.kind, jobs.name, jobs.user_id, jobs.created_at, jobs.debug_trace,
         jobs.protected, coalesce(pipelines.source_branch, pipelines.ref) AS ref, pipelines.tag
     FROM jobs JOIN pipelines ON pipelines.id = jobs.pipeline_id JOIN projects ON projects.id = jobs.project_id
-    WHERE jobs.project_id = %(project_id)s AND jobs.id = %(id)s AND jobs.kind <> 'external'
+    WHERE jobs.project_id = %(project_id)s AND jobs.id = %(job_id)s AND jobs.kind <> 'external'
     """,
-    Job,
+    prepared=True,
 )
-
-
-async def find_job(database: Executor, project_id: int, job_id: int) -> Job | None:
-    return await database.row(FIND_JOB, project_id=project_id, id=job_id)
+async def find_job(database: Executor, project_id: int, job_id: int) -> Job | None: ...
 
 
 @attrs.frozen
@@ -235,8 +229,7 @@ class CallingJob:
     role: int
 
 
-DESCRIBE_JOB = Query(
-    """
+@statement("""
     SELECT jobs.id, jobs.pipeline_id, jobs.project_id, jobs.protected, jobs.environment, jobs.plan,
         CASE WHEN namespaces.kind = 'group' THEN namespaces.lineage ELSE '{}' END AS group_ids,
         users.id AS user_id, users.name, users.username, users.state, web_url(users.username) AS web_url,
@@ -244,11 +237,6 @@ DESCRIBE_JOB = Query(
     FROM jobs JOIN projects ON projects.id = jobs.project_id
     JOIN namespaces ON namespaces.id = projects.namespace_id
     JOIN users ON users.id = jobs.user_id
-    WHERE jobs.id = %(id)s
-    """,
-    CallingJob,
-)
-
-
-async def describe_job(database: Executor, job_id: int) -> CallingJob:
-    return await database.one(DESCRIBE_JOB, id=job_id)
+    WHERE jobs.id = %(job_id)s
+    """)
+async def describe_job(database: Executor, job_id: int) -> CallingJob: ...

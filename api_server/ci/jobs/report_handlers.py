@@ -25,7 +25,7 @@ from api_server.services import Key, Services
 from api_server.web import context
 from api_server.web.answers import json_text
 from api_server.web.context import database
-from api_server.web.routes import Routes
+from api_server.web.routes import Routes, caller_or_stranger
 from common.concurrency import ConcurrencyLimiter
 
 #: Pipelines whose reports are read at a time, and those of one caller; seconds that others wait.
@@ -81,11 +81,12 @@ async def read_reports(
     shown: Callable[[Sequence[JobSuite]], dict[str, Any]],
 ) -> str:
     """Return what `shown` makes of the reports of a pipeline, as JSON. Raises `TooBusy`."""
-    readers, settings = context.services(request)[READERS], context.settings(request)
+    services = context.services(request)
+    readers, settings = services[READERS], services.settings
     key = (shown, settings.test_cases_limit, settings.test_report_limit, *reports)
     if (text := readers.kept.get(key)) is not None:
         return text
-    async with readers.places.place(*counted_for(request)):
+    async with readers.places.place(*counted_for(caller_or_stranger(request))):
         suites = await _suites(request, reports)
         text = await asyncio.to_thread(lambda: orjson.dumps(shown(suites)).decode())
     if readers.kept.getsizeof(text) <= _KEPT:
@@ -163,6 +164,6 @@ async def _answer(
     found: Project,
     shown: Callable[[Sequence[JobSuite]], dict[str, Any]],
 ) -> web.Response:
-    pipeline = await find_pipeline(request, found, wanted.pipeline_id)
+    pipeline = await find_pipeline(context.services(request), found, wanted.pipeline_id)
     reports = await artifact_queries.reports_of(database(request), pipeline.id)
     return json_text(await read_reports(request, reports, shown))

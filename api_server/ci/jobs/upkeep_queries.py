@@ -1,3 +1,4 @@
+# mypy: disable-error-code="empty-body"
 """Statements about jobs whose runner is gone, and about the data of old jobs."""
 
 import datetime
@@ -7,16 +8,15 @@ from typing import Literal
 import attrs
 
 from api_server.state.database import Executor, Transaction
-from api_server.state.statements import Query, Statement
+from api_server.state.declarations import statement
+from api_server.state.statements import Statement
 
-ANY_RUNNING = (
+
+@statement(
     "SELECT EXISTS (SELECT FROM jobs WHERE jobs.status IN ('running', 'canceling') AND jobs.kind = 'build')"
 )
-
-
 async def any_running(database: Executor) -> bool:
     """Whether any runner has a job."""
-    return bool(await database.value(ANY_RUNNING))
 
 
 NOTE_LOOK = """
@@ -44,8 +44,7 @@ class LostJob:
     reason: str
 
 
-LOST_JOBS = Query(
-    """
+@statement("""
     SELECT jobs.id, CASE
         WHEN jobs.contacted_at < %(silent_since)s::timestamptz THEN 'stuck_or_timeout_failure'
         ELSE 'job_execution_timeout' END AS reason
@@ -55,17 +54,12 @@ LOST_JOBS = Query(
         OR jobs.started_at < %(over_since)s::timestamptz
             - make_interval(secs => least(jobs.timeout, runners.maximum_timeout)))
     ORDER BY jobs.id
-    """,
-    LostJob,
-)
-
-
+    """)
 async def lost_jobs(
     database: Executor, *, silent_since: datetime.datetime | None, over_since: datetime.datetime | None
 ) -> list[LostJob]:
     """Return the jobs whose runner has been silent since a moment, or whose time was over at one; null disables that
     condition."""
-    return await database.rows(LOST_JOBS, silent_since=silent_since, over_since=over_since)
 
 
 UNACKNOWLEDGED_JOBS = Statement("""
@@ -88,22 +82,16 @@ class UnacknowledgedJob:
     event: Literal["take_back", "drop"]
 
 
-LOCK_UNACKNOWLEDGED = Query(
-    """
+@statement("""
     SELECT CASE WHEN jobs.status = 'running' AND NOT jobs.taken_back THEN 'take_back' ELSE 'drop' END AS event
-    FROM jobs WHERE jobs.id = %(id)s AND jobs.unacknowledged_since < %(since)s::timestamptz
+    FROM jobs WHERE jobs.id = %(job_id)s AND jobs.unacknowledged_since < %(since)s::timestamptz
     FOR UPDATE
-    """,
-    UnacknowledgedJob,
-)
-
-
+    """)
 async def lock_unacknowledged(
     transaction: Transaction, job_id: int, since: datetime.datetime
 ) -> UnacknowledgedJob | None:
     """Lock the job. Return None where the runner has been heard of meanwhile; it cannot be until the transaction
     ends."""
-    return await transaction.row(LOCK_UNACKNOWLEDGED, id=job_id, since=since)
 
 
 OLD_JOBS = Statement("""
@@ -123,14 +111,14 @@ async def old_jobs(database: Executor, *, after: int, before: datetime.datetime,
     return list(await database.value(OLD_JOBS, after=after, before=before, most=most))
 
 
-SIZE_OF_DATA = Statement("""
+@statement(
+    """
     SELECT coalesce(sum(data.size), 0) FROM (
-        SELECT job_artifacts.size FROM job_artifacts WHERE job_artifacts.job_id = ANY (%(ids)s::bigint[])
+        SELECT job_artifacts.size FROM job_artifacts WHERE job_artifacts.job_id = ANY (%(job_ids)s::bigint[])
         UNION ALL
-        SELECT job_logs.size FROM job_logs WHERE job_logs.job_id = ANY (%(ids)s::bigint[])) data
-""")
-
-
+        SELECT job_logs.size FROM job_logs WHERE job_logs.job_id = ANY (%(job_ids)s::bigint[])) data
+""",
+    prepared=True,
+)
 async def size_of_data(database: Executor, job_ids: Sequence[int]) -> int:
     """Return the bytes of the logs and artifacts of these jobs."""
-    return int(await database.value(SIZE_OF_DATA, ids=list(job_ids)))

@@ -3,8 +3,6 @@
 import datetime
 from collections.abc import Iterable, Sequence
 
-from aiohttp import web
-
 from api_server.ci.config.errors import ConfigError
 from api_server.ci.config.variables import Variable
 from api_server.ci.pipelines import queries, repository
@@ -15,15 +13,16 @@ from api_server.code.protection import protection_for, protection_of, tag_protec
 from api_server.git.errors import AmbiguousNameError
 from api_server.git.repositories import REPOSITORIES
 from api_server.namespaces.resources import Project
+from api_server.services import Services
 from api_server.state.database import Executor
-from api_server.web import context
+from api_server.web.auth import Actor
 from api_server.web.errors import bad_request, forbidden, invalid
-from api_server.web.routes import Role, caller
+from api_server.web.routes import Role
 
 
-async def find_pipeline(request: web.Request, project: Project, pipeline_id: int) -> Pipeline:
+async def find_pipeline(services: Services, project: Project, pipeline_id: int) -> Pipeline:
     """Return the pipeline. Raises 404 where it is not the project's."""
-    return await queries.find_pipeline(context.database(request), project.id, pipeline_id)
+    return await queries.find_pipeline(services.database, project.id, pipeline_id)
 
 
 async def may_run_on(
@@ -39,58 +38,60 @@ async def may_run_on(
     return (await protection_of(database, project_id, ref)).may_push(role, admin=admin)
 
 
-async def may_change(request: web.Request, project: Project, ref: str, *, tag: bool) -> bool:
+async def may_change(services: Services, project: Project, ref: str, *, tag: bool) -> bool:
     """Return whether the caller may run, cancel and erase on this ref: as `may_run_on`, and never in archived
     projects."""
     if project.archived:
         return False
     if tag:
-        made = await tag_protection_for(request, project.id, ref)
+        made = await tag_protection_for(services, project.id, ref)
         return made.may_create(project.role, admin=project.admin)
-    protection = await protection_for(request, project.id, ref)
+    protection = await protection_for(services, project.id, ref)
     return protection.may_push(project.role, admin=project.admin)
 
 
-async def check_may_change(request: web.Request, project: Project, ref: str, *, tag: bool) -> None:
+async def check_may_change(services: Services, project: Project, ref: str, *, tag: bool) -> None:
     """Raise 403 unless `may_change`."""
-    if not await may_change(request, project, ref, tag=tag):
+    if not await may_change(services, project, ref, tag=tag):
         raise forbidden()
 
 
-async def check_may_read_variables(request: web.Request, project: Project, pipeline: Pipeline) -> None:
+async def check_may_read_variables(
+    services: Services, actor: Actor, project: Project, pipeline: Pipeline
+) -> None:
     """Raise 403 unless the caller may read the variables given to a pipeline.
 
     Maintainers may, and whoever started the pipeline while she may run something on its ref.
     """
     if project.role >= Role.MAINTAINER:
         return
-    if pipeline.user_id != caller(request).user_id:
+    if pipeline.user_id != actor.user_id:
         raise forbidden()
-    await check_may_change(request, project, pipeline.ref, tag=pipeline.tag)
+    await check_may_change(services, project, pipeline.ref, tag=pipeline.tag)
 
 
-def short_ref(request: web.Request, project: Project, name: str) -> tuple[str, bool]:
+def short_ref(services: Services, project: Project, name: str) -> tuple[str, bool]:
     """Return the short name under which pipelines run on `name`, and whether that is a tag.
 
     A name that the repository does not have (any more) is taken for a branch's. Raises 400 for the name of a branch and
     a tag.
     """
     try:
-        found = repository.resolve_ref(context.services(request)[REPOSITORIES], project.id, name)
+        found = repository.resolve_ref(services[REPOSITORIES], project.id, name)
     except AmbiguousNameError as problem:
         raise bad_request(f"Ref is ambiguous. {problem}") from None
     return (name, False) if found is None else (found.name, found.kind == "tag")
 
 
-def archived_before(request: web.Request) -> datetime.datetime | None:
+def archived_before(services: Services) -> datetime.datetime | None:
     """Return the moment before which jobs are archived; None where jobs never are."""
-    seconds = context.settings(request).archive_builds_older_than
-    return context.now(request) - datetime.timedelta(seconds=seconds) if seconds else None
+    seconds = services.settings.archive_builds_older_than
+    return services.now - datetime.timedelta(seconds=seconds) if seconds else None
 
 
-def check_not_archived(request: web.Request, created_at: datetime.datetime) -> None:
+def check_not_archived(services: Services, created_at: datetime.datetime) -> None:
     """Raise 403 where something was created too long ago to be changed."""
-    limit = archived_before(request)
+    limit = archived_before(services)
     if limit is not None and created_at < limit:
         raise forbidden()
 

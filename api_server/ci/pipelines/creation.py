@@ -36,9 +36,9 @@ from api_server.services import Services
 from api_server.settings import Settings
 from api_server.state.database import Database, Executor, Transaction
 from api_server.state.errors import Conflict, NotFound
+from api_server.state.preconditions import share
 from api_server.state.secrets import Vault
 from api_server.web.errors import ApiError
-from api_server.web.grounds import share
 from api_server.web.routes import Role
 from common.concurrency import aside
 

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="empty-body"
 """Statements that a new pipeline is made with: for whom and what it runs, its variables and its jobs."""
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from api_server.ci.config.variables import Variable
 from api_server.git.ref_names import NO_COMMIT
 from api_server.namespaces.resources import OverrideRole, may_give_variables
 from api_server.state.database import Executor, Transaction
-from api_server.state.statements import Query
+from api_server.state.declarations import statement
 
 
 @attrs.frozen(kw_only=True)
@@ -36,23 +37,17 @@ class MergeRequest:
     base_sha: str | None
 
 
-FIND_MERGE_REQUEST = Query(
-    """
+@statement("""
     SELECT m.id, m.iid, m.project_id, projects.full_path AS project_path, m.title, m.description,
         is_draft(m.title) AS draft, m.labels,
         m.source_branch, is_protected_branch(m.project_id, m.source_branch) AS source_protected,
         m.target_branch, is_protected_branch(m.project_id, m.target_branch) AS target_protected,
         m.state, m.mergeability, m.head_sha, m.base_sha
     FROM merge_requests m JOIN projects ON projects.id = m.project_id
-    WHERE m.id = %(id)s
-    """,
-    MergeRequest,
-)
-
-
+    WHERE m.id = %(merge_request_id)s
+    """)
 async def find_merge_request(database: Executor, merge_request_id: int | None) -> MergeRequest | None:
     """Return None without an id, and where the merge request is gone."""
-    return await database.row(FIND_MERGE_REQUEST, id=merge_request_id)
 
 
 #: Of a `creation.Wanted`, what is a column of pipelines as it is.
@@ -124,8 +119,8 @@ class Subject:
 #: How many open merge requests of a branch its jobs are told.
 MAX_OPEN_MERGE_REQUESTS = 4
 
-SUBJECT = Query(
-    f"""
+
+@statement(f"""
     SELECT projects.id, projects.namespace_id, projects.full_path, projects.name, projects.description,
         projects.visibility, projects.default_branch, projects.ci_config_path,
         coalesce((SELECT pipeline_iids.last FROM pipeline_iids WHERE pipeline_iids.project_id = projects.id), 0) + 1
@@ -142,14 +137,9 @@ SUBJECT = Query(
     FROM projects JOIN namespaces ON namespaces.id = projects.namespace_id
     LEFT JOIN users ON users.id = %(user_id)s
     WHERE projects.id = %(project_id)s
-    """,
-    Subject,
-)
-
-
+    """)
 async def subject(database: Executor, project_id: int, user_id: int | None, branch: str | None) -> Subject:
     """Return the project and the user. Raises NotFound without the project; `branch` is None for a tag."""
-    return await database.one(SUBJECT, project_id=project_id, user_id=user_id, branch=branch)
 
 
 @attrs.frozen
@@ -157,14 +147,9 @@ class ActiveUser:
     admin: bool
 
 
-ACTIVE_USER = Query(
-    "SELECT users.admin FROM users WHERE users.id = %(id)s AND users.state = 'active'", ActiveUser
-)
-
-
+@statement("SELECT users.admin FROM users WHERE users.id = %(user_id)s AND users.state = 'active'")
 async def active_user(database: Executor, user_id: int | None) -> ActiveUser | None:
     """Return None where the user is gone or blocked."""
-    return await database.row(ACTIVE_USER, id=user_id)
 
 
 PIPELINE_OF_ORIGIN = """
@@ -202,15 +187,12 @@ async def create_pipeline(transaction: Transaction, **values: Any) -> int:
     return int(await transaction.value(CREATE_PIPELINE, **_USUAL | values))
 
 
-GROW_HIERARCHY = """
-    UPDATE pipelines SET hierarchy_size = hierarchy_size + 1 WHERE id = %(id)s AND hierarchy_size < %(most)s
-"""
-
-
+@statement("""
+    UPDATE pipelines SET hierarchy_size = hierarchy_size + 1 WHERE id = %(hierarchy_id)s AND hierarchy_size < %(most)s
+""")
 async def grow_hierarchy(transaction: Transaction, hierarchy_id: int, most: int) -> bool:
     """Count one more pipeline below the first one. Return False where there are `most` already, or the first one is
     gone."""
-    return bool(await transaction.run(GROW_HIERARCHY, id=hierarchy_id, most=most))
 
 
 ACTIVE_JOBS = """
@@ -249,7 +231,7 @@ async def create_variables(
     )
 
 
-CREATE_JOBS = """
+@statement("""
     INSERT INTO jobs (project_id, pipeline_id, kind, name, stage, stage_index, needs, when_run, allow_failure, tag_list,
         protected, resource_group, environment, timeout, plan, user_id, created_at)
     SELECT pipelines.project_id, pipelines.id, planned.kind, planned.name, planned.stage, planned.stage_index,
@@ -264,12 +246,9 @@ CREATE_JOBS = """
             environment, timeout, plan, position)
     WHERE pipelines.id = %(pipeline_id)s
     ORDER BY planned.position
-"""
-
-
+""")
 async def create_jobs(transaction: Transaction, pipeline_id: int, jobs: str, *, user_id: int | None) -> None:
     """Add the jobs of a plan, as `columns_of` gives them, all in status `created`, with ids in the plan's order."""
-    await transaction.run(CREATE_JOBS, pipeline_id=pipeline_id, user_id=user_id, jobs=jobs)
 
 
 def columns_of(planned: Sequence[PlannedJob]) -> str:

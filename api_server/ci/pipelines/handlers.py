@@ -128,10 +128,11 @@ class LintFile:
 )
 async def create_pipeline(request: web.Request, wanted: CreatePipeline, found: Project) -> web.Response:
     """Runs a pipeline on a branch or tag."""
-    making = maker(context.services(request).shared, context.database(request))
+    services = context.services(request)
+    making = maker(services.shared, services.database)
     resolved = making.resolve(found.id, wanted.ref)
     tag = resolved.kind == "tag"
-    if not await may_change(request, found, resolved.name, tag=tag):
+    if not await may_change(services, found, resolved.name, tag=tag):
         raise not_allowed_on(resolved.name)
     pipeline_id = await making.make(
         Wanted(
@@ -162,8 +163,9 @@ async def list_pipelines(request: web.Request, wanted: ListPipelines, found: Pro
 @routes.get("/projects/{id}/pipelines/latest", access=project(opens="builds"))
 async def show_latest_pipeline(request: web.Request, wanted: LatestPipeline, found: Project) -> web.Response:
     """Of a ref, by default the default branch."""
-    ref, tag = short_ref(request, found, wanted.ref or found.default_branch)
-    return json_text(await queries.show_latest_pipeline(context.database(request), found.id, ref, tag=tag))
+    services = context.services(request)
+    ref, tag = short_ref(services, found, wanted.ref or found.default_branch)
+    return json_text(await queries.show_latest_pipeline(services.database, found.id, ref, tag=tag))
 
 
 @routes.get("/projects/{id}/pipelines/{pipeline_id}", access=project(opens="builds"))
@@ -176,10 +178,11 @@ async def show_pipeline(request: web.Request, wanted: OnePipeline, found: Projec
 )
 async def list_pipeline_variables(request: web.Request, wanted: OnePipeline, found: Project) -> web.Response:
     """What was given to the pipeline when it was started."""
-    pipeline = await find_pipeline(request, found, wanted.pipeline_id)
-    await check_may_read_variables(request, found, pipeline)
-    rows = await queries.pipeline_variables(context.database(request), pipeline.id)
-    vault = context.vault(request)
+    services = context.services(request)
+    pipeline = await find_pipeline(services, found, wanted.pipeline_id)
+    await check_may_read_variables(services, caller(request), found, pipeline)
+    rows = await queries.pipeline_variables(services.database, pipeline.id)
+    vault = services.vault
     return json_value(
         [
             {
@@ -196,9 +199,10 @@ async def list_pipeline_variables(request: web.Request, wanted: OnePipeline, fou
 @routes.post("/projects/{id}/pipelines/{pipeline_id}/cancel", access=project(Role.DEVELOPER, opens="builds"))
 async def cancel_pipeline(request: web.Request, wanted: OnePipeline, found: Project) -> web.Response:
     """Cancels all jobs that have not finished."""
-    pipeline = await find_pipeline(request, found, wanted.pipeline_id)
-    await check_may_change(request, found, pipeline.ref, tag=pipeline.tag)
-    async with context.database(request).transaction() as transaction:
+    services = context.services(request)
+    pipeline = await find_pipeline(services, found, wanted.pipeline_id)
+    await check_may_change(services, found, pipeline.ref, tag=pipeline.tag)
+    async with services.database.transaction() as transaction:
         await transitions.cancel_pipeline(transaction, pipeline.id)
     return await _answer(request, found, pipeline.id)
 
@@ -206,10 +210,11 @@ async def cancel_pipeline(request: web.Request, wanted: OnePipeline, found: Proj
 @routes.post("/projects/{id}/pipelines/{pipeline_id}/retry", access=project(Role.DEVELOPER, opens="builds"))
 async def retry_pipeline(request: web.Request, wanted: OnePipeline, found: Project) -> web.Response:
     """Runs again what failed or was canceled."""
-    pipeline = await find_pipeline(request, found, wanted.pipeline_id)
-    await check_may_change(request, found, pipeline.ref, tag=pipeline.tag)
-    check_not_archived(request, pipeline.created_at)
-    async with context.database(request).transaction() as transaction:
+    services = context.services(request)
+    pipeline = await find_pipeline(services, found, wanted.pipeline_id)
+    await check_may_change(services, found, pipeline.ref, tag=pipeline.tag)
+    check_not_archived(services, pipeline.created_at)
+    async with services.database.transaction() as transaction:
         await transitions.retry_pipeline(transaction, pipeline.id, caller(request).user_id)
     return await _answer(request, found, pipeline.id, status=201)
 
@@ -217,8 +222,9 @@ async def retry_pipeline(request: web.Request, wanted: OnePipeline, found: Proje
 @routes.delete("/projects/{id}/pipelines/{pipeline_id}", access=project(Role.OWNER, opens="builds"))
 async def delete_pipeline(request: web.Request, wanted: OnePipeline, found: Project) -> web.Response:
     """With its jobs, their logs and artifacts."""
-    pipeline = await find_pipeline(request, found, wanted.pipeline_id)
-    async with context.database(request).transaction() as transaction:
+    services = context.services(request)
+    pipeline = await find_pipeline(services, found, wanted.pipeline_id)
+    async with services.database.transaction() as transaction:
         await transitions.delete_pipeline(transaction, pipeline.id)
         await audit_trail.record(
             transaction,

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="empty-body"
 """Statements about jobs as parts of their pipelines: they move jobs from state to state, and find the pipelines that
 bridges start."""
 
@@ -11,6 +12,7 @@ import orjson
 from api_server.ci.config.plan import PlannedJob, from_json
 from api_server.ci.pipelines.states import COMPLETE, TRANSITIONS, Event, OrderedJob, Status
 from api_server.state.database import Executor, Transaction
+from api_server.state.declarations import statement
 from api_server.state.statements import Query, Statement
 
 _ORDERED = """
@@ -52,17 +54,14 @@ def plan_of(row: HasPlan) -> PlannedJob:
     return from_json(orjson.loads(row.plan))
 
 
-LOCK_PIPELINE_OF_JOB = """
+@statement("""
     SELECT FROM pipelines
-    WHERE pipelines.id = (SELECT jobs.pipeline_id FROM jobs WHERE jobs.id = %(id)s)
+    WHERE pipelines.id = (SELECT jobs.pipeline_id FROM jobs WHERE jobs.id = %(job_id)s)
     FOR UPDATE
-"""
-
-
+""")
 async def lock_pipeline_of(transaction: Transaction, job_id: int) -> None:
     """Lock the job's pipeline: until the transaction ends nobody else moves the job, except to hand it out to a
     runner."""
-    await transaction.run(LOCK_PIPELINE_OF_JOB, id=job_id)
 
 
 async def lock_job(transaction: Transaction, job_id: int) -> Job:
@@ -154,46 +153,36 @@ async def transit(
     )
 
 
-NOTIFY_RUNNERS = """
+@statement("""
     SELECT pg_notify('jobs_pending', %(project_id)s::text)
-"""
-
-
+""")
 async def notify_runners(transaction: Transaction, project_id: int) -> None:
     """Wake those who wait for jobs (LISTEN jobs_pending; the payload is the project's id) on commit."""
-    await transaction.run(NOTIFY_RUNNERS, project_id=project_id)
 
 
-HAS_DATA = """
-    SELECT EXISTS (SELECT FROM job_logs WHERE job_logs.job_id = %(id)s)
-        OR EXISTS (SELECT FROM job_artifacts WHERE job_artifacts.job_id = %(id)s)
-"""
-
-
+@statement("""
+    SELECT EXISTS (SELECT FROM job_logs WHERE job_logs.job_id = %(job_id)s)
+        OR EXISTS (SELECT FROM job_artifacts WHERE job_artifacts.job_id = %(job_id)s)
+""")
 async def has_data(database: Executor, job_id: int) -> bool:
     """Whether the job has a log or artifacts."""
-    return bool(await database.value(HAS_DATA, id=job_id))
 
 
-LATEST_JOBS = Statement(
+@statement(
     f"""
     SELECT {_ORDERED} FROM jobs WHERE jobs.pipeline_id = %(pipeline_id)s AND NOT jobs.retried
     ORDER BY jobs.stage_index, jobs.id
     """,
-    OrderedJob,
+    prepared=True,
 )
-
-
 async def latest_jobs(database: Executor, pipeline_id: int) -> list[OrderedJob]:
     """Return the jobs that count: of each name the newest one, builds and bridges, in the order of stages."""
-    return await database.rows(LATEST_JOBS, pipeline_id=pipeline_id)
 
 
-CLONE_JOB = Query(
-    f"""
+@statement(f"""
     WITH old AS (
         UPDATE jobs SET retried = true
-        FROM jobs this WHERE this.id = %(id)s
+        FROM jobs this WHERE this.id = %(job_id)s
             AND jobs.pipeline_id = this.pipeline_id AND jobs.name = this.name AND NOT jobs.retried
         RETURNING jobs.*
     ), new AS (
@@ -208,20 +197,15 @@ CLONE_JOB = Query(
     ), variables AS (
         INSERT INTO job_variables (job_id, key, value)
         SELECT new.id, job_variables.key, job_variables.value FROM new, job_variables
-        WHERE job_variables.job_id = %(id)s
+        WHERE job_variables.job_id = %(job_id)s
     )
     SELECT {_COLUMNS} FROM new AS jobs
-    """,
-    Job,
-)
-
-
+    """)
 async def clone_job(transaction: Transaction, job_id: int, *, user_id: int | None, attempt: int = 0) -> Job:
     """Return a new job in the place of this one, which counts as `retried` from now on.
 
     The new job is `created`; the pipeline has to be locked.
     """
-    return await transaction.one(CLONE_JOB, id=job_id, user_id=user_id, attempt=attempt)
 
 
 SET_JOB_VARIABLES = """
@@ -239,13 +223,10 @@ async def set_job_variables(transaction: Transaction, job_id: int, variables: Ma
     )
 
 
-MARK_ERASED = """
-    UPDATE jobs SET erased_at = %(now)s, erased_by_id = %(user_id)s WHERE id = %(id)s
-"""
-
-
-async def mark_erased(transaction: Transaction, job_id: int, user_id: int) -> None:
-    await transaction.run(MARK_ERASED, id=job_id, user_id=user_id)
+@statement("""
+    UPDATE jobs SET erased_at = %(now)s, erased_by_id = %(user_id)s WHERE id = %(job_id)s
+""")
+async def mark_erased(transaction: Transaction, job_id: int, user_id: int) -> None: ...
 
 
 JOBS_WITH_DATA = """
@@ -329,11 +310,10 @@ class Bridge:
     merge_request_id: int | None
 
 
-FIND_BRIDGE = Query(
-    """
+@statement("""
     WITH RECURSIVE above AS (
         SELECT pipelines.*, true AS is_parent FROM pipelines JOIN jobs ON jobs.pipeline_id = pipelines.id
-        WHERE jobs.id = %(id)s
+        WHERE jobs.id = %(job_id)s
         UNION ALL
         SELECT pipelines.*, above.is_parent AND above.source = 'parent_pipeline'
         FROM above JOIN jobs ON jobs.id = above.source_job_id JOIN pipelines ON pipelines.id = jobs.pipeline_id
@@ -345,14 +325,9 @@ FIND_BRIDGE = Query(
             GROUP BY above.project_id, above.ref, above.tag, above.source HAVING count(*) > 1) AS loops,
         coalesce(pipelines.hierarchy_id, pipelines.id) AS hierarchy_id, pipelines.merge_request_id
     FROM jobs JOIN pipelines ON pipelines.id = jobs.pipeline_id
-    WHERE jobs.id = %(id)s AND jobs.kind = 'bridge'
-    """,
-    Bridge,
-)
-
-
-async def find_bridge(database: Executor, job_id: int) -> Bridge | None:
-    return await database.row(FIND_BRIDGE, id=job_id)
+    WHERE jobs.id = %(job_id)s AND jobs.kind = 'bridge'
+    """)
+async def find_bridge(database: Executor, job_id: int) -> Bridge | None: ...
 
 
 @attrs.frozen
@@ -364,16 +339,10 @@ class Downstream:
     source: str
 
 
-FIND_DOWNSTREAM = Query(
-    """
+@statement("""
     SELECT pipelines.id, pipelines.status, pipelines.source FROM pipelines WHERE pipelines.source_job_id = %(job_id)s
-    """,
-    Downstream,
-)
-
-
-async def find_downstream(database: Executor, job_id: int) -> Downstream | None:
-    return await database.row(FIND_DOWNSTREAM, job_id=job_id)
+    """)
+async def find_downstream(database: Executor, job_id: int) -> Downstream | None: ...
 
 
 FORGOTTEN_BRIDGES = Statement("""
@@ -402,8 +371,7 @@ class TargetProject:
     role: int
 
 
-PROJECT_BY_PATH = Query(
-    """
+@statement("""
     SELECT projects.id, projects.default_branch, projects.archived, projects.builds_access_level,
         users.admin, project_role(projects, namespaces, users.id, %(now)s) AS role
     FROM routes JOIN projects ON projects.id = routes.project_id
@@ -412,11 +380,6 @@ PROJECT_BY_PATH = Query(
     WHERE routes.path = lower(%(path)s)
         AND (users.admin OR is_visible(
             projects.visibility, project_role(projects, namespaces, users.id, %(now)s) >= 10, NOT users.external))
-    """,
-    TargetProject,
-)
-
-
+    """)
 async def project_by_path(database: Executor, path: str, user_id: int | None) -> TargetProject | None:
     """Return the project at a full path with the user's role in it; None where she cannot see it."""
-    return await database.row(PROJECT_BY_PATH, path=path, user_id=user_id)

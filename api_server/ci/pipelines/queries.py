@@ -1,3 +1,4 @@
+# mypy: disable-error-code="empty-body"
 """Statements about pipelines."""
 
 import datetime
@@ -9,8 +10,9 @@ import attrs
 
 from api_server.ci.pipelines.states import Status
 from api_server.state.database import Executor, Transaction
+from api_server.state.declarations import statement
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
-from api_server.state.statements import Query, Statement
+from api_server.state.statements import Query
 
 ENTITIES = read_sql(__package__)
 
@@ -119,30 +121,28 @@ async def list_pipelines_of_merge_request(
     )
 
 
-SHOW_PIPELINE = one(
-    ENTITIES["pipeline"],
-    "SELECT pipelines.* FROM pipelines WHERE pipelines.project_id = %(project_id)s AND pipelines.id = %(id)s",
+@statement(
+    one(
+        ENTITIES["pipeline"],
+        "SELECT pipelines.* FROM pipelines WHERE project_id = %(project_id)s AND id = %(pipeline_id)s",
+    )
 )
+async def show_pipeline(database: Executor, project_id: int, pipeline_id: int) -> str: ...
 
 
-async def show_pipeline(database: Executor, project_id: int, pipeline_id: int) -> str:
-    return await database.entity(SHOW_PIPELINE, project_id=project_id, id=pipeline_id)
-
-
-SHOW_LATEST_PIPELINE = one(
-    ENTITIES["pipeline"],
-    """
+@statement(
+    one(
+        ENTITIES["pipeline"],
+        """
     SELECT pipelines.* FROM pipelines
     WHERE pipelines.project_id = %(project_id)s AND pipelines.ref = %(ref)s AND pipelines.tag = %(tag)s
         AND pipelines.source <> 'parent_pipeline'
     ORDER BY pipelines.id DESC LIMIT 1
     """,
+    )
 )
-
-
 async def show_latest_pipeline(database: Executor, project_id: int, ref: str, *, tag: bool) -> str:
     """Return the newest pipeline of a branch or tag that is no child pipeline."""
-    return await database.entity(SHOW_LATEST_PIPELINE, project_id=project_id, ref=ref, tag=tag)
 
 
 @attrs.frozen
@@ -158,20 +158,17 @@ class Pipeline:
 
 
 #: The pipelines of a removed project are deleted later, in steps.
-FIND_PIPELINE = Statement(
+@statement(
     """
     SELECT pipelines.id, pipelines.user_id, coalesce(pipelines.source_branch, pipelines.ref) AS ref, pipelines.tag,
         pipelines.created_at
     FROM pipelines JOIN projects ON projects.id = pipelines.project_id
-    WHERE pipelines.project_id = %(project_id)s AND pipelines.id = %(id)s
+    WHERE pipelines.project_id = %(project_id)s AND pipelines.id = %(pipeline_id)s
     """,
-    Pipeline,
+    prepared=True,
 )
-
-
 async def find_pipeline(database: Executor, project_id: int, pipeline_id: int) -> Pipeline:
     """Return the pipeline. Raises NotFound where it is not the project's."""
-    return await database.one(FIND_PIPELINE, project_id=project_id, id=pipeline_id)
 
 
 @attrs.frozen
@@ -183,17 +180,11 @@ class PipelineVariable:
     variable_type: str
 
 
-PIPELINE_VARIABLES = Query(
-    """
+@statement("""
     SELECT pipeline_variables.key, pipeline_variables.value, pipeline_variables.variable_type
     FROM pipeline_variables WHERE pipeline_variables.pipeline_id = %(pipeline_id)s ORDER BY pipeline_variables.id
-    """,
-    PipelineVariable,
-)
-
-
-async def pipeline_variables(database: Executor, pipeline_id: int) -> list[PipelineVariable]:
-    return await database.rows(PIPELINE_VARIABLES, pipeline_id=pipeline_id)
+    """)
+async def pipeline_variables(database: Executor, pipeline_id: int) -> list[PipelineVariable]: ...
 
 
 LOCK_PIPELINE = """
@@ -216,38 +207,29 @@ class PipelineFollowers:
     is_awaited: bool
 
 
-SET_PIPELINE_STATUS = Query(
-    """
+@statement("""
     UPDATE pipelines SET
         status = %(status)s,
         updated_at = %(now)s,
         started_at = CASE WHEN %(status)s IN ('running', 'success', 'failed')
             THEN coalesce(started_at, %(now)s) ELSE started_at END,
         finished_at = CASE WHEN %(status)s IN ('success', 'failed', 'canceled', 'skipped') THEN %(now)s END
-    WHERE id = %(id)s AND status <> %(status)s
+    WHERE id = %(pipeline_id)s AND status <> %(status)s
     RETURNING source_job_id, status IN ('success', 'skipped') AND EXISTS (
         SELECT FROM merge_requests
         WHERE merge_requests.project_id = pipelines.project_id AND merge_requests.head_sha = pipelines.sha
             AND merge_requests.auto_merge IS NOT NULL) AS is_awaited
-    """,
-    PipelineFollowers,
-)
-
-
+    """)
 async def set_pipeline_status(
     transaction: Transaction, pipeline_id: int, status: Status
 ) -> PipelineFollowers | None:
     """Set the status; return None where it is not new."""
-    return await transaction.row(SET_PIPELINE_STATUS, id=pipeline_id, status=status)
 
 
-DELETE_PIPELINE = """
-    DELETE FROM pipelines WHERE id = %(id)s
-"""
-
-
-async def delete_pipeline(transaction: Transaction, pipeline_id: int) -> None:
-    await transaction.run(DELETE_PIPELINE, id=pipeline_id)
+@statement("""
+    DELETE FROM pipelines WHERE id = %(pipeline_id)s
+""")
+async def delete_pipeline(transaction: Transaction, pipeline_id: int) -> None: ...
 
 
 @attrs.frozen
@@ -303,15 +285,12 @@ async def interruptible_jobs(database: Executor, pipeline_id: int) -> set[int]:
     return set(await database.value(INTERRUPTIBLE_JOBS, pipeline_id=pipeline_id))
 
 
-CANCELS_ON_FAILURE = """
+@statement("""
     SELECT EXISTS (
         SELECT FROM jobs JOIN pipelines ON pipelines.id = jobs.pipeline_id
         WHERE jobs.id = %(job_id)s AND NOT jobs.retried AND NOT jobs.allow_failure
             AND pipelines.auto_cancel_on_job_failure = 'all')
-"""
-
-
+""")
 async def cancels_on_failure(database: Executor, job_id: int) -> bool:
     """Return whether the failure of this job, which nobody retries, ends the others of its pipeline
     (`workflow:auto_cancel:on_job_failure`)."""
-    return bool(await database.value(CANCELS_ON_FAILURE, job_id=job_id))

@@ -11,13 +11,14 @@ from api_server.ci.pipelines.states import EXECUTING
 from api_server.ci.runners import job_queries, queries
 from api_server.ci.runners.job_queries import HeldJob
 from api_server.ci.runners.queries import CallingRunner, Machine, Runner, RunnerOfUser
+from api_server.services import Services
+from api_server.state.preconditions import Precondition
 from api_server.state.secrets import digest
-from api_server.web import context, grounds
-from api_server.web.auth import acknowledge_job
+from api_server.web import context
+from api_server.web.auth import Actor, acknowledge_job
 from api_server.web.errors import ApiError, forbidden, not_found
-from api_server.web.grounds import Ground
 from api_server.web.request_data import merged
-from api_server.web.routes import Role, caller
+from api_server.web.routes import Role
 
 
 async def runner_of_token(request: web.Request, token: str | None) -> CallingRunner:
@@ -32,33 +33,34 @@ async def runner_of_token(request: web.Request, token: str | None) -> CallingRun
 async def runner_alone(request: web.Request, token: str | None) -> Runner:
     """As `runner_of_token`, for requests that change the runner: they run one at a time, and none of them with a token
     that was replaced meanwhile."""
+    services = context.services(request)
     runner = await runner_of_token(request, token)
     read = functools.partial(queries.runner_of_token, digest=runner.token_digest)
     name = f"runner:{runner.id}"
-    grounds.rely_on(request, Ground((name,), runner, read))
-    grounds.end(request, name)
+    services.require_unchanged(Precondition((name,), runner, read))
+    services.revoke(name)
     return runner
 
 
-async def find_own_runner(request: web.Request, runner_id: int) -> Runner:
+async def find_own_runner(services: Services, actor: Actor, runner_id: int) -> Runner:
     """Return a runner that the caller may look after. Raises 404 and 403."""
-    runner = await _find_as_caller(request, runner_id)
-    if not _looks_after(request, runner):
+    runner = await _find_as_caller(services, actor, runner_id)
+    if not _looks_after(actor, runner):
         raise forbidden()
     return runner
 
 
-async def find_runner(request: web.Request, runner_id: int) -> Runner:
+async def find_runner(services: Services, actor: Actor, runner_id: int) -> Runner:
     """Return a runner that the caller may look at: one of her own, or the instance's. Raises 404 and 403."""
-    runner = await _find_as_caller(request, runner_id)
-    if not (runner.runner_type == "instance_type" or _looks_after(request, runner)):
+    runner = await _find_as_caller(services, actor, runner_id)
+    if not (runner.runner_type == "instance_type" or _looks_after(actor, runner)):
         raise forbidden()
     return runner
 
 
-async def _find_as_caller(request: web.Request, runner_id: int) -> RunnerOfUser:
-    user_id = caller(request).user_id
-    runner = await queries.find_runner(context.database(request), runner_id, user_id)
+async def _find_as_caller(services: Services, actor: Actor, runner_id: int) -> RunnerOfUser:
+    user_id = actor.user_id
+    runner = await queries.find_runner(services.database, runner_id, user_id)
     if runner is None:
         raise not_found("Runner")
     names = (
@@ -67,13 +69,13 @@ async def _find_as_caller(request: web.Request, runner_id: int) -> RunnerOfUser:
         *(f"project:{project_id}" for project_id in runner.project_ids),
     )
     read = functools.partial(queries.find_runner, runner_id=runner_id, user_id=user_id)
-    grounds.rely_on(request, Ground(names, runner, read))
+    services.require_unchanged(Precondition(names, runner, read))
     return runner
 
 
-def _looks_after(request: web.Request, runner: RunnerOfUser) -> bool:
+def _looks_after(actor: Actor, runner: RunnerOfUser) -> bool:
     """Return whether the caller maintains one of the runner's projects or owns its group."""
-    return caller(request).admin or runner.project_role >= Role.MAINTAINER or runner.group_role >= Role.OWNER
+    return actor.admin or runner.project_role >= Role.MAINTAINER or runner.group_role >= Role.OWNER
 
 
 #: Seconds between two pieces of a log: while somebody watches it, and otherwise.

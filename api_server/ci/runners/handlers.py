@@ -290,26 +290,29 @@ async def _list(
 
 @routes.get("/runners/{id}", access=SIGNED_IN, scopes=READ_RUNNER_SCOPES)
 async def show_runner(request: web.Request, wanted: OneRunner) -> web.Response:
-    runner = await find_runner(request, wanted.id)
-    return json_text(await queries.show_runner(context.database(request), runner.id))
+    services = context.services(request)
+    runner = await find_runner(services, caller(request), wanted.id)
+    return json_text(await queries.show_runner(services.database, runner.id))
 
 
 @routes.get("/runners/{id}/managers", access=SIGNED_IN, scopes=READ_RUNNER_SCOPES)
 async def list_managers(request: web.Request, wanted: ListManagers) -> web.Response:
     """The machines that use the runner's token."""
-    runner = await find_runner(request, wanted.id)
+    services = context.services(request)
+    runner = await find_runner(services, caller(request), wanted.id)
     page = wanted_page(wanted, queries.MANAGER_LISTING)
-    listed = await queries.list_managers(context.database(request), page, runner.id)
+    listed = await queries.list_managers(services.database, page, runner.id)
     return await paginated(request, page, listed)
 
 
 @routes.get("/runners/{id}/jobs", access=SIGNED_IN, scopes=READ_RUNNER_SCOPES)
 async def list_runner_jobs(request: web.Request, wanted: ListRunnerJobs) -> web.Response:
     """What the runner has run and runs, for those who look after it."""
-    runner = await find_own_runner(request, wanted.id)
+    services = context.services(request)
+    runner = await find_own_runner(services, caller(request), wanted.id)
     page = wanted_page(wanted, jobs.JOBS_OF_RUNNER)
     listed = await jobs.list_runner_jobs(
-        context.database(request),
+        services.database,
         page,
         runner.id,
         viewer_id=caller(request).user_id,
@@ -323,9 +326,10 @@ async def list_runner_jobs(request: web.Request, wanted: ListRunnerJobs) -> web.
 @routes.put("/runners/{id}", access=SIGNED_IN, scopes=MANAGE_RUNNER_SCOPES, ends="runner:{id}")
 async def update_runner(request: web.Request, wanted: UpdateRunner) -> web.Response:
     """Also pauses: a paused runner gets no jobs, and finishes those it has."""
-    runner = await find_own_runner(request, wanted.id)
+    services = context.services(request)
+    runner = await find_own_runner(services, caller(request), wanted.id)
     sets_timeout = wanted.maximum_timeout is not UNSET
-    async with context.database(request).transaction() as transaction:
+    async with services.database.transaction() as transaction:
         await changes.update(
             transaction,
             runner.id,
@@ -346,8 +350,9 @@ async def update_runner(request: web.Request, wanted: UpdateRunner) -> web.Respo
 
 @routes.delete("/runners/{id}", access=SIGNED_IN, scopes=MANAGE_RUNNER_SCOPES, ends="runner:{id}")
 async def delete_runner(request: web.Request, wanted: OneRunner) -> web.Response:
-    runner = await find_own_runner(request, wanted.id)
-    async with context.database(request).transaction() as transaction:
+    services = context.services(request)
+    runner = await find_own_runner(services, caller(request), wanted.id)
+    async with services.database.transaction() as transaction:
         await changes.delete(transaction, runner, author(request))
     return no_content()
 
@@ -360,8 +365,9 @@ async def delete_runner(request: web.Request, wanted: OneRunner) -> web.Response
 )
 async def reset_token(request: web.Request, wanted: OneRunner) -> web.Response:
     """The runner's old token opens nothing any more."""
-    runner = await find_own_runner(request, wanted.id)
-    async with context.database(request).transaction() as transaction:
+    services = context.services(request)
+    runner = await find_own_runner(services, caller(request), wanted.id)
+    async with services.database.transaction() as transaction:
         token = await changes.reset_token(transaction, runner.id, author(request))
     return json_value({"token": token, "token_expires_at": None}, status=201)
 
@@ -369,10 +375,11 @@ async def reset_token(request: web.Request, wanted: OneRunner) -> web.Response:
 @routes.post("/projects/{id}/runners", access=project(Role.MAINTAINER))
 async def assign_runner(request: web.Request, wanted: AssignRunner, found: Project) -> web.Response:
     """Lets a project runner that the caller looks after run this project's jobs too; locked ones stay as they are."""
-    runner = await find_own_runner(request, wanted.runner_id)
+    services = context.services(request)
+    runner = await find_own_runner(services, caller(request), wanted.runner_id)
     if runner.runner_type != "project_type" or (runner.locked and not caller(request).admin):
         raise forbidden("Runner is locked" if runner.locked else "Runner is not a project runner")
-    async with context.database(request).transaction() as transaction:
+    async with services.database.transaction() as transaction:
         await changes.assign(transaction, runner, found.id, author(request))
         shown = await queries.show_runner(transaction, runner.id)
     return json_text(shown, status=201)

@@ -94,14 +94,15 @@ async def request_job(request: web.Request, wanted: RequestJob) -> web.Response:
 async def _next_job(
     request: web.Request, runner: CallingRunner, contact: Contact, seconds: float
 ) -> dict[str, Any] | None:
-    pending, database = context.services(request)[PENDING_JOBS], context.database(request)
-    settings = context.settings(request)
+    services = context.services(request)
+    pending, database = services[PENDING_JOBS], services.database
+    settings = services.settings
     server = Server(url=settings.base_url, version=settings.dialect)
-    hand_out = HandOut(database, context.vault(request), server, star_is_any=settings.testing)
+    hand_out = HandOut(database, services.vault, server, star_is_any=settings.testing)
     deadline = asyncio.get_running_loop().time() + seconds
 
     async def asked() -> dict[str, Any] | None:
-        async with context.services(request)[TURNS]:
+        async with services[TURNS]:
             if has_left(request) or not await job_queries.any_pending(database):
                 return None  # who has left would lose the job
             return await hand_out.next_job(runner, contact)
@@ -148,11 +149,12 @@ async def _append_body(request: web.Request, job: HeldJob, token: str) -> int:
 
     Raises 416 where somebody else has added to it meanwhile, and 403 where it has become too long.
     """
-    logs = logs_of(context.services(request).shared)
+    services = context.services(request)
+    logs = logs_of(services.shared)
     end = End(job.size, job.checksum, logs.opened(job.held))
     secrets = (token.encode(), *logs.masked_values(job.masked_values))
     async for piece in _pieces(request):
-        if end.size + len(piece) > context.settings(request).log_limit:
+        if end.size + len(piece) > services.settings.log_limit:
             raise await _log_too_long(request, job)
         appended = await logs.append(job.id, end, piece, secrets)
         if appended is None:
@@ -280,11 +282,12 @@ class Authorize(HeldJobParams):
 @routes.post("/jobs/{id}/artifacts/authorize", access=ANYONE)
 async def authorize_upload(request: web.Request, wanted: Authorize) -> web.Response:
     """Whether a file of `filesize` bytes would be taken."""
+    services = context.services(request)
     job = await running_job(request, wanted)
-    limit = context.settings(request).artifact_limit
+    limit = services.settings.artifact_limit
     if (wanted.filesize or 0) > limit:
         raise too_large()
-    with await room_of(request, job.project_id) as room:
+    with await room_of(services, job.project_id) as room:
         room.grow(wanted.filesize or 0)
     most = limit if room.left is None else min(limit, room.left)
     return json_value({"MaximumSize": most}, headers=protocol_headers(job))

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="empty-body"
 """Statements about jobs that runners get: which pending job is a runner's next, what it is told about it, and whose job
 a token is.
 
@@ -17,6 +18,7 @@ import attrs
 from api_server.ci.jobs.artifact_queries import HAS_NOT_EXPIRED
 from api_server.ci.variables.queries import APPLICABLE, SealedVariable, checked, weakest_first
 from api_server.state.database import Database, Executor, Transaction
+from api_server.state.declarations import statement
 from api_server.state.statements import Statement
 
 #: How many jobs are tried in the first look; each further look tries eight times as many.
@@ -270,7 +272,7 @@ class StartedJob:
     git_strategy: str
 
 
-STARTED_JOB = Statement(
+@statement(
     """
     SELECT jobs.id, jobs.project_id, jobs.pipeline_id, jobs.user_id, jobs.name, jobs.stage, jobs.stage_index,
         jobs.protected, jobs.environment, jobs.timeout, jobs.plan, jobs.started_at,
@@ -281,14 +283,11 @@ STARTED_JOB = Statement(
         pipelines.created_at AS pipeline_created_at, projects.ci_default_git_depth AS default_depth,
         projects.build_git_strategy AS git_strategy
     FROM jobs JOIN pipelines ON pipelines.id = jobs.pipeline_id JOIN projects ON projects.id = jobs.project_id
-    WHERE jobs.id = %(id)s
+    WHERE jobs.id = %(job_id)s
     """,
-    StartedJob,
+    prepared=True,
 )
-
-
-async def started_job(database: Database, job_id: int) -> StartedJob:
-    return await database.one(STARTED_JOB, id=job_id)
+async def started_job(database: Database, job_id: int) -> StartedJob: ...
 
 
 @attrs.frozen
@@ -301,7 +300,7 @@ class EarlierJob:
     size: int | None
 
 
-DEPENDENCIES = Statement(
+@statement(
     f"""
     SELECT jobs.id, jobs.name, archive.filename, archive.size FROM jobs
     LEFT JOIN job_artifacts archive ON archive.job_id = jobs.id AND archive.file_type = 'archive'
@@ -311,18 +310,10 @@ DEPENDENCIES = Statement(
             ELSE jobs.name = ANY (%(names)s::text[]) END
     ORDER BY jobs.stage_index, jobs.id
     """,
-    EarlierJob,
+    prepared=True,
 )
-
-
 async def dependencies(database: Database, job: StartedJob, names: Sequence[str] | None) -> list[EarlierJob]:
     """Return the jobs of these names; for None, those of all earlier stages."""
-    return await database.rows(
-        DEPENDENCIES,
-        pipeline_id=job.pipeline_id,
-        stage_index=job.stage_index,
-        names=None if names is None else list(names),
-    )
 
 
 GIVEN_VARIABLES = Statement(
@@ -363,27 +354,24 @@ async def given_variables(
     )
 
 
-NOTE_SECRETS = """
-    UPDATE jobs SET debug_trace = %(debug_trace)s, masked_values = %(masked_values)s WHERE id = %(id)s
-"""
-
-
+@statement("""
+    UPDATE jobs SET debug_trace = %(debug_trace)s, masked_values = %(masked_values)s WHERE id = %(job_id)s
+""")
 async def note_secrets(
     transaction: Transaction, job_id: int, *, debug_trace: bool, masked_values: bytes | None
 ) -> None:
     """Store what the job's log must not show (encrypted), and whether it may show secrets: then fewer people may read
     it."""
-    await transaction.run(NOTE_SECRETS, id=job_id, debug_trace=debug_trace, masked_values=masked_values)
 
 
-ANY_PENDING = Statement("""
+@statement(
+    """
     SELECT EXISTS (SELECT FROM jobs WHERE jobs.status = 'pending' AND jobs.kind = 'build')
-""")
-
-
+""",
+    prepared=True,
+)
 async def any_pending(database: Executor) -> bool:
     """Return whether any job is pending."""
-    return bool(await database.value(ANY_PENDING))
 
 
 @attrs.frozen(kw_only=True)
@@ -408,21 +396,18 @@ class HeldJob:
     watched: bool
 
 
-FIND_HELD_JOB = Statement(
+@statement(
     """
     SELECT jobs.id, jobs.project_id, jobs.status, jobs.token_digest,
         jobs.unacknowledged_since IS NOT NULL AS unacknowledged, jobs.erased_at, jobs.masked_values,
         coalesce(job_logs.size, 0) AS size, coalesce(job_logs.checksum, 0) AS checksum, job_logs.held,
         coalesce(job_logs.watched_at > %(now)s::timestamptz - interval '1 minute', false) AS watched
     FROM jobs LEFT JOIN job_logs ON job_logs.job_id = jobs.id
-    WHERE jobs.id = %(id)s
+    WHERE jobs.id = %(job_id)s
     """,
-    HeldJob,
+    prepared=True,
 )
-
-
-async def find_held_job(database: Executor, job_id: int) -> HeldJob | None:
-    return await database.row(FIND_HELD_JOB, id=job_id)
+async def find_held_job(database: Executor, job_id: int) -> HeldJob | None: ...
 
 
 @attrs.frozen
@@ -433,26 +418,21 @@ class Neighbour:
     unacknowledged: bool
 
 
-FIND_NEIGHBOUR = Statement(
+@statement(
     """
     SELECT asking.status, asking.unacknowledged_since IS NOT NULL AS unacknowledged
     FROM jobs asking JOIN jobs asked ON asked.pipeline_id = asking.pipeline_id
-    WHERE asking.token_digest = %(digest)s AND asking.erased_at IS NULL AND asked.id = %(id)s AND asking.id <> asked.id
+    WHERE asking.token_digest = %(token_digest)s AND asking.erased_at IS NULL
+        AND asked.id = %(job_id)s AND asking.id <> asked.id
     """,
-    Neighbour,
+    prepared=True,
 )
-
-
 async def find_neighbour(database: Executor, token_digest: bytes, job_id: int) -> Neighbour | None:
     """Return the job with that token, where it is another one of the pipeline of job `job_id`."""
-    return await database.row(FIND_NEIGHBOUR, digest=token_digest, id=job_id)
 
 
-NOTE_JOB_CONTACT = """
-    UPDATE jobs SET contacted_at = %(now)s WHERE id = %(id)s
-"""
-
-
+@statement("""
+    UPDATE jobs SET contacted_at = %(now)s WHERE id = %(job_id)s
+""")
 async def note_job_contact(transaction: Transaction, job_id: int) -> None:
     """Note that the job's runner has been heard of."""
-    await transaction.run(NOTE_JOB_CONTACT, id=job_id)

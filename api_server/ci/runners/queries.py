@@ -1,3 +1,4 @@
+# mypy: disable-error-code="empty-body"
 """Statements about runners, the machines that use their tokens (runner managers), and registration tokens."""
 
 from typing import Any, Literal
@@ -5,9 +6,10 @@ from typing import Any, Literal
 import attrs
 
 from api_server.state.database import Database, Executor, Transaction
+from api_server.state.declarations import statement
 from api_server.state.errors import NotFound
 from api_server.state.listing import Listed, Listing, Page, one, read_sql
-from api_server.state.statements import Query, Statement
+from api_server.state.statements import Statement
 from api_server.web.routes import Role
 
 ENTITIES = read_sql(__package__)
@@ -88,12 +90,9 @@ async def list_runners(
     return await _LISTS[whose].read(database, page, **ids, **filters)
 
 
-SHOW_RUNNER = one(ENTITIES["runner_details"], "SELECT runners.* FROM runners WHERE runners.id = %(id)s")
-
-
+@statement(one(ENTITIES["runner_details"], "SELECT runners.* FROM runners WHERE runners.id = %(runner_id)s"))
 async def show_runner(database: Executor, runner_id: int) -> str:
     """Return the entity with all details."""
-    return await database.entity(SHOW_RUNNER, id=runner_id)
 
 
 @attrs.frozen
@@ -128,8 +127,7 @@ class RunnerOfUser(Runner):
     project_ids: list[int]
 
 
-FIND_RUNNER = Query(
-    f"""
+@statement(f"""
     SELECT {_COLUMNS},
         coalesce((
             SELECT max(project_role(projects, namespaces, %(user_id)s, %(now)s)) FROM runner_projects
@@ -142,14 +140,9 @@ FIND_RUNNER = Query(
             WHERE namespaces.id = runners.namespace_id
         ), 0) AS group_role,
         ARRAY(SELECT project_id FROM runner_projects WHERE runner_projects.runner_id = runners.id) AS project_ids
-    FROM runners WHERE runners.id = %(id)s
-    """,
-    RunnerOfUser,
-)
-
-
-async def find_runner(database: Executor, runner_id: int, user_id: int) -> RunnerOfUser | None:
-    return await database.row(FIND_RUNNER, id=runner_id, user_id=user_id)
+    FROM runners WHERE runners.id = %(runner_id)s
+    """)
+async def find_runner(database: Executor, runner_id: int, user_id: int) -> RunnerOfUser | None: ...
 
 
 @attrs.frozen
@@ -159,18 +152,15 @@ class CallingRunner(Runner):
     token_digest: bytes = attrs.field(repr=False)
 
 
-RUNNER_OF_TOKEN = Statement(
+@statement(
     f"SELECT {_COLUMNS}, runners.token_digest FROM runners WHERE runners.token_digest = %(digest)s",
-    CallingRunner,
+    prepared=True,
 )
-
-
 async def runner_of_token(database: Executor, digest: bytes) -> CallingRunner | None:
     """Return the runner whose authentication token has that digest."""
-    return await database.row(RUNNER_OF_TOKEN, digest=digest)
 
 
-CREATE_RUNNER = """
+@statement("""
     WITH new AS (
         INSERT INTO runners (runner_type, namespace_id, token_digest, description, name, active, locked, run_untagged,
             tag_list, access_level, maximum_timeout, maintenance_note, creator_id, created_at)
@@ -183,24 +173,17 @@ CREATE_RUNNER = """
         SELECT new.id, %(project_id)s FROM new WHERE %(project_id)s::bigint IS NOT NULL
     )
     SELECT new.id FROM new
-"""
-
-
+""")
 async def create_runner(transaction: Transaction, **values: Any) -> int:
     """Return the new runner's id."""
-    return int(await transaction.value(CREATE_RUNNER, **values))
 
 
-LOCK_RUNNER = Query(f"SELECT {_COLUMNS} FROM runners WHERE runners.id = %(id)s FOR UPDATE", Runner)
-
-
+@statement(f"SELECT {_COLUMNS} FROM runners WHERE runners.id = %(runner_id)s FOR UPDATE")
 async def lock_runner(transaction: Transaction, runner_id: int) -> Runner:
     """Lock the runner: until the transaction ends it gets no job. Raises NotFound."""
-    return await transaction.one(LOCK_RUNNER, id=runner_id)
 
 
-UPDATE_RUNNER = Query(
-    f"""
+@statement(f"""
     UPDATE runners SET
         description = coalesce(%(description)s, description),
         active = coalesce(%(active)s, active),
@@ -210,15 +193,10 @@ UPDATE_RUNNER = Query(
         access_level = coalesce(%(access_level)s, access_level),
         maximum_timeout = CASE WHEN %(sets_timeout)s THEN %(maximum_timeout)s ELSE maximum_timeout END,
         maintenance_note = coalesce(%(maintenance_note)s, maintenance_note)
-    WHERE id = %(id)s RETURNING {_COLUMNS}
-    """,
-    Runner,
-)
-
-
+    WHERE id = %(runner_id)s RETURNING {_COLUMNS}
+    """)
 async def update_runner(transaction: Transaction, runner_id: int, **values: Any) -> Runner:
     """Change what is not None; return the runner as it is then. Raises NotFound."""
-    return await transaction.one(UPDATE_RUNNER, id=runner_id, **values)
 
 
 @attrs.frozen
@@ -230,22 +208,16 @@ class Owner:
     full_path: str
 
 
-OWNER_OF_RUNNER = Query(
-    """
+@statement("""
     SELECT 'Group' AS type, namespaces.id, namespaces.full_path
-    FROM runners JOIN namespaces ON namespaces.id = runners.namespace_id WHERE runners.id = %(id)s
+    FROM runners JOIN namespaces ON namespaces.id = runners.namespace_id WHERE runners.id = %(runner_id)s
     UNION ALL (
         SELECT 'Project', projects.id, projects.full_path
         FROM runner_projects JOIN projects ON projects.id = runner_projects.project_id
-        WHERE runner_projects.runner_id = %(id)s ORDER BY projects.id LIMIT 1)
-    """,
-    Owner,
-)
-
-
+        WHERE runner_projects.runner_id = %(runner_id)s ORDER BY projects.id LIMIT 1)
+    """)
 async def owner_of_runner(database: Executor, runner_id: int) -> Owner | None:
     """Return the runner's group or first project; None for a runner of the instance."""
-    return await database.row(OWNER_OF_RUNNER, id=runner_id)
 
 
 DELETE_RUNNER = """
@@ -270,38 +242,29 @@ async def set_token(transaction: Transaction, runner_id: int, digest: bytes) -> 
         raise NotFound
 
 
-ASSIGN = """
+@statement("""
     INSERT INTO runner_projects (runner_id, project_id) VALUES (%(runner_id)s, %(project_id)s)
-"""
-
-
+""")
 async def assign(transaction: Transaction, runner_id: int, project_id: int) -> None:
     """Let the runner run the project's jobs, too. Raises Conflict on `runner_projects_pkey`."""
-    await transaction.run(ASSIGN, runner_id=runner_id, project_id=project_id)
 
 
-UNASSIGN = """
+@statement("""
     DELETE FROM runner_projects
     WHERE runner_id = %(runner_id)s AND project_id = %(project_id)s
         AND EXISTS (
             SELECT FROM runner_projects others
             WHERE others.runner_id = %(runner_id)s AND others.project_id <> %(project_id)s)
-"""
-
-
+""")
 async def unassign(transaction: Transaction, runner_id: int, project_id: int) -> bool:
     """Stop the runner from running the project's jobs. Return False for its only project, which stays."""
-    return await transaction.run(UNASSIGN, runner_id=runner_id, project_id=project_id) > 0
 
 
-IS_ASSIGNED = """
+@statement("""
     SELECT EXISTS (
         SELECT FROM runner_projects WHERE runner_id = %(runner_id)s AND project_id = %(project_id)s)
-"""
-
-
-async def is_assigned(database: Executor, runner_id: int, project_id: int) -> bool:
-    return bool(await database.value(IS_ASSIGNED, runner_id=runner_id, project_id=project_id))
+""")
+async def is_assigned(database: Executor, runner_id: int, project_id: int) -> bool: ...
 
 
 MANAGER_LISTING = Listing(
@@ -314,14 +277,11 @@ async def list_managers(database: Executor, page: Page, runner_id: int) -> Liste
     return await MANAGER_LISTING.read(database, page, runner_id=runner_id)
 
 
-DELETE_MANAGER = """
+@statement("""
     DELETE FROM runner_managers WHERE runner_id = %(runner_id)s AND system_id = %(system_id)s
-"""
-
-
+""")
 async def delete_manager(transaction: Transaction, runner_id: int, system_id: str) -> bool:
     """Remove one machine. Return False where the runner has no such machine."""
-    return await transaction.run(DELETE_MANAGER, runner_id=runner_id, system_id=system_id) > 0
 
 
 @attrs.frozen(kw_only=True)
@@ -377,21 +337,16 @@ async def note_manager_contact(database: Database, runner_id: int, machine: Mach
     return int(noted)
 
 
-SET_REGISTRATION_TOKEN = """
+@statement("""
     INSERT INTO runner_registration_tokens (namespace_id, project_id, digest, created_at)
     VALUES (%(namespace_id)s, %(project_id)s, %(digest)s, %(now)s)
     ON CONFLICT (namespace_id, project_id) DO UPDATE SET digest = excluded.digest, created_at = excluded.created_at
-"""
-
-
+""")
 async def set_registration_token(
     transaction: Transaction, digest: bytes, *, namespace_id: int | None = None, project_id: int | None = None
 ) -> None:
     """Set the token with which runners of this group or project (without either: of the instance) register from now
     on."""
-    await transaction.run(
-        SET_REGISTRATION_TOKEN, digest=digest, namespace_id=namespace_id, project_id=project_id
-    )
 
 
 @attrs.frozen
@@ -402,16 +357,10 @@ class Registration:
     project_id: int | None
 
 
-HOLD_REGISTRATION = Query(
-    """
+@statement("""
     SELECT runner_registration_tokens.namespace_id, runner_registration_tokens.project_id
     FROM runner_registration_tokens WHERE runner_registration_tokens.digest = %(digest)s
     FOR KEY SHARE
-    """,
-    Registration,
-)
-
-
+    """)
 async def hold_registration(transaction: Transaction, digest: bytes) -> Registration | None:
     """Return what the token is for. It is not replaced until the transaction ends."""
-    return await transaction.row(HOLD_REGISTRATION, digest=digest)

@@ -276,11 +276,11 @@ class Room:
         self._arriving -= Counter({self.project_id: self._mine})
 
 
-async def room_of(request: web.Request, project_id: int) -> Room:
+async def room_of(services: Services, project_id: int) -> Room:
     """Return how much room the project has left."""
-    limit = context.settings(request).project_artifacts_limit
-    kept = await artifact_queries.kept_bytes(context.database(request), project_id) if limit else 0
-    return Room(project_id, limit, kept, context.services(request)[ARRIVING])
+    limit = services.settings.project_artifacts_limit
+    kept = await artifact_queries.kept_bytes(services.database, project_id) if limit else 0
+    return Room(project_id, limit, kept, services[ARRIVING])
 
 
 Format = Literal["zip", "gzip", "raw"]
@@ -308,10 +308,11 @@ async def store_artifact(request: web.Request, job: HeldJob) -> None:
 
     Raises 400, 403 and 413, and keeps nothing then.
     """
-    objects = context.services(request).objects
+    services = context.services(request)
+    objects = services.objects
     folder = f"projects/{job.project_id}/jobs/{job.id}"
-    limit = context.settings(request).artifact_limit
-    with await room_of(request, job.project_id) as room:
+    limit = services.settings.artifact_limit
+    with await room_of(services, job.project_id) as room:
 
         def grow(size: int) -> None:
             if size > limit:
@@ -332,14 +333,15 @@ async def store_artifact(request: web.Request, job: HeldJob) -> None:
 
 async def _add(request: web.Request, job: HeldJob, received: Received, room: Room) -> bool:
     """Add the artifact. Return False where the job has this very file already. Raises 400, 403 and 413."""
+    services = context.services(request)
     said = structure({**received.fields, **request.query}, Upload)
     if said.artifact_type not in FILE_TYPES:
         raise bad_request(f"{said.artifact_type} is no type of artifact")
-    variables = await _report(request, received) if said.artifact_type == "dotenv" else {}
+    variables = await _report(services, received) if said.artifact_type == "dotenv" else {}
     if said.artifact_type == "archive":
-        await _index(request, received)
+        await _index(services, received)
     try:
-        async with context.database(request).transaction() as transaction:
+        async with services.database.transaction() as transaction:
             added = await artifact_queries.add_artifact(
                 transaction,
                 job.id,
@@ -349,32 +351,32 @@ async def _add(request: web.Request, job: HeldJob, received: Received, room: Roo
                 size=received.size,
                 object_key=received.key,
                 sha256=received.sha256,
-                expire_at=_expire_at(request, said.expire_in),
+                expire_at=_expire_at(services, said.expire_in),
             )
             if not added:
                 raise forbidden("Job is not running")
             await room.settled(transaction)
             if variables:
-                vault = context.vault(request)
+                vault = services.vault
                 sealed = {key: vault.encrypt(value) for key, value in variables.items()}
                 await artifact_queries.set_report_variables(transaction, job.id, sealed)
     except Conflict:
-        known = await artifact_queries.find_artifact(context.database(request), job.id, said.artifact_type)
+        known = await artifact_queries.find_artifact(services.database, job.id, said.artifact_type)
         if known is None or known.sha256 != received.sha256:
             raise bad_request("another artifact of the same type already exists") from None
         return False
     return True
 
 
-async def _index(request: web.Request, received: Received) -> None:
+async def _index(services: Services, received: Received) -> None:
     try:
-        await context.services(request)[ZIP_FILES].make_index(received.key)
+        await services[ZIP_FILES].make_index(received.key)
     except TooMuchError as problem:
         raise too_large(f"The archive has more than {problem}") from None
 
 
-async def _report(request: web.Request, received: Received) -> dict[str, str]:
-    objects = context.services(request).objects
+async def _report(services: Services, received: Received) -> dict[str, str]:
+    objects = services.objects
     if received.size > MAX_DOTENV_BYTES * 2:
         raise bad_request(f"Dotenv Artifact Too Big. Maximum Allowable Size: {MAX_DOTENV_BYTES}")
     content = b"".join([piece async for piece in objects.read(received.key, 0, received.size)])
@@ -384,13 +386,13 @@ async def _report(request: web.Request, received: Received) -> dict[str, str]:
         raise bad_request(str(problem)) from None
 
 
-def _expire_at(request: web.Request, expire_in: str | None) -> datetime.datetime | None:
+def _expire_at(services: Services, expire_in: str | None) -> datetime.datetime | None:
     """Return when the artifact expires: `expire_in` as in CI files (`1 week`, `never`, seconds), or else the
     setting."""
-    seconds = context.settings(request).artifacts_expire_in
+    seconds = services.settings.artifacts_expire_in
     try:
         if expire_in:
             seconds = checks.parse_duration(expire_in)
-        return context.now(request) + datetime.timedelta(seconds=seconds) if seconds else None
+        return services.now + datetime.timedelta(seconds=seconds) if seconds else None
     except (ValueError, OverflowError):  # no duration, or one that ends after the year 9999
         raise bad_request("expire_in is not a duration") from None

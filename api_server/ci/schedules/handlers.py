@@ -17,10 +17,10 @@ from api_server.git.ref_names import BRANCHES, TAGS, short_name
 from api_server.git.repositories import REPOSITORIES
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
+from api_server.state.preconditions import Precondition
 from api_server.web import context
 from api_server.web.answers import json_text, json_value, no_content
 from api_server.web.errors import forbidden, invalid, not_found
-from api_server.web.grounds import Ground, rely_on
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import AtMost, Name
 from api_server.web.routes import Role, Routes, author, caller
@@ -29,11 +29,12 @@ from api_server.web.routes import Role, Routes, author, caller
 async def find_schedule(request: web.Request, project: Project, schedule_id: int) -> Schedule:
     """Return the schedule; what the request writes requires that it is unchanged. Raises 404 where it is not the
     project's."""
-    found = await queries.find(context.database(request), project.id, schedule_id)
+    services = context.services(request)
+    found = await queries.find(services.database, project.id, schedule_id)
     if found is None:
         raise not_found("Pipeline Schedule")
     read = functools.partial(queries.hold, project_id=project.id, schedule_id=schedule_id)
-    rely_on(request, Ground((), found, read))
+    services.require_unchanged(Precondition((), found, read))
     return found
 
 
@@ -75,7 +76,9 @@ def full_ref(request: web.Request, project: Project, ref: str) -> str:
 
 async def may_run(request: web.Request, project: Project, ref: str) -> bool:
     """Return whether the caller may run pipelines on the branch or tag of that full name."""
-    return await may_change(request, project, short_name(ref) or ref, tag=ref.startswith(TAGS))
+    return await may_change(
+        context.services(request), project, short_name(ref) or ref, tag=ref.startswith(TAGS)
+    )
 
 
 async def check_may_save(request: web.Request, project: Project, ref: str, verb: str) -> None:

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="empty-body"
 """Statements about pipeline schedules."""
 
 import datetime
@@ -7,8 +8,8 @@ import attrs
 
 from api_server.ci.pipelines.queries import ENTITIES as PIPELINES
 from api_server.state.database import Executor, Transaction
+from api_server.state.declarations import statement
 from api_server.state.listing import Listed, Listing, Page, Quota, one, read_sql
-from api_server.state.statements import Query
 
 ENTITIES = read_sql(__package__)
 
@@ -39,15 +40,14 @@ async def list_pipelines(database: Executor, page: Page, schedule_id: int) -> Li
     return await OF_SCHEDULE.read(database, page, schedule_id=schedule_id)
 
 
-SHOW = one(
-    ENTITIES["schedule_details"],
-    "SELECT pipeline_schedules.id FROM pipeline_schedules WHERE pipeline_schedules.id = %(id)s",
+@statement(
+    one(
+        ENTITIES["schedule_details"],
+        "SELECT pipeline_schedules.id FROM pipeline_schedules WHERE pipeline_schedules.id = %(schedule_id)s",
+    )
 )
-
-
 async def show(database: Executor, schedule_id: int) -> str:
     """Return the entity; the values of its variables are encrypted, as base64."""
-    return await database.entity(SHOW, id=schedule_id)
 
 
 @attrs.frozen(kw_only=True)
@@ -72,58 +72,47 @@ _FOUND = """
         pipeline_schedules.cron_timezone, pipeline_schedules.active, pipeline_schedules.next_run_at
     FROM pipeline_schedules JOIN projects ON projects.id = pipeline_schedules.project_id
 """
-_OF_PROJECT = (
-    f"{_FOUND} WHERE pipeline_schedules.project_id = %(project_id)s AND pipeline_schedules.id = %(id)s"
-)
-FIND = Query(_OF_PROJECT, Schedule)
-HOLD = Query(f"{_OF_PROJECT} FOR UPDATE OF pipeline_schedules", Schedule)
-FIND_BY_ID = Query(f"{_FOUND} WHERE pipeline_schedules.id = %(id)s", Schedule)
-LOCK = Query(f"{_FOUND} WHERE pipeline_schedules.id = %(id)s FOR UPDATE OF pipeline_schedules", Schedule)
-LOCK_DUE = Query(
-    f"""
-    {_FOUND} WHERE pipeline_schedules.active AND pipeline_schedules.next_run_at <= %(now)s
-    ORDER BY pipeline_schedules.next_run_at LIMIT %(most)s FOR UPDATE OF pipeline_schedules SKIP LOCKED
-    """,
-    Schedule,
-)
+_OF_PROJECT = f"""
+    {_FOUND} WHERE pipeline_schedules.project_id = %(project_id)s AND pipeline_schedules.id = %(schedule_id)s
+"""
 
 
+@statement(_OF_PROJECT)
 async def find(database: Executor, project_id: int, schedule_id: int) -> Schedule | None:
     """Return None where it is not the project's."""
-    return await database.row(FIND, project_id=project_id, id=schedule_id)
 
 
+@statement(f"{_OF_PROJECT} FOR UPDATE OF pipeline_schedules")
 async def hold(database: Executor, project_id: int, schedule_id: int) -> Schedule | None:
     """As `find`; the schedule is not changed until the transaction ends."""
-    return await database.row(HOLD, project_id=project_id, id=schedule_id)
 
 
-async def find_by_id(database: Executor, schedule_id: int) -> Schedule | None:
-    return await database.row(FIND_BY_ID, id=schedule_id)
+@statement(f"{_FOUND} WHERE pipeline_schedules.id = %(schedule_id)s")
+async def find_by_id(database: Executor, schedule_id: int) -> Schedule | None: ...
 
 
+@statement(f"{_FOUND} WHERE pipeline_schedules.id = %(schedule_id)s FOR UPDATE OF pipeline_schedules")
 async def lock(transaction: Transaction, schedule_id: int) -> Schedule:
     """Return the schedule, locked until the transaction ends. Raises NotFound."""
-    return await transaction.one(LOCK, id=schedule_id)
 
 
+@statement(f"""
+    {_FOUND} WHERE pipeline_schedules.active AND pipeline_schedules.next_run_at <= %(now)s
+    ORDER BY pipeline_schedules.next_run_at LIMIT %(most)s FOR UPDATE OF pipeline_schedules SKIP LOCKED
+    """)
 async def lock_due(transaction: Transaction, most: int) -> list[Schedule]:
     """Return schedules that are due, which nobody else gets meanwhile."""
-    return await transaction.rows(LOCK_DUE, most=most)
 
 
-CREATE = """
+@statement("""
     INSERT INTO pipeline_schedules (project_id, owner_id, description, ref, cron, cron_timezone, active, next_run_at,
         created_at, updated_at)
     VALUES (%(project_id)s, %(owner_id)s, %(description)s, %(ref)s, %(cron)s, %(cron_timezone)s, %(active)s,
         %(next_run_at)s, %(now)s, %(now)s)
     RETURNING id
-"""
-
-
+""")
 async def create(transaction: Transaction, **values: Any) -> int:
     """Return the new schedule's id."""
-    return int(await transaction.value(CREATE, **values))
 
 
 UPDATE = """
@@ -141,22 +130,19 @@ async def update(transaction: Transaction, schedule: Schedule) -> None:
 
 _WRITTEN = ("id", "owner_id", "description", "ref", "cron", "cron_timezone", "active", "next_run_at")
 
-SET_NEXT_RUN = """
-    UPDATE pipeline_schedules SET next_run_at = %(next_run_at)s WHERE id = %(id)s
-"""
+
+@statement("""
+    UPDATE pipeline_schedules SET next_run_at = %(next_run_at)s WHERE id = %(schedule_id)s
+""")
+async def set_next_run(
+    transaction: Transaction, schedule_id: int, next_run_at: datetime.datetime
+) -> None: ...
 
 
-async def set_next_run(transaction: Transaction, schedule_id: int, next_run_at: datetime.datetime) -> None:
-    await transaction.run(SET_NEXT_RUN, id=schedule_id, next_run_at=next_run_at)
-
-
-DELETE = """
-    DELETE FROM pipeline_schedules WHERE id = %(id)s
-"""
-
-
-async def delete(transaction: Transaction, schedule_id: int) -> None:
-    await transaction.run(DELETE, id=schedule_id)
+@statement("""
+    DELETE FROM pipeline_schedules WHERE id = %(schedule_id)s
+""")
+async def delete(transaction: Transaction, schedule_id: int) -> None: ...
 
 
 VARIABLES_QUOTA = Quota("pipeline_schedule_variables", "schedule_id")
@@ -175,45 +161,32 @@ _VARIABLES = """
     SELECT pipeline_schedule_variables.key, pipeline_schedule_variables.value, pipeline_schedule_variables.variable_type
     FROM pipeline_schedule_variables WHERE pipeline_schedule_variables.schedule_id = %(schedule_id)s
 """
-VARIABLES = Query(f"{_VARIABLES} ORDER BY pipeline_schedule_variables.id", StoredVariable)
-LOCK_VARIABLE = Query(
-    f"{_VARIABLES} AND pipeline_schedule_variables.key = %(key)s FOR UPDATE", StoredVariable
-)
 
 
-async def variables(database: Executor, schedule_id: int) -> list[StoredVariable]:
-    return await database.rows(VARIABLES, schedule_id=schedule_id)
+@statement(f"{_VARIABLES} ORDER BY pipeline_schedule_variables.id")
+async def variables(database: Executor, schedule_id: int) -> list[StoredVariable]: ...
 
 
-async def lock_variable(transaction: Transaction, schedule_id: int, key: str) -> StoredVariable | None:
-    return await transaction.row(LOCK_VARIABLE, schedule_id=schedule_id, key=key)
+@statement(f"{_VARIABLES} AND pipeline_schedule_variables.key = %(key)s FOR UPDATE")
+async def lock_variable(transaction: Transaction, schedule_id: int, key: str) -> StoredVariable | None: ...
 
 
-ADD_VARIABLE = """
+@statement("""
     INSERT INTO pipeline_schedule_variables (schedule_id, key, value, variable_type)
     VALUES (%(schedule_id)s, %(key)s, %(value)s, %(variable_type)s)
-"""
-
-
+""")
 async def add_variable(transaction: Transaction, schedule_id: int, variable: StoredVariable) -> None:
     """Raises Conflict on `pipeline_schedule_variables_key`."""
-    await transaction.run(ADD_VARIABLE, schedule_id=schedule_id, **attrs.asdict(variable))
 
 
-SET_VARIABLE = """
+@statement("""
     UPDATE pipeline_schedule_variables SET value = %(value)s, variable_type = %(variable_type)s
     WHERE schedule_id = %(schedule_id)s AND key = %(key)s
-"""
+""")
+async def set_variable(transaction: Transaction, schedule_id: int, variable: StoredVariable) -> None: ...
 
 
-async def set_variable(transaction: Transaction, schedule_id: int, variable: StoredVariable) -> None:
-    await transaction.run(SET_VARIABLE, schedule_id=schedule_id, **attrs.asdict(variable))
-
-
-DELETE_VARIABLE = """
+@statement("""
     DELETE FROM pipeline_schedule_variables WHERE schedule_id = %(schedule_id)s AND key = %(key)s
-"""
-
-
-async def delete_variable(transaction: Transaction, schedule_id: int, key: str) -> None:
-    await transaction.run(DELETE_VARIABLE, schedule_id=schedule_id, key=key)
+""")
+async def delete_variable(transaction: Transaction, schedule_id: int, key: str) -> None: ...

@@ -15,11 +15,12 @@ from api_server.ci.triggers.queries import Trigger
 from api_server.namespaces import access
 from api_server.namespaces.access import visible_project
 from api_server.namespaces.resources import Project
+from api_server.services import Services
+from api_server.state.preconditions import Precondition
 from api_server.state.secrets import JOB_TOKEN, digest
 from api_server.web import context
 from api_server.web.auth import caller_of_job_token, rely_on_caller
 from api_server.web.errors import ApiError
-from api_server.web.grounds import Ground, rely_on
 from api_server.web.request_data import merged
 
 #: Credentials are left out of the payload.
@@ -78,20 +79,23 @@ async def _payload(request: web.Request) -> Variable:
     return Variable(PAYLOAD, orjson.dumps(told).decode(), file=True)
 
 
-async def note_use(request: web.Request, fired: TriggerUse) -> None:
+async def note_use(services: Services, fired: TriggerUse) -> None:
     """Note when the trigger was last used."""
     if fired.trigger is not None:
-        async with context.database(request).transaction() as transaction:
+        async with services.database.transaction() as transaction:
             await queries.note_use(transaction, fired.trigger.id)
 
 
 async def _by_trigger(request: web.Request, wanted: FireTrigger) -> TriggerUse:
+    services = context.services(request)
     key = digest(wanted.token)
-    trigger = await queries.find_by_token(context.database(request), key)
+    trigger = await queries.find_by_token(services.database, key)
     if trigger is None or not trigger.active:
         raise _not_found()
     names = (f"trigger:{trigger.id}", f"user:{trigger.owner_id}")
-    rely_on(request, Ground(names, trigger, functools.partial(queries.find_by_token, token_digest=key)))
+    services.require_unchanged(
+        Precondition(names, trigger, functools.partial(queries.find_by_token, token_digest=key))
+    )
     project = await _project(request, wanted.id, trigger.owner_id, admin=trigger.admin)
     if project.id != trigger.project_id:
         raise _not_found()
@@ -117,7 +121,7 @@ async def _project(
 ) -> Project:
     number = access.id_in(reference)
     found = await visible_project(
-        request,
+        context.services(request),
         reference if number is None else number,
         user_id=user_id,
         admin=admin,

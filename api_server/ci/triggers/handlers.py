@@ -117,11 +117,12 @@ async def delete_trigger(request: web.Request, wanted: OneTrigger, found: Projec
 @routes.post("/projects/{id}/ref/{ref:.+}/trigger/pipeline", access=ANYONE)
 async def fire_trigger(request: web.Request, wanted: FireTrigger) -> web.Response:
     """A pipeline for whoever has the token of a trigger, or of a running job."""
+    services = context.services(request)
     fired = await firing.fired_by(request, wanted)
     variables = await firing.given_variables(request, fired.project, wanted.variables)
-    making = maker(context.services(request).shared, context.database(request))
+    making = maker(services.shared, services.database)
     on = making.resolve(fired.project.id, wanted.ref)
-    if not await may_change(request, fired.project, on.name, tag=on.kind == "tag"):
+    if not await may_change(services, fired.project, on.name, tag=on.kind == "tag"):
         raise not_allowed_on(on.name)
     new = Wanted(
         project_id=fired.project.id,
@@ -134,8 +135,8 @@ async def fire_trigger(request: web.Request, wanted: FireTrigger) -> web.Respons
         variables=variables,
     )
     pipeline_id = await making.make(new)
-    await firing.note_use(request, fired)
-    shown = await pipelines.show_pipeline(context.database(request), fired.project.id, pipeline_id)
+    await firing.note_use(services, fired)
+    shown = await pipelines.show_pipeline(services.database, fired.project.id, pipeline_id)
     return json_text(shown, status=201)
 
 

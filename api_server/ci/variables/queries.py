@@ -1,3 +1,4 @@
+# mypy: disable-error-code="empty-body"
 """Statements about CI/CD variables. Values are encrypted in every row."""
 
 from typing import Any
@@ -7,6 +8,7 @@ import attrs
 from api_server.ci.config.variables import Variable
 from api_server.state.audit_trail import INSTANCE, Entity
 from api_server.state.database import Executor, Transaction
+from api_server.state.declarations import statement
 from api_server.state.listing import Listed, Listing, Page, Quota, one, read_sql
 from api_server.state.secrets import Vault
 from api_server.state.statements import Query
@@ -95,26 +97,20 @@ async def create(transaction: Transaction, owner: Entity, **values: Any) -> int:
     return int(await transaction.value(CREATE, **_columns_of(owner), **values))
 
 
-UPDATE = """
+@statement("""
     UPDATE ci_variables SET value = %(value)s, variable_type = %(variable_type)s, protected = %(protected)s,
         masked = %(masked)s, raw = %(raw)s, environment_scope = %(environment_scope)s, description = %(description)s,
         updated_at = %(now)s
-    WHERE id = %(id)s
-"""
-
-
+    WHERE id = %(variable_id)s
+""")
 async def update(transaction: Transaction, variable_id: int, **values: Any) -> None:
     """Change the variable. Raises Conflict as `create`."""
-    await transaction.run(UPDATE, id=variable_id, **values)
 
 
-DELETE = """
-    DELETE FROM ci_variables WHERE id = %(id)s
-"""
-
-
-async def delete(transaction: Transaction, variable_id: int) -> None:
-    await transaction.run(DELETE, id=variable_id)
+@statement("""
+    DELETE FROM ci_variables WHERE id = %(variable_id)s
+""")
+async def delete(transaction: Transaction, variable_id: int) -> None: ...
 
 
 #: The variables that a job of a project gets, with a `rank`: of one key the one with the highest counts. The instance

@@ -1,3 +1,4 @@
+# mypy: disable-error-code="empty-body"
 """Statements of administrators' pages that no route of the API has: lists over the whole instance, periodic tasks."""
 
 import datetime
@@ -8,6 +9,7 @@ import attrs
 from api_server.ci.runners.queries import ENTITIES as RUNNERS
 from api_server.mirrors.running import LOCK_PREFIX
 from api_server.state.database import Executor
+from api_server.state.declarations import statement
 from api_server.state.listing import Listed, Listing, Page, read_sql
 from api_server.state.statements import Query
 
@@ -50,19 +52,13 @@ class DeliveryPlace:
     check_id: int
 
 
-DELIVERY_PLACE = Query(
-    """
+@statement("""
     SELECT checks.project_id, checks.id AS check_id
     FROM status_check_deliveries deliveries JOIN external_status_checks checks ON checks.id = deliveries.check_id
-    WHERE deliveries.id = %(id)s
-    """,
-    DeliveryPlace,
-)
-
-
+    WHERE deliveries.id = %(delivery_id)s
+    """)
 async def place_of_delivery(database: Executor, delivery_id: int) -> DeliveryPlace:
     """Raises NotFound."""
-    return await database.one(DELIVERY_PLACE, id=delivery_id)
 
 
 TokenState = Literal["active", "expired", "revoked"]
@@ -125,12 +121,11 @@ _HOLDERS = """
     WHERE projects.repository_access_level = 'enabled' AND projects.visibility = %(visibility)s
     ORDER BY projects.id DESC LIMIT %(most)s::integer
 """
-HOLDERS = Query(_HOLDERS, Holder)
 
 
+@statement(_HOLDERS)
 async def holders(database: Executor, visibility: str, most: int) -> list[Holder]:
     """The newest projects of that visibility whose repository is open to all who see them."""
-    return await database.rows(HOLDERS, visibility=visibility, most=most)
 
 
 @attrs.frozen

@@ -374,12 +374,11 @@ _LARGEST = 2**20
 
 async def find_object(request: web.Request) -> StaticObject:
     """A small file of a public project, else of one that the caller opens. Raises `Refused` where there is none."""
-    database = context.database(request)
+    services = context.services(request)
+    database = services.database
     for visibility in ("public", "internal", "private"):
         for holder in await queries.holders(database, visibility, _PROJECTS):
-            name = await asyncio.to_thread(
-                _a_file, context.services(request)[REPOSITORIES], holder.id, holder.default_branch
-            )
+            name = await asyncio.to_thread(_a_file, services[REPOSITORIES], holder.id, holder.default_branch)
             if name is not None:
                 path = static_paths.parse(quote(f"/{holder.full_path}/-/raw/{holder.default_branch}/{name}"))
                 token = None if visibility == "public" else await _token(request)
@@ -396,7 +395,7 @@ async def named_object(request: web.Request, text: str) -> StaticObject:
         raise Refused(f"{text} is no path of a raw file or an archive: {problem}") from None
     who = caller(request)
     project = await visible_project(
-        request, parsed.project, user_id=who.user_id, admin=who.admin, job_project_id=None
+        context.services(request), parsed.project, user_id=who.user_id, admin=who.admin, job_project_id=None
     )
     if project is None:
         raise Refused(f"There is no project {parsed.project}.")

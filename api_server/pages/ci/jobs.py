@@ -32,7 +32,7 @@ from api_server.web import context
 from api_server.web.answers import STORED_HEADERS, matches_etag
 from api_server.web.errors import ApiError, bad_parameters, forbidden, not_found, reason_of
 from api_server.web.pagination import Paginated, wanted_page
-from api_server.web.routes import Role, ask
+from api_server.web.routes import Role, ask, caller_or_stranger
 from api_server.zip_files import ZIP_FILES
 
 pages = Pages()
@@ -82,11 +82,10 @@ class Sight:
 @pages.get("/{project}/-/jobs", access=project(opens="builds"))
 async def list_jobs(request: web.Request, who: Visitor, wanted: ListOfJobs, found: Project) -> web.Response:
     """Newest first."""
+    services = context.services(request)
     part = wanted_page(wanted, jobs.JOBS_OF_PROJECT)
     scope: list[str] | None = [wanted.status] if wanted.status else None
-    listed = await jobs.list_project_jobs(
-        context.database(request), part, found.id, scope, archived_before(request)
-    )
+    listed = await jobs.list_project_jobs(services.database, part, found.id, scope, archived_before(services))
     return page.answer(
         request,
         who,
@@ -117,7 +116,7 @@ async def job_page(
     status: int = 200,
 ) -> web.Response:
     """The page; after a form was refused with its `problem` and what stood in it."""
-    sight = await _sight(request, found, await find_job_or_bridge(request, found, job_id))
+    sight = await _sight(request, found, await find_job_or_bridge(context.services(request), found, job_id))
     return page.answer(
         request,
         who,
@@ -139,7 +138,8 @@ async def job_page(
 async def follow_log(request: web.Request, wanted: FollowedLog, found: Project) -> web.StreamResponse:
     """What has been added to the log, for the script on the page: 206 from `Range: log=<byte>-` on, where a line
     begins; 304 where nothing has; 416 where the log is not that long any more."""
-    job = await find_job(request, found, wanted.id)
+    services = context.services(request)
+    job = await find_job(services, found, wanted.id)
     if not may_read_log(found, job):
         raise forbidden()
     asked = _RANGE.fullmatch(request.headers.get(hdrs.RANGE, ""))
@@ -148,8 +148,8 @@ async def follow_log(request: web.Request, wanted: FollowedLog, found: Project) 
     part = await log_pages.part_from(request, job.id, int(asked[1]), _state(wanted.state))
     if part is None:
         raise web.HTTPRequestRangeNotSatisfiable
-    row = await queries.find_job(context.database(request), job.id)
-    done = _is_done(row, await queries.job_details(context.database(request), job.id), part)
+    row = await queries.find_job(services.database, job.id)
+    done = _is_done(row, await queries.job_details(services.database, job.id), part)
     headers = STORED_HEADERS | {
         hdrs.ETAG: f'"{part.end}-{row.status}-{done:d}"',
         hdrs.CACHE_CONTROL: "no-store",
@@ -171,9 +171,10 @@ async def show_raw_log(request: web.Request, wanted: OneJob, found: Project) -> 
 
 
 async def _sight(request: web.Request, found: Project, job: Job) -> Sight:
-    database = context.database(request)
+    services = context.services(request)
+    database = services.database
     show = jobs.show_bridge if job.kind == "bridge" else jobs.show_job
-    shown = _OF_BUILDS | orjson.loads(await show(database, job.id, archived_before(request)))
+    shown = _OF_BUILDS | orjson.loads(await show(database, job.id, archived_before(services)))
     details = await queries.job_details(database, job.id)
     attempts = await queries.attempts(database, job.id, MOST_ATTEMPTS)
     row = await queries.find_job(database, job.id)
@@ -299,12 +300,16 @@ class ArtifactPath(OneJob):
 @pages.get(f"{_ONE}/browse/{{path:.*}}", access=project(opens="builds"))
 async def browse(request: web.Request, who: Visitor, wanted: ArtifactPath, found: Project) -> web.Response:
     """A folder of the archive."""
-    job = await find_job(request, found, wanted.id)
+    services = context.services(request)
+    job = await find_job(services, found, wanted.id)
     archive = await archive_of(request, job.id)
     check_may_read(found, archive)
     path = wanted.path.strip("/")
-    folder = await context.services(request)[ZIP_FILES].folder(
-        archive.object_key, f"{path}/" if path else "", MOST_ENTRIES, *counted_for(request)
+    folder = await services[ZIP_FILES].folder(
+        archive.object_key,
+        f"{path}/" if path else "",
+        MOST_ENTRIES,
+        *counted_for(caller_or_stranger(request)),
     )
     if path and not folder.folders and not folder.files:
         raise not_found("Folder")

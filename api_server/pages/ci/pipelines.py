@@ -25,7 +25,7 @@ from api_server.pages.routes import Pages
 from api_server.pages.sessions import Visitor
 from api_server.web import context
 from api_server.web.pagination import Paginated, wanted_page
-from api_server.web.routes import Role, ask
+from api_server.web.routes import Role, ask, caller
 
 
 @attrs.frozen(kw_only=True)
@@ -64,7 +64,7 @@ async def actions_on_job(
         retry=not archived and not row.retried and row.status in RETRYABLE,
         play=not archived and _waits(row),
         erase=build and not archived and has_data and row.status in COMPLETE
-        and may_erase(request, project, job),
+        and may_erase(caller(request), project, job),
     )  # fmt: skip
 
 
@@ -91,11 +91,13 @@ async def actions_on_pipeline(
 
 
 async def _may_change(request: web.Request, project: Project, ref: str, *, tag: bool) -> bool:
-    return project.role >= Role.DEVELOPER and await may_change(request, project, ref, tag=tag)
+    return project.role >= Role.DEVELOPER and await may_change(
+        context.services(request), project, ref, tag=tag
+    )
 
 
 def _is_archived(request: web.Request, created_at: datetime.datetime) -> bool:
-    limit = archived_before(request)
+    limit = archived_before(context.services(request))
     return limit is not None and created_at < limit
 
 
@@ -158,9 +160,10 @@ async def list_pipelines(
 async def show_pipeline(
     request: web.Request, who: Visitor, wanted: OnePipeline, found: Project
 ) -> web.Response:
-    database = context.database(request)
+    services = context.services(request)
+    database = services.database
     shown: dict[str, Any] = orjson.loads(await pipelines.show_pipeline(database, found.id, wanted.id))
-    pipeline = await find_pipeline(request, found, wanted.id)
+    pipeline = await find_pipeline(services, found, wanted.id)
     jobs = await queries.jobs_of_pipeline(database, wanted.id, MOST_JOBS + 1)
     return page.answer(
         request,

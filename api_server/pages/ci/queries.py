@@ -1,3 +1,4 @@
+# mypy: disable-error-code="empty-body"
 """Statements of the pages of pipelines and jobs: what those show and the API does not."""
 
 import datetime
@@ -5,7 +6,7 @@ import datetime
 import attrs
 
 from api_server.state.database import Executor
-from api_server.state.statements import Query
+from api_server.state.declarations import statement
 
 
 @attrs.frozen(kw_only=True)
@@ -46,43 +47,29 @@ _DOWNSTREAM = """
         ON downstream.source_job_id = jobs.id
 """
 
-JOBS_OF_PIPELINE = Query(
-    f"""
+
+@statement(f"""
     SELECT {_COLUMNS} FROM jobs {_DOWNSTREAM}
     WHERE jobs.pipeline_id = %(pipeline_id)s
     ORDER BY jobs.retried, jobs.id LIMIT %(most)s
-    """,
-    PipelineJob,
-)
-
-
+    """)
 async def jobs_of_pipeline(database: Executor, pipeline_id: int, most: int) -> list[PipelineJob]:
     """The first `most`, those that count before those that others have taken the place of."""
-    return await database.rows(JOBS_OF_PIPELINE, pipeline_id=pipeline_id, most=most)
 
 
-ATTEMPTS = Query(
-    f"""
+@statement(f"""
     SELECT {_COLUMNS} FROM jobs {_DOWNSTREAM}
     WHERE jobs.pipeline_id = (SELECT this.pipeline_id FROM jobs this WHERE this.id = %(job_id)s)
         AND jobs.name = (SELECT this.name FROM jobs this WHERE this.id = %(job_id)s)
     ORDER BY jobs.id DESC LIMIT %(most)s
-    """,
-    PipelineJob,
-)
-
-
+    """)
 async def attempts(database: Executor, job_id: int, most: int) -> list[PipelineJob]:
     """The job and those of its name in its pipeline, newest first: what it was tried with before and after."""
-    return await database.rows(ATTEMPTS, job_id=job_id, most=most)
 
 
-JOB = Query(f"SELECT {_COLUMNS} FROM jobs {_DOWNSTREAM} WHERE jobs.id = %(id)s", PipelineJob)
-
-
+@statement(f"SELECT {_COLUMNS} FROM jobs {_DOWNSTREAM} WHERE jobs.id = %(job_id)s")
 async def find_job(database: Executor, job_id: int) -> PipelineJob:
     """Raises NotFound where the job has gone."""
-    return await database.one(JOB, id=job_id)
 
 
 @attrs.frozen(kw_only=True)
@@ -103,8 +90,7 @@ class JobDetails:
     has_artifacts: bool
 
 
-JOB_DETAILS = Query(
-    """
+@statement("""
     SELECT jobs.timeout, jobs.exit_code, jobs.resource_group, jobs.environment, jobs.scheduled_at,
         jobs.plan ->> 'manual_confirmation' AS manual_confirmation, eraser.name AS erased_by,
         job_logs.closed AS log_closed,
@@ -112,14 +98,9 @@ JOB_DETAILS = Query(
     FROM jobs LEFT JOIN users eraser ON eraser.id = jobs.erased_by_id
     LEFT JOIN job_logs ON job_logs.job_id = jobs.id
     WHERE jobs.id = %(job_id)s
-    """,
-    JobDetails,
-)
-
-
+    """)
 async def job_details(database: Executor, job_id: int) -> JobDetails:
     """Raises NotFound where the job has gone."""
-    return await database.one(JOB_DETAILS, job_id=job_id)
 
 
 @attrs.frozen
@@ -131,16 +112,10 @@ class Parent:
     job_name: str
 
 
-PARENT = Query(
-    """
+@statement("""
     SELECT parent.id, jobs.id AS job_id, jobs.name AS job_name
     FROM pipelines JOIN jobs ON jobs.id = pipelines.source_job_id JOIN pipelines parent ON parent.id = jobs.pipeline_id
     WHERE pipelines.id = %(pipeline_id)s AND parent.project_id = pipelines.project_id
-    """,
-    Parent,
-)
-
-
+    """)
 async def parent_of(database: Executor, pipeline_id: int) -> Parent | None:
     """None for one that no other of the same project has started."""
-    return await database.row(PARENT, pipeline_id=pipeline_id)

@@ -12,8 +12,8 @@ import pytest
 
 from api_server.code import ref_queries, refs
 from api_server.git.received_push import Push, RefUpdate
+from api_server.state import preconditions
 from api_server.state.database import Transaction
-from api_server.web import auth_queries, grounds
 from api_server.web.context import SERVICES
 from api_server.web.routes import Role
 from tests.support.forge import Forge, Person
@@ -190,7 +190,7 @@ async def test_no_right_ends_between_the_verdict_and_the_last_moved_ref(pushing:
 
 async def hold_alone(transaction: Transaction, name: str) -> None:
     """As somebody who takes rights away."""
-    await auth_queries.lock_names(transaction, shared=frozenset(), alone={name})
+    await preconditions.lock_names(transaction, shared=frozenset(), alone={name})
 
 
 async def _until_no_hook_of(git: int) -> None:
@@ -232,7 +232,7 @@ async def test_pushes_and_api_writes_of_one_project_do_not_wait_for_each_others_
     """A push that moves many refs takes a while: others are settled meanwhile."""
     database = pushing.forge.database
     async with database.transaction() as moving:
-        await grounds.share(moving, {f"project:{pushing.project['id']}", f"user:{pushing.alice.id}"})
+        await preconditions.share(moving, {f"project:{pushing.project['id']}", f"user:{pushing.alice.id}"})
         body = commands((NO_COMMIT, pushing.old, "refs/heads/other")) + pushing.pack
         told = await send_push(pushing.forge, pushing.path, pushing.bob, body)
         assert "ok refs/heads/other" in told.text

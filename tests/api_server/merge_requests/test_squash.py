@@ -344,7 +344,7 @@ async def test_a_rebase_that_is_cancelled_goes_no_further(
             loop.call_soon_threadsafe(rebase_task.cancel)
         return real(its, *rest)
 
-    monkeypatch.setattr(new_commits, "_again", once_more)
+    monkeypatch.setattr(new_commits, "_rebased_commit", once_more)
     rebase_task = asyncio.create_task(new_commits.rebase(repository, made["sha"], target, alices))
     with pytest.raises(asyncio.CancelledError):
         await rebase_task

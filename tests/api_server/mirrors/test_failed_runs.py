@@ -1,6 +1,7 @@
 """What is told of runs that fail: status, last_error, audit event, mail; and when they are tried again."""
 
 import asyncio
+import copy
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -93,13 +94,14 @@ async def test_an_address_that_is_no_longer_allowed_is_not_called(
     from api_server.outbound.policy import Policy
 
     mirrored = await Mirrored.create(working, with_credentials(http_target[1]))
-    app = {key: working.server.app[key] for key in working.server.app}
+    services = copy.copy(working.server.app[SERVICES])
+    services._parts = dict(services._parts)
 
     async def closed() -> Policy:
         return Policy()
 
-    app[SERVICES][OUTGOING_POLICY] = closed
-    await running.run_mirror_once(app[SERVICES], mirrored.mirror["id"])  # type: ignore[arg-type]
+    services[OUTGOING_POLICY] = closed
+    await running.run_mirror_once(services, mirrored.mirror["id"])
     shown = await mirrored.show()
     text = "The remote mirror URL is invalid: Requests to loopback addresses are not allowed"
     assert (shown["update_status"], shown["last_error"]) == ("to_retry", text)

@@ -9,6 +9,7 @@ from playwright.async_api import Browser as Chromium
 from playwright.async_api import async_playwright
 
 from api_server.pages import mail_links, sign_in
+from api_server.web.context import SERVICES
 from tests.support.browser import Browser, browsing
 from tests.support.forge import Forge
 
@@ -51,7 +52,7 @@ def page_forge(forge: Forge) -> Iterator[Forge]:
 
 def _forget_attempts(forge: Forge) -> None:
     for limit in _LIMITS:
-        forge.server.app[limit].forget()
+        forge.server.app[SERVICES][limit].forget()
 
 
 async def details_of(forge: Forge, query: str) -> list[dict[str, Any]]:

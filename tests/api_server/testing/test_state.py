@@ -9,9 +9,9 @@ from typing import Any
 
 import attrs
 import pytest
-from aiohttp import web
 
 from api_server.api import ROUTES
+from api_server.services import Services
 from api_server.testing import snapshots
 from api_server.testing.snapshots import roots
 from api_server.web.context import SERVICES
@@ -32,7 +32,7 @@ SET_UP = {
     "creation_listeners", "default_branch_listeners", "ref_listeners", "push_option_listeners",
     "end_of_protection_listeners", "merge_request_listeners", "failures", "remote_files", "signed_in_user",
     "operations_routes", "shutdown", "background", "movable_clock", "request_gate", "snapshots", "on_reset",
-    "description", "templates", "loop_watch",
+    "description", "templates", "loop_watch", "services", "runs", "preconditions",
     "counted",  # by which the figures of all workers are asked for
     "APP_KEY",  # aiohttp_cors
 }  # fmt: skip
@@ -188,12 +188,13 @@ async def test_no_folder_is_forgotten(scene: Scene) -> None:
 def test_nothing_is_forgotten_that_the_process_remembers(scene: Scene) -> None:
     """Whoever puts another part into the application says what becomes of it."""
     app = scene.forge.server.app
-    keys = {key for key in app if isinstance(key, web.AppKey)}
+    parts = set(app[SERVICES]._parts)
     forgotten = set(snapshots.REMEMBERED)
-    assert forgotten <= keys
-    names = {str(key).split("(")[1].split(",")[0] for key in keys - forgotten}
-    short = {name.rpartition(".")[2].strip("'>") for name in names}
-    assert short - SET_UP - UNDER_WAY - LOOK_UPS - OF_CONTROLS - TRUE_FOR_EVER == set()
+    assert forgotten <= parts
+    names = {part.name for part in parts - forgotten}
+    names |= {field.name for field in attrs.fields(Services) if not field.name.startswith("_")}
+    names |= {str(key).split("(")[1].split(",")[0].rpartition(".")[2].strip("'>") for key in app}
+    assert names - SET_UP - UNDER_WAY - LOOK_UPS - OF_CONTROLS - TRUE_FOR_EVER == set()
 
 
 async def test_who_has_asked_too_often_may_ask_again(new_forge: Any) -> None:

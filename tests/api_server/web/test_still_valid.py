@@ -6,13 +6,13 @@ from aiohttp.test_utils import make_mocked_request
 
 from api_server.ci.pipelines.states import Event
 from api_server.web import auth, context
-from api_server.web.auth import Caller
+from api_server.web.auth import Actor
 from api_server.web.errors import ApiError
 from tests.support.ci import ci_project, happen, run
 from tests.support.forge import Forge, Person
 
 
-async def _refusal(forge: Forge, caller: Caller) -> int | None:
+async def _refusal(forge: Forge, caller: Actor) -> int | None:
     request = make_mocked_request("POST", "/", app=forge.server.app)
     try:
         assert await auth.still_valid(context.database(request), caller) == caller
@@ -21,7 +21,7 @@ async def _refusal(forge: Forge, caller: Caller) -> int | None:
     return None
 
 
-async def _caller(forge: Forge, person: Person) -> Caller:
+async def _caller(forge: Forge, person: Person) -> Actor:
     request = make_mocked_request("POST", "/", app=forge.server.app)
     return await auth.caller_of_personal_access_token(request, person.token)
 
