@@ -160,7 +160,7 @@ async def test_a_squash_that_never_arrives_shows_nothing_and_one_that_arrives_la
     merge_commit = forge.repository(project["id"])[update.new]
     branches = f"/projects/{project['id']}/repository/branches"
     assert (await alice.api.get(f"{branches}/main")).body["commit"]["id"] == update.old
-    await real(forge.server.app, forge.database, project["id"], alice.id, moves[-1][1])
+    await real(forge.server.app[SERVICES], forge.database, project["id"], alice.id, moves[-1][1])
     merged = (await alice.api.get(made["path"])).body
     squashed = str(merge_commit.parent_ids[1])
     assert (merged["state"], merged["merge_commit_sha"], merged["squash_commit_sha"]) == (
