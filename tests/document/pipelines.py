@@ -1,7 +1,5 @@
 """A project with a pipeline that has jobs of every kind, and a runner that has had some of them."""
 
-import io
-import zipfile
 from typing import Any
 
 import attrs
@@ -9,6 +7,7 @@ import attrs
 from tests.support.ci import CiProject, ci_project, eventually
 from tests.support.forge import Answer, Forge, Person
 from tests.support.runner import Runner, RunningJob, a_runner
+from tests.support.zips import archive
 
 CONFIG = """
 finished: {script: 'true', coverage: '/x/', artifacts: {paths: [out.txt], reports: {junit: junit.xml}}}
@@ -61,13 +60,6 @@ class Ci:
         return f"{self.url}/jobs/{job['id']}"
 
 
-def archive() -> bytes:
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as files:
-        files.writestr("out.txt", "hello\n")
-    return packed.getvalue()
-
-
 async def new_ci(forge: Forge) -> Ci:
     project = await ci_project(forge)
     await project.commit(CHILD, path="child.yml")
@@ -82,7 +74,7 @@ async def new_ci(forge: Forge) -> Ci:
         {"artifact_type": "junit", "artifact_format": "gzip"},
     )
     for fields in uploads:
-        assert (await by_name["finished"].upload(archive(), **fields)).status == 201
+        assert (await by_name["finished"].upload(archive(**{"out.txt": b"hello\n"}), **fields)).status == 201
     await by_name["finished"].finish()
     await by_name["failed"].finish("failed", failure_reason="script_failure")
     jobs = {name: job["id"] for name, job in (await project.jobs(pipeline)).items()}

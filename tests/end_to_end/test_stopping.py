@@ -19,10 +19,10 @@ import psycopg2
 import pytest
 
 from api_server.state import migrate
-from tests.api_server.code.raw_push import NO_COMMIT, commands, credentials, pack_of
 from tests.support.forge import ROOT_TOKEN, Client
 from tests.support.git_client import Git
 from tests.support.ports import free_port
+from tests.support.raw_push import NO_COMMIT, commands, credentials, pack_of
 from tests.support.runner import running_job
 from tests.support.server_process import ServerProcess, server_process
 from tests.support.waiting import seconds_of

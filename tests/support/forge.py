@@ -15,9 +15,11 @@ import aiohttp
 import attrs
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from pygit2 import Repository
 from yarl import URL
 
 from api_server.app import create_app, endpoint, served
+from api_server.git.repositories import REPOSITORIES
 from api_server.settings import Settings
 from api_server.state import secrets
 from api_server.state.database import Database
@@ -53,18 +55,33 @@ class Client:
     base: str
     token: str | None = None
 
-    async def request(self, method: str, path: str, **options: Any) -> Answer:
-        """`path` begins behind /api/v4; an absolute URL is taken as it is. Redirects are not followed."""
+    async def request(self, method: str, path: str, *, expect: int | None = None, **options: Any) -> Answer:
+        """Ask, and assert that the answer has the expected status, if one is given.
+
+        `path` begins behind /api/v4; an absolute URL is taken as it is. Redirects are not followed.
+        """
         headers = ({"PRIVATE-TOKEN": self.token} if self.token else {}) | options.pop("headers", {})
         url = path if path.startswith("http") else f"{self.base}/api/v4{path}"
         options.setdefault("allow_redirects", False)
-        async with self.session.request(method, URL(url, encoded=True), headers=headers, **options) as answer:
-            if answer.content_type == "application/json" and method != "HEAD":
-                return Answer(answer.status, await answer.json(), answer.headers)
-            return Answer(answer.status, await answer.text(errors="replace"), answer.headers)
+        async with self.session.request(method, URL(url, encoded=True), headers=headers, **options) as got:
+            is_json = got.content_type == "application/json" and method != "HEAD"
+            answer = Answer(
+                got.status, await (got.json() if is_json else got.text(errors="replace")), got.headers
+            )
+        assert expect in (None, answer.status), answer
+        return answer
 
     async def get(self, path: str, **options: Any) -> Answer:
         return await self.request("GET", path, **options)
+
+    async def until(
+        self, path: str, condition: Callable[[Any], object] = bool, *, seconds: float = 30
+    ) -> Any:
+        """Ask until the condition holds of the body: unless told otherwise, until it is not empty. Return the body."""
+        async with asyncio.timeout(seconds):
+            while not condition(body := (await self.get(path)).body):
+                await asyncio.sleep(0.05)
+        return body
 
     async def post(self, path: str, json: Any = None, **options: Any) -> Answer:
         return await self.request("POST", path, **({"json": json} if json is not None else {}), **options)
@@ -109,6 +126,19 @@ class Forge:
     def database(self) -> Database:
         """The server's own, for what no API shows."""
         return self.server.app[SERVICES].database
+
+    def repository(self, project_id: int) -> Repository:
+        """Return the project's repository, to read from or to write to beside the API."""
+        return self.server.app[SERVICES][REPOSITORIES].open(project_id)
+
+    def repository_path(self, project_id: int) -> Path:
+        """Return the folder of the project's repository."""
+        return self.server.app[SERVICES][REPOSITORIES].path(project_id)
+
+    async def execute(self, statement: str, **parameters: Any) -> int:
+        """Run a statement in a transaction of its own. Return the number of its rows."""
+        async with self.database.transaction() as transaction:
+            return await transaction.run(statement, **parameters)
 
     @contextlib.contextmanager
     def changed_settings(self, **settings: Any) -> Iterator[None]:
@@ -179,6 +209,14 @@ class Forge:
     async def member(self, source: str, source_id: int, person: Person, role: Role) -> None:
         """`source` is groups or projects."""
         await self._made(f"/{source}/{source_id}/members", {"user_id": person.id, "access_level": int(role)})
+
+    async def new_member(
+        self, source_id: int, role: Role, name: str = "user", *, source: str = "projects"
+    ) -> Person:
+        """A new user who has this role in the project (or group)."""
+        person = await self.user(name)
+        await self.member(source, source_id, person, role)
+        return person
 
     async def people(self, source_id: int, source: str = "projects") -> dict[str, Person]:
         """One user of each role in the project (or group), by the role's name, and a `stranger` who is signed in

@@ -1,7 +1,5 @@
 """A project and a group in which there is one of everything that the API reads, and where each route finds it."""
 
-import io
-import zipfile
 from typing import Any
 
 import attrs
@@ -13,6 +11,7 @@ from tests.support.forge import Answer, Client, Forge
 from tests.support.route_table import name_of, path_of, required
 from tests.support.runner import Runner, RunningJob, a_runner
 from tests.support.signed_commits import signed
+from tests.support.zips import archive
 
 CONFIG = """
 finished: {script: 'true', artifacts: {paths: [out.txt]}}
@@ -211,7 +210,7 @@ async def _artifacts(runner: Runner) -> tuple[RunningJob, RunningJob]:
     """The jobs of a new pipeline: one that is over and has left artifacts, and one that runs."""
     jobs = {job.payload["job_info"]["name"]: job for job in [await runner.job(), await runner.job()]}
     await jobs["finished"].log(b"hello\n")
-    uploaded = await jobs["finished"].upload(_archive())
+    uploaded = await jobs["finished"].upload(archive(**{"out.txt": b"out\n"}))
     assert uploaded.status == 201, uploaded
     await jobs["finished"].finish()
     return jobs["finished"], jobs["running"]
@@ -235,10 +234,3 @@ async def _commit(client: Client, url: str, branch: str, files: dict[str, str], 
             {"branch": branch, "content": content, "commit_message": "Add [ci skip]"} | values,
         )
         assert answer.status == 201, answer
-
-
-def _archive() -> bytes:
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as writer:
-        writer.writestr("out.txt", "out\n")
-    return packed.getvalue()

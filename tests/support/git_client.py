@@ -24,13 +24,18 @@ class Git:
 
     folder: Path
 
-    async def __call__(self, *arguments: str, fails: bool = False) -> str:
+    async def __call__(self, *arguments: str, cwd: Path | None = None, fails: bool = False) -> str:
         """What git printed. Asserts that it succeeded (or, with `fails`, that it did not)."""
-        ran = await self.run(*arguments)
+        ran = await self.run(*arguments, cwd=cwd)
         assert bool(ran.code) == fails, ran.output
         return ran.output
 
-    async def run(self, *arguments: str) -> Ran:
+    async def run(self, *arguments: str, cwd: Path | None = None) -> Ran:
+        process = await self.start(*arguments, cwd=cwd)
+        output, _ = await asyncio.wait_for(process.communicate(), 60)
+        return Ran(process.returncode or 0, output.decode(errors="replace").strip())
+
+    async def start(self, *arguments: str, cwd: Path | None = None) -> asyncio.subprocess.Process:
         environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(self.folder),
@@ -40,17 +45,21 @@ class Git:
             "GIT_AUTHOR_EMAIL": "alice@example.org",
             "GIT_COMMITTER_NAME": "Alice",
             "GIT_COMMITTER_EMAIL": "alice@example.org",
+            "GIT_CONFIG_COUNT": "2",
+            "GIT_CONFIG_KEY_0": "init.defaultBranch",
+            "GIT_CONFIG_VALUE_0": "main",
+            "GIT_CONFIG_KEY_1": "advice.detachedHead",
+            "GIT_CONFIG_VALUE_1": "false",
         }
-        process = await asyncio.create_subprocess_exec(
+        return await asyncio.create_subprocess_exec(
             "git",
             *arguments,
-            cwd=self.folder,
+            cwd=cwd or self.folder,
             env=environment,
+            stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
-        output, _ = await asyncio.wait_for(process.communicate(), 60)
-        return Ran(process.returncode or 0, output.decode(errors="replace").strip())
 
     async def init(self, branch: str = "main") -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -70,6 +79,13 @@ class Git:
         await self("add", "--all")
         await self("commit", "--quiet", "--allow-empty", "--message", message)
         return await self("rev-parse", "HEAD")
+
+    async def commit_file(self, clone: Path, name: str, content: str = "content\n") -> str:
+        """Commits one new file in a clone beside; the SHA."""
+        (clone / name).write_text(content)
+        await self("add", "--", name, cwd=clone)
+        await self("commit", "-qm", f"Add {name}", cwd=clone)
+        return await self("rev-parse", "HEAD", cwd=clone)
 
 
 def git_url(forge: Forge, path: str, person: Person | None = None, token: str | None = None) -> str:

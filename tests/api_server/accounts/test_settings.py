@@ -1,8 +1,10 @@
-"""The instance's settings: who changes them, what they accept, and that the storage's token stays secret."""
+"""The instance: its settings, who changes them, and its version."""
 
 import asyncio
 import ipaddress
 from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import gitlab
@@ -11,6 +13,7 @@ import pytest
 from api_server.accounts import instance_settings
 from api_server.outbound.client import OUTGOING_POLICY
 from api_server.outbound.destinations import BlockedError, Destination
+from api_server.settings import Settings
 from api_server.web.context import SERVICES
 from tests.support.forge import Forge, SharedForges
 
@@ -22,8 +25,7 @@ NewForge = Callable[..., Any]
 async def test_settings_have_defaults_and_the_operators_choice(shared_forge: SharedForges) -> None:
     forge = await shared_forge(allow_local_requests=True)
     async with forge.instance_settings():
-        shown = await forge.root.get(PATH)
-        assert shown.status == 200
+        shown = await forge.root.get(PATH, expect=200)
         assert shown.body == {
             "id": 1,
             "created_at": shown.body["created_at"],
@@ -181,7 +183,38 @@ async def test_python_gitlab_reads_and_saves_settings(forge: Forge) -> None:
 async def test_a_setting_that_nothing_reads_is_kept_and_named(forge: Forge) -> None:
     async with forge.instance_settings():
         sent = {"allow_local_requests_from_system_hooks": False, "default_projects_limit": 7}
-        answer = await forge.root.put(PATH, sent)
-        assert answer.status == 200
+        answer = await forge.root.put(PATH, sent, expect=200)
         assert {name: answer.body[name] for name in sent} == sent
         assert answer.headers["X-Ignored-Parameters"] == "allow_local_requests_from_system_hooks"
+
+
+@pytest.mark.parametrize("path", ["/version", "/metadata"])
+async def test_the_version_is_the_dialect_and_is_for_who_is_signed_in(forge: Forge, path: str) -> None:
+    assert (await forge.anonymous.get(path)).status == 401
+    shown = await forge.root.get(path, expect=200)
+    assert shown.body == {
+        "version": "17.11.0",
+        "revision": f"forgelet {metadata.version('forgelet')}",
+        "kas": {"enabled": False, "externalUrl": None, "externalK8sProxyUrl": None, "version": None},
+        "enterprise": True,
+    }
+
+
+async def test_the_free_tier_is_no_enterprise(shared_forge: SharedForges) -> None:
+    forge = await shared_forge(tier="free")
+    assert (await forge.root.get("/version")).body["enterprise"] is False
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [("17.11", "17.11.0"), ("18.0.2", "18.0.2"), ("16.9-ee", "16.9.0-ee"), ("18.5.1-pre", "18.5.1-pre")],
+)
+def test_the_version_has_three_numbers(tmp_path: Path, given: str, shown: str) -> None:
+    """Scripts and clients split and compare it."""
+    settings = Settings(database_url="postgresql:///", data_dir=tmp_path, gitlab_version=given)
+    assert settings.dialect == shown
+
+
+async def test_the_version_is_the_one_that_is_asked_for(new_forge: Callable[..., Any]) -> None:
+    async with new_forge(gitlab_version="18.2") as forge:
+        assert (await forge.root.get("/metadata")).body["version"] == "18.2.0"

@@ -1,19 +1,27 @@
-"""Personal access tokens: making, showing, revoking, rotating."""
+"""Personal access tokens: their lives and scopes, when they end and were used, and how often one may ask with them."""
 
 import asyncio
 import datetime
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
 
+import aiohttp
 import gitlab
 import pytest
 
-from tests.support.forge import Client, Forge
+from api_server.web.auth import Scope
+from api_server.web.errors import insufficient_scope
+from tests.support.browser import browsing
+from tests.support.clock import MovedClock, forge_with_clock, shared_forge_with_clock
+from tests.support.forge import Answer, Client, Forge, Person, SharedForges
+from tests.support.route_table import ROUTES, name_of
 
 
 async def test_an_administrator_makes_a_token_whose_text_is_shown_once(forge: Forge) -> None:
     user = await forge.user()
     wanted = {"name": "ci", "scopes": ["read_api"], "expires_at": "2999-12-31", "description": "for CI"}
-    made = await forge.root.post(f"/users/{user.id}/personal_access_tokens", wanted)
-    assert made.status == 201
+    made = await forge.root.post(f"/users/{user.id}/personal_access_tokens", wanted, expect=201)
     token = made.body.pop("token")
     assert token.startswith("flpat-")
     assert made.body == {
@@ -106,8 +114,7 @@ async def test_the_list_can_be_filtered(forge: Forge) -> None:
 async def test_rotating_gives_a_new_token_and_ends_the_old_one(forge: Forge) -> None:
     user = await forge.user()
     old = (await user.api.get("/personal_access_tokens/self")).body
-    rotated = await user.api.post("/personal_access_tokens/self/rotate")
-    assert rotated.status == 200
+    rotated = await user.api.post("/personal_access_tokens/self/rotate", expect=200)
     token = rotated.body.pop("token")
     in_a_week = datetime.datetime.now(datetime.UTC).date() + datetime.timedelta(days=7)
     assert rotated.body == old | {
@@ -199,3 +206,320 @@ async def test_python_gitlab_makes_a_token_for_its_user(forge: Forge) -> None:
                 assert rotated["token"] != made["token"]
 
     await asyncio.to_thread(use)
+
+
+#: Of an expiry, counted from today, and whether the token still works.
+DAYS = [(-1, False), (0, False), (1, True)]
+
+
+@pytest.fixture
+async def clocked(shared_forge: SharedForges) -> tuple[Forge, MovedClock]:
+    return await shared_forge_with_clock(shared_forge)
+
+
+async def _token(forge: Forge, clock: MovedClock, days: int) -> tuple[str, Client]:
+    """Path and client of a new token that expires so many days from today."""
+    user = await forge.user()
+    made = await forge.root.post(
+        f"/users/{user.id}/personal_access_tokens",
+        {"name": "a", "scopes": ["api"], "expires_at": str(clock.today + datetime.timedelta(days))},
+        expect=201,
+    )
+    client = Client(forge.session, forge.base, made.body["token"])
+    return f"/personal_access_tokens/{made.body['id']}", client
+
+
+@pytest.mark.parametrize(("days", "works"), DAYS)
+async def test_a_token_works_until_its_day_of_expiry_begins(
+    clocked: tuple[Forge, MovedClock], days: int, works: bool
+) -> None:
+    forge, clock = clocked
+    path, client = await _token(forge, clock, days)
+    assert (await client.get("/user")).status == (200 if works else 401)
+    shown = (await forge.root.get(path)).body
+    assert shown["active"] is works
+    for state in ("active", "inactive"):
+        listed = await forge.root.get(f"/personal_access_tokens?user_id={shown['user_id']}&state={state}")
+        assert (shown["id"] in [token["id"] for token in listed.body]) is (works == (state == "active"))
+    assert (await forge.root.post(f"{path}/rotate")).status == (200 if works else 400)
+
+
+async def test_a_token_ends_with_the_first_moment_of_the_day(clocked: tuple[Forge, MovedClock]) -> None:
+    forge, clock = clocked
+    _, client = await _token(forge, clock, 1)
+    clock.move(hours=23, minutes=59, seconds=59)
+    assert (await client.get("/user")).status == 200
+    clock.move(seconds=1)
+    refused = await client.get("/user")
+    assert (refused.status, refused.body["error_description"]) == (
+        401,
+        "Token is expired. You can either do re-authorization or token refresh.",
+    )
+
+
+async def test_a_rotated_token_lives_for_a_week(clocked: tuple[Forge, MovedClock]) -> None:
+    forge, clock = clocked
+    path, _ = await _token(forge, clock, 1)
+    rotated = (await forge.root.post(f"{path}/rotate")).body
+    assert rotated["expires_at"] == str(clock.today + datetime.timedelta(7))
+    assert rotated["created_at"] == f"{clock.now:%Y-%m-%dT%H:%M:%S}.000Z"
+
+
+WRITES = "SELECT xmin::text FROM users WHERE id = %(id)s"
+
+
+async def _last(forge: Forge, user_id: int) -> str | None:
+    return (await forge.root.get(f"/users/{user_id}")).body["last_activity_on"]
+
+
+async def test_each_way_of_use_is_noted_and_once_a_day(shared_forge: SharedForges) -> None:
+    forge, clock = await shared_forge_with_clock(shared_forge)
+    alice = await forge.user("alice")
+    project = await forge.project(alice, initialize_with_readme=True)
+    repository = f"{forge.base}/{project['path_with_namespace']}.git/info/refs?service=git-upload-pack"
+
+    async def by_api() -> None:
+        assert (await alice.api.get("/version")).status == 200
+
+    async def by_git() -> None:
+        headers = {"Authorization": aiohttp.encode_basic_auth("alice", alice.token)}
+        assert (await forge.anonymous.get(repository, headers=headers)).status == 200
+
+    async def by_page() -> None:
+        async with browsing(forge, alice) as browser:
+            assert (await browser.get("/")).status == 200
+
+    assert await _last(forge, alice.id) == clock.today.isoformat(), "she has made a project"
+    for use in (by_api, by_git, by_page):
+        clock.move(days=1)
+        day = clock.today.isoformat()
+        assert await _last(forge, alice.id) != day
+        await use()
+        assert await _last(forge, alice.id) == day
+        written = await forge.database.value(WRITES, id=alice.id)
+        clock.move(minutes=11)
+        await by_api()
+        assert await forge.database.value(WRITES, id=alice.id) == written
+    shown = (await alice.api.get("/user")).body
+    assert shown["last_activity_on"] == day
+    assert datetime.date.fromisoformat(day) == clock.today
+
+
+async def test_who_has_never_been_here_has_no_day(forge: Forge) -> None:
+    alice = await forge.user("alice")
+    assert await _last(forge, alice.id) is None
+    await forge.root.get("/user", headers={"Sudo": str(alice.id)})
+    assert await _last(forge, alice.id) is None, "an administrator has been here"
+    refused = await forge.anonymous.get("/user", headers={"PRIVATE-TOKEN": "flpat-nobody"})
+    assert (refused.status, await _last(forge, alice.id)) == (401, None)
+
+
+async def test_who_has_made_an_account_is_shown_to_administrators(forge: Forge) -> None:
+    boss = await forge.user("boss", admin=True)
+    new = {
+        "username": "made-by-boss",
+        "name": "A",
+        "email": "made-by-boss@example.org",
+        "force_random_password": True,
+    }
+    made = await boss.api.post("/users", new)
+    assert (made.status, made.body["created_by"]["username"]) == (201, boss.username)
+    await forge.root.delete(f"/users/{boss.id}")
+    assert (await forge.root.get(f"/users/{made.body['id']}")).body["created_by"] is None
+
+
+#: Those that GitLab 17 lists.
+GITLABS = {
+    "admin_mode",
+    "ai_features",
+    "api",
+    "create_runner",
+    "k8s_proxy",
+    "manage_runner",
+    "read_api",
+    "read_registry",
+    "read_repository",
+    "read_service_ping",
+    "read_user",
+    "read_virtual_registry",
+    "self_rotate",
+    "sudo",
+    "write_registry",
+    "write_repository",
+    "write_virtual_registry",
+}
+#: Tokens show and end themselves whatever their scopes.
+BY_ITSELF = {"GET /personal_access_tokens/self", "DELETE /personal_access_tokens/self"}
+#: What a scope opens beside that.
+OPENS: dict[str, set[str]] = {
+    "create_runner": {"POST /user/runners"},
+    "manage_runner": {
+        "GET /runners/{id}",
+        "GET /runners/{id}/jobs",
+        "GET /runners/{id}/managers",
+        "PUT /runners/{id}",
+        "DELETE /runners/{id}",
+        "POST /runners/{id}/reset_authentication_token",
+    },
+    "self_rotate": {
+        "POST /personal_access_tokens/self/rotate",
+        "POST /projects/{id}/access_tokens/self/rotate",
+        "POST /groups/{id}/access_tokens/self/rotate",
+    },
+    "read_user": {
+        "GET /user",
+        "GET /user/emails",
+        "GET /user/emails/{email_id}",
+        "GET /users",
+        "GET /users/{id}",
+        "GET /users/{id}/emails",
+        "GET /users/{id}/memberships",
+        "GET /version",
+        "GET /metadata",
+    },
+}
+WITH_TOKENS = [route for route in ROUTES if route.access.who not in ("anyone", "job")]
+
+
+def test_all_of_gitlabs_names_are_known() -> None:
+    assert set(get_args(Scope)) == GITLABS
+
+
+@pytest.mark.parametrize("scope", sorted(GITLABS - {"api", "read_api"}))
+def test_a_scope_opens_what_is_its_own(scope: str) -> None:
+    assert {name_of(route) for route in WITH_TOKENS if scope in route.scopes} == BY_ITSELF | OPENS.get(
+        scope, set()
+    )
+
+
+@pytest.mark.parametrize("scope", ["api", "read_api"])
+def test_the_scopes_of_the_api_open_all_that_they_are_for(scope: str) -> None:
+    closed = {name_of(route) for route in WITH_TOKENS if scope not in route.scopes}
+    writes = {name_of(route) for route in WITH_TOKENS if route.method != "GET"} - BY_ITSELF
+    assert closed == (writes if scope == "read_api" else set())
+
+
+async def _with(forge: Forge, person: Person, *scopes: str) -> Client:
+    return Client(forge.session, forge.base, await forge.token(person.id, scopes))
+
+
+async def test_every_scope_is_kept_and_shown_as_it_was_asked_for(forge: Forge) -> None:
+    alice = await forge.user("alice")
+    asked = sorted(GITLABS, reverse=True)
+    made = await forge.root.post(
+        f"/users/{alice.id}/personal_access_tokens", {"name": "all", "scopes": [*asked, "api"]}
+    )
+    assert (made.status, made.body["scopes"]) == (201, asked)
+    unknown = await forge.root.post(
+        f"/users/{alice.id}/personal_access_tokens", {"name": "none", "scopes": ["api", "read_everything"]}
+    )
+    assert (unknown.status, unknown.body) == (400, {"error": "scopes does not have a valid value"})
+
+
+@pytest.mark.parametrize("scope", sorted(GITLABS - {"api", "read_api", *OPENS}))
+async def test_a_scope_without_a_meaning_opens_nothing(forge: Forge, scope: str) -> None:
+    alice = await forge.user("alice", scopes=(scope,))
+    assert (await alice.api.get("/personal_access_tokens/self")).body["scopes"] == [scope]
+    for method, path, accepted in [
+        ("GET", "/user", "api read_api read_user"),
+        ("GET", "/projects", "api read_api"),
+        ("POST", "/projects", "api"),
+        ("POST", "/personal_access_tokens/self/rotate", "api self_rotate"),
+        ("POST", "/user/runners", "api create_runner"),
+        ("GET", "/runners/1", "api read_api manage_runner"),
+    ]:
+        answer = await alice.api.request(method, path)
+        assert (answer.status, answer.body) == (403, insufficient_scope(accepted).body)
+
+
+async def test_a_runner_is_made_by_one_scope_and_looked_after_by_another(forge: Forge) -> None:
+    alice = await forge.user("alice")
+    project = await forge.project(alice)
+    wanted = {"runner_type": "project_type", "project_id": project["id"]}
+    creates, manages = await _with(forge, alice, "create_runner"), await _with(forge, alice, "manage_runner")
+    assert _is_refused(await manages.post("/user/runners", wanted))
+    made = await creates.post("/user/runners", wanted, expect=201)
+    path = f"/runners/{made.body['id']}"
+    assert _is_refused(await creates.get(path))
+    assert _is_refused(await manages.get("/runners"))
+    assert (await manages.get(path)).body["id"] == made.body["id"]
+    assert (await manages.put(path, {"paused": True})).body["paused"] is True
+    assert (await manages.post(f"{path}/reset_authentication_token")).status == 201
+    assert (await manages.delete(path)).status == 204
+
+
+async def test_a_token_that_rotates_itself_does_nothing_else(forge: Forge) -> None:
+    alice = await forge.user("alice")
+    client = await _with(forge, alice, "self_rotate")
+    other = (await alice.api.get("/personal_access_tokens/self")).body["id"]
+    assert _is_refused(await client.post(f"/personal_access_tokens/{other}/rotate"))
+    rotated = await client.post("/personal_access_tokens/self/rotate")
+    assert (rotated.status, rotated.body["scopes"]) == (200, ["self_rotate"])
+
+
+async def test_the_preset_token_may_act_for_others(forge: Forge) -> None:
+    shown = (await forge.root.get("/personal_access_tokens/self")).body
+    assert (shown["name"], shown["scopes"]) == ("preset", ["api", "sudo"])
+
+
+def _is_refused(answer: Answer) -> bool:
+    body: Any = answer.body
+    return answer.status == 403 and body["error"] == "insufficient_scope"
+
+
+PATH = "/application/settings"
+
+
+def throttled(requests: int, seconds: int) -> dict[str, object]:
+    return {
+        "throttle_authenticated_api_enabled": True,
+        "throttle_authenticated_api_requests_per_period": requests,
+        "throttle_authenticated_api_period_in_seconds": seconds,
+    }
+
+
+async def test_each_user_has_her_share_of_each_period(
+    new_database: Callable[[], str], tmp_path: Path
+) -> None:
+    async with forge_with_clock(new_database(), tmp_path) as (forge, clock):
+        alice, bob = await forge.user("alice"), await forge.user("bob")
+        clock.move(seconds=60 - clock().timestamp() % 60)  # to the begin of a period
+        assert (await forge.root.put(PATH, throttled(2, 60))).status == 200
+        assert [(await alice.api.get("/user")).status for _ in range(2)] == [200, 200]
+        clock.move(seconds=15.5)
+        refused = await alice.api.get("/projects")
+        assert (refused.status, refused.body) == (429, "Retry later\n")
+        reset = int(clock().timestamp() // 60 + 1) * 60
+        told = {name: refused.headers[name] for name in refused.headers if name.startswith("RateLimit")}
+        assert told | {"Retry-After": refused.headers["Retry-After"]} == {
+            "Retry-After": "45",
+            "RateLimit-Limit": "2",
+            "RateLimit-Name": "throttle_authenticated_api",
+            "RateLimit-Observed": "3",
+            "RateLimit-Remaining": "0",
+            "RateLimit-Reset": str(reset),
+            "RateLimit-ResetTime": f"{datetime.datetime.fromtimestamp(reset, datetime.UTC):%a, %d %b %Y %H:%M:%S} GMT",
+        }
+        await asyncio.to_thread(refused_to_python_gitlab, forge.base, alice.token)
+        assert (await bob.api.get("/user")).status == 200
+        clock.move(seconds=45)
+        assert (await alice.api.get("/user")).status == 200
+
+
+async def test_administrators_can_always_set_it_higher(
+    new_database: Callable[[], str], tmp_path: Path
+) -> None:
+    async with forge_with_clock(new_database(), tmp_path) as (forge, _clock):
+        alice = await forge.user("alice")
+        assert (await forge.root.put(PATH, throttled(1, 86_400))).status == 200
+        assert [(await forge.root.get("/user")).status for _ in range(2)] == [200, 429]
+        assert [(await alice.api.get(PATH)).status for _ in range(2)] == [403, 429], "for administrators only"
+        assert (await forge.root.get(PATH)).status == 200
+        assert (await forge.root.put(PATH, throttled(9, 86_400))).status == 200
+        assert (await forge.root.get("/user")).status == 200
+
+
+def refused_to_python_gitlab(base: str, token: str) -> None:
+    with gitlab.Gitlab(base, private_token=token) as client, pytest.raises(gitlab.GitlabHttpError) as refused:
+        client.http_get("/user", obey_rate_limit=False)
+    assert (refused.value.response_code, str(refused.value)) == (429, "429: Retry later\n")

@@ -150,67 +150,139 @@ async def a_new_password(things: Things) -> AsyncIterator[None]:
 async def another_password(things: Things) -> AsyncIterator[None]:
     await things.get("person_with_password")
     async with browsing(things.forge) as browser:
-        await _settings(things, browser, "password")
+        await browser.enter(things.forge, await things.get("person"))
+        await browser.get("/-/user_settings/password")
         yield
         fields = dict.fromkeys(("password", "password_confirmation"), "even longer")
         await _send(browser, "/-/user_settings/password", present_password=PASSWORD, **fields)
 
 
-@deed("POST /-/user_settings/personal_access_tokens", "personal_access_token_created")
-async def a_token_of_her_own(things: Things) -> AsyncIterator[None]:
-    async with browsing(things.forge) as browser:
-        await _settings(things, browser, "personal_access_tokens")
-        yield
-        await _send(browser, "/-/user_settings/personal_access_tokens", name="mine", scope_api="1")
+def _form(
+    what: str,
+    events: str,
+    path: str,
+    *,
+    seen: str = "/admin/settings",
+    by: str = "administrator",
+    **fields: str,
+) -> None:
+    """The form of the page `seen`, sent to the path by somebody who has signed in before."""
+
+    async def sent(things: Things) -> AsyncIterator[None]:
+        given = {name: str(await things.fill(value)) for name, value in fields.items()}
+        target, page = await things.fill(path), await things.fill(seen)
+        async with browsing(things.forge) as browser:
+            await browser.enter(things.forge, await things.get(by))
+            await browser.get(page)
+            yield
+            await _send(browser, target, **given)
+            assert "Nothing was done" not in browser.text
+
+    deed(what, events)(sent)
 
 
-@deed("POST /-/user_settings/personal_access_tokens/{id}/revoke", "personal_access_token_revoked")
-async def a_token_given_up(things: Things) -> AsyncIterator[None]:
-    token = await things.get("token")
-    async with browsing(things.forge) as browser:
-        await _settings(things, browser, "personal_access_tokens")
-        yield
-        await _send(browser, f"/-/user_settings/personal_access_tokens/{token}/revoke")
-
-
-@deed("POST /-/user_settings/emails", "email_created")
-async def a_further_address(things: Things) -> AsyncIterator[None]:
-    async with browsing(things.forge) as browser:
-        await _settings(things, browser)
-        yield
-        await _send(browser, "/-/user_settings/emails", email=f"{await things.get('new')}@example.org")
-
-
-@deed("POST /-/user_settings/emails/{id}/remove", "email_destroyed")
-async def an_address_given_up(things: Things) -> AsyncIterator[None]:
-    email = await things.get("email")
-    async with browsing(things.forge) as browser:
-        await _settings(things, browser)
-        yield
-        await _send(browser, f"/-/user_settings/emails/{email}/remove")
-
-
-async def _settings(things: Things, browser: Browser, below: str = "") -> None:
-    await browser.enter(things.forge, await things.get("person"))
-    await browser.get(f"/-/user_settings/{below}".removesuffix("/"))
-
-
-@deed(
-    "POST /admin/application_settings/repository", "application_setting_updated application_setting_updated"
+_OWN = "/-/user_settings"
+_STORAGE = "/admin/application_settings/repository"
+_form(
+    f"POST {_OWN}/personal_access_tokens",
+    "personal_access_token_created",
+    f"{_OWN}/personal_access_tokens",
+    seen=f"{_OWN}/personal_access_tokens",
+    by="person",
+    name="mine",
+    scope_api="1",
 )
-async def the_external_storage(things: Things) -> AsyncIterator[None]:
-    path = "/admin/application_settings/repository"
-    boss = await things.forge.user(admin=True)
+_form(
+    f"POST {_OWN}/personal_access_tokens/{{id}}/revoke",
+    "personal_access_token_revoked",
+    f"{_OWN}/personal_access_tokens/{{token}}/revoke",
+    seen=f"{_OWN}/personal_access_tokens",
+    by="person",
+)
+_form(
+    f"POST {_OWN}/emails",
+    "email_created",
+    f"{_OWN}/emails",
+    seen=_OWN,
+    by="person",
+    email="{new}@example.org",
+)
+_form(
+    f"POST {_OWN}/emails/{{id}}/remove",
+    "email_destroyed",
+    f"{_OWN}/emails/{{email}}/remove",
+    seen=_OWN,
+    by="person",
+)
+_form(
+    f"POST {_STORAGE}",
+    "application_setting_updated application_setting_updated",
+    _STORAGE,
+    seen=_STORAGE,
+    static_objects_external_storage_url="https://cdn.example.org",
+    static_objects_external_storage_auth_token="hidden",
+)
+_form(
+    "POST /{project}/-/pipelines/{id}/delete",
+    "destroy_pipeline",
+    "/{ci_path}/-/pipelines/{pipeline}/delete",
+    seen="/{ci_path}/-/pipelines/{pipeline}",
+)
+_form(
+    "POST /{project}/-/jobs/{id}/erase",
+    "job_erased",
+    "/{ci_path}/-/jobs/{finished_job}/erase",
+    seen="/{ci_path}/-/jobs/{finished_job}",
+)
+_form(
+    "POST /{project}/-/merge_requests/{iid}/redeliver",
+    "status_check_delivery_redelivered",
+    "/{repository_path}/-/merge_requests/{merge_request}/redeliver",
+    seen="/{repository_path}/-/merge_requests/{merge_request}",
+    delivery_id="{delivery}",
+    check_id="{asked}",
+)
+_form("POST /admin/users/{id}/block", "user_blocked", "/admin/users/{user}/block")
+_form("POST /admin/users/{id}/unblock", "user_unblocked", "/admin/users/{blocked}/unblock")
+_form("POST /admin/tokens/{id}/revoke", "personal_access_token_revoked", "/admin/tokens/{token}/revoke")
+_form("POST /admin/runners/{id}/pause", "runner_updated", "/admin/runners/{runner}/pause", paused="true")
+_form(
+    "POST /admin/runners/{id}/resume",
+    "runner_updated",
+    "/admin/runners/{paused_runner}/resume",
+    paused="false",
+)
+_form("POST /admin/runners/{id}/remove", "runner_unregistered", "/admin/runners/{runner}/remove")
+_form(
+    "POST /admin/deliveries/{delivery_id}/redeliver",
+    "status_check_delivery_redelivered",
+    "/admin/deliveries/{delivery}/redeliver",
+    id="{repository}",
+    check_id="{asked}",
+)
+_form(
+    "POST /admin/status_checks/{check_id}/resume",
+    "update_status_check",
+    "/admin/status_checks/{paused_check}/resume",
+    paused="false",
+    id="{project}",
+)
+
+
+@deed("POST /admin/settings", "application_setting_updated")
+async def settings_of_the_instance(things: Things) -> AsyncIterator[None]:
+    shown = (await things.forge.root.get("/application/settings")).body
+    fields = {
+        "default_projects_limit": str(shown["default_projects_limit"] - 1),
+        "outbound_local_requests_whitelist": "\n".join(shown["outbound_local_requests_whitelist"]),
+    }
+    fields |= {name: "true" for name, value in shown.items() if value is True}
     async with browsing(things.forge) as browser:
-        await browser.enter(things.forge, boss)
-        await browser.get(path)
+        await browser.enter(things.forge, await things.get("administrator"))
+        await browser.get("/admin/settings")
         yield
-        await _send(
-            browser,
-            path,
-            static_objects_external_storage_url="https://cdn.example.org",
-            static_objects_external_storage_auth_token="hidden",
-        )
+        await _send(browser, "/admin/settings", **fields)
+        assert "Nothing was done" not in browser.text
 
 
 # --- background work
@@ -278,8 +350,7 @@ async def what_old_jobs_left(things: Things) -> AsyncIterator[None]:
 
 @deed("audit remove", "audit_events_removed", work=False)
 async def an_old_month(things: Things) -> AsyncIterator[None]:
-    async with things.forge.database.transaction() as transaction:
-        await transaction.run(MAKE_OLD_MONTH)
+    await things.forge.execute(MAKE_OLD_MONTH)
     yield
     folder = str(things.forge.settings.data_dir)
     await _run(things, "audit", "remove", "--yes", "--before", "2021-11-01", "--export-to", folder)

@@ -1,8 +1,101 @@
 """Every change that the service makes for a caller, and the types of the audit events that it writes (decision D7)."""
 
-from tests.api_server.audit.change import Change
-from tests.api_server.audit.people import PEOPLE
-from tests.api_server.audit.pipelines import PIPELINES
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import attrs
+
+from tests.api_server.audit.things import Things
+from tests.support.forge import Client
+
+
+@attrs.frozen
+class Change:
+    """A request, in whose path and body `{names}` stand for things; `by` is one too, who calls in root's place.
+
+    `events` are the types of exactly those events that it writes, once each time.
+    """
+
+    request: str
+    events: tuple[str, ...] = attrs.field(converter=lambda names: tuple(sorted(names.split())))
+    body: dict[str, Any] = attrs.Factory(dict)
+    case: str = ""
+    by: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.request}: {self.case}" if self.case else self.request
+
+    async def made(self, things: Things) -> AsyncIterator[None]:
+        """Yields once, when all is there and only the request itself has not been made."""
+        client: Client = await things.get(self.by) if self.by else things.forge.root
+        method, _, path = (await things.fill(self.request)).partition(" ")
+        body = await things.fill(self.body)
+        yield
+        answer = await client.request(method, path, json=body)
+        assert answer.status in (200, 201, 202, 204), answer
+
+
+def shape(route: str) -> str:
+    """A route or a request, without the names of its parameters."""
+    return re.sub(r"{[^{}]*(?:{[^{}]*}[^{}]*)?}", "{}", route)
+
+
+_TOKEN = {"name": "n", "scopes": ["api"]}
+PEOPLE = [
+    Change(
+        "POST /user/personal_access_tokens",
+        "personal_access_token_created",
+        {"name": "n", "scopes": ["self_rotate"]},
+        by="caller",
+    ),
+    *(
+        each
+        for source in ("group", "project")
+        for tokens, made, gone in [
+            (
+                f"/{source}s/{{{source}}}/access_tokens",
+                f"{source}_access_token_created",
+                f"{source}_access_token_deleted",
+            )
+        ]
+        for each in [
+            Change(f"POST {tokens}", f"{made} member_created user_created", _TOKEN),
+            Change(
+                f"DELETE {tokens}/{{{source}_access_token}}",
+                f"{gone} member_destroyed user_destroyed",
+            ),
+            Change(f"POST {tokens}/{{{source}_access_token}}/rotate", f"{made} {gone}"),
+            Change(f"POST {tokens}/self/rotate", f"{made} {gone}", by=f"{source}_bot"),
+        ]
+    ),
+]
+
+
+_SCHEDULES = "/projects/{project}/pipeline_schedules"
+_SCHEDULE = f"{_SCHEDULES}/{{schedule}}"
+
+PIPELINES = [
+    Change("POST /projects/{project}/triggers", "pipeline_trigger_created", {"description": "nightly"}),
+    Change("PUT /projects/{project}/triggers/{trigger}", "pipeline_trigger_updated", {"description": "new"}),
+    Change("DELETE /projects/{project}/triggers/{trigger}", "pipeline_trigger_destroyed"),
+    Change(
+        f"POST {_SCHEDULES}",
+        "pipeline_schedule_created",
+        {"description": "nightly", "ref": "main", "cron": "0 4 * * *"},
+    ),
+    Change(
+        f"PUT {_SCHEDULE}",
+        "pipeline_schedule_updated pipeline_schedule_updated",
+        {"cron": "1 * * * *", "active": False},
+    ),
+    Change(f"POST {_SCHEDULE}/take_ownership", "pipeline_schedule_updated", by="maintainer"),
+    Change(f"DELETE {_SCHEDULE}", "pipeline_schedule_destroyed"),
+    Change(f"POST {_SCHEDULE}/variables", "pipeline_schedule_updated", {"key": "KEY", "value": "x"}),
+    Change(f"PUT {_SCHEDULE}/variables/{{schedule_variable}}", "pipeline_schedule_updated", {"value": "y"}),
+    Change(f"DELETE {_SCHEDULE}/variables/{{schedule_variable}}", "pipeline_schedule_updated"),
+]
+
 
 _CREATED, _REVOKED = "personal_access_token_created", "personal_access_token_revoked"
 _SETTING = "application_setting_updated"

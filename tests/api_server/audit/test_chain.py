@@ -1,14 +1,30 @@
-"""When the audit trail is changed all the same, `verify` names the row (decision D7)."""
+"""The chain of events, the heads that are kept of it, and the partitions that the table is made of."""
 
 import asyncio
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
 
+import psycopg2
 import pytest
 from click.testing import CliRunner
 
-from api_server.audit import chain
+from api_server.audit import chain, queries
+from api_server.audit.chain import MONTHS_AHEAD, Head
 from api_server.state.database import Database
+from api_server.state.object_store import open_objects
+from api_server.state.objects import Objects
+from api_server.web.context import SERVICES
 from forgelet.command_line import forgelet
-from tests.api_server.audit.trail import record_events, run_command, without_triggers
+from tests.api_server.audit.trail import (
+    MAKE_OLD_MONTH,
+    partitions,
+    record_events,
+    run_command,
+    without_triggers,
+)
+from tests.support.clock import MovedClock, forge_with_clock
+from tests.support.logs import lines_of_this_test
 
 
 async def test_an_empty_trail_is_sound(database: Database) -> None:
@@ -114,3 +130,212 @@ def test_missing_settings_are_told_in_one_sentence() -> None:
         "Error: The setting data_dir is missing: set FORGELET_API_DATA_DIR, or data_dir in section [api_server]"
         " of the file that FORGELET_SETTINGS names\n"
     )
+
+
+CUT = "DELETE FROM audit_chain WHERE position > 3; DELETE FROM audit_events WHERE id > 3"
+
+
+@pytest.fixture
+def objects(tmp_path: Path) -> Objects:
+    return open_objects("", tmp_path)
+
+
+async def _head(database: Database) -> Head:
+    return (await chain.verify(database)).head
+
+
+async def test_a_head_is_kept_once_in_log_and_object_store(
+    database: Database, objects: Objects, tmp_path: Path
+) -> None:
+    with lines_of_this_test() as logged:
+        await chain.keep_present_head(database, objects)
+        assert (await chain.kept_heads(objects), logged) == ([], []), "nothing was recorded yet"
+        await record_events(database, "one", "two")
+        first = await _head(database)
+        for _ in range(2):
+            await chain.keep_present_head(database, objects)
+        await record_events(database, "three")
+        await chain.keep_present_head(database, objects)
+    second = await _head(database)
+    assert await chain.kept_heads(objects) == [first, second]
+    assert [line["head"] for line in logged] == [str(first), str(second)]
+    file = tmp_path / "objects" / chain.key_of(first)
+    assert file.read_text().split() == [str(first), file.read_text().split()[1]]
+
+
+async def test_a_tail_that_was_cut_off_is_missed(
+    database: Database, database_url: str, objects: Objects, tmp_path: Path
+) -> None:
+    for number in range(1, 6):
+        await record_events(database, f"event {number}")
+    await chain.keep_present_head(database, objects)
+    told = await asyncio.to_thread(run_command, database_url, "verify", data_dir=tmp_path)
+    assert told.exit_code == 0, told
+    assert told.stdout == f"sound: 5 events, as the 1 kept heads say; head {await _head(database)}\n"
+
+    with without_triggers(database_url) as cursor:
+        cursor.execute(CUT)
+    alone = await asyncio.to_thread(run_command, database_url, "verify")
+    assert (alone.exit_code, "compared with no kept head" in alone.stdout) == (0, True)
+    cut = await asyncio.to_thread(run_command, database_url, "verify", data_dir=tmp_path)
+    assert (cut.exit_code, cut.stderr) == (
+        1,
+        "Error: the audit trail is broken: the chain ends at position 3, before the expected head 5:"
+        " 2 or more events at its end are missing\n",
+    )
+
+
+async def test_a_chain_that_grew_again_after_the_cut_is_found_out(
+    database: Database, database_url: str, objects: Objects, tmp_path: Path
+) -> None:
+    """By `verify` for ever, and by the service itself when it comes to keep the next head."""
+    for number in range(1, 6):
+        await record_events(database, f"event {number}")
+    await chain.keep_present_head(database, objects)
+    (kept,) = await chain.kept_heads(objects)
+    with without_triggers(database_url) as cursor:
+        cursor.execute(CUT)
+    for number in range(4, 8):
+        await record_events(database, f"forged {number}")
+    with lines_of_this_test() as logged:
+        await chain.keep_present_head(database, objects)
+    assert [(line["log_level"], line.get("kept_head")) for line in logged] == [
+        ("error", str(kept)),
+        ("info", None),
+    ]
+    await chain.keep_present_head(database, objects)
+    assert len(await chain.kept_heads(objects)) == 2, "the true one stays"
+    found = await asyncio.to_thread(run_command, database_url, "verify", data_dir=tmp_path)
+    assert found.exit_code == 1
+    assert "(position 5) is not the head that was expected there: the chain was written anew" in found.stderr
+
+
+async def test_months_that_were_exported_and_removed_are_not_missed(
+    database: Database, database_url: str, objects: Objects, tmp_path: Path
+) -> None:
+    with without_triggers(database_url) as cursor:
+        cursor.execute(MAKE_OLD_MONTH)
+    clock = MovedClock()
+    database._clock = clock
+    clock.now = clock.now.replace(year=2021, month=10, day=5)
+    await record_events(database, "old", "older")
+    await chain.keep_present_head(database, objects)
+    clock.now = clock.now.replace(year=2031)
+    await record_events(database, "new")
+    await chain.keep_present_head(database, objects)
+    arguments = ["remove", "--before", "2021-11-01", "--export-to", str(tmp_path), "--yes"]
+    removed = await asyncio.to_thread(run_command, database_url, *arguments, data_dir=tmp_path)
+    assert removed.exit_code == 0, removed
+    told = await asyncio.to_thread(run_command, database_url, "verify", data_dir=tmp_path)
+    assert told.exit_code == 0, told
+    assert "sound: 4 events, 2 of them exported and removed, as the 2 kept heads say; " in told.stdout
+
+
+async def test_an_object_store_that_does_not_answer_is_one_sentence(
+    database_url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "objects" / "audit").mkdir(parents=True)
+    (tmp_path / "objects" / "audit" / "heads").symlink_to("heads")
+    told = await asyncio.to_thread(run_command, database_url, "verify", data_dir=tmp_path)
+    assert (told.exit_code, told.stderr.count("\n")) == (1, 1), told
+    assert told.stderr.startswith("Error: the object store ")
+
+
+async def test_a_running_service_keeps_heads_as_often_as_the_setting_says(
+    new_database: Callable[[], str], tmp_path: Path
+) -> None:
+    async with forge_with_clock(new_database(), tmp_path, audit_head_minutes=60) as (forge, clock):
+        objects, kept = open_objects("", tmp_path), []
+        task = forge.server.app[SERVICES].queue._app.tasks["keep_audit_head"]
+        for minutes in (0, 59, 1):
+            clock.move(minutes=minutes)
+            await forge.group()
+            await task(timestamp=0)
+            kept.append(len(await chain.kept_heads(objects)))
+        assert kept == [1, 1, 2]
+
+
+PLACES = "SELECT target_details, tableoid::regclass::text AS partition FROM audit_events"
+
+
+async def _places(database: Database) -> dict[str, str]:
+    """The partition of each event, by what it is about."""
+    return {row.target_details: row.partition for row in await database.rows(PLACES)}
+
+
+async def _make(database: Database, ahead: int = MONTHS_AHEAD) -> int:
+    async with database.transaction() as transaction:
+        return await queries.make_partitions(transaction, ahead)
+
+
+async def test_partitions_are_made_ahead(database: Database) -> None:
+    before = await partitions(database)
+    assert len(before) == 1 + MONTHS_AHEAD + len({"audit_events_past", "audit_events_future"})
+    assert await _make(database, 3) == 0
+    assert await _make(database, 5) == 2
+    assert len(await partitions(database)) == len(before) + 2
+
+
+async def test_no_event_is_refused_for_want_of_a_partition(database: Database, database_url: str) -> None:
+    """Events later than all months made so far find a place, and keep it when the months are made at last."""
+    await record_events(database, "now")
+    with contextlib.closing(psycopg2.connect(database_url)) as connection, connection.cursor() as cursor:
+        cursor.execute(
+            """
+            INSERT INTO audit_events (created_at, author_id, author_name, entity_type, entity_id, entity_path,
+                event_type, target_type, target_details, details)
+            SELECT now() + '1 year', author_id, author_name, entity_type, entity_id, entity_path, event_type,
+                target_type, 'next year', details FROM audit_events
+            RETURNING tableoid::regclass::text
+            """
+        )
+        assert cursor.fetchone() == ("audit_events_future",)
+        connection.commit()
+    assert await _make(database, 14) > 0
+    row = await database.row(
+        "SELECT tableoid::regclass::text AS name, created_at FROM audit_events WHERE target_details = 'next year'"
+    )
+    assert row.name == f"audit_events_{row.created_at:%Y_%m}"
+    verdict = await chain.verify(database)
+    assert (verdict.head.position, verdict.problem) == (2, None)
+
+
+async def test_months_are_those_of_the_applications_clock(clocked: tuple[Database, MovedClock]) -> None:
+    """Years that nobody has lived through are one partition, and what is written in them later finds it."""
+    database, clock = clocked
+    before = set(await partitions(database))
+    assert await _make(database) == 2 + MONTHS_AHEAD
+    added = sorted(set(await partitions(database)) - before)
+    assert added == [f"audit_events_2031_{month:02}" for month in (2, 3, 4, 5, 6)]
+    await record_events(database, "now")
+    clock.move(days=-500)
+    await record_events(database, "before")
+    clock.move(days=-6000)
+    await record_events(database, "long ago")
+    clock.move(days=9000)
+    await record_events(database, "after all")
+    assert await _places(database) == {
+        "now": "audit_events_2031_03",
+        "before": "audit_events_2031_02",
+        "long ago": "audit_events_past",
+        "after all": "audit_events_future",
+    }
+
+
+async def test_a_server_under_a_moved_clock_makes_its_months(database_url: str, tmp_path: Path) -> None:
+    async with forge_with_clock(database_url, tmp_path) as (forge, _):
+        await forge.group()
+        assert set((await _places(forge.database)).values()) == {"audit_events_2031_03"}
+
+
+async def test_months_are_made_where_all_have_been_removed(clocked: tuple[Database, MovedClock]) -> None:
+    """As when a service that has stood still for years starts again."""
+    database, _ = clocked
+    async with database.transaction() as transaction:
+        for name in await partitions(database):
+            if name not in ("audit_events_past", "audit_events_future"):
+                await transaction.run(f"ALTER TABLE audit_events DETACH PARTITION {name}")
+                await transaction.run(f"DROP TABLE {name}")
+    assert await _make(database) == 2 + MONTHS_AHEAD
+    await record_events(database, "now")
+    assert await _places(database) == {"now": "audit_events_2031_03"}

@@ -1,19 +1,21 @@
-"""Every change writes exactly the audit events that the table says, and there is no change beside it (decision D7)."""
+"""Every change writes its audit events, and every type of event is declared."""
 
+import ast
 import contextlib
 import fnmatch
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
+import api_server
 from api_server.pages.site import PAGES
 from api_server.state.audit_event_types import EVENT_TYPES
-from tests.api_server.audit import page_deeds  # noqa: F401 - enters its own
-from tests.api_server.audit.change import Change, shape
+from tests.api_server.audit import deeds  # noqa: F401 - enters its own
 from tests.api_server.audit.deeds import DEEDS, Deed
-from tests.api_server.audit.table import CHANGES
+from tests.api_server.audit.table import CHANGES, Change, shape
 from tests.api_server.audit.things import Things
 from tests.support.forge import Forge, running_forge
 from tests.support.route_table import ROUTES, name_of
@@ -196,3 +198,29 @@ async def test_every_route_that_writes_is_in_the_table_or_says_why_not(quiet_for
     }
     assert not {shape(route) for route in SILENT} & loud
     assert {route for route in routes if shape(route) not in loud} == set(SILENT)
+
+
+_OWN = {"author", "entity", "target_id", "target_details", "message"}
+
+
+def _calls() -> Iterator[tuple[str, ast.Call]]:
+    root = Path(api_server.__file__).parent
+    for file in sorted(root.rglob("*.py")):
+        if "audit_trail.record" not in (text := file.read_text()):
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "audit_trail.record":
+                yield f"{file.relative_to(root)}:{node.lineno}", node
+
+
+def _literal(node: ast.expr) -> str | None:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
+
+
+@pytest.mark.parametrize("call", [pytest.param(call, id=place) for place, call in _calls()])
+def test_a_recorded_event_is_declared_with_its_details(call: ast.Call) -> None:
+    keywords = {keyword.arg for keyword in call.keywords if keyword.arg}
+    event_type = _literal(call.args[1])
+    if event_type is None:  # composed names are met by the tests of what composes them
+        return
+    assert keywords - _OWN <= EVENT_TYPES[event_type].details

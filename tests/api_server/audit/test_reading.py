@@ -1,17 +1,25 @@
-"""Endpoints 25-30: who sees which audit events, how they look, and what they can be narrowed by."""
+"""Reading the audit trail: events one by one, in lists, and how few rows a list reads."""
 
 import asyncio
+import contextlib
+import datetime
+import json
 import re
+from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import quote
 
 import gitlab
+import psycopg2
 import pytest
 
+from api_server.audit import queries
 from api_server.state.audit_trail import INSTANCE, Entity
+from api_server.state.listing import Page
 from tests.api_server.audit.conftest import RecordEvent
 from tests.api_server.audit.trail import new_group
 from tests.support.forge import Forge, Person, SharedForges, new_name
+from tests.support.plans import nodes
 
 RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
@@ -22,9 +30,7 @@ async def test_an_event_is_shown_with_exactly_six_keys(forge: Forge, record: Rec
     group, entity = await new_group(forge)
     event_id = await record("group_created", entity, author, add="group")
 
-    shown = await forge.root.get(f"/groups/{group['id']}/audit_events/{event_id}")
-
-    assert shown.status == 200
+    shown = await forge.root.get(f"/groups/{group['id']}/audit_events/{event_id}", expect=200)
     created_at = shown.body.pop("created_at")
     assert RFC_3339.fullmatch(created_at)
     assert shown.body == {
@@ -274,3 +280,232 @@ async def test_names_are_of_their_own(forge: Forge) -> None:
     project = (await forge.root.post("/projects", {"name": name})).body
     answer = await forge.root.get(f"/projects/{quote(project['path_with_namespace'], safe='')}/audit_events")
     assert [event["details"]["event_name"] for event in answer.body] == ["project_created"]
+
+
+async def test_filters(forge: Forge, record: RecordEvent) -> None:
+    """Facts B.3 and decision D7: each filter alone, and together."""
+    alice, bob = await forge.user("alice"), await forge.user("bob")
+    group, entity = await new_group(forge)
+    first = await record("group_created", entity, alice, target_id=101)
+    second = await record("group_name_updated", entity, bob, target_id=102)
+    user = Entity(type="User", id=alice.id, path=alice.username)
+    third = await record("user_blocked", user, bob, target_id=alice.id)
+    floor = first - 1
+
+    async def ids(query: str, base: str = "") -> list[int]:
+        answer = await forge.root.get(f"{base}/audit_events?per_page=100&{query}", expect=200)
+        return [event["id"] for event in answer.body if event["id"] > floor and event["author_id"] > 1]
+
+    assert await ids(f"author_id={alice.id}") == [first]
+    assert await ids(f"author_username={alice.username.upper()}") == [first]
+    assert await ids(f"entity_username={alice.username}") == [third]
+    assert await ids(f"entity_type=User&entity_id={alice.id}") == [third]
+    assert await ids(f"entity_type=Group&entity_id={group['id']}") == [second, first]
+    assert await ids("event_type=group_name_updated", f"/groups/{group['id']}") == [second]
+    assert await ids("target_type=Group&target_id=101", f"/groups/{group['id']}") == [first]
+    assert await ids(f"author_id={bob.id}&event_type=user_blocked&target_type=User") == [third]
+    assert await ids(f"author_id={bob.id}&event_type=user_unblocked") == []
+    assert await ids("author_username=nobody-at-all") == []
+
+
+async def test_times_are_inclusive_and_as_exact_as_they_are_shown(forge: Forge, record: RecordEvent) -> None:
+    group, entity = await new_group(forge)
+    ids = []
+    for _ in range(3):
+        ids.append(await record("group_created", entity))
+        await asyncio.sleep(0.002)
+    url = f"/groups/{group['id']}/audit_events?event_type=group_created"
+    shown = (await forge.root.get(url)).body
+    moments = {event["id"]: event["created_at"] for event in shown}
+
+    async def between(**times: str) -> list[int]:
+        query = "".join(f"&{name}={quote(value)}" for name, value in times.items())
+        return sorted(event["id"] for event in (await forge.root.get(url + query)).body if event["id"] in ids)
+
+    assert await between(created_after=moments[ids[1]]) == ids[1:]
+    assert await between(created_before=moments[ids[1]]) == ids[:2]
+    assert await between(created_after=moments[ids[1]], created_before=moments[ids[1]]) == [ids[1]]
+    assert await between(created_after=moments[ids[2]], created_before=moments[ids[0]]) == []
+    assert await between(created_after="2000-01-01") == ids, "a bare date is midnight UTC"
+    assert await between(created_before="2000-01-20T00:00:00+05:00") == []
+
+
+@pytest.mark.parametrize(
+    ("query", "error"),
+    [
+        ("created_after=yesterday", "created_after is invalid"),
+        ("created_before=2020-13-45", "created_before is invalid"),
+        ("created_after=2020-01-01T00:00:00+01:00", "created_after is invalid"),  # + is a space in a query
+        ("entity_id=1", "entity_type is missing"),
+        ("entity_type=Banana", "entity_type does not have a valid value"),
+        ("entity_type=User&entity_id=x", "entity_id is invalid"),
+        ("sort=sideways", "sort does not have a valid value"),
+        ("pagination=keyset&cursor=broken", "cursor is invalid"),
+    ],
+)
+async def test_parameters_that_cannot_be_read(forge: Forge, query: str, error: str) -> None:
+    answer = await forge.root.get(f"/audit_events?{query}")
+    assert (answer.status, answer.body) == (400, {"error": error})
+
+
+# --- pages ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sort", ["desc", "asc"])
+async def test_keyset_pages_walk_over_everything_once(forge: Forge, record: RecordEvent, sort: str) -> None:
+    """Facts B.3: `Link` with `next` until the last page, no totals; the filters stay in the link."""
+    group, entity = await new_group(forge)
+    ids = [await record("group_name_updated", entity) for _ in range(7)]
+    url: str | None = (
+        f"{forge.base}/api/v4/groups/{group['id']}/audit_events"
+        f"?pagination=keyset&per_page=3&sort={sort}&event_type=group_name_updated"
+    )
+    seen, pages = [], 0
+    while url:
+        answer = await forge.root.get(url, expect=200)
+        assert "X-Total" not in answer.headers
+        seen += [event["id"] for event in answer.body]
+        pages += 1
+        link = re.search(r'<([^>]+)>; rel="next"', answer.headers.get("Link", ""))
+        url = link and link[1]
+    assert seen == sorted(ids, reverse=sort == "desc")
+    assert pages == 3
+
+
+async def test_offset_pages(forge: Forge, record: RecordEvent) -> None:
+    """20 a page, newest first; `sort=created_asc` turns it round; beyond the end is an empty page."""
+    group, entity = await new_group(forge)
+    ids = [await record("group_name_updated", entity) for _ in range(21)]
+    url = f"/groups/{group['id']}/audit_events?event_type=group_name_updated"
+    first = await forge.root.get(url)
+    assert [event["id"] for event in first.body] == ids[:0:-1]
+    names = ("X-Page", "X-Per-Page", "X-Next-Page", "X-Prev-Page", "X-Total", "X-Total-Pages")
+    assert [first.headers[name] for name in names] == ["1", "20", "2", "", "21", "2"]
+    oldest = await forge.root.get(f"{url}&sort=created_asc&per_page=2")
+    assert [event["id"] for event in oldest.body] == ids[:2]
+    beyond = await forge.root.get(f"{url}&page=9")
+    assert (beyond.body, beyond.headers["X-Prev-Page"]) == ([], "")
+
+
+async def test_only_ids_order_a_keyset(forge: Forge) -> None:
+    answer = await forge.root.get("/audit_events?pagination=keyset&order_by=created_at")
+    assert (answer.status, answer.body) == (
+        405,
+        {"error": "Keyset pagination is not yet available for this type of request"},
+    )
+
+
+async def test_an_answer_that_is_known_already_is_304(forge: Forge, record: RecordEvent) -> None:
+    group, entity = await new_group(forge)
+    await record("group_created", entity)
+    url = f"/groups/{group['id']}/audit_events"
+    first = await forge.root.get(url)
+    again = await forge.root.get(url, headers={"If-None-Match": first.headers["ETag"]})
+    assert again.status == 304
+
+
+ROWS = 30_000
+NOW = datetime.datetime.now(datetime.UTC)
+IN_DAYS = {days: NOW + datetime.timedelta(days=days) for days in (10, 20)}
+
+FILL = """
+    INSERT INTO audit_events (created_at, author_id, author_name, entity_type, entity_id, entity_path, event_type,
+        target_type, target_id, target_details, details)
+    SELECT now() + interval '60 days' * n / %(rows)s, n %% 300, 'alice', 'Project', n %% 300, 'group/app',
+        CASE n %% 100 WHEN 0 THEN 'project_archived' ELSE 'project_name_updated' END, 'Project', n %% 300, 'app',
+        '{"custom_message": "Changed name from app to tool"}'
+    FROM generate_series(1, %(rows)s) n
+"""
+
+
+@pytest.fixture(scope="module")
+def cursor(new_database: Callable[[], str]) -> Iterator[Any]:
+    """A database with many events over some months."""
+    with contextlib.closing(
+        psycopg2.connect(new_database(), options="-c forgelet.base_url=http://forge.example.org")
+    ) as connection:
+        connection.autocommit = True
+        with connection.cursor() as opened:
+            opened.execute("ALTER TABLE audit_events DISABLE TRIGGER USER")
+            opened.execute(FILL, {"rows": ROWS})
+            opened.execute("ALTER TABLE audit_events ENABLE TRIGGER USER")
+            opened.execute("VACUUM (ANALYZE) audit_events")
+            yield opened
+
+
+def _read(cursor: Any, filters: dict[str, Any], **page: Any) -> tuple[int, set[str], int]:
+    """Rows that were read from the table's partitions for a page of 20, the kinds of nodes that read them, and the
+    8 KiB blocks of tables and indexes that they read."""
+    read, kinds, blocks = 0, set(), 0
+    for node in _executed(cursor, filters, **page):
+        if str(node.get("Relation Name", "")).startswith("audit_events") and node["Actual Loops"]:
+            read += (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"]
+            blocks += node["Shared Hit Blocks"] + node["Shared Read Blocks"]
+            if node["Actual Rows"]:
+                kinds.add(node["Node Type"])
+    return int(read), kinds, blocks
+
+
+def _executed(cursor: Any, filters: dict[str, Any], **page: Any) -> Iterator[dict[str, Any]]:
+    """The nodes of the plan for a page of 20, with what they have read."""
+    wanted = Page(**({"counted": False} | page))
+    statement = queries.listing(frozenset(filters)).statement(wanted)
+    cursor.execute("DEALLOCATE ALL")
+    cursor.execute(statement.prepare)
+    values = {
+        "page_size": wanted.size,
+        "page_offset": wanted.offset,
+        "page_after": wanted.after,
+    }
+    before, _, execute = statement.execute.partition("EXECUTE")
+    assert "force_generic_plan" in before, "planned anew, a page costs three times as much"
+    cursor.execute(f"{before}EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE{execute}", values | filters)
+    found = cursor.fetchone()[0]
+    yield from nodes((json.loads(found) if isinstance(found, str) else found)[0]["Plan"])
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        {},
+        {"entity_type": "Project", "entity_id": 7},
+        {"author_id": 7},
+        {"event_type": "project_archived"},
+        {"target_type": "Project", "target_id": 7},
+        {"created_before": IN_DAYS[20]},
+        {"author_id": 7, "created_before": IN_DAYS[20]},
+        {"entity_type": "Project", "entity_id": 7, "created_after": IN_DAYS[10]},
+    ],
+    ids=lambda filters: ", ".join(filters) or "all",
+)
+def test_a_page_reads_its_own_rows_only(cursor: Any, filters: dict[str, Any]) -> None:
+    read, kinds, blocks = _read(cursor, filters)
+    assert blocks <= 35, "indexes are entered where the page begins"
+    assert 21 <= read <= 21 + 2, "one more than the page tells that another follows"
+    assert kinds <= {"Index Scan", "Index Only Scan"}
+
+
+def test_a_page_far_behind_costs_no_more(cursor: Any) -> None:
+    cursor.execute("SELECT id FROM audit_events ORDER BY created_at LIMIT 1 OFFSET 1000")
+    read, kinds, blocks = _read(cursor, {}, after=cursor.fetchone()[0])
+    assert read <= 25
+    assert blocks <= 35
+    assert kinds <= {"Index Scan", "Index Only Scan"}
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [{}, {"entity_type": "Project", "entity_id": 7}, {"author_id": 7}, {"event_type": "project_archived"}],
+    ids=lambda filters: ", ".join(filters) or "all",
+)
+def test_where_a_page_begins_is_looked_up_by_its_id_alone(cursor: Any, filters: dict[str, Any]) -> None:
+    """However many events the list has."""
+    nodes = _executed(cursor, filters, after=1)
+    found = [node for node in nodes if node.get("Index Cond", "").startswith("(id = ")]
+    assert len(found) >= 2, "one of each month"
+    assert all(node["Index Name"].endswith("_pkey") and "Filter" not in node for node in found)
+
+
+def test_counting_stops(cursor: Any) -> None:
+    read, _, _ = _read(cursor, {}, counted=True)
+    assert read <= 10_001 + 21

@@ -1,44 +1,197 @@
-"""What a change in the table needs, made when it is asked for by its name: `{project}` of a path is `make_project`."""
+"""What a change in the table needs, made when it is asked for by its name: the `{project}` of a path."""
 
+import re
 from typing import Any
 
-from tests.api_server.audit.things_of_ci import ThingsOfCi
-from tests.api_server.audit.things_of_people import ThingsOfPeople
+import attrs
+
 from tests.support.browser import PASSWORD
-from tests.support.ci import eventually
-from tests.support.forge import Client, Person, new_name
+from tests.support.ci import CiProject, ci_project, eventually, give_log
+from tests.support.forge import Client, Forge, Person, new_name
 from tests.support.invitations import page_of
 from tests.support.merge_requests import new_project, open_merge_request
+from tests.support.runner import Runner, RunningJob, a_runner
 
+_NAME = re.compile(r"{(\w+)}")
+ARTIFACTS = "build:\n  script: echo\n  artifacts: {paths: [out.txt]}\n"
 #: Nobody answers there, and it may be called (RFC 5737).
 ELSEWHERE = "http://203.0.113.7"
-
-
 HURRY = """
     WITH hurried AS (
         UPDATE procrastinate_jobs SET scheduled_at = NULL WHERE status = 'todo' AND scheduled_at IS NOT NULL)
     SELECT pg_notify('procrastinate_any_queue_v1', '{"type": "job_inserted"}')
 """
 IS_RECORDED = "SELECT EXISTS (SELECT FROM audit_events WHERE event_type = %(event_type)s)"
-
 EXPIRE = "UPDATE members SET expires_at = %(now)s::date - 1 WHERE user_id = %(user_id)s"
+PAUSE = "UPDATE external_status_checks SET paused_at = %(now)s, pause_reason = 'It failed' WHERE id = %(id)s"
+_TOKEN = {"name": "token", "scopes": ["api"]}
+_MEMBER = {"user_id": "{user}", "access_level": 30}
+_INVITED = {"email": "{new}@example.org", "access_level": 30}
+_VARIABLE = {"key": "KEY", "value": "x"}
+_NIGHTLY = {"description": "nightly", "ref": "main", "cron": "0 4 * * *"}
+#: Made by one request of root's: its path and body, and what the name then stands for, which is a value of the answer
+#: or a text with names of other things.
+POSTED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "agent": ("/projects/{project}/cluster_agents", {"name": "agent"}, "id"),
+    "archived": ("/projects/{project}/archive", {}, "{project}"),
+    "assigned_runner": ("/projects/{other_project}/runners", {"runner_id": "{runner}"}, "{runner}"),
+    "blocked": ("/users/{user}/block", {}, "{user}"),
+    "branch": ("/projects/{project}/protected_branches", {"name": "{new}"}, "name"),
+    "branch_id": ("/projects/{project}/protected_branches", {"name": "{new}-too"}, "id"),
+    "check": (
+        "/projects/{project}/external_status_checks",
+        {"name": "QA", "external_url": f"{ELSEWHERE}/qa", "shared_secret": "one"},
+        "id",
+    ),
+    "email": ("/users/{user}/emails", {"email": "{new}@example.org"}, "id"),
+    "group_access_token": ("/groups/{group}/access_tokens", _TOKEN, "id"),
+    "group_member": ("/groups/{group}/members", _MEMBER, "{user}"),
+    "group_variable": ("/groups/{group}/variables", _VARIABLE, "key"),
+    "invited_to_group": ("/groups/{group}/invitations", _INVITED, "{new}@example.org"),
+    "invited_to_project": ("/projects/{project}/invitations", _INVITED, "{new}@example.org"),
+    "maintainer": ("/projects/{project}/members", _MEMBER | {"access_level": 40}, "{caller}"),
+    "mirror": (
+        "/projects/{project}/remote_mirrors",
+        {"url": "https://user:secret@203.0.113.7/app.git"},
+        "id",
+    ),
+    "project_access_token": ("/projects/{project}/access_tokens", _TOKEN, "id"),
+    "project_member": ("/projects/{project}/members", _MEMBER, "{user}"),
+    "protected_tag": ("/projects/{project}/protected_tags", {"name": "{new}"}, "name"),
+    "registration": ("/projects/{project}/runners/reset_registration_token", {}, "token"),
+    "release": ("/projects/{repository}/releases", {"tag_name": "{new}", "ref": "main"}, "tag_name"),
+    "role": ("/member_roles", {"name": "{new}", "base_access_level": 30}, "id"),
+    "schedule": ("/projects/{project}/pipeline_schedules", _NIGHTLY, "id"),
+    "schedule_variable": ("/projects/{project}/pipeline_schedules/{schedule}/variables", _VARIABLE, "key"),
+    "scoped_check": (
+        "/projects/{project}/external_status_checks",
+        {"name": "QA", "external_url": ELSEWHERE, "protected_branch_ids": ["{branch_id}"]},
+        "id",
+    ),
+    "token": ("/users/{user}/personal_access_tokens", _TOKEN, "id"),
+    "trigger": ("/projects/{project}/triggers", {"description": "nightly"}, "id"),
+    "variable": ("/projects/{project}/variables", _VARIABLE, "key"),
+}
+#: Attributes of other things.
+PARTS = {
+    "address": ("person", "email"),
+    "caller": ("person", "api"),
+    "ci": ("pipelines", "id"),
+    "ci_path": ("pipelines", "path"),
+    "runner": ("a_runner", "id"),
+    "runner_token": ("a_runner", "token"),
+    "user": ("person", "id"),
+}
 
 
-class Things(ThingsOfPeople, ThingsOfCi):
+class Things:
+    """Everything is made once, by `root`, and belongs to what is made under the name before it."""
+
+    def __init__(self, forge: Forge) -> None:
+        self.forge = forge
+        self._made: dict[str, Any] = {}
+
+    async def get(self, name: str) -> Any:
+        if name not in self._made:
+            self._made[name] = await self._make(name)
+        return self._made[name]
+
+    async def _make(self, name: str) -> Any:
+        if name in PARTS:
+            whole, part = PARTS[name]
+            return getattr(await self.get(whole), part)
+        if name in POSTED:
+            path, values, value = POSTED[name]
+            answer = await self.post(path, **values)
+            return await self.fill(value) if "{" in value else answer[value]
+        return await getattr(self, f"make_{name}")()
+
+    async def fill(self, wanted: Any) -> Any:
+        """`wanted` with things in the place of their names; a text that is one name is the thing itself."""
+        if isinstance(wanted, dict):
+            return {key: await self.fill(value) for key, value in wanted.items()}
+        if isinstance(wanted, list):
+            return [await self.fill(value) for value in wanted]
+        if not isinstance(wanted, str):
+            return wanted
+        if (only := _NAME.fullmatch(wanted)) is not None:
+            return await self.get(only[1])
+        for name in _NAME.findall(wanted):
+            wanted = wanted.replace(f"{{{name}}}", str(await self.get(name)))
+        return wanted
+
+    async def post(self, path: str, **values: Any) -> Any:
+        """The answer to a request of root's that succeeds."""
+        answer = await self.forge.root.post(await self.fill(path), await self.fill(values))
+        assert answer.status in (200, 201, 204), (path, answer)
+        return answer.body
+
     async def until_recorded(self, event_type: str) -> None:
         """Queued work that waits before it is tried again waits no longer."""
 
         async def is_recorded() -> bool:
-            async with self.forge.database.transaction() as transaction:
-                await transaction.run(HURRY)
+            await self.forge.execute(HURRY)
             return bool(await self.forge.database.value(IS_RECORDED, event_type=event_type))
 
         await eventually(is_recorded, seconds=20)
 
+    async def make_project_bot(self) -> Client:
+        return await self._bot("/projects/{project}/access_tokens")
+
+    async def make_group_bot(self) -> Client:
+        return await self._bot("/groups/{group}/access_tokens")
+
+    async def _bot(self, path: str) -> Client:
+        return attrs.evolve(self.forge.anonymous, token=(await self.post(path, **_TOKEN))["token"])
+
+    async def make_instance_variable(self) -> str:
+        key = new_name("KEY").replace("-", "_")
+        return str((await self.post("/admin/ci/variables", key=key, value="x"))["key"])
+
+    async def make_pipelines(self) -> CiProject:
+        return await ci_project(self.forge)
+
+    async def make_topic(self) -> str:
+        """A second branch."""
+        await (await self.get("pipelines")).commit("", path="NEWS.md", branch="topic")
+        return "topic"
+
+    async def make_pipeline(self) -> int:
+        return int((await (await self.get("pipelines")).pipeline())["id"])
+
+    async def make_finished_job(self) -> int:
+        """With a log."""
+        job = await (await self.get("pipelines")).job_in("success")
+        await give_log(self.forge, job["id"])
+        return int(job["id"])
+
+    async def make_job_with_artifacts(self) -> int:
+        project: CiProject = await self.get("pipelines")
+        runner = await a_runner(self.forge, project_id=project.id)
+        await project.pipeline(ARTIFACTS)
+        job: RunningJob = await runner.job()
+        assert (await job.upload(b"not unpacked here")).status == 201
+        await job.finish()
+        return job.id
+
+    async def make_a_runner(self) -> Runner:
+        return await a_runner(self.forge, project_id=await self.get("project"))
+
+    async def make_paused_runner(self) -> int:
+        runner: int = await self.get("runner")
+        await self.forge.root.put(f"/runners/{runner}", {"paused": True}, expect=200)
+        return runner
+
+    async def make_paused_check(self) -> int:
+        check: int = await self.get("check")
+        await self.forge.execute(PAUSE, id=check)
+        return check
+
+    async def make_other_project(self) -> int:
+        return int((await self.forge.project())["id"])
+
     async def make_new(self) -> str:
         return new_name("new")
-
-    # --- people
 
     async def make_person(self) -> Person:
         return await self.forge.user()
@@ -47,39 +200,16 @@ class Things(ThingsOfPeople, ThingsOfCi):
         self._made["person"] = await self.forge.user(password=PASSWORD)
         return await self.get("person")
 
-    async def make_user(self) -> int:
-        return int((await self.get("person")).id)
-
-    async def make_address(self) -> str:
-        return str((await self.get("person")).email)
-
-    async def make_caller(self) -> Client:
-        client: Client = (await self.get("person")).api
-        return client
+    async def make_administrator(self) -> Person:
+        return await self.forge.user(admin=True)
 
     async def make_anonymous(self) -> Client:
         return self.forge.anonymous
-
-    async def make_blocked(self) -> int:
-        await self.post("/users/{user}/block")
-        return int(await self.get("user"))
-
-    async def make_email(self) -> int:
-        return int((await self.post("/users/{user}/emails", email="{new}@example.org"))["id"])
-
-    async def make_token(self) -> int:
-        path = "/users/{user}/personal_access_tokens"
-        return int((await self.post(path, name="token", scopes=["api"]))["id"])
 
     async def make_revoked(self) -> int:
         token: int = await self.get("token")
         await self.forge.root.delete(f"/personal_access_tokens/{token}")
         return token
-
-    async def make_role(self) -> int:
-        return int((await self.post("/member_roles", name="{new}", base_access_level=30))["id"])
-
-    # --- groups, projects and who is in them
 
     async def make_group(self) -> int:
         return int((await self.forge.group())["id"])
@@ -87,14 +217,9 @@ class Things(ThingsOfPeople, ThingsOfCi):
     async def make_project(self) -> int:
         return int((await self.forge.project())["id"])
 
-    async def make_archived(self) -> int:
-        await self.post("/projects/{project}/archive")
-        return int(await self.get("project"))
-
     async def make_open_to_jobs(self) -> int:
         project = (await self.forge.project())["id"]
-        answer = await self.forge.root.patch(f"/projects/{project}/job_token_scope", {"enabled": False})
-        assert answer.status == 204, answer
+        await self.forge.root.patch(f"/projects/{project}/job_token_scope", {"enabled": False}, expect=204)
         return int(project)
 
     async def make_allowed_project(self) -> int:
@@ -107,14 +232,6 @@ class Things(ThingsOfPeople, ThingsOfCi):
         await self.post("/projects/{project}/job_token_scope/groups_allowlist", target_group_id=target)
         return target
 
-    async def make_group_member(self) -> int:
-        await self.post("/groups/{group}/members", user_id="{user}", access_level=30)
-        return int(await self.get("user"))
-
-    async def make_project_member(self) -> int:
-        await self.post("/projects/{project}/members", user_id="{user}", access_level=30)
-        return int(await self.get("user"))
-
     async def make_group_member_of_yesterday(self) -> int:
         return await self._ended_member("/groups/{group}/members")
 
@@ -124,17 +241,8 @@ class Things(ThingsOfPeople, ThingsOfCi):
     async def _ended_member(self, path: str) -> int:
         await self.post(path, user_id="{user}", access_level=30)
         user: int = await self.get("user")
-        async with self.forge.database.transaction() as transaction:
-            await transaction.run(EXPIRE, user_id=user)
+        await self.forge.execute(EXPIRE, user_id=user)
         return user
-
-    async def make_invited_to_group(self) -> str:
-        await self.post("/groups/{group}/invitations", email="{new}@example.org", access_level=30)
-        return f"{await self.get('new')}@example.org"
-
-    async def make_invited_to_project(self) -> str:
-        await self.post("/projects/{project}/invitations", email="{new}@example.org", access_level=30)
-        return f"{await self.get('new')}@example.org"
 
     async def add_member(self, user_id: int) -> None:
         await self.post("/projects/{project}/members", user_id=user_id, access_level=40)
@@ -145,36 +253,6 @@ class Things(ThingsOfPeople, ThingsOfCi):
         self._made["invited_person"] = await self.forge.user(email=address)
         return await page_of(self.forge, address)
 
-    # --- what projects and groups have
-
-    async def make_branch(self) -> str:
-        return str((await self.post("/projects/{project}/protected_branches", name="{new}"))["name"])
-
-    async def make_branch_id(self) -> int:
-        return int((await self.post("/projects/{project}/protected_branches", name="{new}-too"))["id"])
-
-    async def make_protected_tag(self) -> str:
-        return str((await self.post("/projects/{project}/protected_tags", name="{new}"))["name"])
-
-    async def make_check(self) -> int:
-        values = {"name": "QA", "external_url": f"{ELSEWHERE}/qa", "shared_secret": "one"}
-        return int((await self.post("/projects/{project}/external_status_checks", **values))["id"])
-
-    async def make_scoped_check(self) -> int:
-        values = {"name": "QA", "external_url": ELSEWHERE, "protected_branch_ids": ["{branch_id}"]}
-        return int((await self.post("/projects/{project}/external_status_checks", **values))["id"])
-
-    async def make_mirror(self) -> int:
-        url = "https://user:secret@203.0.113.7/app.git"
-        return int((await self.post("/projects/{project}/remote_mirrors", url=url))["id"])
-
-    async def make_maintainer(self) -> Client:
-        await self.post("/projects/{project}/members", user_id="{user}", access_level=40)
-        client: Client = (await self.get("person")).api
-        return client
-
-    # --- merge requests
-
     async def make_owned(self) -> dict[str, Any]:
         return await new_project(self.forge, await self.get("person"))
 
@@ -182,9 +260,8 @@ class Things(ThingsOfPeople, ThingsOfCi):
         """A project with a commit on `main` and one more on `feature`, which asks to be merged."""
         return int((await self.get("owned"))["id"])
 
-    async def make_release(self) -> str:
-        made = await self.post("/projects/{repository}/releases", tag_name="{new}", ref="main")
-        return str(made["tag_name"])
+    async def make_repository_path(self) -> str:
+        return str((await self.get("owned"))["path_with_namespace"])
 
     async def make_merge_request(self) -> int:
         self._made["request"] = await open_merge_request(await self.get("person"), await self.get("owned"))

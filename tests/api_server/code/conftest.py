@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pygit2 import Repository
 
 from tests.support.forge import Forge, Person
 from tests.support.git_client import Git, git_url
@@ -29,3 +30,9 @@ async def project(forge: Forge, alice: Person, tmp_path: Path) -> dict[str, Any]
     url = git_url(forge, made["path_with_namespace"], alice)
     await git("push", "--quiet", url, "main", "side")
     return made | {"url": f"/projects/{made['id']}/repository", "git": git, "remote": url}
+
+
+@pytest.fixture
+def repository(forge: Forge, project: dict[str, Any]) -> Repository:
+    """The project's, beside the API."""
+    return forge.repository(project["id"])

@@ -1,17 +1,23 @@
-"""Files through the API: small ones from memory, large ones in pieces, and what is told of them beside their bytes."""
+"""Files through the API: read, written, in Base64, at paths that git refuses, and edited by two at a time."""
 
-import asyncio
 import base64
 import hashlib
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
+from pygit2.enums import FileMode, ObjectType
 
+from api_server.code.committing import decoded
 from api_server.code.reading import STREAMS
+from api_server.git.repositories import Repository
 from api_server.web.context import SERVICES
-from tests.support.forge import Forge, Person
+from api_server.web.errors import ApiError
+from tests.support.forge import Answer, Forge, Person
 from tests.support.git_client import push_files
+from tests.support.merge_requests import commit, head_of
+from tests.support.waiting import until
 
 SMALL = bytes(range(256)) * 10
 LARGE = bytes(range(255)) * 4_000 + b"!"  # no multiple of three
@@ -133,7 +139,248 @@ async def test_a_caller_has_only_so_many_large_files_under_way(new_forge: Any, t
             stranger = await forge.anonymous.request("HEAD", f"{page}/large")
             assert (stranger.status, stranger.headers["Content-Length"]) == (200, "20000000")
             assert len(await slow.read()) == 20_000_000
-        async with asyncio.timeout(20):
-            while forge.server.app[SERVICES][STREAMS].held:
-                await asyncio.sleep(0.01)
+        await until(lambda: not forge.server.app[SERVICES][STREAMS].held)
         assert (await alice.api.get(f"{page}/large")).status == 200
+
+
+REFUSED = {"message": "400 Bad request - content is not valid base64"}
+#: What is sent, and what Go makes of it; `None` is an error.
+DECODED: dict[str, bytes | None] = {
+    "": b"",
+    "\n": b"",
+    "aGVsbG8=": b"hello",
+    "aGVsbG8=\n": b"hello",
+    "aGVsbG8=\r\n": b"hello",
+    "aGVsbG8=\n\n": b"hello",
+    "\naGVsbG8=": b"hello",
+    "aGVs\nbG8=": b"hello",
+    "aGVs\r\nbG8=\r\n": b"hello",
+    "aGVsb\rG8=": b"hello",
+    "aGVsbG8\n=": b"hello",
+    "aGVsbG9=": b"hello",
+    "+/+/": b"\xfb\xff\xbf",
+    "aGVsbG8": None,
+    "aGVs bG8=": None,
+    "aGVsbG8= ": None,
+    "aGVsbG8=\t": None,
+    "aGVsbG8==": None,
+    "aGVsbG8=aGk=": None,
+    "aGVsbG8=\naGk=": None,
+    "aGVs=bG8": None,
+    "-_-_": None,
+    "a": None,
+    "aQ=": None,
+    "=": None,
+    "====": None,
+    "é": None,
+    "aGk=\0": None,
+}
+
+
+def _decoded(content: str) -> object:
+    try:
+        return decoded(content, "base64")
+    except ApiError as refused:
+        return None if refused.body == REFUSED else refused.body
+
+
+def test_base64_is_read_as_go_reads_it() -> None:
+    assert {content: _decoded(content) for content in DECODED} == DECODED
+
+
+async def test_files_and_commits_take_it_in_lines(forge: Forge) -> None:
+    """As `base64 FILE`, Ruby's `Base64.encode64` and MIME write it."""
+    project = await forge.project(initialize_with_readme=True)
+    where = f"/projects/{project['id']}/repository"
+    lines = {"content": "aGVs\r\nbG8=\r\n", "encoding": "base64"}
+    new = {"branch": "main", "commit_message": "a"}
+    made = await forge.root.post(f"{where}/files/one", new | lines)
+    changed = await forge.root.put(f"{where}/files/README.md", new | lines)
+    action = {"action": "create", "file_path": "two"} | lines
+    committed = await forge.root.post(f"{where}/commits", new | {"actions": [action]})
+    assert (made.status, changed.status, committed.status) == (201, 200, 201)
+    for name in ("one", "README.md", "two"):
+        assert (await forge.root.get(f"{where}/files/{name}/raw")).body == "hello"
+
+
+UNFIT = [
+    ".git\u200c/config",
+    "git~1/config",
+    ".GIT/x",
+    ".git::$INDEX_ALLOCATION",
+    "a/.git ./b",
+    ".gitmodules/x",
+    "a\\b",
+]
+SUBMODULES = '[submodule "a"]\n\tpath = a\n\turl = -u./payload\n'
+
+
+async def commit_actions(
+    who: Person, project: dict[str, Any], *actions: dict[str, Any], branch: str = "side"
+) -> Answer:
+    body = {"branch": branch, "commit_message": "Change", "actions": list(actions)}
+    return await who.api.post(f"{project['url']}/commits", body)
+
+
+def assert_refused(answer: Answer, path: str) -> None:
+    words = f"{path!r} is not a valid path for a file"
+    assert (answer.status, answer.body.get("message", "")[: len(words)]) == (400, words)
+
+
+@pytest.mark.parametrize("path", UNFIT)
+async def test_no_action_puts_a_file_where_git_would_refuse_it(
+    project: dict[str, Any], alice: Person, repository: Repository, path: str
+) -> None:
+    side = repository.lookup_reference("refs/heads/side").target
+    created = {"action": "create", "file_path": path, "content": "x"}
+    moved = {"action": "move", "file_path": path, "previous_path": "README.md"}
+    for action in (created, moved):
+        assert_refused(await commit_actions(alice, project, action), path)
+    url = f"{project['url']}/files/{quote(path, safe='')}"
+    body = {"branch": "side", "content": "x", "commit_message": "Change"}
+    assert_refused(await alice.api.post(url, body), path)
+    empty = await alice.api.post("/projects", {"name": f"Empty {hash(path)}"})
+    first = {"url": f"/projects/{empty.body['id']}/repository"}
+    assert_refused(await commit_actions(alice, first, created, branch="main"), path)
+    assert repository.lookup_reference("refs/heads/side").target == side
+
+
+async def test_a_link_cannot_become_gitmodules(
+    project: dict[str, Any], alice: Person, repository: Repository
+) -> None:
+    (project["git"].folder / "link").symlink_to("README.md")
+    await project["git"].commit_files({})
+    await project["git"]("push", project["remote"], "HEAD:refs/heads/links")
+    for path in (".gitmodules", "src/GITMOD~1"):
+        move = {"action": "move", "file_path": path, "previous_path": "link"}
+        assert_refused(await commit_actions(alice, project, move, branch="links"), path)
+
+
+async def test_what_git_reads_for_itself_has_to_pass_its_check(
+    project: dict[str, Any], alice: Person
+) -> None:
+    refusal = {
+        "message": "git refuses this .gitmodules: gitmodulesUrl: disallowed submodule url: -u./payload"
+    }
+    body = {"branch": "side", "content": SUBMODULES, "commit_message": "Change"}
+    created = {"action": "create", "file_path": ".gitmodules", "content": SUBMODULES}
+    answers = [
+        await alice.api.post(f"{project['url']}/files/%2Egitmodules", body),
+        await commit_actions(alice, project, created),
+    ]
+    assert [(answer.status, answer.body) for answer in answers] == [(400, refusal)] * 2
+
+
+async def test_what_git_reads_for_itself_is_not_large(project: dict[str, Any], alice: Person) -> None:
+    """It would be read whole, also where a file that is there already is only moved."""
+    await project["git"].commit_files({"large": b"#" * (2**20 + 1)})
+    await project["git"]("push", project["remote"], "HEAD:refs/heads/large")
+    move = {"action": "move", "file_path": ".gitattributes", "previous_path": "large"}
+    told = await commit_actions(alice, project, move, branch="large")
+    assert (told.status, told.body) == (400, {"message": ".gitattributes may have 1048576 bytes at most"})
+
+
+def _with_an_unfit_path_of_old(repository: Repository) -> None:
+    """The branch `old` with a file that was committed before anybody looked at its path."""
+    head = repository.lookup_reference("refs/heads/main").peel()
+    inner = repository.write(ObjectType.TREE, b"100644 config\0" + repository.create_blob(b"x").raw)
+    entry = b"%o %s\0" % (FileMode.TREE, ".git\u200c".encode()) + inner.raw
+    tree = repository.write(ObjectType.TREE, entry + head.tree.read_raw())
+    commit_actions = repository.create_commit(None, head.author, head.author, "Old", tree, [head.id])
+    repository.references.create("refs/heads/old", commit_actions)
+
+
+@pytest.mark.parametrize(
+    "repair",
+    [
+        {"action": "delete", "file_path": ".git\u200c/config"},
+        {"action": "move", "file_path": "config", "previous_path": ".git\u200c/config"},
+    ],
+    ids=lambda action: action["action"],
+)
+async def test_a_branch_with_an_unfit_path_of_old_is_repaired_through_the_api(
+    project: dict[str, Any], alice: Person, repository: Repository, repair: dict[str, str]
+) -> None:
+    _with_an_unfit_path_of_old(repository)
+    git, path = project["git"], ".git\u200c/config"
+    for action in (
+        {"action": "update", "file_path": path, "content": "y"},
+        {"action": "chmod", "file_path": path, "execute_filemode": True},
+    ):
+        assert_refused(await commit_actions(alice, project, action, branch="old"), path)
+    assert (await commit_actions(alice, project, repair, branch="old")).status == 201
+    await git("fetch", "--quiet", project["remote"], "old")
+    await git("reset", "--quiet", "--hard", "FETCH_HEAD")
+    await git.commit_files({"pushed.txt": "again\n"})
+    await git("push", "--quiet", project["remote"], "HEAD:refs/heads/old")
+
+
+Scene = tuple[Person, dict[str, Any], dict[str, str]]
+
+
+@pytest.fixture(scope="module")
+async def scene(forge: Forge) -> Scene:
+    """A project, and the commits that made its files `a`, `b` and `c`, in that order."""
+    alice = await forge.user()
+    project = await forge.project(alice)
+    made = {name: await commit(alice.api, project, "main", name) for name in ("a", "b", "c")}
+    return alice, project, made
+
+
+def file_url(project: dict[str, Any], name: str) -> str:
+    return f"/projects/{project['id']}/repository/files/{name}"
+
+
+async def test_the_files_own_last_commit_counts(scene: Scene) -> None:
+    """Not the branch's, which others have moved by changing other files."""
+    alice, project, made = scene
+    head = await alice.api.request("HEAD", f"{file_url(project, 'a')}?ref=main")
+    assert head.headers["X-Gitlab-Last-Commit-Id"] == made["a"]
+    shown = (await alice.api.get(f"{file_url(project, 'a')}?ref=main")).body
+    assert (shown["last_commit_id"], shown["commit_id"]) == (made["a"], made["c"])
+    body = {"branch": "main", "content": "2", "commit_message": "Change a", "last_commit_id": made["a"]}
+    assert (await alice.api.put(file_url(project, "a"), body)).status == 200
+    again = await alice.api.put(file_url(project, "a"), body | {"content": "3"})
+    text = "You are attempting to update a file that has changed since you started editing it."
+    assert (again.status, again.body) == (400, {"message": text})
+    removed = await alice.api.delete(file_url(project, "a"), json=body)
+    text = "You are attempting to delete a file that has been previously updated."
+    assert (removed.status, removed.body) == (400, {"message": text})
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        {"action": "update", "file_path": "b", "content": "2"},
+        {"action": "delete", "file_path": "b"},
+        {"action": "move", "file_path": "d", "previous_path": "b"},
+        {"action": "chmod", "file_path": "b", "execute_filemode": True},
+    ],
+    ids=lambda action: action["action"],
+)
+async def test_each_action_of_a_commit_may_say_what_it_knows(scene: Scene, action: dict[str, Any]) -> None:
+    alice, project, made = scene
+    url = f"/projects/{project['id']}/repository/commits"
+    before = await head_of(alice.api, project, "main")
+    body = {"branch": "main", "commit_message": "Change", "actions": [action | {"last_commit_id": made["c"]}]}
+    refused = await alice.api.post(url, body)
+    text = "The file has changed since you started editing it: b"
+    assert (refused.status, refused.body) == (400, {"message": text})
+    assert await head_of(alice.api, project, "main") == before
+    known = body | {"actions": [action | {"last_commit_id": made["b"]}], "start_branch": "main"}
+    assert (await alice.api.post(url, known | {"branch": f"of-{action['action']}"})).status == 201
+
+
+async def test_a_file_is_written_with_its_mode(scene: Scene) -> None:
+    alice, project, _ = scene
+    url = file_url(project, "run.sh")
+    body = {"branch": "main", "content": "true", "commit_message": "Change"}
+    for method, sent, mode in (
+        ("POST", {"execute_filemode": True}, "100755"),
+        ("PUT", {"content": "false"}, "100755"),
+        ("PUT", {"content": "false", "execute_filemode": False}, "100644"),
+    ):
+        answer = await alice.api.request(method, url, json=body | sent)
+        assert answer.status in (200, 201), answer
+        tree = (await alice.api.get(f"/projects/{project['id']}/repository/tree?ref=main")).body
+        assert {node["mode"] for node in tree if node["name"] == "run.sh"} == {mode}

@@ -1,31 +1,41 @@
-"""How many gits run for clients, and for how long: what silent and slow ones hold, and what the others are told."""
+"""How many gits run for clients, how long, and what one push may cost."""
 
 import asyncio
 import contextlib
 import os
+import re
+import resource
 import socket
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
+from cachetools import TTLCache
 from yarl import URL
 
+from api_server.code import refs
 from api_server.code.git_http_handlers import PLACES
-from api_server.git.repositories import REPOSITORIES
+from api_server.code.quotas import MEASURED_FOR_SECONDS, QUOTAS, human_size
+from api_server.git.received_push import Push, RefUpdate
 from api_server.web.context import SERVICES
-from tests.api_server.code.raw_push import (
+from tests.api_server.code.lfs.client import LfsClient, named, oid_of
+from tests.support.forge import Forge, Person, SharedForges
+from tests.support.git_client import Git, git_url, push_files
+from tests.support.raw_push import (
+    NO_COMMIT,
     commands,
     credentials,
+    growing_pack,
     packet,
     post,
     processes,
+    send_push,
     until_git_runs,
     until_no_git_runs,
 )
-from tests.support.forge import Forge, Person
-from tests.support.git_client import Git, git_url, push_files
 from tests.support.waiting import until
 
 MIB = 2**20
@@ -47,7 +57,7 @@ class Served:
 
     @property
     def repository(self) -> Path:
-        return self.forge.server.app[SERVICES][REPOSITORIES].path(self.project["id"])
+        return self.forge.repository_path(self.project["id"])
 
     def wanted(self) -> bytes:
         """The request of a whole clone."""
@@ -212,3 +222,198 @@ async def test_broken_pushes_are_the_clients_fault(forge: Forge, what: str) -> N
     project = await forge.project(alice)
     told = await post(forge, project["path_with_namespace"], alice, "git-receive-pack", body)
     assert (told.status, told.text) == (400, text)
+
+
+async def test_a_small_pack_that_means_gigabytes_costs_git_its_limit_at_most(
+    forge: Forge, tmp_path: Path
+) -> None:
+    """221 bytes; without limits git grows to 1.6 GB."""
+    alice = await forge.user("alice")
+    project = await forge.project(alice)
+    head = await push_files(forge, tmp_path / "work", project, alice, {"a": "1"})
+    pack = growing_pack([60_000, 960_000, 15_360_000, 160_000_000, 1_500_000_000])
+    assert len(pack) < 300
+    path = project["path_with_namespace"]
+    told = await send_push(forge, path, alice, commands((NO_COMMIT, head, "refs/heads/x")) + pack)
+    assert "Out of memory, malloc failed (tried to allocate 1500000001 bytes)" in told.text
+    assert "ng refs/heads/x unpacker error" in told.text
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # which a child that begins by vfork(2) has, too
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 < max(700 * MIB, own * 1024 + MIB)
+    repository: Path = forge.repository_path(project["id"])
+    assert list((repository / "objects").glob("tmp_objdir*")) == []
+
+
+async def test_a_push_larger_than_the_operator_allows_is_refused_in_gits_words(
+    forge: Forge, tmp_path: Path
+) -> None:
+    with forge.changed_settings(push_limit=MIB):
+        alice = await forge.user("alice")
+        project = await forge.project(alice)
+        git = Git(tmp_path / "work")
+        await git.init()
+        await git.commit_files({"large": os.urandom(2 * MIB)})
+        url = git_url(forge, project["path_with_namespace"], alice)
+        printed = await git("push", url, "main", fails=True)
+        assert "remote: fatal: pack exceeds maximum allowed size" in printed
+        assert await git("ls-remote", url) == ""
+
+
+async def test_a_project_does_not_grow_beyond_its_quota(shared_forge: SharedForges, tmp_path: Path) -> None:
+    """What has arrived counts before it is taken; and deletions are possible however full it is."""
+    forge = await shared_forge(repository_size_limit=3 * MIB)
+    alice = await forge.user("alice")
+    project = await forge.project(alice)
+    git, url = Git(tmp_path / "work"), git_url(forge, project["path_with_namespace"], alice)
+    await git.init()
+    await git.commit_files({"one": os.urandom(2 * MIB)})
+    await git("push", "--quiet", url, "main", "main:x")
+    await git.commit_files({"two": os.urandom(2 * MIB)})
+    told = await git("push", url, "main", fails=True)
+    sentence = (
+        "Your push to this repository would cause it to exceed the size limit of 3 MiB so it has been rejected. "
+        "Please contact your administrator for more information."
+    )
+    assert f"remote: {sentence}" in told
+    await git("push", "--quiet", url, ":x")
+    client = LfsClient.of(forge, project, alice)
+    content = b"x" * MIB
+    asked = await client.batch("upload", named(content))
+    assert (asked.status, asked.body) == (507, {"message": sentence})
+    sent = await client.request("PUT", f"/objects/{oid_of(content)}/{len(content)}", data=content)
+    assert (sent.status, sent.body) == (507, {"message": sentence})
+    await client.bring(b"y" * (MIB // 2))
+    assert (await client.batch("upload", named(b"y" * (MIB // 2)))).status == 200
+
+
+async def test_commits_of_the_api_count_as_pushes_do(shared_forge: SharedForges) -> None:
+    forge = await shared_forge(repository_size_limit=MIB)
+    alice = await forge.user("alice")
+    files = f"/projects/{(await forge.project(alice))['id']}/repository/files"
+    change = {"branch": "main", "commit_message": "Add", "content": "x" * (MIB // 10 * 6)}
+    assert (await alice.api.post(f"{files}/one", change)).status == 201
+    refused = await alice.api.post(f"{files}/two", change)
+    sentence = (
+        "Your changes could not be committed, because this repository would exceed its size limit of 1 MiB"
+    )
+    assert (refused.status, refused.body) == (400, {"message": sentence})
+    removal = {"branch": "main", "commit_message": "Remove"}
+    assert (await alice.api.request("DELETE", f"{files}/one", json=removal)).status == 204
+
+
+async def test_what_a_repository_takes_up_is_measured_again_however_often_it_is_written(
+    shared_forge: SharedForges, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What commits bring is counted as it was sent, and git packs it."""
+    forge = await shared_forge(repository_size_limit=MIB)
+    now = 0.0
+    measured = TTLCache(maxsize=10, ttl=MEASURED_FOR_SECONDS, timer=lambda: now)
+    monkeypatch.setattr(forge.server.app[SERVICES][QUOTAS], "_measured", measured)
+    alice = await forge.user("alice")
+    files = f"/projects/{(await forge.project(alice))['id']}/repository/files"
+    change = {"branch": "main", "commit_message": "Add", "content": "x" * (MIB // 10 * 4)}
+    for name in ("one", "two", "three"):
+        assert (await alice.api.post(f"{files}/{name}", change)).status == 201
+        now += MEASURED_FOR_SECONDS * 0.6
+
+
+async def test_lfs_objects_that_arrive_at_once_do_not_find_the_same_room(
+    shared_forge: SharedForges, tmp_path: Path
+) -> None:
+    forge = await shared_forge(repository_size_limit=3 * MIB)
+    alice = await forge.user("alice")
+    client = LfsClient.of(forge, await forge.project(alice), alice)
+    content, begun, rest = b"x" * (2 * MIB), asyncio.Event(), asyncio.Event()
+
+    async def slowly() -> AsyncIterator[bytes]:
+        yield content[:MIB]
+        begun.set()
+        await rest.wait()
+        yield content[MIB:]
+
+    first = asyncio.create_task(
+        client.request("PUT", f"/objects/{oid_of(content)}/{len(content)}", data=slowly())
+    )
+    await begun.wait()
+    quotas = forge.server.app[SERVICES][QUOTAS]
+    await until(lambda: sum(quotas._arriving.values()) == len(content))
+    other = b"y" * (2 * MIB)
+    assert (await client.batch("upload", named(other))).status == 507
+    rest.set()
+    assert (await first).status == 200
+    assert sum(quotas._arriving.values()) == 0
+
+
+def test_sizes_are_written_as_gitlab_writes_them() -> None:
+    written = [human_size(size) for size in (1, 10 * 2**30, 1.5 * MIB, 1023, 2**50)]
+    assert written == ["1 Bytes", "10 GiB", "1.5 MiB", "1023 Bytes", "1024 TiB"]
+
+
+async def test_what_settling_a_push_costs_grows_no_faster_than_its_refs(forge: Forge) -> None:
+    alice = await forge.user("alice")
+    project = await forge.project(alice, initialize_with_readme=True)
+    app = forge.server.app
+
+    async def cost(count: int) -> float:
+        """Processor time of settling a push whose refs are all gone, as it wished; the least of three."""
+        taken = []
+        for _ in range(3):
+            push = Push(tuple(RefUpdate("1" * 40, NO_COMMIT, f"refs/heads/{n}") for n in range(count)))
+            await refs.propose(app[SERVICES], project["id"], alice.id, push)
+            begun = time.thread_time()
+            await refs.settle_push(app[SERVICES], project["id"], push)
+            taken.append(time.thread_time() - begun)
+        return min(taken)
+
+    few, many = await cost(500), await cost(4000)
+    assert many < 24 * few, (few, many)  # 8 times as many: 64 times as long, if each were compared with each
+
+
+@pytest.mark.parametrize("kind", ["commit", "tag", "tree"])
+async def test_what_is_read_whole_is_not_taken_when_it_is_large(
+    forge: Forge, tmp_path: Path, kind: str
+) -> None:
+    """A message of megabytes is a pack of kilobytes, and would be in memory with each look at the history."""
+    alice = await forge.user("alice")
+    project = await forge.project(alice)
+    git, url = Git(tmp_path / "work"), git_url(forge, project["path_with_namespace"], alice)
+    await git.init()
+    await git.commit_files({"a": "1"})
+    await git("push", "--quiet", url, "main")
+    (tmp_path / "message").write_text("a\n" * 500_000)
+    match kind:
+        case "commit":
+            await git("commit", "--quiet", "--allow-empty", "--file", str(tmp_path / "message"))
+        case "tag":
+            await git("tag", "--annotate", "v1", "--file", str(tmp_path / "message"))
+        case "tree":
+            blob = await git("rev-parse", "main:a")
+            entries = "".join(f"100644 blob {blob}\t{'a' * 200}{number:06}\n" for number in range(45_000))
+            (tmp_path / "entries").write_text(entries)
+            tree = await git("-c", f"alias.made=!git mktree <'{tmp_path}/entries'", "made")
+            commit = await git("commit-tree", tree, "-p", "main", "-m", "a")
+            await git("update-ref", "refs/heads/main", commit)
+    told = await git("push", url, "main", "--tags", fails=True)
+    assert re.search(rf"remote: The {kind} [0-9a-f]{{40}} has \d+ bytes; 10+ are allowed\.", told)
+    assert "v1" not in await git("ls-remote", url)
+
+
+async def test_a_list_of_commits_with_long_messages_is_bounded(forge: Forge, tmp_path: Path) -> None:
+    """And no step of the event loop is long, which the watchdog sees to."""
+    alice = await forge.user("alice")
+    project = await forge.project(alice)
+    git, url = Git(tmp_path / "work"), git_url(forge, project["path_with_namespace"], alice)
+    await git.init()
+    (tmp_path / "message").write_text("a\n" * 450_000)
+    for _ in range(40):
+        await git("commit", "--quiet", "--allow-empty", "--file", str(tmp_path / "message"))
+    await git("tag", "--annotate", "v1", "--file", str(tmp_path / "message"))
+    await git("push", "--quiet", url, "main", "v1")
+    repository = f"/projects/{project['id']}/repository"
+    first, last = await git("rev-parse", "main~39"), await git("rev-parse", "main")
+    for path in ("commits?per_page=40", "branches", "tags", f"compare?from={first}&to={last}"):
+        answer = await alice.api.get(f"{repository}/{path}", expect=200)
+        commits = answer.body["commits"] if isinstance(answer.body, dict) else answer.body
+        messages = [each.get("commit", each)["message"] for each in commits]
+        assert {len(message) for message in messages} == {16 * 1024}, path
+    answer = await alice.api.get(f"{repository}/commits/{last}")
+    assert len(answer.body["message"]) == 900_000

@@ -16,6 +16,7 @@ from api_server.web.context import SERVICES
 from tests.support.forge import Forge, Person
 from tests.support.git_client import git_url
 from tests.support.large_trees import Plumbing, bomb, plumbing
+from tests.support.waiting import until
 
 LEVELS = 10
 #: A second; and memory for longer than that.
@@ -132,12 +133,9 @@ async def test_what_takes_too_much_is_given_up(
 
 async def test_one_caller_reads_only_so_much_at_once(new_forge: Any, tmp_path: Path) -> None:
     async with limited(new_forge, tmp_path, **SOON) as (forge, alice, where):
-        bob = await forge.user("bob")
-        await forge.member("projects", int(where.split("/")[2]), bob, 30)  # type: ignore[arg-type]
+        bob = await forge.new_member(int(where.split("/")[2]), 30, "bob")  # type: ignore[arg-type]
         slow = asyncio.create_task(alice.api.get(f"{where}/commits/main"))
-        async with asyncio.timeout(20):
-            while not forge.server.app[SERVICES][READS].held:
-                await asyncio.sleep(0.01)
+        await until(lambda: forge.server.app[SERVICES][READS].held)
         refused = await alice.api.get(f"{where}/tree")
         assert (refused.status, refused.headers["Retry-After"], refused.body) == (
             429,

@@ -1,78 +1,69 @@
-"""What the API moves in a repository has its consequences once, wherever the server dies."""
+"""Refs that move have their consequences once, a killed git blocks nothing, and repositories at rest are packed."""
 
 import asyncio
+import contextlib
 import datetime
 import os
-from collections.abc import Awaitable, Callable, Sequence
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+import structlog
 
-from api_server.code import refs
+from api_server.code import housekeeping, refs
 from api_server.git import ref_moves
+from api_server.git.at_work import at_work, written_mark
+from api_server.git.processes import run
 from api_server.git.received_push import Push, RefUpdate
+from api_server.git.ref_names import KEEP_AROUND
 from api_server.git.repositories import REPOSITORIES
+from api_server.git.upkeep import Style
 from api_server.services import Services
 from api_server.web.context import SERVICES
+from tests.support.clock import forge_with_clock
+from tests.support.folders import files_below
 from tests.support.forge import Answer, Client, Forge, Person
+from tests.support.git_client import Git, git_url
 from tests.support.merge_requests import commit, head_of, new_project, open_merge_request
 from tests.support.server_process import server_process
+from tests.support.waiting import until
 
 Json = dict[str, Any]
 ZEROS = "0" * 40
 
 
-async def _commit(owner: Person, project: Json) -> Answer:
-    return await owner.api.post(
-        f"/projects/{project['id']}/repository/files/new.txt",
-        {"branch": "main", "commit_message": "Add", "content": "new"},
-    )
+_NEW = {"commit_message": "Add", "content": "new"}
+#: A request below the project, its body, and how refs move by it.
+WRITES: dict[str, tuple[str, Json | None, list[tuple[str, str]]]] = {
+    "commit": ("POST repository/files/new.txt", _NEW | {"branch": "main"}, [("update", "refs/heads/main")]),
+    "commit to a new branch": (
+        "POST repository/files/new.txt",
+        _NEW | {"branch": "new", "start_branch": "main"},
+        [("create", "refs/heads/new")],
+    ),
+    "create a branch": (
+        "POST repository/branches", {"branch": "new", "ref": "main"}, [("create", "refs/heads/new")]
+    ),
+    "delete a branch": ("DELETE repository/branches/feature", None, [("delete", "refs/heads/feature")]),
+    "create a tag": (
+        "POST repository/tags", {"tag_name": "v2", "ref": "main", "message": "Two"}, [("create", "refs/tags/v2")]
+    ),
+    "delete a tag": ("DELETE repository/tags/v1", None, [("delete", "refs/tags/v1")]),
+    "merge": (
+        "PUT merge_requests/1/merge",
+        {"should_remove_source_branch": True},
+        [("update", "refs/heads/main"), ("delete", "refs/heads/feature")],
+    ),
+}  # fmt: skip
 
 
-async def _commit_to_a_new_branch(owner: Person, project: Json) -> Answer:
-    return await owner.api.post(
-        f"/projects/{project['id']}/repository/files/new.txt",
-        {"branch": "new", "start_branch": "main", "commit_message": "Add", "content": "new"},
-    )
-
-
-async def _create_branch(owner: Person, project: Json) -> Answer:
-    return await owner.api.post(
-        f"/projects/{project['id']}/repository/branches", {"branch": "new", "ref": "main"}
-    )
-
-
-async def _create_tag(owner: Person, project: Json) -> Answer:
-    return await owner.api.post(
-        f"/projects/{project['id']}/repository/tags", {"tag_name": "v2", "ref": "main", "message": "Two"}
-    )
-
-
-async def _delete_tag(owner: Person, project: Json) -> Answer:
-    return await owner.api.delete(f"/projects/{project['id']}/repository/tags/v1")
-
-
-async def _delete_branch(owner: Person, project: Json) -> Answer:
-    return await owner.api.delete(f"/projects/{project['id']}/repository/branches/feature")
-
-
-async def _merge(owner: Person, project: Json) -> Answer:
-    return await owner.api.put(
-        f"/projects/{project['id']}/merge_requests/1/merge", {"should_remove_source_branch": True}
-    )
-
-
-WRITES: dict[str, tuple[Callable[[Person, Json], Awaitable[Answer]], list[tuple[str, str]]]] = {
-    "commit": (_commit, [("update", "refs/heads/main")]),
-    "commit to a new branch": (_commit_to_a_new_branch, [("create", "refs/heads/new")]),
-    "create a branch": (_create_branch, [("create", "refs/heads/new")]),
-    "delete a branch": (_delete_branch, [("delete", "refs/heads/feature")]),
-    "create a tag": (_create_tag, [("create", "refs/tags/v2")]),
-    "delete a tag": (_delete_tag, [("delete", "refs/tags/v1")]),
-    "merge": (_merge, [("update", "refs/heads/main"), ("delete", "refs/heads/feature")]),
-}
+async def _write(what: str, owner: Person, project: Json) -> Answer:
+    request, body, _ = WRITES[what]
+    method, path = request.split()
+    return await owner.api.request(method, f"/projects/{project['id']}/{path}", json=body)
 
 
 @pytest.fixture
@@ -92,7 +83,7 @@ def moved(forge: Forge) -> Any:
 async def test_what_git_has_done_before_a_failure_is_settled_later_and_once(
     forge: Forge, what: str, moved: dict[int, list[RefUpdate]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, expected = WRITES[what]
+    expected = WRITES[what][-1]
     owner = await forge.user("owner")
     project = await moved_project(forge, owner)
     moved.clear()
@@ -102,13 +93,13 @@ async def test_what_git_has_done_before_a_failure_is_settled_later_and_once(
 
     with monkeypatch.context() as broken:
         broken.setattr(refs, "settle", fail)
-        assert (await write(owner, project)).status == 500
+        assert (await _write(what, owner, project)).status == 500
     assert moved.get(project["id"]) is None
     for _ in range(2):
         await _settle(forge)
     updates = moved[project["id"]]
     assert [(update.kind, update.ref) for update in updates] == expected
-    repository = forge.server.app[SERVICES][REPOSITORIES].open(project["id"])
+    repository = forge.repository(project["id"])
     stands = {u.ref: str(repository.lookup_reference(u.ref).target) for u in updates if u.new != ZEROS}
     assert stands == {u.ref: u.new for u in updates if u.new != ZEROS}
 
@@ -117,7 +108,6 @@ async def test_what_git_has_done_before_a_failure_is_settled_later_and_once(
 async def test_what_git_refuses_leaves_nothing_behind(
     forge: Forge, what: str, moved: dict[int, list[RefUpdate]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, _ = WRITES[what]
     owner = await forge.user("owner")
     project = await moved_project(forge, owner)
     moved.clear()
@@ -128,7 +118,7 @@ async def test_what_git_refuses_leaves_nothing_behind(
         await _let_others_move(forge, project, push.updates)
 
     monkeypatch.setattr(refs, "propose", propose_too_late)
-    assert (await write(owner, project)).status in (400, 409)
+    assert (await _write(what, owner, project)).status in (400, 409)
     monkeypatch.undo()
     assert (
         await forge.database.value("SELECT count(*) FROM pushes WHERE project_id = %(id)s", id=project["id"])
@@ -141,16 +131,15 @@ async def moved_project(forge: Forge, owner: Person) -> Json:
     """With a merge request, and a tag `v1`."""
     project = await new_project(forge, owner)
     await open_merge_request(owner, project)
-    made = await owner.api.post(
-        f"/projects/{project['id']}/repository/tags", {"tag_name": "v1", "ref": "main"}
+    await owner.api.post(
+        f"/projects/{project['id']}/repository/tags", {"tag_name": "v1", "ref": "main"}, expect=201
     )
-    assert made.status == 201, made
     return project
 
 
 async def _let_others_move(forge: Forge, project: Json, updates: Sequence[RefUpdate]) -> None:
     """The first ref stands elsewhere by now, which nobody is told of."""
-    repository = forge.server.app[SERVICES][REPOSITORIES].open(project["id"])
+    repository = forge.repository(project["id"])
     parent = repository[repository.head.target]
     other = repository.create_commit(None, parent.author, parent.author, "other", parent.tree_id, [parent.id])
     repository.references.create(updates[0].ref, other, force=True)
@@ -209,7 +198,7 @@ async def test_a_server_killed_between_git_and_the_database_goes_on_where_it_was
         await open_merge_request(root, project)
         armed.touch()
         with pytest.raises(aiohttp.ClientError):
-            await WRITES[what][0](root, project)
+            await _write(what, root, project)
         assert await asyncio.wait_for(server.wait(), 60) == -9
         await server.start()
         after = await head_of(server.root, project, "main")
@@ -221,12 +210,9 @@ async def test_a_server_killed_between_git_and_the_database_goes_on_where_it_was
 
 async def _pipelines(client: Client, project: Json, number: int) -> list[str]:
     """The commits of the pipelines on main, newest first, once the queue has made so many."""
-    for _ in range(600):
-        made = await client.get(f"/projects/{project['id']}/pipelines?ref=main")
-        if len(made.body) >= number:
-            break
-        await asyncio.sleep(0.1)
-    return [pipeline["sha"] for pipeline in made.body]
+    path = f"/projects/{project['id']}/pipelines?ref=main"
+    made = await client.until(path, lambda pipelines: len(pipelines) >= number, seconds=60)
+    return [pipeline["sha"] for pipeline in made]
 
 
 async def test_a_push_that_moves_nothing_for_seven_hours_is_given_up(
@@ -245,3 +231,282 @@ async def test_a_push_that_moves_nothing_for_seven_hours_is_given_up(
         count = "SELECT count(*) FROM pushes WHERE id = %(id)s"
         assert await forge.database.value(count, id=push.id) == waiting
     assert project["id"] not in moved
+
+
+BUSY = (503, {"message": "503 Service Unavailable"}, "5")
+
+
+def _repository(forge: Forge, project_id: int) -> Path:
+    return forge.repository_path(project_id)
+
+
+@contextlib.asynccontextmanager
+async def _held(repository: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    """Somebody moves refs for as long as we watch, and is not waited for."""
+    with monkeypatch.context() as impatient:
+        impatient.setattr(ref_moves, "LOCK_PATIENCE_SECONDS", 0.0)
+        async with at_work(repository, "moving"):
+            yield
+
+
+@contextlib.contextmanager
+def _locked(repository: Path, name: str) -> Iterator[Path]:
+    lock = repository / f"{name}.lock"
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    lock.touch()
+    yield lock
+
+
+@pytest.fixture
+async def owner(forge: Forge) -> Person:
+    return await forge.user("owner")
+
+
+@pytest.fixture
+async def made(forge: Forge, owner: Person) -> dict[str, Any]:
+    """A project with a merge request and a tag."""
+    return await moved_project(forge, owner)
+
+
+@pytest.mark.parametrize("what", WRITES)
+async def test_what_a_killed_git_has_locked_can_be_written(
+    forge: Forge, owner: Person, made: dict[str, Any], what: str
+) -> None:
+    moves = WRITES[what][-1]
+    repository = _repository(forge, made["id"])
+    locks = [repository / f"{ref}.lock" for _, ref in moves] + [repository / "HEAD.lock"]
+    for lock in locks:
+        lock.touch()
+    answer = await _write(what, owner, made)
+    assert answer.status in (200, 201, 204), answer
+    assert [lock for lock in locks if lock.exists()] == []
+
+
+@pytest.mark.parametrize("what", WRITES)
+async def test_what_somebody_living_has_locked_is_503(
+    forge: Forge, owner: Person, made: dict[str, Any], what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moves = WRITES[what][-1]
+    repository = _repository(forge, made["id"])
+    with _locked(repository, moves[0][1]) as lock:
+        async with _held(repository, monkeypatch):
+            answer = await _write(what, owner, made)
+        assert (answer.status, answer.body, answer.headers["Retry-After"]) == BUSY
+        assert lock.exists()
+    waiting = await forge.database.value(
+        "SELECT count(*) FROM pushes WHERE project_id = %(id)s", id=made["id"]
+    )
+    assert waiting == 0
+    assert (await _write(what, owner, made)).status in (200, 201, 204)
+
+
+async def test_a_pipeline_is_made_once_its_commit_can_be_kept(
+    forge: Forge, owner: Person, made: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = {
+        "branch": "ci",
+        "start_branch": "main",
+        "commit_message": "Add [ci skip]",
+        "content": "a: {script: b}",
+    }
+    url = f"/projects/{made['id']}"
+    assert (await owner.api.post(f"{url}/repository/files/%2Egitlab-ci.yml", body)).status == 201
+    head = (await owner.api.get(f"{url}/repository/branches/ci")).body["commit"]["id"]
+    repository = _repository(forge, made["id"])
+
+    await owner.api.until(f"{url}/pipelines?ref=ci")
+    await run(["update-ref", "-d", KEEP_AROUND + head], repository=repository)
+    with _locked(repository, KEEP_AROUND + head):
+        async with _held(repository, monkeypatch):
+            answer = await owner.api.post(f"{url}/pipeline", {"ref": "ci"})
+        assert (answer.status, answer.body, answer.headers["Retry-After"]) == BUSY
+        answer = await owner.api.post(f"{url}/pipeline", {"ref": "ci"})
+    assert answer.status == 201, answer
+    assert (repository / KEEP_AROUND / head).read_text().strip() == head
+
+
+async def test_the_default_branch_moves_in_spite_of_a_lock(
+    forge: Forge, owner: Person, made: dict[str, Any]
+) -> None:
+    repository = _repository(forge, made["id"])
+    with _locked(repository, "HEAD") as lock:
+        answer = await owner.api.put(f"/projects/{made['id']}", {"default_branch": "feature"})
+    assert (answer.status, answer.body["default_branch"]) == (200, "feature")
+    assert ((repository / "HEAD").read_text(), lock.exists()) == ("ref: refs/heads/feature\n", False)
+
+
+async def test_a_push_with_a_living_lock_is_told_by_git_and_goes_through_later(
+    forge: Forge, owner: Person, made: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository, git = _repository(forge, made["id"]), Git(tmp_path / "work")
+    url = git_url(forge, made["path_with_namespace"], owner)
+    git.folder.mkdir()
+    await git("clone", "--quiet", url, ".")
+    await git.commit_files({"pushed.txt": "x"}, "Push")
+    with _locked(repository, "refs/heads/main"):
+        async with _held(repository, monkeypatch):
+            said = await git("push", "origin", "main", fails=True)
+        assert "cannot lock ref 'refs/heads/main'" in said
+        assert "has moved" not in said
+        await git("push", "--quiet", "origin", "main")
+
+
+async def test_what_was_left_is_gone_when_a_server_has_started(new_forge: Any, new_database: Any) -> None:
+    url = new_database()
+    async with new_forge(database_url=url) as forge:
+        project = await forge.project(initialize_with_readme=True)
+        repository = _repository(forge, project["id"])
+        assert written_mark(repository).exists()
+    left = [
+        repository / name for name in ("refs/heads/main.lock", "HEAD.lock", "objects/tmp_objdir-incoming-1/1")
+    ]
+    for file in left:
+        file.parent.mkdir(exist_ok=True)
+        file.touch()
+    async with new_forge(database_url=url) as forge:
+        assert [file for file in left if file.exists()] == []
+        assert not written_mark(repository).exists()
+        project = await forge.project(initialize_with_readme=True)
+        mine, other = _repository(forge, project["id"]), repository
+        with _locked(mine, "refs/heads/main") as held, _locked(other, "refs/heads/main") as seen_by_nobody:
+            async with at_work(mine, "moving"):
+                await housekeeping.look_after(forge.server.app[SERVICES])
+                assert (held.exists(), written_mark(mine).exists()) == (True, True)
+            await housekeeping.look_after(forge.server.app[SERVICES])
+            assert (held.exists(), written_mark(mine).exists()) == (False, False)
+            assert seen_by_nobody.exists()  # nobody has written there since: no task walks all repositories
+
+
+async def test_a_missing_repository_stops_no_other_push_from_being_settled(
+    forge: Forge, owner: Person, made: dict[str, Any]
+) -> None:
+    app, head = forge.server.app, "1" * 40
+    broken = await forge.project(owner, initialize_with_readme=True)
+    await app[SERVICES][REPOSITORIES].delete(broken["id"])
+    lost = Push((RefUpdate(head, "0" * 40, "refs/heads/main"),))
+    fine = Push((RefUpdate(head, "0" * 40, "refs/heads/never-was"),))
+    await refs.propose(app[SERVICES], broken["id"], owner.id, lost)
+    await refs.propose(app[SERVICES], made["id"], owner.id, fine)
+    now = datetime.datetime.now(datetime.UTC)
+    with structlog.testing.capture_logs() as lines:
+        for _ in range(2):
+            await refs.settle_leftovers(app[SERVICES], now)
+    told = [line for line in lines if line["event"] == "a push cannot be settled"]
+    assert [line["project_id"] for line in told] == [broken["id"]]
+    assert await _unsettled(forge, lost, fine) == {lost.id}
+    await refs.settle_leftovers(app[SERVICES], now + datetime.timedelta(hours=8))
+    assert await _unsettled(forge, lost, fine) == set()
+
+
+async def _unsettled(forge: Forge, *pushes: Push) -> set[str]:
+    rows = await forge.database.rows(
+        "SELECT id FROM pushes WHERE id = ANY(%(ids)s)", ids=[push.id for push in pushes]
+    )
+    return {row.id for row in rows}
+
+
+async def test_orphans_go_after_an_hour(new_forge: Any) -> None:
+    async with new_forge() as forge:
+        app = forge.server.app
+        project = await forge.project(initialize_with_readme=True)
+        number = "SELECT nextval(pg_get_serial_sequence('projects', 'id'))"
+        orphan, young = [
+            await forge.database.value(number) for _ in range(2)
+        ]  # as of transactions that never ended
+        later = young + 1000  # of a database that was newer than this one, before it was restored
+        for project_id in (orphan, young, later):
+            await app[SERVICES][REPOSITORIES].create(project_id)
+        unfinished = app[SERVICES][REPOSITORIES].root / "unfinished"
+        for name in ("old", "new"):
+            (unfinished / name).mkdir()
+        for folder in (
+            _repository(forge, project["id"]),
+            _repository(forge, orphan),
+            _repository(forge, later),
+        ):
+            _age(folder)
+        _age(unfinished / "old")
+        await housekeeping.remove_orphans(app[SERVICES])
+        there = {
+            number: app[SERVICES][REPOSITORIES].exists(number)
+            for number in (project["id"], orphan, young, later)
+        }
+        assert there == {project["id"]: True, orphan: False, young: True, later: True}
+        assert {folder.name for folder in unfinished.iterdir()} == {"new"}
+
+
+def _age(folder: Path) -> None:
+    """By more than an hour."""
+    then = time.time() - 3700
+    for place in (*folder.rglob("*"), folder):
+        os.utime(place, (then, then))
+
+
+QUEUED = """
+    SELECT args ->> 'project_id' AS project_id FROM procrastinate_jobs
+    WHERE task_name = 'pack_repository' AND status = 'todo'
+"""
+
+
+async def _new_repository(forge: Forge) -> Path:
+    """Of three loose objects."""
+    project = await forge.project(initialize_with_readme=True)
+    return forge.repository_path(project["id"])
+
+
+async def _queued(forge: Forge) -> list[str]:
+    return [row.project_id for row in await forge.database.rows(QUEUED)]
+
+
+async def test_what_wants_to_be_packed_is_packed_by_the_queue(new_forge: Any) -> None:
+    async with new_forge(work=True, housekeeping_loose_objects=3) as forge:
+        repository = await _new_repository(forge)
+        await housekeeping.look_after(forge.server.app[SERVICES])
+        await until(lambda: not list(repository.glob("objects/??/*")))
+        assert len(list(repository.glob("objects/pack/*.pack"))) == 1
+        assert (repository / "packed-refs").exists()
+        await forge.root.get(f"/projects/{repository.stem}/repository/files/README%2Emd?ref=main", expect=200)
+
+
+async def test_packing_waits_until_nobody_is_at_work_but_not_for_ever(
+    new_database: Any, tmp_path: Path
+) -> None:
+    async with forge_with_clock(
+        new_database(), tmp_path, housekeeping_loose_objects=3, housekeeping_patience=600
+    ) as (forge, clock):
+        clock.now = clock.now.now(clock.now.tzinfo)
+        app, repository = forge.server.app, await _new_repository(forge)
+        async with at_work(repository, "transferring"):
+            await housekeeping.look_after(app[SERVICES])
+            assert (await _queued(forge), written_mark(repository).exists()) == ([], True)
+            clock.move(minutes=11)
+            await housekeeping.look_after(app[SERVICES])
+            assert await _queued(forge) == [repository.stem]
+        await housekeeping.look_after(app[SERVICES])  # it waits already
+        assert (await _queued(forge), written_mark(repository).exists()) == ([repository.stem], False)
+
+
+@pytest.mark.parametrize("settings", [{"housekeeping_loose_objects": 4}, {"housekeeping": False}])
+async def test_what_does_not_want_it_or_may_not_is_left_alone(
+    new_forge: Any, settings: dict[str, Any]
+) -> None:
+    async with new_forge(**{"housekeeping_loose_objects": 3} | settings) as forge:
+        repository = await _new_repository(forge)
+        await housekeeping.look_after(forge.server.app[SERVICES])
+        assert (await _queued(forge), written_mark(repository).exists()) == ([], False)
+
+
+async def test_one_that_cannot_be_looked_at_stops_no_other(new_forge: Any) -> None:
+    async with new_forge(housekeeping_loose_objects=3) as forge:
+        broken, fine = await _new_repository(forge), await _new_repository(forge)
+        for file in files_below(broken / "at-work"):
+            file.unlink()
+        (broken / "at-work").rmdir()
+        (broken / "at-work").touch()
+        await housekeeping.look_after(forge.server.app[SERVICES])
+        assert await _queued(forge) == [fine.stem]
+
+
+def test_settings_and_defaults_agree(forge: Forge) -> None:
+    assert housekeeping.style_of(forge.settings) == Style()
+    assert housekeeping.thresholds(forge.server.app[SERVICES]) == housekeeping.Thresholds()

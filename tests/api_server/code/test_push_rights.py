@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,13 @@ import pytest
 
 from api_server.code import ref_queries, refs
 from api_server.git.received_push import Push, RefUpdate
-from api_server.git.repositories import REPOSITORIES
 from api_server.state import preconditions
 from api_server.state.database import Transaction
 from api_server.web.context import SERVICES
 from api_server.web.routes import Role
-from tests.api_server.code.raw_push import NO_COMMIT, commands, pack_of, processes, send_push, until_git_runs
 from tests.support.forge import Forge, Person
 from tests.support.git_client import Git, git_url, push_files
+from tests.support.raw_push import NO_COMMIT, commands, pack_of, processes, send_push, until_git_runs
 from tests.support.waiting import until, until_somebody_waits
 
 END_WAITERS = """
@@ -54,7 +53,7 @@ class Pushing:
 
     @property
     def repository(self) -> Path:
-        return self.forge.server.app[SERVICES][REPOSITORIES].path(self.project["id"])
+        return self.forge.repository_path(self.project["id"])
 
     async def topic(self) -> str | None:
         """Where the branch stands."""
@@ -75,53 +74,54 @@ async def pushing(forge: Forge, tmp_path: Path) -> Pushing:
     return Pushing(forge, alice, bob, project, old, new, await pack_of(git, "HEAD"))
 
 
-async def _revoke(it: Pushing) -> None:
-    assert (await it.bob.api.delete("/personal_access_tokens/self")).status == 204
-
-
-async def _block(it: Pushing) -> None:
-    assert (await it.forge.root.post(f"/users/{it.bob.id}/block")).status == 201
-
-
-async def _remove(it: Pushing) -> None:
-    assert (await it.alice.api.delete(f"{it.url}/members/{it.bob.id}")).status == 204
-
-
-async def _demote(it: Pushing) -> None:
-    answer = await it.alice.api.put(f"{it.url}/members/{it.bob.id}", {"access_level": Role.REPORTER})
-    assert answer.status == 200
-
-
-async def _protect(it: Pushing) -> None:
-    assert (await it.alice.api.post(f"{it.url}/protected_branches", {"name": "to*"})).status == 201
-
-
-async def _archive(it: Pushing) -> None:
-    assert (await it.alice.api.post(f"{it.url}/archive")).status == 201
-
-
-async def _close_repository(it: Pushing) -> None:
-    answer = await it.alice.api.put(it.url, {"repository_access_level": "disabled"})
-    assert answer.status == 200, answer
-
-
-TAKEN: dict[str, tuple[Callable[[Pushing], Awaitable[None]], str]] = {
-    "the token is revoked": (_revoke, CREDENTIALS),
-    "the user is blocked": (_block, "Your account has been blocked."),
-    "the membership ends": (_remove, "The project you were looking for could not be found or you don't have"),
-    "the role is lowered": (_demote, "You are not allowed to push code to this project."),
+#: Who takes a right away by which request, its body and status, and the sentence that a push gets then.
+TAKEN: dict[str, tuple[str, str, dict[str, Any] | None, int, str]] = {
+    "the token is revoked": ("bob", "DELETE /personal_access_tokens/self", None, 204, CREDENTIALS),
+    "the user is blocked": ("root", "POST /users/{bob}/block", None, 201, "Your account has been blocked."),
+    "the membership ends": (
+        "alice",
+        "DELETE {url}/members/{bob}",
+        None,
+        204,
+        "The project you were looking for could not be found or you don't have",
+    ),
+    "the role is lowered": (
+        "alice",
+        "PUT {url}/members/{bob}",
+        {"access_level": Role.REPORTER},
+        200,
+        "You are not allowed to push code to this project.",
+    ),
     "the branch is protected": (
-        _protect,
+        "alice",
+        "POST {url}/protected_branches",
+        {"name": "to*"},
+        201,
         "You are not allowed to push code to protected branches on this project.",
     ),
-    "the project is archived": (_archive, "The repository is archived: nothing can be pushed to it."),
-    "the repository is closed": (_close_repository, "The project you were looking for could not be found"),
-}
+    "the project is archived": (
+        "alice", "POST {url}/archive", None, 201, "The repository is archived: nothing can be pushed to it."
+    ),
+    "the repository is closed": (
+        "alice",
+        "PUT {url}",
+        {"repository_access_level": "disabled"},
+        200,
+        "The project you were looking for could not be found",
+    ),
+}  # fmt: skip
+
+
+async def _take(it: Pushing, what: str) -> None:
+    person, request, body, status, _ = TAKEN[what]
+    client = {"bob": it.bob.api, "alice": it.alice.api, "root": it.forge.root}[person]
+    method, path = request.format(url=it.url, bob=it.bob.id).split()
+    await client.request(method, path, json=body, expect=status)
 
 
 @pytest.mark.parametrize("what", TAKEN)
 async def test_a_right_that_ends_while_the_pack_arrives_does_not_count(pushing: Pushing, what: str) -> None:
-    take, sentence = TAKEN[what]
+    sentence = TAKEN[what][-1]
     taken = asyncio.Event()
 
     async def body() -> AsyncIterator[bytes]:
@@ -132,7 +132,7 @@ async def test_a_right_that_ends_while_the_pack_arrives_does_not_count(pushing: 
 
     sent = asyncio.create_task(send_push(pushing.forge, pushing.path, pushing.bob, body()))
     await until_git_runs(pushing.repository)
-    await take(pushing)
+    await _take(pushing, what)
     taken.set()
     told = await sent
     assert told.status == 200
@@ -165,14 +165,13 @@ async def test_a_tag_that_is_protected_while_the_pack_arrives_is_not_made(pushin
 @pytest.mark.parametrize("what", TAKEN)
 async def test_no_right_ends_between_the_verdict_and_the_last_moved_ref(pushing: Pushing, what: str) -> None:
     """Whoever takes it away waits for git: after that answer, nothing moves any more."""
-    take, _ = TAKEN[what]
     database = pushing.forge.database
     body = commands((pushing.old, pushing.new, "refs/heads/topic")) + pushing.pack
     async with database.transaction() as held:
         await hold_alone(held, f"user:{pushing.bob.id}")
         sent = asyncio.create_task(send_push(pushing.forge, pushing.path, pushing.bob, body))
         await until_somebody_waits(database)  # what it needs first is held already
-        taking = asyncio.create_task(take(pushing))
+        taking = asyncio.create_task(_take(pushing, what))
         await until_somebody_waits(database, count=2)
         git = int(processes(pushing.repository)[0].name)
         os.kill(git, signal.SIGSTOP)

@@ -1,20 +1,23 @@
-"""Repositories through the API: commits, trees, tags, and who may read them."""
+"""Repositories through the API: commits, trees, branches and tags, and who may read them."""
 
 import asyncio
+import subprocess
 from typing import Any
 
 import gitlab
 import pytest
+from pygit2 import Signature
+from pygit2.enums import ObjectType
 
 from api_server.web.routes import Role
-from tests.support.ci import ONE_JOB, ci_project, eventually
+from tests.support.ci import ONE_JOB, ci_project
+from tests.support.deviations import Deviations
 from tests.support.forge import Forge, Person
 from tests.support.merge_requests import commit, head_of
 
 
 async def titles(alice: Person, project: dict[str, Any], query: str = "") -> list[str]:
-    answer = await alice.api.get(f"{project['url']}/commits?{query}")
-    assert answer.status == 200, answer
+    answer = await alice.api.get(f"{project['url']}/commits?{query}", expect=200)
     return [one["title"] for one in answer.body]
 
 
@@ -98,8 +101,7 @@ async def test_commits_of_nothing(forge: Forge, alice: Person, project: dict[str
 
 async def test_one_commit_with_what_it_changed(forge: Forge, alice: Person, project: dict[str, Any]) -> None:
     sha = await head_of(alice.api, project, "side")
-    answer = await alice.api.get(f"{project['url']}/commits/side")
-    assert answer.status == 200
+    answer = await alice.api.get(f"{project['url']}/commits/side", expect=200)
     (listed,) = (
         await alice.api.get(f"{project['url']}/commits?ref_name=side&per_page=1&with_stats=true")
     ).body
@@ -129,8 +131,7 @@ async def test_a_commit_shows_its_last_pipeline(forge: Forge) -> None:
 
 async def test_a_folder_and_all_below_it(alice: Person, project: dict[str, Any]) -> None:
     async def paths(query: str = "") -> list[tuple[str, str]]:
-        answer = await alice.api.get(f"{project['url']}/tree?{query}")
-        assert answer.status == 200, answer
+        answer = await alice.api.get(f"{project['url']}/tree?{query}", expect=200)
         return [(one["type"], one["path"]) for one in answer.body]
 
     assert await paths() == [("tree", "src"), ("blob", "README.md")]
@@ -154,8 +155,7 @@ async def test_a_folder_and_all_below_it(alice: Person, project: dict[str, Any])
 
 async def test_tags_are_made_and_removed(forge: Forge, alice: Person, project: dict[str, Any]) -> None:
     sha = await head_of(alice.api, project, "side")
-    light = await alice.api.post(f"{project['url']}/tags", {"tag_name": "v1", "ref": "side"})
-    assert light.status == 201
+    light = await alice.api.post(f"{project['url']}/tags", {"tag_name": "v1", "ref": "side"}, expect=201)
     assert (light.body["name"], light.body["target"], light.body["message"]) == ("v1", sha, "")
     assert light.body["commit"]["id"] == sha
     note = {"tag_name": "v2/final", "ref": sha, "message": "Release\nNotes"}
@@ -197,15 +197,11 @@ async def test_a_tag_makes_a_pipeline_as_a_pushed_one_does(forge: Forge) -> None
 
     project = await ci_project(forge)
     await project.commit(ONE_JOB, message="Run")
-    made = await project.api.post(
-        f"{project.url}/repository/tags", {"tag_name": "v1", "ref": "topic", "message": "m"}
+    await project.api.post(
+        f"{project.url}/repository/tags", {"tag_name": "v1", "ref": "topic", "message": "m"}, expect=201
     )
-    assert made.status == 201
 
-    async def pipelines() -> Any:
-        return (await project.api.get(f"{project.url}/pipelines?ref=v1")).body
-
-    (pipeline,) = await eventually(pipelines)
+    (pipeline,) = await project.api.until(f"{project.url}/pipelines?ref=v1")
     assert pipeline["source"] == "push"
 
 
@@ -266,8 +262,9 @@ async def test_several_files_are_one_commit(forge: Forge, alice: Person, project
         {"action": "delete", "file_path": "src/deep/b.py"},
     ]
     wanted = {"branch": "new", "start_branch": "side", "commit_message": "All at once", "actions": actions}
-    made = await alice.api.post(f"{project['url']}/commits", wanted | {"author_email": "bob@example.org"})
-    assert made.status == 201
+    made = await alice.api.post(
+        f"{project['url']}/commits", wanted | {"author_email": "bob@example.org"}, expect=201
+    )
     assert made.body == (await alice.api.get(f"{project['url']}/commits/new")).body
     assert (made.body["title"], made.body["author_email"]) == ("All at once", "bob@example.org")
     assert made.body["parent_ids"] == [await head_of(alice.api, project, "side")]
@@ -303,7 +300,227 @@ async def test_a_commit_with_one_impossible_action_is_not_made(
     assert await head_of(alice.api, project, "side") == head
     missing = await alice.api.post(f"{project['url']}/commits", base)
     assert (missing.status, missing.body) == (400, {"error": "actions is missing"})
-    bob = await forge.user("bob")
-    await forge.member("projects", project["id"], bob, Role.DEVELOPER)
+    bob = await forge.new_member(project["id"], Role.DEVELOPER, "bob")
     protected = await bob.api.post(f"{project['url']}/commits", base | {"branch": "main", "actions": [good]})
     assert protected.status == 403
+
+
+async def test_a_branch_is_made_shown_listed_and_removed(
+    forge: Forge, alice: Person, project: dict[str, Any]
+) -> None:
+    url = f"{project['url']}/branches"
+    made = await alice.api.post(url, {"branch": "topic/one", "ref": "side"})
+    commit = (await alice.api.get(f"{project['url']}/commits/side")).body
+    shown = {
+        "name": "topic/one",
+        "commit": {key: commit[key] for key in made.body["commit"]},
+        "merged": False,
+        "protected": False,
+        "developers_can_push": False,
+        "developers_can_merge": False,
+        "can_push": True,
+        "default": False,
+        "web_url": f"{forge.base}/{project['path_with_namespace']}/-/tree/topic/one",
+    }
+    assert (made.status, made.body) == (201, shown)
+    assert (await alice.api.get(f"{url}/topic%2Fone")).body == shown
+    listed = (await alice.api.get(url)).body
+    assert [branch["name"] for branch in listed] == ["main", "side", "topic/one"]
+    assert listed[2] | {"commit": shown["commit"]} == shown
+    main = (await alice.api.get(f"{url}/main")).body
+    assert (main["default"], main["protected"], main["developers_can_push"]) == (True, True, False)
+    assert (await alice.api.delete(f"{url}/topic%2Fone")).status == 204
+    assert (await alice.api.get(f"{url}/topic%2Fone")).status == 404
+
+
+#: Method, path below the branches, body; the answer.
+REFUSED: list[tuple[str, str, dict[str, str] | None, int, dict[str, str]]] = [
+    ("POST", "", {"branch": "new", "ref": "none"}, 400, {"message": "Invalid reference name: none"}),
+    ("POST", "", {"branch": "side", "ref": "main"}, 400, {"message": "Branch already exists"}),
+    ("POST", "", {"branch": "new"}, 400, {"error": "ref is missing"}),
+    ("POST", "", {"ref": "main"}, 400, {"error": "branch is missing"}),
+    ("GET", "/none", None, 404, {"message": "404 Branch Not Found"}),
+    ("DELETE", "/none", None, 404, {"message": "404 Branch Not Found"}),
+    ("DELETE", "/main", None, 405, {"message": "Cannot remove HEAD branch"}),
+    ("DELETE", "/kept", None, 405, {"message": "Protected branch cant be removed"}),
+]
+
+
+async def test_what_cannot_be_is_refused_in_gitlabs_words(alice: Person, project: dict[str, Any]) -> None:
+    url, deviations = f"{project['url']}/branches", Deviations()
+    assert (await alice.api.post(url, {"branch": "kept", "ref": "main"})).status == 201
+    rules = f"/projects/{project['id']}/protected_branches"
+    assert (await alice.api.post(rules, {"name": "kept"})).status == 201
+    for method, path, body, status, told in REFUSED:
+        with deviations.of(f"{method} {path} {body}"):
+            answer = await alice.api.request(method, f"{url}{path}", json=body)
+            assert (answer.status, answer.body) == (status, told)
+    assert not deviations, deviations.report
+
+
+async def test_a_branch_of_an_empty_repository_begins_with_a_readme(forge: Forge) -> None:
+    alice = await forge.user("alice")
+    project = await forge.project(alice)
+    url = f"/projects/{project['id']}/repository"
+    other = await alice.api.post(f"{url}/branches", {"branch": "topic", "ref": "develop"})
+    assert (other.status, other.body) == (400, {"message": "Invalid reference name: develop"})
+    made = await alice.api.post(f"{url}/branches", {"branch": "topic", "ref": "main"})
+    assert (made.status, made.body["name"]) == (201, "topic"), made
+    assert made.body["commit"]["message"] == "Add README.md"
+    branches = (await alice.api.get(f"{url}/branches")).body
+    shown = [(one["name"], one["default"], one["protected"]) for one in branches]
+    assert shown == [("main", True, True), ("topic", False, False)]
+    assert {one["commit"]["id"] for one in branches} == {made.body["commit"]["id"]}
+    readme = (await alice.api.get(f"{url}/files/README.md?ref=topic")).body
+    assert (readme["size"], readme["content"]) == (0, "")
+    project = (await alice.api.get(f"/projects/{project['id']}")).body
+    assert (project["empty_repo"], project["default_branch"]) == (False, "main")
+
+
+async def test_the_default_branch_of_an_empty_repository_is_made_of_itself(forge: Forge) -> None:
+    project = await forge.project()
+    url = f"/projects/{project['id']}/repository/branches"
+    made = await forge.root.post(url, {"branch": "main", "ref": "main"})
+    assert (made.status, made.body["name"], made.body["default"]) == (201, "main", True)
+    assert [one["name"] for one in (await forge.root.get(url)).body] == ["main"]
+
+
+Scene = tuple[Person, str]
+
+
+@pytest.fixture(scope="module")
+async def scene(forge: Forge) -> Scene:
+    """Commits are of another order than the names of their branches and tags; `v1.10` is of an old one, made last."""
+    alice = await forge.user()
+    project = await forge.project(alice, initialize_with_readme=True)
+    repository = forge.repository(project["id"])
+    tree = repository.lookup_reference("refs/heads/main").peel().tree.id
+    for day, (branch, tag) in enumerate([("x-b", "v1.9"), ("x-c", "v1.2"), ("x-a", "w")]):
+        made = repository.create_commit(None, _on(day), _on(day), "Change", tree, [])
+        repository.references.create(f"refs/heads/{branch}", made)
+        repository.references.create(f"refs/tags/{tag}", made)
+    older = repository.lookup_reference("refs/tags/v1.9").target
+    repository.create_tag("v1.10", older, ObjectType.COMMIT, _on(9), "late")
+    return alice, f"/projects/{project['id']}/repository"
+
+
+def _on(day: int) -> Signature:
+    return Signature("Alice", "alice@example.org", 1_700_000_000 + 86_400 * day)
+
+
+async def names(scene: Scene, query: str) -> Any:
+    alice, url = scene
+    answer = await alice.api.get(f"{url}/{query}")
+    return [one["name"] for one in answer.body] if answer.status == 200 else answer.body
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("", "abc"),
+        ("&sort=name_asc", "abc"),
+        ("&sort=updated_asc", "bca"),
+        ("&sort=updated_desc", "acb"),
+        ("&sort=updated_desc&per_page=1&page=2", "c"),
+    ],
+)
+async def test_branches_come_by_name_or_by_their_commits(scene: Scene, query: str, expected: str) -> None:
+    assert await names(scene, f"branches?search=x-{query}") == [f"x-{one}" for one in expected]
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("", ["v1.10", "w", "v1.2", "v1.9"]),
+        ("?sort=asc", ["v1.9", "v1.2", "w", "v1.10"]),
+        ("?order_by=name", ["w", "v1.9", "v1.2", "v1.10"]),
+        ("?order_by=version&sort=asc", ["v1.2", "v1.9", "v1.10", "w"]),
+        ("?order_by=version&search=v1", ["v1.10", "v1.9", "v1.2"]),
+    ],
+)
+async def test_tags_come_by_their_making_name_or_version(
+    scene: Scene, query: str, expected: list[str]
+) -> None:
+    assert await names(scene, f"tags{query}") == expected
+
+
+#: What is looked for, and what is found among the branches `main`, `x-a`, `x-b`, `x-c`, and the tags.
+SEARCHES = [
+    ("branches?search=A", ["main", "x-a"]),
+    ("branches?search=^X-", ["x-a", "x-b", "x-c"]),
+    ("branches?search=^a", []),
+    ("branches?search=A%24", ["x-a"]),
+    ("branches?search=-", ["x-a", "x-b", "x-c"]),
+    ("branches?search=^", ["main", "x-a", "x-b", "x-c"]),
+    ("tags?search=^v1.1&order_by=name", ["v1.10"]),
+    ("tags?search=9%24&order_by=name", ["v1.9"]),
+]
+
+
+async def test_a_search_is_for_a_part_a_beginning_or_an_end(scene: Scene) -> None:
+    deviations = Deviations()
+    for query, found in SEARCHES:
+        with deviations.of(query):
+            assert await names(scene, query) == found
+    assert not deviations, deviations.report
+
+
+@pytest.mark.parametrize(
+    ("query", "error"),
+    [
+        ("branches?sort=asc", "sort does not have a valid value"),
+        ("tags?order_by=size", "order_by does not have a valid value"),
+        ("tags?sort=name_asc", "sort does not have a valid value"),
+    ],
+)
+async def test_other_orders_are_refused(scene: Scene, query: str, error: str) -> None:
+    assert await names(scene, query) == {"error": error}
+
+
+RAW = (
+    b"tree %s\nparent %s\nauthor J\xfcrgen <j\xfc@example.org>1700000000 +0100\n"
+    b"committer J\xfcrgen <j\xfc@example.org>1700000000 +0100\nencoding ISO-8859-1\n\nGr\xfc\xdfe\n"
+)
+TEXT = {
+    "title": "Grüße",
+    "message": "Grüße\n",
+    "author_name": "Jürgen",
+    "author_email": "jü@example.org",
+    "authored_date": "2023-11-14T23:13:20.000+01:00",
+}
+
+
+async def test_a_commit_in_latin_1_is_shown_and_picked_as_text(
+    forge: Forge, alice: Person, project: dict[str, Any]
+) -> None:
+    git, url = project["git"], project["url"]
+    base = await git("rev-parse", "side^")
+    raw = RAW % ((await git("rev-parse", "side^{tree}")).encode(), base.encode())
+    sha = (
+        subprocess.run(
+            ["git", "hash-object", "-t", "commit", "-w", "--stdin", "--literally"],
+            cwd=git.folder,
+            input=raw,
+            stdout=subprocess.PIPE,
+            check=True,
+        )
+        .stdout.decode()
+        .strip()
+    )
+    await git("push", "--quiet", project["remote"], f"{sha}:refs/heads/latin", f"{base}:refs/heads/target")
+    picked = await alice.api.post(f"{url}/commits/{sha}/cherry_pick", {"branch": "target"}, expect=201)
+    shown = [
+        (await alice.api.get(f"{url}/commits/{sha}")).body,
+        (await alice.api.get(f"{url}/commits?ref_name=latin")).body[0],
+        (await alice.api.get(f"{url}/branches/latin")).body["commit"],
+        picked.body,
+    ]
+    told = [{key: commit[key] for key in TEXT} for commit in shown]
+    again = TEXT | {"message": f"Grüße\n\n(cherry picked from commit {sha})"}
+    assert told == [TEXT, TEXT, TEXT, again]
+    assert picked.body["id"] == await head_of(alice.api, project, "target")
+    async with forge.session.get(
+        f"{forge.base}/api/v4{url}/commits?ref_name=latin&author=J%C3%BCrgen",
+        headers={"PRIVATE-TOKEN": alice.token},
+    ) as answer:
+        assert [commit["id"] for commit in await answer.json()] == [sha]

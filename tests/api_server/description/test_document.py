@@ -1,4 +1,4 @@
-"""The API's description: complete, consistent in itself, and made of valid JSON Schema."""
+"""The API's description: complete, consistent, valid, with examples that fit, and served."""
 
 import re
 from collections import Counter
@@ -10,10 +10,24 @@ import jsonschema_rs
 import orjson
 import pytest
 
-from api_server.description.document import document
+from api_server.description.answers import (
+    Schema,
+    _answer,
+    _answers,
+    answers,
+    components,
+    error_schema,
+    reference,
+    response_schema,
+    schema_of_keys,
+    schema_of_text,
+    with_components,
+)
+from api_server.description.document import document, recorded_examples
 from api_server.description.parameters import path_of
 from api_server.web.routes import ResourceAccess, Role
-from tests.support.route_table import ROUTES
+from tests.support.forge import Forge
+from tests.support.route_table import ROUTES, name_of
 
 METHODS = ("get", "post", "put", "patch", "delete")
 
@@ -60,9 +74,9 @@ def test_each_operation_belongs_to_one_resource_that_is_told_about(described: di
 
 
 def test_references_lead_somewhere(described: dict[str, Any]) -> None:
-    for reference in _references(described):
+    for each in _references(described):
         found: Any = described
-        for key in reference.removeprefix("#/").split("/"):
+        for key in each.removeprefix("#/").split("/"):
             found = found[key]
 
 
@@ -172,3 +186,171 @@ def test_what_is_refused_is_not_described_as_taken(described: dict[str, Any]) ->
 def _in_query(described: dict[str, Any], path: str, name: str) -> Any:
     parameters = described["paths"][path]["get"]["parameters"]
     return next(one["schema"] for one in parameters if one["name"] == name)
+
+
+RECORDED = recorded_examples()
+
+
+@pytest.fixture(scope="module")
+def operations_by_id(described: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    found = [operation for item in described["paths"].values() for operation in item.values()]
+    return {operation["operationId"]: operation for operation in found}
+
+
+def test_each_endpoint_of_the_document_has_one(operations_by_id: dict[str, dict[str, Any]]) -> None:
+    assert RECORDED.keys() <= operations_by_id.keys()
+    assert {operations_by_id[name].get("x-endpoint") for name in RECORDED} >= set(range(1, 35))
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_it_is_what_the_schemas_say(
+    described: dict[str, Any], operations_by_id: dict[str, dict[str, Any]], name: str
+) -> None:
+    example, operation = RECORDED[name], operations_by_id[name]
+    answered = operation["responses"][str(example["status"])]
+    assert bool(answered.get("content")) == (example["response"] is not None)
+    for about, value in ((answered, example["response"]), (operation.get("requestBody"), example["request"])):
+        if value is None:
+            continue
+        for content in about["content"].values():
+            assert content["examples"]["recorded"]["value"] == value
+            whole = content["schema"] | {"components": described["components"]}
+            jsonschema_rs.validator_for(whole, validate_formats=True).validate(value)
+
+
+def test_nothing_in_them_is_secret_or_somebodys() -> None:
+    text = str(RECORDED)
+    assert set(re.findall(r"\b(?:flpat|fljob|flso|flptt|glrt)-([\w-]*)", text)) == {"0123456789abcdefghij"}
+    assert not re.search(r"127\.0\.0\.1|localhost|(?<!example\.org)/(?:root|home|tmp)\b", text)
+    hosts = set(re.findall(r"(?:https?://|ssh://git@|@)(?:[^\s/'\"@]*@)?([\w.-]+)", text))
+    assert not [host for host in hosts if not re.search(r"(^|\.)example(\.org)?$", host)]
+
+
+PATH = "/openapi.json"
+
+
+async def test_everybody_may_read_it(forge: Forge) -> None:
+    answer = await forge.anonymous.get(PATH, expect=200)
+    assert answer.headers["Content-Type"].startswith("application/json")
+    assert answer.body["openapi"] == "3.1.0"
+    assert answer.body["paths"]["/openapi.json"]["get"]["security"] == []
+
+
+async def test_what_a_client_has_is_not_sent_again(forge: Forge) -> None:
+    first = await forge.anonymous.get(PATH)
+    again = await forge.anonymous.get(PATH, headers={"If-None-Match": first.headers["ETag"]})
+    assert again.status == 304
+    assert "Accept-Encoding" in first.headers["Vary"]
+
+
+async def test_it_is_the_same_for_those_who_cannot_unpack_it(forge: Forge) -> None:
+    packed = await forge.anonymous.get(PATH, headers={"Accept-Encoding": "gzip"})
+    plain = await forge.anonymous.get(PATH, headers={"Accept-Encoding": "identity"})
+    assert packed.headers["Content-Encoding"] == "gzip"
+    assert "Content-Encoding" not in plain.headers
+    assert packed.body == plain.body
+
+
+API_SERVER = Path(__file__).parents[3] / "api_server"
+SCHEMAS = [answer.schema for route in ROUTES for answer in answers(route) if answer.schema is not None]
+
+
+def test_every_route_has_its_answers_and_nothing_else_has() -> None:
+    assert set(_answers()) == {name_of(route) for route in ROUTES}
+
+
+def test_every_schema_is_one_and_refers_to_what_there_is() -> None:
+    for schema in [*SCHEMAS, error_schema()]:
+        jsonschema_rs.Draft202012Validator(with_components(schema))
+
+
+def test_every_entity_is_answered() -> None:
+    whole = [*SCHEMAS, error_schema()]
+    used = {name for schema in whole for name in with_components(schema)["components"]["schemas"]}
+    assert set(components()) - used == set()
+
+
+def test_of_several_entities_the_larger_comes_first() -> None:
+    """Clients take the first that fits, which the smaller one does wherever a larger one does."""
+    for schema in SCHEMAS:
+        arms = [arm["$ref"].rpartition("/")[2] for arm in schema.get("items", schema).get("anyOf", [])]
+        required = [set(components()[name]["required"]) for name in arms]
+        for at, keys in enumerate(required):
+            assert not [
+                name for name, more in zip(arms[at + 1 :], required[at + 1 :], strict=True) if keys < more
+            ]
+
+
+@pytest.mark.parametrize(
+    ("text", "schema"),
+    [
+        ("date-time", {"type": "string", "format": "date-time"}),
+        ("boolean | null", {"type": ["boolean", "null"]}),
+        ("uri | null", {"type": ["string", "null"], "format": "uri"}),
+        ("[Job | null]", {"type": "array", "items": {"anyOf": [reference("Job"), {"type": "null"}]}}),
+        ("{[string]}", {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "string"}}}),
+        (
+            "<api_server.releases.changes:LinkType> | null",
+            {"type": ["string", "null"], "enum": ["other", "runbook", "image", "package", None]},
+        ),
+        ("string | any", {}),
+        ("'one' | 'two' | null", {"type": ["string", "null"], "enum": ["one", "two", None]}),
+    ],
+)  # fmt: skip
+def test_a_type_is_written_short(text: str, schema: Schema) -> None:
+    assert schema_of_text(text) == schema
+
+
+@pytest.mark.parametrize("text", ["", "[string", "strnig", "Job Bridge", "[string}", "%"])
+def test_what_is_no_type_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"type|closed|follow"):
+        schema_of_text(text)
+
+
+@pytest.mark.parametrize("text", ["Job", "2000 Job", "200Job", "200 Job Bridge", "200 text bytes"])
+def test_what_is_no_answer_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"invalid literal|status|follow|no type"):
+        _answer(text)
+
+
+def test_an_entity_is_its_keys_and_those_of_another() -> None:
+    base = schema_of_keys({"id": "integer", "name": "string"})
+    inner = {"type": "object", "properties": {"a": {"type": "number"}}, "required": ["a"]}
+    closed, free = inner | {"additionalProperties": False}, inner | {"additionalProperties": {"type": "null"}}
+    assert schema_of_keys(
+        {
+            "name?": "null",
+            "one": {"a": "number"},
+            "many[]": {"a": "number"},
+            "none | null?": {"a": "number", "*": "null"},
+        },
+        base,
+    ) == {
+        "type": "object",
+        "properties": {
+            "id": {"type": "integer"},
+            "name": {"type": "null"},
+            "one": closed,
+            "many": {"type": "array", "items": closed},
+            "none": free | {"type": ["object", "null"]},
+        },
+        "required": ["id", "one", "many"],
+        "additionalProperties": False,
+    }
+    with pytest.raises(ValueError, match="no key"):
+        schema_of_keys({"a key": "string"})
+
+
+def test_the_usual_answer_is_the_one_that_is_asked_for() -> None:
+    by_name = {name_of(route): route for route in ROUTES}
+    assert response_schema(by_name["GET /projects/{id}/jobs/{job_id}"]) == reference("Job")
+    assert response_schema(by_name["DELETE /users/{id}"]) is None
+    assert response_schema(by_name["GET /projects/{id}/jobs/{job_id}/trace"]) is None
+
+
+def test_the_server_starts_without_it() -> None:
+    """Only the route's handlers are imported with the server, and they import the rest when they are asked."""
+    of_description = re.compile(r"^(from|import) api_server\.description\.(?!handlers\b)", re.MULTILINE)
+    others = [path for path in API_SERVER.rglob("*.py") if API_SERVER / "description" not in path.parents]
+    starting = [API_SERVER / "description/handlers.py", *others]
+    assert [path for path in starting if of_description.search(path.read_text())] == []

@@ -1,8 +1,5 @@
 """A tiny HTTP app over the git layer, a git client that reads no configuration, and small repositories."""
 
-import asyncio
-import os
-import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +16,7 @@ from api_server.git.receive_pack import read_push, receive_pack
 from api_server.git.received_push import Push, RefUpdate, Verdict, applied_updates
 from api_server.git.ref_names import BRANCHES, NO_COMMIT
 from api_server.git.repositories import Repositories, Repository
+from tests.support.git_client import Git
 
 PROJECT = 4711
 ALICE = Person("Alice", "alice@example.org", 1_700_000_000, 120)
@@ -99,51 +97,6 @@ async def _answer(
     return response
 
 
-@attrs.frozen
-class Client:
-    """git as a user runs it, in its own folder."""
-
-    folder: Path
-
-    async def __call__(self, *arguments: str, cwd: Path | None = None, fails: bool = False) -> str:
-        """What git printed on both streams. Asserts that it succeeded, or that it failed."""
-        process = await self.start(*arguments, cwd=cwd)
-        printed, _ = await asyncio.wait_for(process.communicate(), 60)
-        assert bool(process.returncode) == fails, printed.decode()
-        return printed.decode().strip()
-
-    async def start(self, *arguments: str, cwd: Path | None = None) -> asyncio.subprocess.Process:
-        return await asyncio.create_subprocess_exec(
-            "git",
-            *arguments,
-            cwd=cwd or self.folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env={
-                "PATH": os.environ["PATH"],
-                "HOME": str(self.folder),
-                "GIT_CONFIG_NOSYSTEM": "1",
-                "GIT_TERMINAL_PROMPT": "0",
-                "GIT_CONFIG_COUNT": "4",
-                "GIT_CONFIG_KEY_0": "user.name",
-                "GIT_CONFIG_VALUE_0": "Bob",
-                "GIT_CONFIG_KEY_1": "user.email",
-                "GIT_CONFIG_VALUE_1": "bob@example.org",
-                "GIT_CONFIG_KEY_2": "init.defaultBranch",
-                "GIT_CONFIG_VALUE_2": "main",
-                "GIT_CONFIG_KEY_3": "advice.detachedHead",
-                "GIT_CONFIG_VALUE_3": "false",
-            },
-        )
-
-    async def commit_file(self, clone: Path, name: str, content: str = "content\n") -> str:
-        (clone / name).write_text(content)
-        await self("add", "--", name, cwd=clone)
-        await self("commit", "-qm", f"Add {name}", cwd=clone)
-        return await self("rev-parse", "HEAD", cwd=clone)
-
-
 @pytest.fixture
 async def repositories(tmp_path: Path) -> Repositories:
     repositories = Repositories(tmp_path / "repositories")
@@ -152,10 +105,10 @@ async def repositories(tmp_path: Path) -> Repositories:
 
 
 @pytest.fixture
-def git(tmp_path: Path) -> Client:
+def git(tmp_path: Path) -> Git:
     folder = tmp_path / "client"
     folder.mkdir()
-    return Client(folder)
+    return Git(folder)
 
 
 @pytest.fixture
@@ -175,7 +128,7 @@ async def service(repositories: Repositories) -> AsyncIterator[Service]:
 
 
 @pytest.fixture
-async def clone(service: Service, git: Client) -> Path:
+async def clone(service: Service, git: Git) -> Path:
     """A clone with one commit on `main`, pushed."""
     clone = git.folder / "clone"
     await git("clone", "-q", service.url, str(clone))

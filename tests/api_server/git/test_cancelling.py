@@ -1,9 +1,12 @@
-"""A caller who is cancelled, at whatever moment and on either event loop, leaves no process and ends soon."""
+"""No git is left behind: by a caller who is cancelled, at whatever moment and on either loop, or by a killed parent."""
 
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ import uvloop
 
 from api_server.git.processes import Child, run, start
 from tests.api_server.git.sleeper import Sleeper
+from tests.support.waiting import until
 
 RunOnLoop = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -54,8 +58,7 @@ def test_a_cancelled_caller_leaves_no_process(on_loop: RunOnLoop) -> None:
     async def test() -> None:
         sleeper = Sleeper()
         task = asyncio.create_task(run(["sleeper"], configuration=sleeper.configuration))
-        while sleeper.running() < 2:
-            await asyncio.sleep(0.01)
+        await until(lambda: sleeper.running() >= 2)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -105,8 +108,7 @@ def test_a_git_that_feeds_another_ends_with_it(
                 await child.whole_output()
 
         task = asyncio.create_task(feed())
-        while feeder.running() < 2 or eater.running() < 2:
-            await asyncio.sleep(0.01)
+        await until(lambda: feeder.running() >= 2 and eater.running() >= 2)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -130,8 +132,7 @@ def test_what_nobody_has_read_keeps_no_stream_open(on_loop: RunOnLoop) -> None:
             child.feed(noise())
             stdin = child.process.stdin
             assert stdin is not None
-            while not stdin.transport.get_write_buffer_size():
-                await asyncio.sleep(0.01)
+            await until(stdin.transport.get_write_buffer_size)
         try:
             await asyncio.wait_for(stdin.wait_closed(), SECONDS / 2)
         finally:
@@ -156,8 +157,7 @@ def test_who_is_cancelled_again_and_again_leaves_neither_tasks_nor_streams(on_lo
 
         before = asyncio.all_tasks()
         task = asyncio.create_task(listen())
-        while not left:
-            await asyncio.sleep(0.01)
+        await until(lambda: left)
         try:
             while not task.done():
                 task.cancel()
@@ -172,3 +172,49 @@ def test_who_is_cancelled_again_and_again_leaves_neither_tasks_nor_streams(on_lo
             os.kill(left[0], signal.SIGKILL)
 
     on_loop(test())
+
+
+# A git whose own child does not end by itself: neither by a closed pipe, nor (with "stubborn") by SIGTERM.
+PARENT = """
+import asyncio, sys
+from api_server.git import processes, spawning
+
+async def main():
+    spawning.GRACE_SECONDS = 0.2
+    trap = "trap '' TERM;" if sys.argv[1] == "stubborn" else ""
+    hang = f"!{trap} echo $$; exec sleep 60"
+    async with processes.start(["hang"], configuration=[("alias.hang", hang)]) as child:
+        print(child.pid, (await child.read_until(b"\\n")).decode(), flush=True)
+        await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="there is no /proc here")
+@pytest.mark.parametrize("kind", ["obedient", "stubborn"])
+async def test_git_and_what_it_has_started_end_when_their_parent_is_killed(kind: str) -> None:
+    parent = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", PARENT, kind, stdout=asyncio.subprocess.PIPE, start_new_session=True
+    )
+    assert parent.stdout is not None
+    line = await asyncio.wait_for(parent.stdout.readline(), 20)
+    pids = [int(pid) for pid in line.split()]
+    assert len(pids) == 2
+    assert all(map(runs, pids))
+    parent.kill()
+    await parent.wait()
+    try:
+        await until(lambda: not any(map(runs, pids)))
+    finally:
+        for pid in filter(runs, pids):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def runs(pid: int) -> bool:
+    """Whether the process is there, and more than an entry in the table that nobody has collected."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except FileNotFoundError:
+        return False

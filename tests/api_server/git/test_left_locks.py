@@ -15,8 +15,9 @@ from api_server.git.processes import start
 from api_server.git.received_push import Push, RefUpdate
 from api_server.git.references import branch, default_branch
 from api_server.git.repositories import Repositories, Repository
-from tests.api_server.git.conftest import PROJECT, Client, Service, commit, move_branch
+from tests.api_server.git.conftest import PROJECT, Service, commit, move_branch
 from tests.support.folders import files_below
+from tests.support.git_client import Git
 
 Write = Callable[[Repository, str, str], Awaitable[object]]
 
@@ -169,7 +170,7 @@ LOCKS_OF_A_PUSH = ["refs/heads/main.lock", "HEAD.lock", "packed-refs.lock", "pac
 
 @pytest.mark.parametrize("name", LOCKS_OF_A_PUSH)
 async def test_a_push_is_not_stopped_by_what_is_left(
-    service: Service, git: Client, clone: Path, name: str
+    service: Service, git: Git, clone: Path, name: str
 ) -> None:
     await git("push", "-q", "origin", "HEAD:refs/heads/gone", cwd=clone)
     await git("--git-dir", str(service.repository), "pack-refs", "--all")
@@ -182,7 +183,7 @@ async def test_a_push_is_not_stopped_by_what_is_left(
 
 @pytest.mark.usefixtures("impatient")
 async def test_a_push_hears_of_a_lock_in_gits_own_words(
-    service: Service, git: Client, clone: Path, monkeypatch: pytest.MonkeyPatch
+    service: Service, git: Git, clone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = service.repository / "refs/heads/main.lock"
     lock.touch()

@@ -18,8 +18,9 @@ from api_server.git.ref_moves import keep_commit
 from api_server.git.references import branch
 from api_server.git.repositories import Repositories
 from api_server.git.upkeep import Style, Thresholds, pack
-from tests.api_server.git.conftest import PROJECT, Client, Service, commit
+from tests.api_server.git.conftest import PROJECT, Service, commit
 from tests.support.folders import files_below
+from tests.support.git_client import Git
 
 #: What wants to be packed at once.
 AT_ONCE = Thresholds(loose_objects=1, loose_bytes=1, packs=1, loose_refs=1)
@@ -113,7 +114,7 @@ async def test_what_a_repository_is_packed_for(repositories: Repositories, thres
     assert not upkeep.wants_packing(repository, Thresholds())
 
 
-async def test_many_packs_become_few(repositories: Repositories, service: Service, git: Client) -> None:
+async def test_many_packs_become_few(repositories: Repositories, service: Service, git: Git) -> None:
     """A large one gets another pack beside those that it has."""
     work = git.folder / "work"
     await git("init", "-q", str(work))
@@ -165,7 +166,7 @@ async def test_packs_stay_few_and_what_is_written_grows_little_faster_than_what_
     await _check(repository)
 
 
-async def test_a_push_stays_a_pack(service: Service, git: Client, clone: Path) -> None:
+async def test_a_push_stays_a_pack(service: Service, git: Git, clone: Path) -> None:
     assert await _counted(service.repository) == Counted(loose=0, packs=1, loose_refs=1)
     (clone / "large.bin").write_bytes(os.urandom(1_500_000))  # more than git sends in one piece
     await git("add", ".", cwd=clone)
@@ -204,7 +205,7 @@ async def test_what_nobody_can_reach_is_kept_for_two_weeks(repositories: Reposit
 
 
 async def test_readers_and_writers_notice_nothing(
-    repositories: Repositories, service: Service, git: Client, clone: Path
+    repositories: Repositories, service: Service, git: Git, clone: Path
 ) -> None:
     """Some have opened the repository before, and read what has been packed anew since."""
     before = repositories.open(PROJECT)

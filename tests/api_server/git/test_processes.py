@@ -3,7 +3,9 @@
 import asyncio
 import errno
 import os
+import shutil
 import subprocess
+import sys
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -12,9 +14,13 @@ import pytest
 import uvloop
 
 from api_server.git import processes, spawning
+from api_server.git.commits import History, history
 from api_server.git.errors import GitError, GitTimeoutError, OutputTooLargeError
 from api_server.git.processes import run, start
+from api_server.git.remote.access import Access, Remote, RemoteGit
+from api_server.git.repositories import Repositories
 from api_server.git.spawning import child_environment
+from tests.api_server.git.conftest import PROJECT, commit
 from tests.api_server.git.sleeper import Sleeper
 from tests.support.waiting import until
 
@@ -241,3 +247,86 @@ async def test_a_git_that_cannot_be_watched_is_not_left_behind(monkeypatch: pyte
         await run(["version"])
     with pytest.raises(ChildProcessError):
         os.waitpid(watched[0], os.WNOHANG)
+
+
+async def test_neither_credentials_nor_control_characters_are_shown() -> None:
+    remote = Remote("https://example.org/x.git", user="alice", password="hunter2")
+    git = RemoteGit(remote, Access(remote.url, (), {}, Path("/nonexistent")), time_limit=1)
+    said = "remote: \x1b[31mhunter2\x07 is \u202ewrong\r\nfor alice\n"
+    assert git.clean(said) == "remote: [31m***** is wrong\nfor *****"
+
+
+async def test_hooks_that_lie_in_a_repository_do_not_run(repositories: Repositories) -> None:
+    hook = repositories.path(PROJECT) / "hooks" / "reference-transaction"
+    hook.parent.mkdir()
+    hook.write_text("#!/bin/sh\nexit 1\n")
+    hook.chmod(0o755)
+    sha = await commit(repositories, "main", None, readme=b"moved all the same")
+    assert str(repositories.open(PROJECT).lookup_reference("refs/heads/main").target) == sha
+
+
+async def test_a_commit_that_was_replaced_shows_what_it_was(repositories: Repositories) -> None:
+    first = await commit(repositories, "main", None, file=b"first")
+    second = await commit(repositories, "main", first, other=b"second")
+    repositories.open(PROJECT).references.create(f"refs/replace/{first}", second)
+    files = await run(["ls-tree", "--name-only", first], repository=repositories.path(PROJECT))
+    assert files.stdout == b"file\n"
+
+
+async def test_a_path_is_no_pattern(repositories: Repositories) -> None:
+    sha = await commit(repositories, "main", None, file=b"content")
+    repository = repositories.open(PROJECT)
+    assert await history(repository, History(start=sha, path="file"), skip=0, limit=9) == [sha]
+    for pattern in ("f*", ":(glob)f*", ":/file"):
+        assert await history(repository, History(start=sha, path=pattern), skip=0, limit=9) == []
+
+
+@pytest.mark.parametrize("place", ["HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"])
+async def test_configuration_of_the_machine_is_not_read(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "[forgelet]\n\tseen = yes\n"
+    (tmp_path / "git").mkdir()
+    for file in (".gitconfig", "git/config", "config"):
+        (tmp_path / file).write_text(text)
+    monkeypatch.setenv(place, str(tmp_path / "config" if place.startswith("GIT") else tmp_path))
+    assert (await run(["config", "--get", "forgelet.seen"], accept=(0, 1))).stdout == b""
+
+
+STRACE = shutil.which("strace")
+A_GIT = """
+from api_server.git.processes import run
+
+async def main():
+    await run(["hash-object", "--stdin"], stdin=b"x")
+"""
+A_PUSH_THAT_WAITS = """
+import os
+from api_server.git.receive_pack import push_gate
+
+async def main():
+    with push_gate() as gate:
+        os.write(gate.childs_ends[0], b"/q\\n")
+        gate.let_go()
+        await gate.question()
+        await gate.accept()
+"""
+RUN = """
+import asyncio, {module}
+with asyncio.Runner(loop_factory={module}.new_event_loop) as runner:
+    runner.run(main())
+"""
+
+
+@pytest.mark.parametrize("module", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("program", [A_GIT, A_PUSH_THAT_WAITS], ids=["git", "gate"])
+def test_no_descriptor_is_closed_twice(program: str, module: str, tmp_path: Path) -> None:
+    if STRACE is None:
+        pytest.skip("strace is not installed")
+    trace = tmp_path / "trace"
+    code = program + RUN.format(module=module)
+    command = [STRACE, "-e", "trace=close", "-o", str(trace), sys.executable, "-c", code]
+    subprocess.run(command, check=True, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)})
+    closed = trace.read_text()
+    assert "close(" in closed
+    assert "EBADF" not in closed

@@ -19,14 +19,16 @@ from api_server.git.received_push import (
 )
 from api_server.git.ref_moves import set_internal_ref
 from api_server.git.repositories import Repositories, open_repository
-from tests.api_server.git.conftest import PROJECT, Client, Service, commit
+from tests.api_server.git.conftest import PROJECT, Service, commit
+from tests.support.git_client import Git
+from tests.support.waiting import until
 
 PROTECTED_MAIN = Verdict(fast_forward_only=frozenset({"refs/heads/main"}))
 
 
 @pytest.mark.parametrize("version", ["0", "1", "2"])
 async def test_a_push_arrives_and_is_cloned_in_every_protocol_version(
-    service: Service, git: Client, clone: Path, version: str
+    service: Service, git: Git, clone: Path, version: str
 ) -> None:
     await git("-c", f"protocol.version={version}", "clone", "-q", service.url, "again")
     assert (git.folder / "again/readme.txt").read_text() == "content\n"
@@ -34,13 +36,13 @@ async def test_a_push_arrives_and_is_cloned_in_every_protocol_version(
     assert service.applied == [[RefUpdate("0" * 40, head, "refs/heads/main")]]
 
 
-async def test_an_empty_repository_can_be_cloned(service: Service, git: Client) -> None:
+async def test_an_empty_repository_can_be_cloned(service: Service, git: Git) -> None:
     assert "empty repository" in await git("clone", service.url, "empty")
 
 
 @pytest.mark.parametrize("version", ["0", "2"])
 async def test_a_shallow_clone_has_one_commit_and_can_be_deepened(
-    service: Service, git: Client, clone: Path, version: str
+    service: Service, git: Git, clone: Path, version: str
 ) -> None:
     await git.commit_file(clone, "second.txt")
     await git("push", "-q", cwd=clone)
@@ -52,7 +54,7 @@ async def test_a_shallow_clone_has_one_commit_and_can_be_deepened(
     assert await git("rev-list", "--count", "HEAD", cwd=shallow) == "2"
 
 
-async def test_a_push_from_a_shallow_clone_arrives(service: Service, git: Client, clone: Path) -> None:
+async def test_a_push_from_a_shallow_clone_arrives(service: Service, git: Git, clone: Path) -> None:
     await git.commit_file(clone, "second.txt")
     await git("push", "-q", cwd=clone)
     await git("clone", "-q", "--depth=1", service.url, "shallow")
@@ -61,15 +63,13 @@ async def test_a_push_from_a_shallow_clone_arrives(service: Service, git: Client
     assert service.applied[-1][0].new == head
 
 
-async def test_a_partial_clone_leaves_blobs_on_the_server(service: Service, git: Client, clone: Path) -> None:
+async def test_a_partial_clone_leaves_blobs_on_the_server(service: Service, git: Git, clone: Path) -> None:
     await git("clone", "-q", "--filter=blob:none", "--no-checkout", service.url, "partial")
     missing = await git("rev-list", "--objects", "--all", "--missing=print", cwd=git.folder / "partial")
     assert "?" in missing
 
 
-async def test_any_commit_that_the_server_has_can_be_fetched(
-    service: Service, git: Client, clone: Path
-) -> None:
+async def test_any_commit_that_the_server_has_can_be_fetched(service: Service, git: Git, clone: Path) -> None:
     lost = await git.commit_file(clone, "second.txt")
     await git("push", "-q", cwd=clone)
     await git("reset", "-q", "--hard", "HEAD~1", cwd=clone)
@@ -80,7 +80,7 @@ async def test_any_commit_that_the_server_has_can_be_fetched(
 
 
 async def test_a_refused_push_shows_the_message_and_changes_nothing(
-    service: Service, git: Client, clone: Path
+    service: Service, git: Git, clone: Path
 ) -> None:
     before = await git("rev-parse", "HEAD", cwd=clone)
     service.verdict = Verdict(refusal="You need the role Developer to push; 100% $(sure) 'here'.")
@@ -94,7 +94,7 @@ async def test_a_refused_push_shows_the_message_and_changes_nothing(
 
 
 async def test_a_force_push_is_refused_on_a_protected_branch_and_allowed_elsewhere(
-    service: Service, git: Client, clone: Path
+    service: Service, git: Git, clone: Path
 ) -> None:
     service.verdict = PROTECTED_MAIN
     await git("push", "-q", "origin", "main:topic", cwd=clone)
@@ -106,7 +106,7 @@ async def test_a_force_push_is_refused_on_a_protected_branch_and_allowed_elsewhe
     assert [update.ref for update in service.applied[-1]] == ["refs/heads/topic"]
 
 
-async def test_a_protected_branch_takes_a_fast_forward(service: Service, git: Client, clone: Path) -> None:
+async def test_a_protected_branch_takes_a_fast_forward(service: Service, git: Git, clone: Path) -> None:
     service.verdict = PROTECTED_MAIN
     head = await git.commit_file(clone, "second.txt")
     await git("push", "-q", cwd=clone)
@@ -114,7 +114,7 @@ async def test_a_protected_branch_takes_a_fast_forward(service: Service, git: Cl
 
 
 async def test_deletion_is_refused_when_protected_and_done_otherwise(
-    service: Service, git: Client, clone: Path
+    service: Service, git: Git, clone: Path
 ) -> None:
     await git("push", "-q", "origin", "main:one", "main:two", cwd=clone)
     service.verdict = Verdict(fast_forward_only=frozenset({"refs/heads/one"}))
@@ -128,7 +128,7 @@ async def test_deletion_is_refused_when_protected_and_done_otherwise(
 
 @pytest.mark.parametrize("ref", ["refs/merge-requests/1/head", "refs/keep-around/x"])
 async def test_users_cannot_push_the_servers_own_refs(
-    service: Service, git: Client, clone: Path, ref: str
+    service: Service, git: Git, clone: Path, ref: str
 ) -> None:
     printed = await git("push", "origin", f"main:{ref}", cwd=clone, fails=True)
     assert f"remote: {ref} is kept by the server and cannot be pushed." in printed
@@ -136,7 +136,7 @@ async def test_users_cannot_push_the_servers_own_refs(
 
 
 async def test_a_merge_requests_head_can_be_fetched_and_keep_around_is_hidden(
-    service: Service, git: Client, clone: Path, repositories: Repositories
+    service: Service, git: Git, clone: Path, repositories: Repositories
 ) -> None:
     head = await git("rev-parse", "HEAD", cwd=clone)
     repository = repositories.open(PROJECT)
@@ -146,7 +146,7 @@ async def test_a_merge_requests_head_can_be_fetched_and_keep_around_is_hidden(
     assert "keep-around" not in await git("ls-remote", service.url)
 
 
-async def test_odd_names_travel_both_ways(service: Service, git: Client, clone: Path) -> None:
+async def test_odd_names_travel_both_ways(service: Service, git: Git, clone: Path) -> None:
     """Slashes, a tag and a branch of one name, letters beyond ASCII; what is misleading can still be removed."""
     names = ["refs/heads/a/b/c", "refs/heads/v1", "refs/tags/v1", "refs/heads/größe"]
     await git("push", "-q", "origin", *(f"HEAD:{name}" for name in names), cwd=clone)
@@ -162,20 +162,20 @@ async def test_odd_names_travel_both_ways(service: Service, git: Client, clone: 
 @pytest.mark.parametrize("kind", ["heads", "tags"])
 @pytest.mark.parametrize("name", ["HEAD", "-x", "refs/heads/main", "ab" * 20])
 async def test_a_pushed_ref_cannot_be_named_like_something_else(
-    service: Service, git: Client, clone: Path, kind: str, name: str
+    service: Service, git: Git, clone: Path, kind: str, name: str
 ) -> None:
     printed = await git("push", "origin", f"HEAD:refs/{kind}/{name}", cwd=clone, fails=True)
     assert f"{name!r} is not a valid name for a branch or tag" in printed
     assert f"refs/{kind}/{name}" not in await git("ls-remote", "--refs", service.url)
 
 
-async def test_push_options_reach_the_decision(service: Service, git: Client, clone: Path) -> None:
+async def test_push_options_reach_the_decision(service: Service, git: Git, clone: Path) -> None:
     await git.commit_file(clone, "second.txt")
     await git("push", "-q", "-o", "ci.skip", "-o", "why=because", cwd=clone)
     assert service.pushes[-1].options == ("ci.skip", "why=because")
 
 
-async def test_a_gzipped_request_is_understood(service: Service, git: Client, clone: Path) -> None:
+async def test_a_gzipped_request_is_understood(service: Service, git: Git, clone: Path) -> None:
     """git compresses a fetch with many wants or haves."""
     for n in range(40):
         await git("commit", "-q", "--allow-empty", "-m", str(n), cwd=clone)
@@ -186,7 +186,7 @@ async def test_a_gzipped_request_is_understood(service: Service, git: Client, cl
 
 
 async def test_hooks_and_configuration_in_a_repository_folder_do_not_run(
-    service: Service, git: Client, clone: Path, tmp_path: Path
+    service: Service, git: Git, clone: Path, tmp_path: Path
 ) -> None:
     hook = service.repository / "hooks/pre-receive"
     hook.parent.mkdir()
@@ -198,7 +198,7 @@ async def test_hooks_and_configuration_in_a_repository_folder_do_not_run(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
-async def test_a_repository_of_another_owner_works(service: Service, git: Client, clone: Path) -> None:
+async def test_a_repository_of_another_owner_works(service: Service, git: Git, clone: Path) -> None:
     for path in (service.repository, *service.repository.rglob("*")):
         os.chown(path, 65534, 65534)
     head = await git.commit_file(clone, "second.txt")
@@ -208,7 +208,7 @@ async def test_a_repository_of_another_owner_works(service: Service, git: Client
 
 
 async def test_what_a_push_did_is_known_later_although_the_branch_went_on(
-    service: Service, git: Client, clone: Path
+    service: Service, git: Git, clone: Path
 ) -> None:
     await git.commit_file(clone, "second.txt")
     await git("push", "-q", cwd=clone)
@@ -221,7 +221,7 @@ async def test_what_a_push_did_is_known_later_although_the_branch_went_on(
 
 
 async def test_a_client_that_goes_away_in_the_middle_of_a_push_leaves_no_process(
-    service: Service, git: Client, clone: Path
+    service: Service, git: Git, clone: Path
 ) -> None:
     old = await git("rev-parse", "HEAD", cwd=clone)
     line = f"{old} {'12' * 20} refs/heads/main\0report-status"
@@ -230,23 +230,23 @@ async def test_a_client_that_goes_away_in_the_middle_of_a_push_leaves_no_process
     _, connection = await asyncio.open_connection(url.host, url.port)
     heading = f"POST {url.path}/git-receive-pack HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n"
     connection.write(heading.encode() + body)
-    await _eventually(lambda: _processes(service.repository))
+    await until(lambda: _processes(service.repository))
     connection.close()
     await connection.wait_closed()
-    await _eventually(lambda: not _processes(service.repository))
+    await until(lambda: not _processes(service.repository))
     assert list((service.repository / "objects").glob("tmp_objdir*")) == []
     assert await git("ls-remote", "--heads", service.url) == f"{old}\trefs/heads/main"
 
 
 async def test_a_client_that_goes_away_in_the_middle_of_a_clone_leaves_no_process(
-    service: Service, git: Client, repositories: Repositories
+    service: Service, git: Git, repositories: Repositories
 ) -> None:
     await commit(repositories, "main", None, large=os.urandom(20 * 1024 * 1024))
     client = await git.start("-c", "http.lowSpeedLimit=1", "clone", "-q", service.url, "again")
-    await _eventually(lambda: _processes(service.repository))
+    await until(lambda: _processes(service.repository))
     client.kill()
     await client.wait()
-    await _eventually(lambda: not _processes(service.repository))
+    await until(lambda: not _processes(service.repository))
 
 
 async def test_a_body_that_is_no_push_is_refused_before_git_starts(service: Service) -> None:
@@ -277,12 +277,6 @@ def _processes(repository: Path) -> list[str]:
         if command.startswith("git") and (str(repository) in command or within):
             found.append(command)
     return found
-
-
-async def _eventually(condition) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.02)
 
 
 def test_more_protected_refs_than_are_looked_through_are_refused_as_a_whole() -> None:

@@ -166,10 +166,7 @@ async def test_an_invitation_whose_maker_lost_her_right_unseen_is_shown_nowhere(
     await forge.member("groups", int(source.rpartition("/")[2]), alice, Role.OWNER)
     await _invite(alice.api, source, email)
     page = f"{forge.base}{await page_of(forge, email)}"
-    async with forge.database.transaction() as transaction:
-        await transaction.run(
-            "UPDATE members SET expires_at = current_date WHERE user_id = %(id)s", id=alice.id
-        )
+    await forge.execute("UPDATE members SET expires_at = current_date WHERE user_id = %(id)s", id=alice.id)
     assert await invited_to(forge.root, source) == []
     assert (await forge.anonymous.get(page)).status == 404
     async with forge.database.transaction() as transaction:

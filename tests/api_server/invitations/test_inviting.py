@@ -1,18 +1,24 @@
-"""Endpoint 31: who gets in, and how (decision D8)."""
+"""Endpoints 31 to 34: who gets in and how, and invitations that nobody has answered (decision D8)."""
 
 import asyncio
 import datetime
+import re
 from typing import Any
+from urllib.parse import quote
 
+import gitlab
 import pytest
 
-from tests.support.forge import Forge, Person
+from api_server.invitations import queries
+from api_server.state.database import Transaction
+from tests.support.forge import Forge, Person, new_name
 from tests.support.invitations import (
     KINDS,
     RFC_3339,
     TAKEN,
     invite,
     invited_to,
+    managers_of,
     members_of,
     new_address,
     source_of,
@@ -54,14 +60,13 @@ async def test_somebody_who_is_known_is_a_member_at_once(forge: Forge, kind: str
 
 async def _add_address(forge: Forge, person: Person, *, confirmed: bool) -> str:
     address = new_address()
-    async with forge.database.transaction() as transaction:
-        await transaction.run(
-            "INSERT INTO user_emails (user_id, email, created_at, confirmed_at)"
-            " VALUES (%(id)s, %(email)s, %(now)s, CASE WHEN %(confirmed)s THEN %(now)s::timestamptz END)",
-            id=person.id,
-            email=address,
-            confirmed=confirmed,
-        )
+    await forge.execute(
+        "INSERT INTO user_emails (user_id, email, created_at, confirmed_at)"
+        " VALUES (%(id)s, %(email)s, %(now)s, CASE WHEN %(confirmed)s THEN %(now)s::timestamptz END)",
+        id=person.id,
+        email=address,
+        confirmed=confirmed,
+    )
     return address
 
 
@@ -89,8 +94,7 @@ async def test_ids_of_nobody_are_their_own_error(forge: Forge) -> None:
     answer = await invite(forge.root, source, user_id=f"987654322, {person.id}, 987654321")
     message = {"987654321": "User not found", "987654322": "User not found"}
     assert (answer.status, answer.body) == (201, {"status": "error", "message": message})
-    member = await forge.root.get(f"{source}/members/{person.id}")
-    assert member.status == 200
+    await forge.root.get(f"{source}/members/{person.id}", expect=200)
 
 
 async def test_the_same_person_by_address_and_id_is_one_member(forge: Forge) -> None:
@@ -245,3 +249,196 @@ async def test_the_same_people_in_any_order_at_a_time_never_wait_for_ever(forge:
     assert sorted(answer.body["status"] for answer in answers) == ["error"] * 3 + ["success"]
     assert sorted(await invited_to(forge.root, source)) == sorted(addresses)
     assert set(ids) <= set(await members_of(forge.root, source))
+
+
+async def test_listing(forge: Forge) -> None:
+    """Oldest first; of exactly this source; `query` is the whole address; pages of both kinds."""
+    group = await forge.group()
+    above = f"/groups/{group['id']}"
+    source = await source_of(forge, "projects", namespace_id=group["id"])
+    await invite(forge.root, above, email=new_address())
+    addresses = [new_address() for _ in range(3)]
+    for address in addresses:
+        await invite(forge.root, source, email=address)
+    assert await invited_to(forge.root, source) == addresses
+
+    async def listed(query: str) -> list[str]:
+        answer = await forge.root.get(f"{source}/invitations?{query}")
+        return [invitation["invite_email"] for invitation in answer.body]
+
+    assert await listed(f"query={quote(addresses[1].upper())}") == [addresses[1]]
+    assert await listed(f"query={quote(addresses[1][:-1])}") == []
+    assert await listed("query=") == addresses
+    assert await listed("per_page=2&page=2") == addresses[2:]
+    first = await forge.root.get(f"{source}/invitations?pagination=keyset&per_page=2")
+    following = re.search(r"<([^>]+)>", first.headers["Link"])
+    assert following
+    assert [i["invite_email"] for i in (await forge.root.get(following[1])).body] == addresses[2:]
+
+
+async def test_who_has_come_is_not_listed(forge: Forge) -> None:
+    source, person = await source_of(forge, "groups"), await forge.user()
+    await invite(forge.root, source, email=person.email)
+    assert await invited_to(forge.root, source) == []
+
+
+async def test_tokens_are_never_shown(forge: Forge) -> None:
+    """D8: GitLab's `invite_token` is not in the answer."""
+    source = await source_of(forge, "projects")
+    await invite(forge.root, source, email=new_address())
+    answer = await forge.root.get(f"{source}/invitations")
+    assert "token" not in str(answer.body)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"access_level": 40}, {"access_level": 40, "expires_at": "2999-01-01T00:00:00.000Z"}),
+        ({}, {"access_level": 30, "expires_at": "2999-01-01T00:00:00.000Z"}),
+        (
+            {"expires_at": "2999-02-03T10:11:12Z"},
+            {"access_level": 30, "expires_at": "2999-02-03T00:00:00.000Z"},
+        ),
+        ({"expires_at": None, "access_level": 20}, {"access_level": 20, "expires_at": None}),
+        ({"expires_at": "", "access_level": 20}, {"access_level": 20, "expires_at": None}),
+    ],
+)
+async def test_changing_an_invitation(forge: Forge, values: dict[str, Any], expected: Any) -> None:
+    """D8: a level that is not given is 30; null ends the expiry; a date that is not sent stays."""
+    source, address = await source_of(forge, "projects"), new_address()
+    await invite(forge.root, source, email=address, access_level=20, expires_at="2999-01-01")
+    answer = await forge.root.put(f"{source}/invitations/{quote(address)}", values)
+    assert (answer.status, answer.body) == (200, expected)
+    listed = (await forge.root.get(f"{source}/invitations")).body[0]
+    assert {key: listed[key] for key in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "body"),
+    [
+        ({"access_level": 7}, {"error": "access_level does not have a valid value"}),
+        ({"access_level": 0}, {"message": {"access_level": ["is not included in the list"]}}),
+        ({"expires_at": "2020-01-01"}, {"message": {"expires_at": ["cannot be a date in the past"]}}),
+    ],
+)
+async def test_changes_that_cannot_be(forge: Forge, values: dict[str, Any], body: Any) -> None:
+    source, address = await source_of(forge, "projects"), new_address()
+    await invite(forge.root, source, email=address)
+    answer = await forge.root.put(f"{source}/invitations/{quote(address)}", values)
+    assert (answer.status, answer.body) == (400, body)
+
+
+async def test_odd_addresses_are_found_in_the_path(forge: Forge) -> None:
+    """`+`, dots, `%` and other spellings; what is not there is 404."""
+    source = await source_of(forge, "projects")
+    for address in (f"a.b+c-{new_name('x')}@sub.example.org", f"100%25{new_name('x')}@example.org"):
+        await invite(forge.root, source, email=address)
+        path = f"{source}/invitations/{quote(address.upper(), safe='')}"
+        assert (await forge.root.put(path, {"access_level": 40})).status == 200
+        gone = await forge.root.delete(path)
+        assert (gone.status, gone.body) == (204, "")
+        for method in ("PUT", "DELETE"):
+            missing = await forge.root.request(method, path)
+            assert (missing.status, missing.body) == (404, {"message": "404 Not Found"})
+
+
+async def test_one_sources_invitation_is_not_anothers(forge: Forge) -> None:
+    group = await forge.group()
+    project = await source_of(forge, "projects", namespace_id=group["id"])
+    address = new_address()
+    await invite(forge.root, f"/groups/{group['id']}", email=address)
+    assert (await forge.root.delete(f"{project}/invitations/{quote(address)}")).status == 404
+    assert await invited_to(forge.root, f"/groups/{group['id']}") == [address]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_deleting_without_an_address_deletes_nothing(forge: Forge, kind: str) -> None:
+    """What python-gitlab sends for an invitation that it has listed."""
+    source, address = await source_of(forge, kind), new_address()
+    await invite(forge.root, source, email=address)
+    for method in ("PUT", "DELETE"):
+        answer = await forge.root.request(method, f"{source}/invitations")
+        assert answer.status == 405
+    assert await invited_to(forge.root, source) == [address]
+
+
+async def test_an_invitation_that_somebody_else_holds_is_a_conflict(
+    forge: Forge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of endpoint 34: 409 where the request is right and deleting fails. The invitation stays as it was."""
+    lock = queries.lock_by_email
+
+    async def lock_at_once(transaction: Transaction, email: str, **place: int | None) -> Any:
+        await transaction.run("SET LOCAL lock_timeout = 20")
+        return await lock(transaction, email, **place)
+
+    monkeypatch.setattr(queries, "lock_by_email", lock_at_once)
+    source, address = await source_of(forge, "projects"), new_address()
+    await invite(forge.root, source, email=address)
+    path = f"{source}/invitations/{quote(address)}"
+    async with forge.database.transaction() as holder:
+        await holder.row("SELECT id FROM invitations WHERE email = %(email)s FOR UPDATE", email=address)
+        for method in ("DELETE", "PUT"):
+            answer = await forge.root.request(method, path)
+            assert (answer.status, answer.body) == (409, {"message": "409 Conflict: Resource lock"})
+    assert await invited_to(forge.root, source) == [address]
+    assert (await forge.root.delete(path)).status == 204
+
+
+async def test_what_happens_to_an_invitation_is_audited(forge: Forge) -> None:
+    """D7, with GitLab's names; the details are texts."""
+    source, people = await managers_of(forge, "projects")
+    owner, address = people["owner"], new_address()
+    path = f"{source}/invitations/{quote(address)}"
+    await invite(owner.api, source, email=address, expires_at="2999-01-01")
+    await owner.api.put(path, {"access_level": 40})
+    await owner.api.put(path, {"access_level": 40})
+    await owner.api.delete(path)
+    events = (await owner.api.get(f"{source}/audit_events?author_id={owner.id}&sort=asc")).body
+    always = {"event_name", "custom_message", "author_name", "author_email", "author_class", "target_id",
+              "target_type", "target_details", "ip_address", "entity_path"}  # fmt: skip
+    own = [{k: v for k, v in event["details"].items() if k not in always} for event in events]
+    assert [event["details"]["event_name"] for event in events] == [
+        "member_created",
+        "member_updated",
+        "member_destroyed",
+    ]
+    assert own == [
+        {"add": "user_access", "as": "Developer", "expires_at": "2999-01-01", "invite_email": address},
+        {
+            "change": "access_level",
+            "from": "Developer",
+            "to": "Maintainer",
+            "as": "Maintainer",
+            "expiry_from": "2999-01-01",
+            "expiry_to": "2999-01-01",
+            "invite_email": address,
+        },
+        {"remove": "user_access", "as": "Maintainer", "invite_email": address},
+    ]
+
+
+async def test_python_gitlab_invites(forge: Forge) -> None:
+    """Lists as JSON arrays; an `error` in a 201 is raised; deleting a listed invitation is refused."""
+    group, project = await forge.group(), await forge.project()
+    addresses = [new_address(), new_address()]
+
+    def use() -> None:
+        client = gitlab.Gitlab(forge.base, private_token=forge.root.token)
+        for source in (client.groups.get(group["id"]), client.projects.get(project["id"])):
+            created = source.invitations.create({"email": addresses, "access_level": 20})
+            assert created.status == "success"
+            with pytest.raises(gitlab.exceptions.GitlabInvitationError) as raised:
+                source.invitations.create({"email": addresses[0], "access_level": 20})
+            assert raised.value.error_message == {addresses[0]: TAKEN}
+            listed = source.invitations.list(get_all=True)
+            assert [invitation.invite_email for invitation in listed] == addresses
+            with pytest.raises(gitlab.exceptions.GitlabError) as refused:
+                listed[0].delete()
+            assert refused.value.response_code in (404, 405)
+            source.invitations.update(addresses[0], {"access_level": 40})
+            assert source.invitations.list(query=addresses[0], get_all=True)[0].access_level == 40
+            source.invitations.delete(addresses[0])
+            assert len(source.invitations.list(get_all=True)) == 1
+
+    await asyncio.to_thread(use)

@@ -1,4 +1,4 @@
-"""What arrives in inboxes: once each, with STARTTLS and a password, also when a worker dies (decision D8)."""
+"""What arrives in inboxes, is brought to mind again, expires, and is cleared away (decision D8)."""
 
 import asyncio
 import datetime
@@ -13,13 +13,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api_server.invitations import changes
+from api_server.invitations.changes import KEPT_UNANSWERED, clear_away, queue_reminders
 from api_server.invitations.mails import mail_invitation
 from api_server.outbound import mail
 from api_server.outbound.mail import Letter, compose_message, is_address
 from api_server.settings import Settings
 from api_server.web.context import SERVICES
-from tests.support.forge import Forge, new_name, running_forge
-from tests.support.invitations import invite_by_mail, new_address
+from tests.support.browser import PASSWORD, browsing
+from tests.support.clock import MovedClock, shared_forge_with_clock
+from tests.support.forge import Forge, SharedForges, new_name, running_forge
+from tests.support.invitations import (
+    KINDS,
+    invite,
+    invite_by_mail,
+    invited_to,
+    members_of,
+    new_address,
+    page_of,
+    source_of,
+)
 from tests.support.mailbox import Mailbox, parts_of
 from tests.support.server_process import server_process
 
@@ -190,3 +203,194 @@ def test_texts_that_are_no_address(text: str) -> None:
 async def test_an_invitation_taken_back_is_not_mailed(postal_forge: Forge, mailbox: Mailbox) -> None:
     await mail_invitation(postal_forge.server.app[SERVICES], 987654321, 0)
     assert not [message for message in mailbox.messages if "987654321" in message["Message-ID"]]
+
+
+DAY = datetime.date(2026, 3, 1)
+
+
+@pytest.mark.parametrize(
+    ("lifespan", "expected"),
+    [(None, (2, 5, 10)), (30, (2, 5, 10)), (14, (2, 5, 10)), (7, (1, 3, 5)), (3, (1, 2, 3)), (1, (1, 1, 1))],
+)
+def test_reminders_come_sooner_where_time_is_short(lifespan: int | None, expected: tuple[int, ...]) -> None:
+    assert changes.reminder_days(lifespan) == expected
+
+
+@given(lifespan=st.none() | st.integers(1, 100), age=st.integers(0, 120))
+def test_reminders_grow_with_age_and_end_with_the_invitation(lifespan: int | None, age: int) -> None:
+    expires = DAY + datetime.timedelta(days=lifespan) if lifespan else None
+    today = DAY + datetime.timedelta(days=age)
+    sent = changes.reminder_due(DAY, expires, today)
+    assert 0 <= sent <= changes.MOST_REMINDERS
+    if expires and today >= expires:
+        assert sent == 0
+    else:
+        yesterday = today - datetime.timedelta(days=1)
+        assert sent >= changes.reminder_due(DAY, expires, max(yesterday, DAY))
+        assert sent == sum(age >= day for day in changes.reminder_days(lifespan))
+
+
+async def _grow_older(forge: Forge, address: str, days: int) -> None:
+    await forge.execute(
+        "UPDATE invitations SET created_at = %(now)s - make_interval(days => %(days)s) WHERE email = %(email)s",
+        days=days,
+        email=address,
+    )
+
+
+async def test_reminders_arrive_once_each(postal_forge: Forge, mailbox: Mailbox) -> None:
+    address, known = new_address(), await postal_forge.user(skip_confirmation=False)
+    await invite_by_mail(postal_forge, address)
+    await invite_by_mail(postal_forge, known.email)
+    await postal_forge.execute("UPDATE users SET confirmed_at = %(now)s WHERE id = %(id)s", id=known.id)
+    await mailbox.arrival(address)
+    for age, subject in (
+        (1, None),
+        (2, "Administrator's invitation to forgelet is pending"),
+        (5, "Administrator is waiting for you to join forgelet"),
+        (60, "Administrator is still waiting for you to join forgelet"),
+        (61, None),
+    ):
+        before = len(mailbox.to(address))
+        await _grow_older(postal_forge, address, age)
+        await _grow_older(postal_forge, known.email, age)
+        await queue_reminders(postal_forge.server.app[SERVICES])
+        await queue_reminders(postal_forge.server.app[SERVICES])
+        if subject:
+            reminder = (await mailbox.arrival(address, before + 1))[-1]
+            assert reminder["Subject"] == subject
+            assert "Decline" in parts_of(reminder)[0]
+    assert len(await mailbox.all_of(address, postal_forge.database)) == 4
+    assert len(mailbox.to(known.email)) == 1, "who is known already is not reminded"
+    assert len({message["Message-ID"] for message in mailbox.to(address)}) == 4
+
+
+async def test_what_nobody_answers_is_cleared_away_and_audited(forge: Forge) -> None:
+    """After 90 days, and on the day of expiry."""
+    fresh, old, expired = new_address(), new_address(), new_address()
+    today = datetime.datetime.now(datetime.UTC)
+    projects = {
+        address: await invite_by_mail(forge, address, expires_at=day)
+        for address, day in ((fresh, None), (old, None), (expired, str(today.date())))
+    }
+    await _grow_older(forge, fresh, 89)
+    await _grow_older(forge, old, 91)
+    async with forge.database.transaction() as transaction:
+        assert await clear_away(transaction, KEPT_UNANSWERED) >= 2
+    for address, reason in ((old, "no answer for 90 days"), (expired, f"access expired on {today.date()}")):
+        path = f"/projects/{projects[address]['id']}"
+        assert (await forge.root.get(f"{path}/invitations")).body == []
+        details = (await forge.root.get(f"{path}/audit_events?event_type=member_destroyed")).body[0][
+            "details"
+        ]
+        assert (details["author_name"], details["system_event"]) == ("(System)", "true")
+        assert (details["reason"], details["target_details"]) == (reason, address)
+    assert len((await forge.root.get(f"/projects/{projects[fresh]['id']}/invitations")).body) == 1
+
+
+@pytest.fixture
+async def clocked(shared_forge: SharedForges) -> tuple[Forge, MovedClock]:
+    """A server without an invitation."""
+    forge, clock = await shared_forge_with_clock(shared_forge)
+    await forge.execute("DELETE FROM invitations")
+    return forge, clock
+
+
+def _in_days(clock: MovedClock, days: int) -> str:
+    return str(clock.today + datetime.timedelta(days))
+
+
+async def test_a_date_in_the_past_is_refused_and_today_is_none(clocked: tuple[Forge, MovedClock]) -> None:
+    forge, clock = clocked
+    source, address = await source_of(forge, "projects"), new_address()
+    answer = await invite(forge.root, source, email=address, expires_at=_in_days(clock, -1))
+    assert answer.body == {"status": "error", "message": {address: "Expires at cannot be a date in the past"}}
+    for days in (0, 1):
+        address = new_address()
+        answer = await invite(forge.root, source, email=address, expires_at=_in_days(clock, days))
+        assert answer.body == {"status": "success"}
+        later = await forge.root.put(
+            f"{source}/invitations/{address}", {"expires_at": _in_days(clock, days - 1)}
+        )
+        assert later.status == (400 if days == 0 else 200)
+
+
+@pytest.mark.parametrize(("days", "works"), [(-1, False), (0, False), (1, True)])
+async def test_a_link_works_until_the_day_of_expiry_begins(
+    clocked: tuple[Forge, MovedClock], days: int, works: bool
+) -> None:
+    forge, clock = clocked
+    address = new_address()
+    await invite_by_mail(forge, address, expires_at=_in_days(clock, 2))
+    page = await page_of(forge, address)
+    person = await forge.user(email=address, password=PASSWORD)
+    clock.move(days=2 - days)
+    async with browsing(forge) as browser:
+        await browser.sign_in(person, return_to=page)
+        assert browser.status == (200 if works else 404)
+        await browser.send(f"{page}/accept")
+        assert browser.status == (200 if works else 404)
+
+
+async def test_a_link_works_in_the_last_second_and_not_in_the_next(
+    clocked: tuple[Forge, MovedClock],
+) -> None:
+    forge, clock = clocked
+    address = new_address()
+    await invite_by_mail(forge, address, expires_at=_in_days(clock, 1))
+    page = await page_of(forge, address)
+    async with browsing(forge) as browser:
+        clock.move(hours=23, minutes=59, seconds=59)
+        assert (await browser.get(page)).status == 200
+        clock.move(seconds=1)
+        assert (await browser.send(f"{page}/decline")).status == 404
+        assert (await browser.get(page)).status == 404
+
+
+@pytest.mark.parametrize(("days", "cleared"), [(-1, True), (0, True), (1, False)])
+async def test_an_invitation_is_cleared_away_on_its_day_of_expiry(
+    clocked: tuple[Forge, MovedClock], days: int, cleared: bool
+) -> None:
+    forge, clock = clocked
+    address = new_address()
+    project = await invite_by_mail(forge, address, expires_at=_in_days(clock, 2))
+    clock.move(days=2 - days)
+    async with forge.database.transaction() as transaction:
+        assert await clear_away(transaction, KEPT_UNANSWERED) == cleared
+    assert await invited_to(forge.root, f"/projects/{project['id']}") == ([] if cleared else [address])
+
+
+@pytest.mark.parametrize(("days", "cleared"), [(89, False), (90, False), (91, True)])
+async def test_an_invitation_without_end_is_kept_for_90_days(
+    clocked: tuple[Forge, MovedClock], days: int, cleared: bool
+) -> None:
+    forge, clock = clocked
+    await invite_by_mail(forge, new_address())
+    clock.move(days=days)
+    async with forge.database.transaction() as transaction:
+        assert await clear_away(transaction, KEPT_UNANSWERED) == cleared
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("known", [True, False])
+async def test_the_membership_ends_when_its_day_begins(
+    clocked: tuple[Forge, MovedClock], kind: str, known: bool
+) -> None:
+    """Of somebody who is known already, and of somebody who has accepted."""
+    forge, clock = clocked
+    address = new_address()
+    source = await source_of(forge, kind, visibility="private")
+    person = await forge.user(email=address, password=PASSWORD) if known else None
+    await invite(forge.root, source, email=address, expires_at=_in_days(clock, 1))
+    if person is None:
+        page = await page_of(forge, address)
+        person = await forge.user(email=address, password=PASSWORD)
+        async with browsing(forge) as browser:
+            await browser.sign_in(person, return_to=page)
+            assert (await browser.send(f"{page}/accept")).status == 200
+    clock.move(hours=23, minutes=59, seconds=59)
+    assert (await person.api.get(source)).status == 200
+    assert person.id in await members_of(forge.root, source)
+    clock.move(seconds=1)
+    assert (await person.api.get(source)).status == 404
+    assert person.id not in await members_of(forge.root, source)

@@ -1,5 +1,6 @@
 """Alice, and a project of hers with one commit on `main`; and a merge request in a project with jobs."""
 
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -32,9 +33,11 @@ class Proposed:
         return f"{self.project.url}/merge_requests/{self.iid}"
 
     async def shown(self) -> dict[str, Any]:
-        answer = await self.project.forge.root.get(self.url)
-        assert answer.status == 200, answer
+        answer = await self.project.forge.root.get(self.url, expect=200)
         return dict(answer.body)
+
+    async def until(self, condition: Callable[[Any], object]) -> dict[str, Any]:
+        return dict(await self.project.forge.root.until(self.url, condition))
 
     async def demand(self, **settings: bool) -> None:
         wanted = {"only_allow_merge_if_pipeline_succeeds": True} | settings
@@ -47,6 +50,5 @@ async def proposed(forge: Forge) -> Proposed:
     await project.commit(ONE_JOB)
     project.texts["topic"] = ONE_JOB
     wanted = {"source_branch": "topic", "target_branch": "main", "title": "Add a job"}
-    made = await project.api.post(f"{project.url}/merge_requests", wanted)
-    assert made.status == 201, made
+    made = await project.api.post(f"{project.url}/merge_requests", wanted, expect=201)
     return Proposed(project, made.body["iid"])

@@ -1,22 +1,25 @@
-"""What pushes mean for merge requests, and merging."""
+"""What pushes mean for merge requests, merging and deleting them, and which ones a commit belongs to."""
 
 import asyncio
 from pathlib import Path
 from typing import Any
 
+import attrs
+import gitlab
 import pytest
 
+from api_server.git import new_commits
 from api_server.git.commits import commits_between
-from api_server.git.repositories import REPOSITORIES, Repository
-from api_server.merge_requests import pushes
-from api_server.web.context import SERVICES
+from api_server.git.errors import StorageUnavailableError
+from api_server.git.repositories import Repository
+from api_server.merge_requests import changes, pushes
 from tests.support.forge import Forge, Person
 from tests.support.git_client import Git, git_url
-from tests.support.merge_requests import commit, head_of, open_merge_request
+from tests.support.merge_requests import commit, head_of, new_project, open_merge_request
 
 
 def refs_of(forge: Forge, project: dict[str, Any]) -> dict[str, str]:
-    repository = forge.server.app[SERVICES][REPOSITORIES].open(project["id"])
+    repository = forge.repository(project["id"])
     return {name: str(repository.references[name].target) for name in repository.references}
 
 
@@ -105,13 +108,12 @@ async def test_merging_makes_a_merge_commit_of_the_head_and_the_target(
     refused = await alice.api.put(f"{one}/merge", {"sha": target})
     text = f"SHA does not match HEAD of source branch: {made['sha']}"
     assert (refused.status, refused.body) == (409, {"message": text})
-    merged = await alice.api.put(f"{one}/merge", {"sha": made["sha"]})
-    assert merged.status == 200
+    merged = await alice.api.put(f"{one}/merge", {"sha": made["sha"]}, expect=200)
     head = await head_of(alice.api, project, "main")
     assert (merged.body["state"], merged.body["merge_commit_sha"]) == ("merged", head)
     assert merged.body["merge_user"]["id"] == merged.body["merged_by"]["id"] == alice.id
     assert merged.body["merged_at"] is not None
-    found = forge.server.app[SERVICES][REPOSITORIES].open(project["id"])[head]
+    found = forge.repository(project["id"])[head]
     assert [str(parent) for parent in found.parent_ids] == [target, made["sha"]]
     path = project["path_with_namespace"]
     assert found.message == (
@@ -209,7 +211,7 @@ async def test_two_merges_at_once_make_one_merge_commit(
     url = f"/projects/{project['id']}/merge_requests/{made['iid']}/merge"
     answers = await asyncio.gather(*(alice.api.put(url) for _ in range(4)))
     assert [answer.status for answer in answers].count(200) == 1, answers
-    repository = forge.server.app[SERVICES][REPOSITORIES].open(project["id"])
+    repository = forge.repository(project["id"])
     head = repository[await head_of(alice.api, project, "main")]
     assert [str(parent) for parent in head.parent_ids][1] == made["sha"]
     assert made["diff_refs"]["start_sha"] == str(head.parent_ids[0])
@@ -219,7 +221,7 @@ async def test_only_what_is_a_target_is_asked_for_what_has_arrived(
     forge: Forge, alice: Person, project: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each question is a git, and a push may move thousands of branches."""
-    asked, path = [], str(forge.server.app[SERVICES][REPOSITORIES].path(project["id"]))
+    asked, path = [], str(forge.repository_path(project["id"]))
 
     async def noted(repository: Repository, old: str, new: str, most: int) -> list[str]:
         if repository.path.rstrip("/") == path:
@@ -243,9 +245,208 @@ async def test_what_merging_would_make_is_shown_and_kept_as_long_as_it_is_true(
     await commit(alice.api, project, "main")
     target = await head_of(alice.api, project, "main")
     other = (await alice.api.get(path)).body["commit_id"]
-    found = forge.server.app[SERVICES][REPOSITORIES].open(project["id"])[other]
+    found = forge.repository(project["id"])[other]
     assert [str(parent) for parent in found.parent_ids] == [target, made["sha"]]
     await commit(alice.api, project, "feature", "same.txt", content="ours")
     await commit(alice.api, project, "main", "same.txt", content="theirs")
     refused = await alice.api.get(path)
     assert (refused.status, refused.body) == (400, {"message": "Merge request is not mergeable"})
+
+
+@pytest.mark.parametrize("state", ["opened", "closed", "merged"])
+async def test_a_deleted_merge_request_is_gone_with_its_head_and_its_number_is_not_given_again(
+    forge: Forge, alice: Person, project: dict[str, Any], state: str
+) -> None:
+    made = await open_merge_request(alice, project, assignee_ids=[alice.id])
+    one = f"/projects/{project['id']}/merge_requests/{made['iid']}"
+    if state == "closed":
+        await alice.api.put(one, {"state_event": "close"})
+    elif state == "merged":
+        await alice.api.put(f"{one}/merge")
+    assert (await alice.api.get(f"{one}/merge_ref")).status == (200 if state == "opened" else 400)
+    answer = await alice.api.delete(one)
+    assert (answer.status, answer.body) == (204, "")
+    assert (await alice.api.get(one)).status == (await alice.api.delete(one)).status == 404
+    assert kept(forge, project) == []
+    assert (await open_merge_request(alice, project, "again"))["iid"] == 2
+    events = (await alice.api.get(f"/projects/{project['id']}/audit_events")).body
+    (event,) = [event for event in events if event["details"]["event_name"] == "delete_merge_request"]
+    assert (
+        event["details"]
+        | {
+            "custom_message": "Removed merge request !1",
+            "target_id": made["id"],
+            "target_type": "MergeRequest",
+            "target_details": "!1 Add a feature",
+        }
+        == event["details"]
+    )
+
+
+def kept(forge: Forge, project: dict[str, Any]) -> list[str]:
+    refs = forge.repository(project["id"]).references
+    return [ref for ref in refs if ref.startswith("refs/merge-requests/")]
+
+
+async def test_what_git_cannot_forget_is_not_deleted(
+    forge: Forge, alice: Person, project: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its commits could be fetched for ever."""
+    one = f"/projects/{project['id']}/merge_requests/{(await open_merge_request(alice, project))['iid']}"
+
+    async def no_room(*_: Any) -> None:
+        raise StorageUnavailableError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(changes, "remove_internal_ref", no_room)
+        assert (await alice.api.delete(one)).status == 503
+    assert (await alice.api.get(one)).status == 200
+    assert (await alice.api.delete(one)).status == 204
+    assert kept(forge, project) == []
+
+
+async def test_what_merging_would_make_is_not_kept_of_what_is_deleted_meanwhile(
+    forge: Forge, alice: Person, project: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await open_merge_request(alice, project)
+    one, real = f"/projects/{project['id']}/merge_requests/{made['iid']}", new_commits.merge
+
+    async def deleted(*how: Any) -> str:
+        assert (await alice.api.delete(one)).status == 204
+        return await real(*how)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(new_commits, "merge", deleted)
+        assert (await alice.api.get(f"{one}/merge_ref")).status == 404
+    assert kept(forge, project) == []
+
+
+async def test_all_changes_are_shown_with_the_merge_request(
+    forge: Forge, alice: Person, project: dict[str, Any]
+) -> None:
+    made = await open_merge_request(alice, project)
+    await commit(alice.api, project, "feature", "more.txt", content="more\n")
+    one = f"/projects/{project['id']}/merge_requests/{made['iid']}"
+    shown = (await alice.api.get(one)).body
+    changes = (await alice.api.get(f"{one}/diffs")).body
+    answer = await alice.api.get(f"{one}/changes?unidiff=true")
+    assert (answer.status, answer.body) == (200, shown | {"changes": changes, "overflow": False})
+    assert answer.headers["X-Ignored-Parameters"] == "unidiff"
+    assert len(changes) == 2
+
+
+async def test_no_more_changes_are_shown_than_the_setting_says(forge: Forge) -> None:
+    with forge.changed_settings(diff_max_files=1):
+        alice = await forge.user("alice")
+        project = await forge.project(alice, initialize_with_readme=True)
+        made = await open_merge_request(alice, project)
+        await commit(alice.api, project, "feature")
+        one = f"/projects/{project['id']}/merge_requests/{made['iid']}"
+        shown = (await alice.api.get(f"{one}/changes")).body
+        assert (len(shown["changes"]), shown["overflow"]) == (1, True)
+
+
+async def test_python_gitlab_shows_changes_and_deletes(
+    forge: Forge, alice: Person, project: dict[str, Any]
+) -> None:
+    made = await open_merge_request(alice, project)
+
+    def use() -> None:
+        client = gitlab.Gitlab(forge.base, private_token=alice.token)
+        found = client.projects.get(project["id"]).mergerequests.get(made["iid"])
+        assert len(found.changes()["changes"]) == 1
+        assert list(found.closes_issues(get_all=True)) == []
+        found.delete()
+        assert client.projects.get(project["id"]).mergerequests.list(get_all=True) == []
+
+    await asyncio.to_thread(use)
+
+
+@attrs.frozen
+class Scene:
+    """`first` is merged by a commit; `second`, made of `main` after that, is open; `third` was closed."""
+
+    owner: Person
+    project: dict[str, Any]
+    merge_requests: dict[str, dict[str, Any]]
+    heads: dict[str, str]
+
+    async def of(self, sha: str, query: str = "") -> list[int]:
+        url = f"/projects/{self.project['id']}/repository/commits/{sha}/merge_requests?{query}"
+        answer = await self.owner.api.get(url, expect=200)
+        return [one["iid"] for one in answer.body]
+
+
+@pytest.fixture(scope="module")
+async def scene(forge: Forge) -> Scene:
+    owner = await forge.user("owner")
+    project = await new_project(forge, owner)
+    url = f"/projects/{project['id']}/merge_requests"
+    heads = {"main": await head_of(owner.api, project, "main")}
+    made = {"first": await open_merge_request(owner, project, "first")}
+    heads["first"] = await head_of(owner.api, project, "first")
+    merged = await owner.api.put(f"{url}/{made['first']['iid']}/merge", {}, expect=200)
+    heads["merge"] = merged.body["merge_commit_sha"]
+    for name in ("second", "third"):
+        made[name] = await open_merge_request(owner, project, name)
+        heads[name] = await head_of(owner.api, project, name)
+        heads[f"{name} again"] = await commit(owner.api, project, name)
+    await owner.api.put(f"{url}/{made['third']['iid']}", {"state_event": "close"})
+    return Scene(owner, project, made, heads)
+
+
+@pytest.mark.parametrize(
+    ("commit", "names"),
+    [
+        ("main", []),
+        ("first", ["first"]),
+        ("merge", ["first"]),
+        ("second", ["second"]),
+        ("second again", ["second"]),
+        ("third", ["third"]),
+    ],
+)
+async def test_a_commit_belongs_to_what_brings_or_merges_it(
+    scene: Scene, commit: str, names: list[str]
+) -> None:
+    expected = [scene.merge_requests[name]["iid"] for name in names]
+    assert await scene.of(scene.heads[commit]) == expected
+
+
+async def test_a_later_one_on_top_of_an_open_one_brings_its_commits_too(scene: Scene) -> None:
+    stacked = await open_merge_request(scene.owner, scene.project, "stacked", "second")
+    over = {"source_branch": "stacked", "target_branch": "main", "title": "All of it"}
+    both = await scene.owner.api.post(f"/projects/{scene.project['id']}/merge_requests", over, expect=201)
+    second = scene.merge_requests["second"]["iid"]
+    assert await scene.of(scene.heads["second"]) == [both.body["iid"], second]
+    assert await scene.of(stacked["sha"]) == [both.body["iid"], stacked["iid"]]
+    assert await scene.of(scene.heads["second"], "per_page=1&page=2") == [second]
+
+
+async def test_what_merging_would_make_brings_nothing_of_the_target(scene: Scene) -> None:
+    await open_merge_request(scene.owner, scene.project, "tried")
+    target = await commit(scene.owner.api, scene.project, "main")
+    (tried,) = await scene.of(await head_of(scene.owner.api, scene.project, "tried"))
+    url = f"/projects/{scene.project['id']}/merge_requests/{tried}/merge_ref"
+    assert (await scene.owner.api.get(url)).status == 200
+    assert await scene.of(target) == []
+
+
+async def test_by_state_and_in_the_shape_of_lists(scene: Scene) -> None:
+    assert await scene.of(scene.heads["first"], "state=opened") == []
+    assert await scene.of(scene.heads["first"], "state=merged") == [scene.merge_requests["first"]["iid"]]
+    listed = await scene.owner.api.get(f"/projects/{scene.project['id']}/merge_requests?state=merged")
+    url = f"/projects/{scene.project['id']}/repository/commits"
+    shown = await scene.owner.api.get(f"{url}/{scene.heads['first']}/merge_requests")
+    assert shown.body == listed.body
+    missing = await scene.owner.api.get(f"{url}/{'f' * 40}/merge_requests")
+    assert (missing.status, missing.body) == (404, {"message": "404 Commit Not Found"})
+
+
+async def test_python_gitlab_asks_for_them(forge: Forge, scene: Scene) -> None:
+    def use() -> None:
+        with gitlab.Gitlab(forge.base, private_token=scene.owner.token) as client:
+            found = client.projects.get(scene.project["id"]).commits.get(scene.heads["first"])
+            assert [one["iid"] for one in found.merge_requests()] == [scene.merge_requests["first"]["iid"]]
+
+    await asyncio.to_thread(use)

@@ -1,9 +1,19 @@
-"""Merge requests that are changed, closed, reopened and approved, also by two at the same time."""
+"""Merge requests that are changed, closed, reopened and approved, their versions, and ones with huge trees."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
+import attrs
+import pytest
+
+from api_server.git import commits as git_commits
+from api_server.git import new_commits
+from api_server.git.errors import TooManyFilesError
+from tests.api_server.merge_requests.test_squash import over
 from tests.support.forge import Forge, Person
+from tests.support.git_client import git_url
+from tests.support.large_trees import Plumbing, bomb, plumbing
 from tests.support.merge_requests import commit, head_of, open_merge_request
 from tests.support.waiting import until_somebody_waits
 
@@ -143,3 +153,123 @@ async def test_what_is_deleted_while_it_is_changed_is_404(
         await transaction.run("DELETE FROM merge_requests WHERE id = %(id)s", id=made["id"])
     for answer in await asyncio.gather(*calls):
         assert (answer.status, answer.body) == (404, {"message": "404 Not found"})
+
+
+#: `git diff --full-index | git patch-id --stable` of a new file `a.txt` with the lines `one` and `two`.
+PATCH_ID = "3599a98132acb49b44710df228135a3172c9c045"
+
+
+async def test_files_are_counted_and_the_patch_has_gits_id(
+    forge: Forge, alice: Person, project: dict[str, Any]
+) -> None:
+    await commit(alice.api, project, "counted", "a.txt", start_branch="main", content="one\ntwo\n")
+    new = {"source_branch": "counted", "target_branch": "main", "title": "Count"}
+    opened = (await alice.api.post(f"/projects/{project['id']}/merge_requests", new)).body
+    url = f"/projects/{project['id']}/merge_requests/{opened['iid']}/versions"
+
+    async def sizes() -> list[tuple[str, str]]:
+        shown = (await alice.api.get(url)).body
+        for version in shown:
+            alone = (await alice.api.get(f"{url}/{version['id']}")).body
+            assert {name: alone[name] for name in version} == version
+        return [(version["real_size"], version["patch_id_sha"]) for version in shown]
+
+    assert await sizes() == [("1", PATCH_ID)]
+    await commit(alice.api, project, "counted", "bin", content="AAEC", encoding="base64")
+    (second, patch_id), first = await sizes()
+    assert (second, first) == ("2", ("1", PATCH_ID))
+    assert patch_id != PATCH_ID
+    with forge.changed_settings(diff_max_files=1):
+        await commit(alice.api, project, "counted", "more")
+        assert [size for size, _ in await sizes()] == ["1+", "2", "1"]
+
+
+async def test_the_same_change_on_another_commit_has_the_same_id(
+    alice: Person, project: dict[str, Any]
+) -> None:
+    await commit(alice.api, project, "one", "same", start_branch="main", content="one\n")
+    await commit(alice.api, project, "main")
+    await commit(alice.api, project, "other", "same", start_branch="main", content="one\n")
+    ids = []
+    for branch in ("one", "other"):
+        new = {"source_branch": branch, "target_branch": "main", "title": "Same"}
+        opened = (await alice.api.post(f"/projects/{project['id']}/merge_requests", new)).body
+        url = f"/projects/{project['id']}/merge_requests/{opened['iid']}/versions"
+        ids += [version["patch_id_sha"] for version in (await alice.api.get(url)).body]
+    assert ids[0] == ids[1]
+
+
+#: A million files: more than are merged here, and few enough that merging them would end.
+LEVELS = 6
+
+
+@attrs.frozen
+class Pushed:
+    """A project of Alice's; `commits` are the heads of its branches."""
+
+    url: str
+    commits: dict[str, str]
+
+
+async def pushed(forge: Forge, alice: Person, made: Plumbing, trees: dict[str, str]) -> Pushed:
+    """Branches with these trees on top of a first commit, which has the one of that name or no file."""
+    project = await forge.project(alice)
+    first = made.commit(trees.pop("first", made.tree({})))
+    commits = {name: made.commit(tree, first) for name, tree in trees.items()}
+    address = git_url(forge, project["path_with_namespace"], alice)
+    for name, sha in commits.items():
+        await made.git("push", "--quiet", address, f"{sha}:refs/heads/{name}")
+    return Pushed(f"/projects/{project['id']}", commits)
+
+
+@pytest.mark.parametrize("where", ["first", "main", "feature"])
+async def test_what_has_too_many_files_is_merged_by_hand(
+    forge: Forge, alice: Person, tmp_path: Path, where: str
+) -> None:
+    made = await plumbing(tmp_path)
+    entries = {"first": {"a": ("100644", made.blob())}}
+    for name in ("main", "feature"):
+        entries[name] = entries["first"] | {name: ("100644", made.blob(name.encode()))}
+    entries[where] = entries[where] | {"many": ("040000", bomb(made, LEVELS))}
+    project = await pushed(forge, alice, made, {name: made.tree(one) for name, one in entries.items()})
+    wanted = {"source_branch": "feature", "target_branch": "main", "title": "Large"}
+    opened = await alice.api.post(f"{project.url}/merge_requests", wanted)
+    assert (opened.status, opened.body["detailed_merge_status"]) == (201, "conflict")
+    one = f"{project.url}/merge_requests/1"
+    assert (await alice.api.put(f"{one}/merge")).status == 422
+    assert (await alice.api.get(f"{one}/merge_ref")).status == 400
+    assert (await alice.api.put(f"{one}/rebase")).status == 202
+    error = (await over(alice.api, one))["merge_error"]
+    assert error == "Rebase failed: Commits with more than 300000 files and folders are not rebased."
+
+
+async def test_a_commit_in_between_with_too_many_files_is_not_rebased(
+    forge: Forge, alice: Person, tmp_path: Path
+) -> None:
+    made = await plumbing(tmp_path)
+    small = made.tree({"a": ("100644", made.blob())})
+    project = await pushed(forge, alice, made, {"main": small})
+    repository = forge.repository(int(project.url.rpartition("/")[2]))
+    first = str(repository[project.commits["main"]].parent_ids[0])
+    head = made.commit(small, made.commit(bomb(made, LEVELS), first))
+    shown = (await alice.api.get(project.url)).body
+    await made.git(
+        "push", "--quiet", git_url(forge, shown["path_with_namespace"], alice), f"{head}:refs/heads/a"
+    )
+    with pytest.raises(TooManyFilesError):
+        await new_commits.rebase(repository, head, first, git_commits.Person("Alice", alice.email, 0))
+
+
+async def test_an_open_one_gets_too_many_files_by_a_push(forge: Forge, alice: Person, tmp_path: Path) -> None:
+    made = await plumbing(tmp_path)
+    trees = {name: made.tree({name: ("100644", made.blob())}) for name in ("main", "feature")}
+    project = await pushed(forge, alice, made, trees)
+    wanted = {"source_branch": "feature", "target_branch": "main", "title": "Large"}
+    opened: dict[str, Any] = (await alice.api.post(f"{project.url}/merge_requests", wanted)).body
+    assert opened["detailed_merge_status"] == "mergeable"
+    head = made.commit(bomb(made, LEVELS), project.commits["feature"])
+    shown = (await alice.api.get(project.url)).body
+    address = git_url(forge, shown["path_with_namespace"], alice)
+    await made.git("push", "--quiet", address, f"{head}:refs/heads/feature")
+    shown = (await alice.api.get(f"{project.url}/merge_requests/1")).body
+    assert (shown["sha"], shown["detailed_merge_status"]) == (head, "conflict")

@@ -1,11 +1,14 @@
-"""Merge requests: made, shown, listed, and by whom."""
+"""Merge requests: what they look like, in lists too, who may do what, and their people."""
 
 import asyncio
 from typing import Any
 
+import attrs
 import gitlab
+import orjson
 import pytest
 
+from api_server.web.routes import Role
 from tests.support.forge import Forge, Person
 from tests.support.merge_requests import commit, head_of, new_project, open_merge_request
 
@@ -26,46 +29,26 @@ ALONE = [
 ]  # fmt: skip
 
 #: What is the same for every new merge request.
-NOTHING_YET = {
-    "imported": False,
+NOTHING_YET: dict[str, Any] = {
+    **dict.fromkeys((
+        "merge_after", "latest_build_started_at", "latest_build_finished_at", "first_deployed_to_production_at",
+        "pipeline", "merged_by", "merge_user", "merged_at", "closed_by", "closed_at", "assignee", "milestone",
+        "merge_error", "merge_commit_sha", "squash_commit_sha", "discussion_locked", "should_remove_source_branch",
+        "head_pipeline",
+    ), None),
+    **dict.fromkeys((
+        "imported", "squash_on_merge", "first_contribution", "merge_when_pipeline_succeeds", "squash",
+        "has_conflicts",
+    ), False),
+    **dict.fromkeys(("user_notes_count", "upvotes", "downvotes"), 0),
+    "assignees": [], "reviewers": [],
     "imported_from": "none",
-    "merge_after": None,
-    "squash_on_merge": False,
-    "latest_build_started_at": None,
-    "latest_build_finished_at": None,
-    "first_deployed_to_production_at": None,
-    "first_contribution": False,
-    "pipeline": None,
-    "merged_by": None,
-    "merge_user": None,
-    "merged_at": None,
-    "closed_by": None,
-    "closed_at": None,
-    "user_notes_count": 0,
-    "upvotes": 0,
-    "downvotes": 0,
-    "assignees": [],
-    "assignee": None,
-    "reviewers": [],
-    "milestone": None,
-    "merge_when_pipeline_succeeds": False,
-    "merge_error": None,
-    "merge_commit_sha": None,
-    "squash_commit_sha": None,
-    "discussion_locked": None,
-    "should_remove_source_branch": None,
-    "squash": False,
     "task_completion_status": {"count": 0, "completed_count": 0},
-    "has_conflicts": False,
     "blocking_discussions_resolved": True,
-    "head_pipeline": None,
     "time_stats": {
-        "time_estimate": 0,
-        "total_time_spent": 0,
-        "human_time_estimate": None,
-        "human_total_time_spent": None,
+        "time_estimate": 0, "total_time_spent": 0, "human_time_estimate": None, "human_total_time_spent": None,
     },
-}
+}  # fmt: skip
 
 
 def basic(forge: Forge, person: Person) -> dict[str, Any]:
@@ -253,5 +236,299 @@ async def test_python_gitlab_makes_changes_and_merges(
         made.unapprove()
         made.merge()
         assert merge_requests.list(state="merged", get_all=True)[0].iid == made.iid
+
+    await asyncio.to_thread(use)
+
+
+async def test_the_list_shows_what_matches_every_filter(
+    forge: Forge, alice: Person, project: dict[str, Any]
+) -> None:
+    base = f"/projects/{project['id']}/merge_requests"
+    await open_merge_request(alice, project, "one", title="First", labels="a,b")
+    await open_merge_request(alice, project, "two", title="Draft: second", description="the FIRST try")
+    await open_merge_request(alice, project, "three", "one", title="100%_third")
+    await alice.api.put(f"{base}/1", {"state_event": "close"})
+    for query, iids in [
+        ("", [3, 2, 1]),
+        ("?sort=asc", [1, 2, 3]),
+        ("?order_by=title&sort=asc", [3, 2, 1]),
+        ("?state=opened", [3, 2]),
+        ("?state=closed", [1]),
+        ("?state=merged", []),
+        ("?iids[]=1&iids[]=3", [3, 1]),
+        ("?iids=2", [2]),
+        ("?source_branch=two", [2]),
+        ("?target_branch=one", [3]),
+        (f"?author_id={alice.id}", [3, 2, 1]),
+        (f"?author_username={alice.username.upper()}", [3, 2, 1]),
+        ("?author_username=nobody", []),
+        ("?labels=b", [1]),
+        ("?labels=a,c", []),
+        ("?search=first", [2, 1]),
+        ("?wip=yes", [2]),
+        ("?draft=false", [3, 1]),
+        ("?created_before=2001-01-01", []),
+        ("?updated_after=2001-01-01T00:00:00Z", [3, 2, 1]),
+        ("?per_page=1&page=2", [2]),
+        ("?pagination=keyset&per_page=2", [3, 2]),
+    ]:
+        answer = await alice.api.get(base + query)
+        assert (answer.status, [found["iid"] for found in answer.body]) == (200, iids), query
+    assert (await alice.api.get(f"{base}?state=open")).status == 400
+
+
+async def iids(client: Any, path: str) -> list[int]:
+    answer = await client.get(path, expect=200)
+    return [found["iid"] for found in answer.body]
+
+
+async def test_lists_are_filtered_by_people_and_by_the_part_of_the_caller(
+    forge: Forge, alice: Person, project: dict[str, Any]
+) -> None:
+    bob = await forge.new_member(project["id"], Role.DEVELOPER, "bob")
+    await open_merge_request(alice, project, "one", assignee_ids=[bob.id], labels="a")
+    await open_merge_request(alice, project, "two", assignee_ids=[alice.id, bob.id], reviewer_ids=[bob.id])
+    await open_merge_request(bob, project, "three", description="only there")
+    base = f"/projects/{project['id']}/merge_requests"
+    for query, expected in [
+        (f"assignee_id={bob.id}", [2, 1]),
+        (f"assignee_id={bob.id}&scope=assigned_to_me", [2]),
+        (f"assignee_username={bob.username.upper()}", [2, 1]),
+        (f"assignee_username[]={alice.username}", [2]),
+        ("assignee_id=None", [3]),
+        ("assignee_id=Any", [2, 1]),
+        (f"reviewer_id={bob.id}", [2]),
+        (f"reviewer_username={bob.username}", [2]),
+        ("reviewer_id=None", [3, 1]),
+        ("reviewer_id=Any", [2]),
+        ("labels=None", [3, 2]),
+        ("labels=Any", [1]),
+        ("search=ONLY", [3]),
+        ("search=only&in=title", []),
+        ("search=only&in=description", [3]),
+        ("scope=all", [3, 2, 1]),
+        ("scope=created_by_me", [2, 1]),
+        (f"scope=created_by_me&author_id={bob.id}", []),
+        ("scope=created-by-me", [2, 1]),
+        ("scope=assigned_to_me", [2]),
+        ("scope=reviews_for_me", []),
+        (f"source_project_id={project['id']}", [3, 2, 1]),
+        ("source_project_id=0", []),
+        ("order_by=merged_at", [3, 2, 1]),
+    ]:
+        assert await iids(alice.api, f"{base}?{query}") == expected, query
+    assert await iids(bob.api, f"{base}?scope=reviews_for_me") == [2]
+    for nobody in ("me", "9" * 19, "1" * 1000):
+        refused = await alice.api.get(f"{base}?assignee_id={nobody}")
+        text = f"assignee_id should be an integer, 'None' or 'Any', however got {nobody}"
+        assert (refused.status, refused.body) == (400, {"error": text})
+
+
+READABLE = [  # of visibility, of whom the repository is open to, and the least role that reads it
+    ("private", "enabled", "reporter"),
+    ("internal", "enabled", "stranger"),
+    ("public", "enabled", "stranger"),
+    ("public", "private", "guest"),
+    ("public", "disabled", None),
+]
+ROLES = ["stranger", "guest", "reporter", "developer", "maintainer", "owner"]
+
+
+@pytest.mark.parametrize("place", ["projects", "groups"])
+async def test_all_that_the_caller_may_read_is_listed_and_nothing_else(forge: Forge, place: str) -> None:
+    """As the project's own list, which refuses what these leave out; membership is the project's or the group's."""
+    alice = await forge.user("alice")
+    group = await forge.group(alice)
+    below = await forge.group(alice, parent_id=group["id"])
+    clients = {role: (await forge.user(role)) for role in ROLES}
+    clients["external"] = await forge.user("external", external=True)
+    for visibility, access, least in READABLE:
+        project = await new_project(forge, alice, namespace_id=below["id"], visibility=visibility)
+        await open_merge_request(alice, project)
+        await alice.api.put(f"/projects/{project['id']}", {"repository_access_level": access})
+        for role in ROLES[1:] if place == "projects" or visibility == "private" else []:
+            source_id = project["id"] if place == "projects" else group["id"]
+            await forge.member(place, source_id, clients[role], Role[role.upper()])
+        for role, client in [*((role, person.api) for role, person in clients.items()), ("root", forge.root)]:
+            own = (await client.get(f"/projects/{project['id']}/merge_requests")).status == 200
+            if role in ROLES:
+                assert own == (least is not None and ROLES.index(role) >= ROLES.index(least)), (access, role)
+            for path in ("/merge_requests", f"/groups/{group['id']}/merge_requests"):
+                query = f"scope=all&source_project_id={project['id']}"
+                listed = (await client.get(f"{path}?{query}")).body
+                assert len(listed) == own, (visibility, access, role, path)
+
+
+async def test_the_list_of_everything_shows_the_callers_own_and_a_groups_no_archived_projects(
+    forge: Forge,
+) -> None:
+    alice, bob = await forge.user("alice"), await forge.user("bob")
+    group = await forge.group(alice)
+    await forge.member("groups", group["id"], bob, Role.DEVELOPER)
+    first = await new_project(forge, alice, namespace_id=group["id"])
+    await open_merge_request(alice, first, reviewer_ids=[bob.id])
+    second = await new_project(forge, alice, namespace_id=group["id"])
+    mine = await open_merge_request(bob, second)
+    assert [one["id"] for one in (await bob.api.get("/merge_requests")).body] == [mine["id"]]
+    assert len((await bob.api.get("/merge_requests?scope=reviews_for_me")).body) == 1
+    path = f"/groups/{group['id']}/merge_requests"
+    assert len((await bob.api.get(path)).body) == 2
+    await alice.api.post(f"/projects/{second['id']}/archive")
+    assert len((await bob.api.get(path)).body) == 1
+    assert len((await bob.api.get(f"{path}?non_archived=false")).body) == 2
+    assert len((await bob.api.get("/merge_requests")).body) == 1
+    assert (await bob.api.get("/merge_requests?non_archived=true")).body == []
+    assert (await forge.anonymous.get("/merge_requests")).status == 401
+
+    def use() -> None:
+        client = gitlab.Gitlab(forge.base, private_token=alice.token)
+        assert len(client.mergerequests.list(scope="created_by_me", get_all=True)) == 1
+        assert len(client.groups.get(group["id"]).mergerequests.list(get_all=True)) == 1
+
+    await asyncio.to_thread(use)
+
+
+async def two_people(forge: Forge, project: dict[str, Any]) -> tuple[Person, Person]:
+    """A developer and a reporter."""
+    people = await forge.user("bob"), await forge.user("carol")
+    for person, role in zip(people, (Role.DEVELOPER, Role.REPORTER), strict=True):
+        await forge.member("projects", project["id"], person, role)
+    return people
+
+
+def ids(people: list[dict[str, Any]]) -> list[int]:
+    return [person["id"] for person in people]
+
+
+async def test_assignees_and_reviewers_are_named_in_the_order_given(
+    forge: Forge, alice: Person, project: dict[str, Any]
+) -> None:
+    bob, carol = await two_people(forge, project)
+    made = await open_merge_request(
+        alice, project, assignee_ids=[carol.id, bob.id, carol.id], reviewer_ids=f"{bob.id}"
+    )
+    assert (ids(made["assignees"]), ids(made["reviewers"])) == ([carol.id, bob.id], [bob.id])
+    assert made["assignee"] == made["assignees"][0]
+    assert list(made["assignee"]) == list(made["author"])
+    one = f"/projects/{project['id']}/merge_requests/{made['iid']}"
+    shown = (await alice.api.put(one, {"assignee_ids": [bob.id, alice.id]})).body
+    assert (ids(shown["assignees"]), ids(shown["reviewers"])) == ([bob.id, alice.id], [bob.id])
+    shown = (await alice.api.put(one, {"assignee_id": carol.id, "reviewer_ids": [0]})).body
+    assert (ids(shown["assignees"]), shown["reviewers"]) == ([carol.id], [])
+    for nobody in ({"assignee_id": 0}, {"assignee_ids": []}, {"assignee_ids": ""}, {"assignee_ids": None}):
+        await alice.api.put(one, {"assignee_id": carol.id})
+        assert (await alice.api.put(one, nobody)).body["assignees"] == [], nobody
+
+
+async def test_bots_take_all_approvals_back(forge: Forge, alice: Person, project: dict[str, Any]) -> None:
+    bob, _ = await two_people(forge, project)
+    made = await open_merge_request(alice, project)
+    one = f"/projects/{project['id']}/merge_requests/{made['iid']}"
+    for person in (alice, bob):
+        assert (await person.api.post(f"{one}/approve")).status == 201
+    refused = await alice.api.put(f"{one}/reset_approvals")
+    assert (refused.status, refused.body) == (401, {"message": "401 Unauthorized"})
+    assert len((await alice.api.get(f"{one}/approvals")).body["approved_by"]) == 2
+    for level, status, left in ((Role.REPORTER, 403, 2), (Role.DEVELOPER, 202, 0)):
+        wanted = {"name": "bot", "scopes": ["api"], "access_level": level}
+        made = (await alice.api.post(f"/projects/{project['id']}/access_tokens", wanted)).body
+        answer = await attrs.evolve(alice.api, token=made["token"]).put(f"{one}/reset_approvals")
+        assert answer.status == status
+        assert len((await alice.api.get(f"{one}/approvals")).body["approved_by"]) == left
+    assert answer.body == 202
+
+
+async def test_who_cannot_see_the_merge_request_is_not_named(
+    forge: Forge, alice: Person, project: dict[str, Any]
+) -> None:
+    """As in GitLab, which says nothing of it either; a Guest of a private project sees none."""
+    stranger, guest = await forge.user("stranger"), await forge.user("guest")
+    await forge.member("projects", project["id"], guest, Role.GUEST)
+    people = [stranger.id, guest.id, 9_999_999, alice.id]
+    made = await open_merge_request(alice, project, assignee_ids=people, reviewer_ids=people)
+    assert (ids(made["assignees"]), ids(made["reviewers"])) == ([alice.id], [alice.id])
+    one = f"/projects/{project['id']}/merge_requests/{made['iid']}"
+    refused = await alice.api.put(one, {"reviewer_ids": list(range(1, 202))})
+    text = "total must be less than or equal to 200"
+    assert (refused.status, refused.body) == (400, {"message": {"reviewers": [text]}})
+    assert (await alice.api.put(one, {"assignee_ids": "x"})).body == {"error": "assignee_ids is invalid"}
+
+
+async def test_reviewers_are_listed_with_what_they_have_said(
+    forge: Forge, alice: Person, project: dict[str, Any]
+) -> None:
+    bob, carol = await two_people(forge, project)
+    made = await open_merge_request(alice, project, reviewer_ids=[bob.id, carol.id], assignee_id=carol.id)
+    one = f"/projects/{project['id']}/merge_requests/{made['iid']}"
+    assert (await bob.api.post(f"{one}/approve")).status == 201
+    first, second = (await alice.api.get(f"{one}/reviewers")).body
+    assert first == {"user": made["reviewers"][0], "state": "approved", "created_at": first["created_at"]}
+    assert (second["user"]["id"], second["state"]) == (carol.id, "unreviewed")
+    dave = await forge.new_member(project["id"], Role.DEVELOPER, "dave")
+    for person, note in ((dave, {"body": "Well"}), (alice, {"body": "Hm", "internal": True})):
+        assert (await person.api.post(f"{one}/notes", note)).status == 201
+    participants = (await alice.api.get(f"{one}/participants")).body
+    assert participants[:-1] == [made["author"], *made["reviewers"]]
+    assert participants[-1]["id"] == dave.id
+    assert (await alice.api.get(f"/projects/{project['id']}/merge_requests/9/reviewers")).status == 404
+
+
+SENT = """
+    SELECT deliveries.body FROM status_check_deliveries deliveries
+    JOIN merge_requests m ON m.id = deliveries.merge_request_id
+    WHERE m.project_id = %(id)s ORDER BY deliveries.id
+"""
+
+
+async def test_status_checks_hear_of_people_and_drafts(
+    forge: Forge, alice: Person, project: dict[str, Any]
+) -> None:
+    bob, carol = await two_people(forge, project)
+    check = {"name": "QA", "external_url": "http://203.0.113.7"}
+    await alice.api.post(f"/projects/{project['id']}/external_status_checks", check)
+    made = await open_merge_request(alice, project, assignee_ids=[bob.id], reviewer_ids=[carol.id, bob.id])
+    one = f"/projects/{project['id']}/merge_requests/{made['iid']}"
+    for change in ({"assignee_ids": [bob.id]}, {"reviewer_ids": [bob.id]}, {"title": "Draft: x"}):
+        assert (await alice.api.put(one, change)).status == 200
+    rows = await forge.database.rows(SENT, id=project["id"])
+    opened, reviewed, drafted = (orjson.loads(row.body) for row in rows)  # nothing of what changes nothing
+    attributes = opened["object_attributes"]
+    assert (attributes["assignee_id"], attributes["assignee_ids"]) == (bob.id, [bob.id])
+    assert attributes["reviewer_ids"] == [carol.id, bob.id]
+    assert (opened["changes"], ids(opened["assignees"]), ids(opened["reviewers"])) == (
+        {}, [bob.id], [carol.id, bob.id],
+    )  # fmt: skip
+    shown = {
+        "id": bob.id,
+        "name": bob.username.title(),
+        "username": bob.username,
+        "avatar_url": "",
+        "email": "[REDACTED]",
+    }
+    assert opened["assignees"] == [shown]
+    assert reviewed["object_attributes"]["action"] == "update"
+    assert reviewed["changes"] == {"reviewers": {"previous": opened["reviewers"], "current": [shown]}}
+    assert drafted["changes"] == {
+        "title": {"previous": "Add a feature", "current": "Draft: x"},
+        "draft": {"previous": False, "current": True},
+    }
+
+
+async def test_python_gitlab_names_people(forge: Forge, alice: Person, project: dict[str, Any]) -> None:
+    bob, carol = await two_people(forge, project)
+    await commit(alice.api, project, "feature", start_branch="main")
+
+    def use() -> None:
+        client = gitlab.Gitlab(forge.base, private_token=alice.token)
+        merge_requests = client.projects.get(project["id"]).mergerequests
+        wanted = {"source_branch": "feature", "target_branch": "main", "title": "New", "assignee_id": bob.id}
+        made = merge_requests.create(wanted)
+        assert made.assignee["id"] == bob.id
+        made.assignee_ids, made.reviewer_ids = [], [carol.id]
+        made.save()
+        assert (made.assignees, ids(made.reviewers)) == ([], [carol.id])
+        assert [one.user["id"] for one in made.reviewer_details.list(get_all=True)] == [carol.id]
+        assert ids(made.participants(get_all=True)) == [alice.id, carol.id]
+        assert made.approval_state.get().rules == []
 
     await asyncio.to_thread(use)

@@ -8,11 +8,11 @@ import pytest
 from api_server.merge_requests.changes import with_draft
 from api_server.merge_requests.push_options import Options, read_options
 from api_server.web.routes import Role
-from tests.api_server.code.raw_push import NO_COMMIT, pack_of, packet, send_push
 from tests.support.ci import eventually
 from tests.support.deviations import Deviations
 from tests.support.forge import Forge, Person
 from tests.support.git_client import Git, git_url, push_files
+from tests.support.raw_push import NO_COMMIT, pack_of, packet, send_push
 
 #: (options of a push, what they mean).
 READ: list[tuple[list[str], Options]] = [

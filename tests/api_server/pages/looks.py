@@ -6,11 +6,12 @@ from typing import Any, Literal
 import attrs
 
 from tests.api_server.pages.admin import looked_at
-from tests.api_server.pages.ci.conftest import CONFIG, LOG, handed_out, zip_of
+from tests.api_server.pages.ci.conftest import CONFIG, LOG, handed_out
 from tests.support.browser import PASSWORD
 from tests.support.ci import CiProject, bring
 from tests.support.forge import Forge, Person
 from tests.support.merge_requests import open_merge_request
+from tests.support.zips import archive
 
 #: What the addresses of pages name: `{project}` is the full path of a project, and so on.
 Things = dict[str, Any]
@@ -125,7 +126,7 @@ async def pipelines(forge: Forge, things: Things) -> None:
     things |= {name: jobs[job]["id"] for name, job in _JOBS.items()}
     runner = await handed_out(project)
     await runner.log(LOG)
-    await runner.upload(zip_of({"out/a.txt": b"hello", "top.txt": b"t"}))
+    await runner.upload(archive(**{"out/a.txt": b"hello", "top.txt": b"t"}))
     await runner.finish()
     await (await handed_out(project)).finish("failed", failure_reason="script_failure", exit_code=3)
     await bring(forge, things["manual_job"], "manual")

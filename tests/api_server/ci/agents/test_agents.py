@@ -24,15 +24,13 @@ async def in_group(forge):
 async def agent(forge, project, name: str, configuration: str | None = None) -> dict:
     if configuration is not None:
         await project.commit(configuration, path=path_of(name), branch="main")
-    made = await forge.root.post(f"{project.url}/cluster_agents", {"name": name})
-    assert made.status == 201, made
+    made = await forge.root.post(f"{project.url}/cluster_agents", {"name": name}, expect=201)
     return dict(made.body)
 
 
 async def allowed(forge, project, text: str = "build:\n  script: echo\n", **options):
     token = await run(forge, (await project.job(text, **options))["id"])
-    answer = await forge.anonymous.get("/job/allowed_agents", headers={"JOB-TOKEN": token})
-    assert answer.status == 200, answer
+    answer = await forge.anonymous.get("/job/allowed_agents", headers={"JOB-TOKEN": token}, expect=200)
     return answer.body
 
 
@@ -170,8 +168,7 @@ async def test_it_is_a_premium_feature(shared_forge: SharedForges, tier, status)
 
 async def test_agents_are_registered_listed_shown_and_removed(forge):
     project = await ci_project(forge)
-    maintainer = await forge.user("maintainer")
-    await forge.member("projects", project.id, maintainer, Role.MAINTAINER)
+    maintainer = await forge.new_member(project.id, Role.MAINTAINER, "maintainer")
     made = await maintainer.api.post(f"{project.url}/cluster_agents", {"name": "one"})
     assert made.body == {
         "id": made.body["id"],

@@ -1,10 +1,23 @@
-"""Keywords that say something to others than the runner, and those that are not supported."""
+"""Keywords of CI files one by one, and configurations as projects really have them."""
+
+import contextlib
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from api_server.ci.config import checks, predefined
 from api_server.ci.config.plan import AutoCancel, Environment, Retry
+from api_server.ci.config.variables import (
+    MAX_EXPANDED,
+    Variable,
+    expand,
+    expand_all,
+    overlay,
+    values,
+)
 
-from .planning import errors, job, jobs, plan
+from .planning import MERGE_REQUEST, TAG, errors, job, jobs, plan
 
 STOP = "stop: {script: x, when: manual, environment: {name: %s}}"
 
@@ -163,3 +176,290 @@ def test_references_reach_what_extends_has_brought():
         """
     )
     assert (found.tags, found.variables[0].value) == (("x",), "a")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("42", 42),
+        ("1:30", 90),
+        ("1:30:00", 5400),
+        ("2: 0:0:0.5", 172_800),
+        ("30 mins", 1800),
+        ("1 day 2h", 93_600),
+        ("2h20min", 8400),
+        ("1 week", 604_800),
+        ("1 week and 2 days", 777_600),
+        ("3 hrs, 5 sec", 10_805),
+        ("1.5 hours", 5400),
+        ("6 mos 1 day", 6 * 2_592_000 + 86_400),
+        ("1 YEAR", 31_557_600),
+        ("never", 0),
+    ],
+)
+def test_durations_are_read_as_people_write_them(text, seconds):
+    assert checks.parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["", "soon", "1 fortnight", "-1 day", "day", "1 day x", "1e9 days", "9999999999"]
+)
+def test_other_texts_are_no_durations(text):
+    with pytest.raises(ValueError, match="should be a duration"):
+        checks.parse_duration(text)
+
+
+@given(st.integers(0, 10**9))
+def test_a_spelled_duration_reads_back_as_the_same_seconds(seconds):
+    assert checks.parse_duration(checks.spell_duration(seconds)) == seconds
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_a_duration_or_a_value_error(text):
+    with contextlib.suppress(ValueError):
+        assert checks.parse_duration(text) >= 0
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("$A-${B}", "1-2"),
+        ("$$A", "$A"),
+        ("$MISSING.", "."),
+        ("a$", "a$"),
+        ("${A", "${A"),
+        ("$A_", ""),
+        ("%A%", "%A%"),
+    ],
+)
+def test_expansion_replaces_known_names_once(text, expected):
+    assert expand(text, {"A": "1", "B": "2"}) == expected
+
+
+def expanded(**given_values):
+    return values(expand_all(Variable(*one) for one in given_values.items()))
+
+
+def test_variables_are_expanded_in_each_other_whatever_their_order():
+    assert expanded(A="$B/a", B="${C}/b", C="c") == {"A": "c/b/a", "B": "c/b", "C": "c"}
+
+
+def test_unknown_names_and_escapes_are_left_to_the_runner():
+    assert expanded(A="$CI_PROJECT_DIR $$B", B="b") == {"A": "$CI_PROJECT_DIR $$B", "B": "b"}
+
+
+def test_variables_in_a_circle_stay_as_they_were_written():
+    assert expanded(A="$B", B="$A", C="$C", D="$A!") == {"A": "$B", "B": "$A", "C": "$C", "D": "$A!"}
+
+
+def test_raw_variables_are_neither_expanded_nor_expanded_into_others():
+    given_values = [Variable("A", "1"), Variable("R", "$A", raw=True), Variable("F", "path", file=True)]
+    assert values(expand_all([*given_values, Variable("X", "$A $R $F")])) == {
+        "A": "1",
+        "R": "$A",
+        "F": "path",
+        "X": "1 $R $F",
+    }
+
+
+def test_expansion_never_grows_beyond_its_bound():
+    bomb = {f"V{n}": f"$V{n + 1}" * 10 for n in range(30)} | {"V30": "x" * 10}
+    assert sum(map(len, expanded(**bomb).values())) < 2 * MAX_EXPANDED
+    assert len(expand("$A" * 10_000, {"A": "x" * 10_000})) == 20_000
+
+
+@given(st.lists(st.tuples(st.sampled_from("ABC"), st.text(alphabet="$ABC{}x", max_size=12)), max_size=5))
+def test_expanding_any_variables_ends_and_keeps_their_keys(pairs):
+    found = expand_all(overlay(Variable(*pair) for pair in pairs))
+    assert [variable.key for variable in found] == list(dict.fromkeys(key for key, _ in pairs))
+
+
+def test_the_stronger_layer_wins_and_keeps_the_place_of_the_weaker():
+    merged = overlay([Variable("A", "1"), Variable("B", "2")], [Variable("A", "3")])
+    assert merged == [Variable("A", "3"), Variable("B", "2")]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("Feature/Some_Thing", "feature-some-thing"), ("-x-", "x"), ("a" * 70, "a" * 63), ("1.0", "1-0")],
+)
+def test_slugs_of_refs(name, expected):
+    assert predefined.slug(name) == expected
+
+
+@given(st.text(min_size=1, max_size=60))
+def test_environment_slugs_fit_a_host_name(name):
+    slug = predefined.environment_slug(name)
+    assert 0 < len(slug) <= 24
+    assert slug[0].isalpha()
+    assert slug[-1] != "-"
+    assert set(slug) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
+
+
+def test_environment_slugs_keep_plain_names_and_tell_others_apart():
+    assert predefined.environment_slug("production") == "production"
+    assert predefined.environment_slug("review/a") != predefined.environment_slug("review-a")
+
+
+@pytest.mark.parametrize(
+    ("name", "tier"),
+    [("production", "production"), ("live", "production"), ("staging/eu", "staging"), ("pre-prod", "staging"),
+     ("qa", "testing"), ("review/topic", "development"), ("blue", "other")],
+)  # fmt: skip
+def test_the_tier_of_an_environment_is_guessed_from_its_name(name, tier):
+    assert predefined.tier(name) == tier
+
+
+PYTHON = """
+default:
+  image: python:3.12
+  cache:
+    key: {files: [requirements.txt]}
+    paths: [.cache/pip]
+  before_script:
+    - python -m venv venv && . venv/bin/activate
+
+variables:
+  PIP_CACHE_DIR: "$CI_PROJECT_DIR/.cache/pip"
+
+workflow:
+  rules:
+    - if: $CI_PIPELINE_SOURCE == "merge_request_event"
+    - if: $CI_COMMIT_TAG
+    - if: $CI_COMMIT_BRANCH == $CI_DEFAULT_BRANCH
+
+stages: [lint, test, release]
+
+ruff:
+  stage: lint
+  needs: []
+  script: [pip install ruff, ruff check .]
+
+pytest:
+  stage: test
+  parallel:
+    matrix:
+      - PYTHON: ["3.11", "3.12"]
+  image: python:$PYTHON
+  script:
+    - pip install -e '.[test]'
+    - pytest --junitxml=report.xml --cov
+  coverage: '/^TOTAL.+?(\\d+\\%)$/'
+  artifacts:
+    when: always
+    expire_in: 1 week
+    reports:
+      junit: report.xml
+      coverage_report: {coverage_format: cobertura, path: coverage.xml}
+
+publish:
+  stage: release
+  rules:
+    - if: $CI_COMMIT_TAG =~ /^v\\d+\\.\\d+/
+  environment: {name: pypi, url: https://example.org/app}
+  script: [python -m build, twine upload dist/*]
+"""
+
+
+def test_a_python_package():
+    on_main = plan(PYTHON, files={"requirements.txt": "aiohttp"})
+    assert [one.name for one in on_main.jobs] == ["ruff", "pytest: [3.11]", "pytest: [3.12]"]
+    assert on_main.jobs[0].cache[0].key != "default"
+    assert [one.name for one in plan(PYTHON, predefined=TAG).jobs][-1] == "publish"
+    assert len(plan(PYTHON, predefined=MERGE_REQUEST).jobs) == 3
+    assert plan(PYTHON, predefined={"CI_COMMIT_BRANCH": "topic", "CI_DEFAULT_BRANCH": "main"}).jobs == ()
+
+
+CONTAINERS = """
+include:
+  - local: /ci/templates.yml
+
+.deploy: &deploy
+  stage: deploy
+  image: {name: example.org/kubectl, entrypoint: [""]}
+  script:
+    - !reference [.login, script]
+    - kubectl set image deployment/app app="$IMAGE"
+
+build:
+  extends: [.container, .on-default-branch]
+  script:
+    - !reference [.login, script]
+    - |
+      docker build -t "$IMAGE" .
+      docker push "$IMAGE"
+
+smoke:
+  stage: test
+  services: [{name: "$IMAGE", alias: app}]
+  script: curl --fail http://app:8080/health
+  needs: [{job: build, optional: true}]
+  retry: {max: 2, when: [runner_system_failure, stuck_or_timeout_failure]}
+
+staging:
+  <<: *deploy
+  environment: {name: staging, url: "https://staging.example.org"}
+  resource_group: staging
+
+production:
+  <<: *deploy
+  when: manual
+  allow_failure: false
+  environment: {name: production, deployment_tier: production}
+  only: [main]
+
+rollout:
+  stage: deploy
+  when: delayed
+  start_in: 30 minutes
+  script: ./rollout 50
+
+downstream:
+  stage: deploy
+  variables: {UPSTREAM_REF: $CI_COMMIT_REF_NAME}
+  trigger: {project: group/e2e, branch: main, strategy: depend}
+
+docs:
+  trigger: {include: docs/.gitlab-ci.yml}
+  rules:
+    - changes: ["docs/**/*"]
+"""
+TEMPLATES = """
+variables:
+  IMAGE: "registry.example.org/$CI_PROJECT_PATH:$CI_COMMIT_SHORT_SHA"
+.login:
+  script: [docker login]
+.container:
+  stage: build
+  image: docker:27
+  services: [docker:27-dind]
+.on-default-branch:
+  rules: [{if: $CI_COMMIT_BRANCH == $CI_DEFAULT_BRANCH}]
+"""
+
+
+def test_containers_with_templates_deployments_and_other_pipelines():
+    found = jobs(CONTAINERS, files={"ci/templates.yml": TEMPLATES}, changed=["docs/deep/index.md"])
+    assert list(found) == [
+        "build",
+        "smoke",
+        "docs",
+        "staging",
+        "production",
+        "rollout",
+        "downstream",
+    ]
+    assert found["build"].script[:2] == ("docker login", 'docker build -t "$IMAGE" .\ndocker push "$IMAGE"\n')
+    assert [need.job for need in found["smoke"].needs] == ["build"]
+    assert (found["production"].when, found["production"].allow_failure) == ("manual", False)
+    assert (found["rollout"].when, found["rollout"].start_in) == ("delayed", 1800)
+    assert found["staging"].script == ("docker login", 'kubectl set image deployment/app app="$IMAGE"')
+    assert (found["docs"].kind, found["docs"].trigger.include) == ("bridge", ("docs/.gitlab-ci.yml",))
+    assert found["downstream"].trigger.depend is True
+
+
+def test_a_branch_without_the_image_still_runs_what_needs_it_optionally():
+    topic = {"CI_COMMIT_BRANCH": "topic", "CI_COMMIT_REF_NAME": "topic", "CI_DEFAULT_BRANCH": "main"}
+    found = jobs(CONTAINERS, predefined=topic, files={"ci/templates.yml": TEMPLATES}, changed=[])
+    assert list(found) == ["smoke", "staging", "rollout", "downstream"]
+    assert found["smoke"].needs == ()

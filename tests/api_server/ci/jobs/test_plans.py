@@ -2,11 +2,9 @@
 
 import contextlib
 import re
-from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
-import orjson
 import psycopg2
 import pytest
 
@@ -19,6 +17,7 @@ from api_server.state.listing import MOST_COUNTED, Page
 from api_server.state.statements import Statement
 from scripts.bench.filling import fill_jobs as fill
 from tests.support.ci import CREATE_RUNNER
+from tests.support.plans import rows_read, scans, undone
 
 PAGE = 20
 
@@ -58,13 +57,9 @@ def _command(url: str, sql: str) -> None:
         connection.cursor().execute(sql)
 
 
-def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield plan
-    for child in plan.get("Plans", ()):
-        yield from nodes(child)
-
-
-async def scans(database, statement: Statement, generic: bool, **parameters: Any) -> list[dict[str, Any]]:
+async def prepared_scans(
+    database, statement: Statement, generic: bool, **parameters: Any
+) -> list[dict[str, Any]]:
     """The nodes that read jobs when the statement is run as prepared, by a generic plan or by one for the values."""
     async with database.transaction() as transaction:
         mode = "force_generic_plan" if generic else "force_custom_plan"
@@ -72,17 +67,9 @@ async def scans(database, statement: Statement, generic: bool, **parameters: Any
         await transaction.row("DEALLOCATE ALL")
         await transaction.row(re.sub("^PREPARE [^ ]+", "PREPARE tried", statement.prepare))
         execute = re.sub(".*EXECUTE [^( ]+", "EXECUTE tried", statement.execute)
-        explained = await transaction.value(f"EXPLAIN (ANALYZE, FORMAT JSON) {execute}", **parameters)
+        found = await scans(transaction, "jobs", execute, **parameters)
         await transaction.row("DEALLOCATE ALL")
-    (top,) = orjson.loads(explained)
-    return [node for node in nodes(top["Plan"]) if node.get("Relation Name") == "jobs"]
-
-
-def rows_read(found: list[dict[str, Any]]) -> int:
-    return sum(
-        round((node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"])
-        for node in found
-    )
+    return found
 
 
 def page_parameters(page: Page) -> dict[str, Any]:
@@ -102,7 +89,7 @@ def page_parameters(page: Page) -> dict[str, Any]:
 async def test_a_keyset_page_of_a_projects_jobs(full, scope, after, generic):
     database, project_id = full
     listing = queries.JOBS_OF_PROJECT if scope is None else queries.JOBS_OF_PROJECT_IN_SCOPE
-    found = await scans(
+    found = await prepared_scans(
         database,
         listing.statement(Page(PAGE, after=after, counted=False)),
         generic,
@@ -119,7 +106,7 @@ async def test_the_first_offset_page_stops_counting(full, scope, generic):
     """Decision D3: counting stops at 10,001 rows; the page itself reads its rows."""
     database, project_id = full
     listing = queries.JOBS_OF_PROJECT if scope is None else queries.JOBS_OF_PROJECT_IN_SCOPE
-    found = await scans(
+    found = await prepared_scans(
         database,
         listing.statement(Page(PAGE)),
         generic,
@@ -138,7 +125,7 @@ async def test_the_first_offset_page_stops_counting(full, scope, generic):
 async def test_a_pipelines_jobs_are_read_from_that_pipeline_only(full, generic):
     database, _ = full
     pipeline_id = await database.value("SELECT id FROM pipelines ORDER BY id OFFSET 1000 LIMIT 1")
-    found = await scans(
+    found = await prepared_scans(
         database,
         queries.JOBS_OF_PIPELINE.statement(Page(PAGE, counted=False)),
         generic,
@@ -159,7 +146,7 @@ async def test_a_commits_statuses_are_read_from_its_pipelines_only(full, generic
         "SELECT count(*) FROM jobs JOIN pipelines ON pipelines.id = jobs.pipeline_id WHERE sha = %(sha)s",
         sha=sha,
     )
-    found = await scans(
+    found = await prepared_scans(
         database,
         commit_statuses.LISTING.statement(Page(PAGE)),
         generic,
@@ -172,17 +159,6 @@ async def test_a_commits_statuses_are_read_from_its_pipelines_only(full, generic
     assert 0 < rows_read(found) <= 2 * jobs + PAGE  # once for the page, once to count
 
 
-class Undone(Exception):
-    """Takes back what the transaction has done."""
-
-
-async def read_of(table, transaction, statement, **parameters) -> int:
-    """The rows of the table that the statement reads."""
-    explained = await transaction.value(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", **parameters)
-    (top,) = orjson.loads(explained)
-    return rows_read([node for node in nodes(top["Plan"]) if node.get("Relation Name") == table])
-
-
 AGE = """
     UPDATE pipelines SET status = 'manual', created_at = created_at - interval '4 days' WHERE project_id = %(id)s
 """
@@ -192,13 +168,11 @@ async def test_a_push_looks_for_what_it_cancels_among_the_unfinished_of_the_last
     """Not among the 2,000 pipelines that the branch has had, though a job of each still waits for somebody."""
     database, project_id = full
     newest = await database.value("SELECT max(id) FROM pipelines WHERE project_id = %(id)s", id=project_id)
-    with contextlib.suppress(Undone):
-        async with database.transaction() as transaction:
-            await transaction.run(AGE, id=project_id)
-            await transaction.run("ANALYZE pipelines")
-            read = await read_of("pipelines", transaction, pipelines.SUPERSEDED, id=newest, head=None)
-            raise Undone
-    assert read == 1
+    async with undone(database) as transaction:
+        await transaction.run(AGE, id=project_id)
+        await transaction.run("ANALYZE pipelines")
+        found = await scans(transaction, "pipelines", pipelines.SUPERSEDED, id=newest, head=None)
+    assert rows_read(found) == 1
 
 
 #: Nothing waits when the statistics are made, and then there are many at once.
@@ -217,14 +191,12 @@ TAGS = "UPDATE runners SET tag_list = %(tags)s::text[] WHERE id = %(id)s"
 async def test_a_runner_that_asks_for_a_job_reads_one_of_each_kind(full, tags, lanes):
     """Of each kind that waits the first, of those that it may take so many that others may be held; not all 20,000."""
     database, _ = full
-    with contextlib.suppress(Undone):
-        async with database.transaction() as transaction:
-            await transaction.run(ENQUEUE)
-            runner_id = await transaction.value(CREATE_RUNNER, digest=b"a runner")
-            await transaction.run(TAGS, id=runner_id, tags=tags)
-            await transaction.row("SET LOCAL plan_cache_mode = force_generic_plan")
-            read = await read_of(
-                "jobs", transaction, job_queries.CHOOSE_JOB, runner_id=runner_id, star_is_any=False, depth=8
-            )
-            raise Undone
-    assert 0 < read <= 5 + lanes * 2 + lanes * 8 + 8
+    async with undone(database) as transaction:
+        await transaction.run(ENQUEUE)
+        runner_id = await transaction.value(CREATE_RUNNER, digest=b"a runner")
+        await transaction.run(TAGS, id=runner_id, tags=tags)
+        await transaction.row("SET LOCAL plan_cache_mode = force_generic_plan")
+        found = await scans(
+            transaction, "jobs", job_queries.CHOOSE_JOB, runner_id=runner_id, star_is_any=False, depth=8
+        )
+    assert 0 < rows_read(found) <= 5 + lanes * 2 + lanes * 8 + 8

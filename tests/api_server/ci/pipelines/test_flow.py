@@ -1,9 +1,16 @@
-"""From a commit to the end of a pipeline: what runs when, and what comes of it."""
+"""From a commit to the end of a pipeline: what runs when, what cancels it, and which pipelines it starts."""
 
+from typing import Any
+
+import attrs
 import pytest
 
-from api_server.ci.pipelines import transitions
-from tests.support.ci import bring, ci_project, eventually, happen, run
+from api_server.ci.pipelines import tasks, transitions
+from api_server.ci.pipelines.creation import Maker, Wanted, maker
+from api_server.web.context import SERVICES
+from api_server.web.routes import Role
+from tests.support.ci import MANUAL_JOB, CiProject, bring, ci_project, eventually, happen, run
+from tests.support.forge import Forge, new_name
 
 THREE_STAGES = """
 stages: [build, test, deploy]
@@ -19,11 +26,6 @@ on success: {stage: after, script: echo}
 on failure: {stage: after, script: echo, when: on_failure}
 always: {stage: after, script: echo, when: always}
 """
-
-
-@pytest.fixture(scope="session")
-async def project(forge):
-    return await ci_project(forge)
 
 
 async def ids(project, pipeline) -> dict[str, int]:
@@ -242,3 +244,318 @@ async def test_canceling_a_pipeline_cancels_all_that_has_not_finished_and_retryi
         "compile": "success", "unit": "pending", "lint": "pending", "release": "created"
     }  # fmt: skip
     assert (await ids(project, pipeline))["compile"] == job["compile"]
+
+
+TWO = "first: {script: echo, interruptible: true}\nlast: {script: echo}\n"
+
+
+async def pushed(project: CiProject, text: str, message: str) -> dict[str, Any]:
+    """The pipeline of a push."""
+    await project.commit(text, message=message)
+    return dict((await project.api.get(f"{project.url}/pipelines?source=push")).body[0])
+
+
+@pytest.mark.parametrize(
+    ("on_new_commit", "started", "left"),
+    [
+        ("conservative", None, {"first": "canceled", "last": "canceled"}),
+        ("conservative", "first", {"first": "canceled", "last": "canceled"}),
+        ("conservative", "last", {"first": "pending", "last": "running"}),
+        ("interruptible", "first", {"first": "canceled", "last": "pending"}),
+        ("interruptible", "last", {"first": "canceled", "last": "running"}),
+        ("none", None, {"first": "pending", "last": "pending"}),
+    ],
+)
+async def test_a_newer_commit_cancels_what_the_older_ones_file_lets_it(
+    forge: Forge, on_new_commit: str, started: str | None, left: dict[str, str]
+) -> None:
+    project = await ci_project(forge)
+    text = f"workflow: {{auto_cancel: {{on_new_commit: {on_new_commit}}}}}\n{TWO}"
+    older = await pushed(project, text, "One")
+    asked_for = await project.api.post(f"{project.url}/pipeline", {"ref": "topic"})
+    if started:
+        await run(forge, (await project.jobs(older))[started]["id"])
+    newer = await pushed(project, f"{text}#\n", "Two")
+    assert await project.statuses(older) == left
+    assert await project.statuses(newer) == {"first": "pending", "last": "pending"}
+    assert await project.statuses(asked_for.body) == {"first": "pending", "last": "pending"}
+
+
+async def test_where_a_project_cancels_nothing_its_files_change_nothing_of_that(forge: Forge) -> None:
+    project = await ci_project(forge, auto_cancel_pending_pipelines="disabled")
+    older = await pushed(project, TWO, "One")
+    await pushed(project, f"{TWO}#\n", "Two")
+    assert await project.statuses(older) == {"first": "pending", "last": "pending"}
+
+
+async def test_the_newest_commit_keeps_its_pipeline_when_an_older_ones_is_made_later(forge: Forge) -> None:
+    """They are planned at the same time, and one may take longer."""
+    project = await ci_project(forge)
+    older = await pushed(project, TWO, "One")
+    newer = await pushed(project, f"{TWO}#\n", "Two")
+    late = {"ref": "topic", "sha": older["sha"], "before_sha": "0" * 40, "user_id": project.developer.id}
+    await tasks.create_pipeline(
+        forge.server.app[SERVICES], project_id=project.id, origin=new_name("late"), **late
+    )
+    (made, second, first) = (await project.api.get(f"{project.url}/pipelines?source=push")).body
+    assert (made["sha"], second["id"], first["id"]) == (older["sha"], newer["id"], older["id"])
+    assert await project.status(newer) == "pending"
+
+
+async def test_a_commit_without_a_pipeline_cancels_nothing(forge: Forge) -> None:
+    project = await ci_project(forge)
+    older = await pushed(project, TWO, "One")
+    await project.commit("1", path="else.txt")  # skipped
+    assert await project.status(older) == "pending"
+    other = await pushed(project, "last: {script: echo, only: [tags]}\n", "Two")
+    assert (other["status"], await project.status(older)) == ("skipped", "pending")
+
+
+RETRIED = """
+workflow: {auto_cancel: {on_job_failure: all}}
+one: {script: echo, retry: 1}
+two: {script: echo}
+three: {script: echo}
+may: {script: echo, allow_failure: true}
+"""
+
+
+async def test_a_job_that_fails_for_good_cancels_the_others(forge: Forge) -> None:
+    """Not one that may fail, and not one that is tried again."""
+    project = await ci_project(forge)
+    pipeline = await project.pipeline(RETRIED)
+    jobs = await project.jobs(pipeline)
+    for name in ("one", "two", "may"):
+        await run(forge, jobs[name]["id"])
+    await bring(forge, jobs["three"]["id"], "success")
+    for name in ("may", "one"):
+        await happen(forge, jobs[name]["id"], "drop", failure_reason="script_failure")
+    running = {"one": "pending", "two": "running", "three": "success", "may": "failed"}
+    assert await project.statuses(pipeline) == running
+    again = (await project.jobs(pipeline))["one"]["id"]
+    await run(forge, again)
+    await happen(forge, again, "drop", failure_reason="script_failure")
+    assert await project.statuses(pipeline) == running | {"one": "failed", "two": "canceled"}
+    assert await project.status(pipeline) == "failed"
+
+
+async def test_a_failure_that_nothing_is_said_of_cancels_nothing(forge: Forge) -> None:
+    project = await ci_project(forge)
+    pipeline = await project.pipeline(TWO)
+    job = (await project.jobs(pipeline))["first"]["id"]
+    await run(forge, job)
+    await happen(forge, job, "drop", failure_reason="script_failure")
+    assert await project.statuses(pipeline) == {"first": "failed", "last": "pending"}
+
+
+async def test_a_child_pipeline_is_started_and_its_outcome_taken_over(forge):
+    project = await ci_project(forge)
+    await project.commit("inner:\n  script: echo $COLOR\n", path="child.yml")
+    pipeline = await project.pipeline(
+        "stages: [a, b]\nchild:\n  stage: a\n  variables: {COLOR: red}\n"
+        "  trigger: {include: child.yml, strategy: depend}\nnext: {stage: b, script: echo}\n"
+    )
+
+    async def downstream():
+        return (await project.bridges(pipeline))["child"]["downstream_pipeline"]
+
+    child = await eventually(downstream)
+    assert (child["project_id"], child["source"], child["sha"]) == (
+        project.id,
+        "parent_pipeline",
+        pipeline["sha"],
+    )
+    variables = await project.api.get(f"{project.url}/pipelines/{child['id']}/variables")
+    assert variables.body == [{"variable_type": "env_var", "key": "COLOR", "value": "red", "raw": False}]
+
+    async def listed(query: str) -> list[int]:
+        return [one["id"] for one in (await project.api.get(f"{project.url}/pipelines?{query}")).body]
+
+    assert child["id"] not in await listed("")
+    assert pipeline["id"] in await listed("scope=branches")
+    assert await listed("source=parent_pipeline") == [child["id"]]
+    assert await listed("source=parent_pipeline&scope=branches") == [child["id"]]
+    assert child["id"] not in await listed(f"ref={pipeline['ref']}")
+
+    async def bridge_is(status: str) -> bool:
+        return (await project.statuses(pipeline))["child"] == status
+
+    await eventually(lambda: bridge_is("running"))
+    inner = (await project.jobs(child))["inner"]
+    await run(forge, inner["id"])
+    await happen(forge, inner["id"], "drop", failure_reason="script_failure")
+    await eventually(lambda: bridge_is("failed"))
+    assert (await project.statuses(pipeline))["next"] == "skipped"
+    again = (await project.api.post(f"{project.url}/jobs/{inner['id']}/retry")).body
+    await eventually(lambda: bridge_is("running"))
+    await run(forge, again["id"])
+    await happen(forge, again["id"], "success")
+    await eventually(lambda: bridge_is("success"))
+
+
+async def test_a_bridge_may_mirror_the_status_of_its_child_pipeline_at_each_moment(forge: Forge) -> None:
+    project = await ci_project(forge)
+    await project.commit("inner: {script: echo, when: manual, allow_failure: false}\n", path="child.yml")
+    await project.commit("inner: {script: echo, when: on_failure}\n", path="skipped.yml")
+    pipeline = await project.pipeline(
+        "child:\n  trigger: {include: child.yml, strategy: mirror}\n"
+        "depends:\n  trigger: {include: child.yml, strategy: depend}\n"
+        "skipped:\n  trigger: {include: skipped.yml, strategy: mirror}\n"
+        "not mirrored:\n  trigger: {include: skipped.yml, strategy: depend}\n  allow_failure: true\n"
+    )
+
+    async def become(child: str, of_pipeline: str, **others: str) -> None:
+        wanted = {
+            "child": child,
+            "depends": "running",
+            "skipped": "skipped",
+            "not mirrored": "failed",
+        } | others
+
+        async def are() -> bool:
+            return await project.statuses(pipeline) == wanted
+
+        await eventually(are)
+        assert await project.status(pipeline) == of_pipeline
+
+    await become("manual", "running")
+    bridges = await project.bridges(pipeline)
+    refused = await project.api.post(f"{project.url}/jobs/{bridges['child']['id']}/play")
+    assert (refused.status, refused.body) == (400, {"message": "400 Bad request - Unplayable Job"})
+    inner = (await project.jobs(bridges["child"]["downstream_pipeline"]))["inner"]
+    assert (await project.api.post(f"{project.url}/jobs/{inner['id']}/play")).status == 200
+    await become("running", "running")
+    await run(forge, inner["id"])
+    await happen(forge, inner["id"], "drop", failure_reason="script_failure")
+    await become("failed", "running")
+    again = (await project.api.post(f"{project.url}/jobs/{inner['id']}/retry")).body
+    await become("running", "running")
+    await run(forge, again["id"])
+    await happen(forge, again["id"], "success")
+    await become("success", "running")
+    other = (await project.jobs(bridges["depends"]["downstream_pipeline"]))["inner"]
+    await happen(forge, other["id"], "cancel")
+    await become("success", "canceled", depends="canceled")
+
+
+async def test_canceling_a_bridge_cancels_its_child_pipeline(forge):
+    project = await ci_project(forge)
+    await project.commit("inner:\n  script: echo\n", path="child.yml")
+    pipeline = await project.pipeline("child:\n  trigger: {include: child.yml, strategy: depend}\n")
+
+    async def downstream():
+        return (await project.bridges(pipeline))["child"]["downstream_pipeline"]
+
+    child = await eventually(downstream)
+
+    async def runs() -> bool:
+        return (await project.statuses(pipeline))["child"] == "running"
+
+    await eventually(runs)
+    await project.api.post(f"{project.url}/pipelines/{pipeline['id']}/cancel")
+
+    async def is_canceled() -> bool:
+        return await project.status(child) == "canceled"
+
+    await eventually(is_canceled)
+
+
+async def test_a_pipeline_of_another_project_is_started_with_the_rights_of_the_bridges_user(forge):
+    here, there, hidden = await ci_project(forge), await ci_project(forge), await ci_project(forge)
+    await there.commit(MANUAL_JOB, branch="main")
+    await forge.member("projects", there.id, here.developer, Role.MAINTAINER)
+    pipeline = await here.pipeline(
+        f"good:\n  trigger: {there.path}\nhidden:\n  trigger: {hidden.path}\n"
+        f"no branch:\n  trigger: {{project: {there.path}, branch: nowhere}}\n"
+    )
+
+    async def are_done() -> bool:
+        return set((await here.statuses(pipeline)).values()) <= {"success", "failed"}
+
+    await eventually(are_done)
+    assert await here.statuses(pipeline) == {"good": "success", "hidden": "failed", "no branch": "failed"}
+    bridges = await here.bridges(pipeline)
+    assert bridges["good"]["downstream_pipeline"]["project_id"] == there.id
+    assert bridges["good"]["downstream_pipeline"]["source"] == "pipeline"
+    assert bridges["hidden"]["downstream_pipeline"] is None
+    rows = await forge.database.rows(
+        "SELECT failure_reason FROM jobs WHERE pipeline_id = %(id)s AND kind = 'bridge' ORDER BY name",
+        id=pipeline["id"],
+    )
+    assert [row.failure_reason for row in rows] == [
+        None, "downstream_bridge_project_not_found", "downstream_pipeline_creation_failed"
+    ]  # fmt: skip
+
+
+async def test_pipelines_that_start_each_other_come_to_an_end(forge):
+    project = await ci_project(forge)
+    await project.commit(f"again:\n  trigger: {project.path}\n", branch="main")
+    await forge.root.post(f"{project.url}/pipeline", {"ref": "main"})
+    found = "SELECT count(*) FROM jobs WHERE project_id = %(id)s AND failure_reason = %(reason)s"
+
+    async def is_refused() -> bool:
+        reason = "pipeline_loop_detected"
+        return bool(await forge.database.value(found, id=project.id, reason=reason))
+
+    await eventually(is_refused)
+
+
+async def _with_child(forge: Forge) -> tuple[CiProject, dict[str, Any], int]:
+    """A project, a pipeline of it and the id of its bridge, which is manual and would wait for a child pipeline."""
+    project = await ci_project(forge)
+    await project.commit("inner:\n  script: echo\n", path="child.yml")
+    pipeline = await project.pipeline(
+        "child:\n  when: manual\n  trigger: {include: child.yml, strategy: depend}\n"
+    )
+    return project, pipeline, (await project.bridges(pipeline))["child"]["id"]
+
+
+@attrs.frozen
+class CanceledMeanwhile(Maker):
+    """The bridge is canceled while its pipeline is planned."""
+
+    forge: Forge
+
+    async def make(self, wanted: Wanted) -> int:
+        await bring(self.forge, wanted.source_job_id or 0, "canceled")
+        return await Maker.make(self, wanted)
+
+
+async def test_a_bridge_that_is_canceled_while_its_pipeline_is_made_leaves_nothing_running(forge):
+    project, pipeline, bridge_id = await _with_child(forge)
+    await bring(forge, bridge_id, "pending")
+    real = maker(forge.server.app[SERVICES])
+    parts = (getattr(real, field.name) for field in attrs.fields(Maker))
+    await tasks.start_bridge(CanceledMeanwhile(*parts, forge=forge), bridge_id)
+    child = (await project.bridges(pipeline))["child"]["downstream_pipeline"]
+    assert await project.statuses(child) == {"inner": "canceled"}
+
+
+async def test_a_bridge_whose_pipeline_was_removed_does_not_wait_for_ever(forge):
+    project, pipeline, bridge_id = await _with_child(forge)
+    await project.api.post(f"{project.url}/jobs/{bridge_id}/play")
+
+    async def runs() -> Any:
+        bridge = (await project.bridges(pipeline))["child"]
+        return bridge["status"] == "running" and bridge["downstream_pipeline"]
+
+    child = await eventually(runs)
+    await tasks.follow_forgotten_bridges(forge.database)
+    assert (await project.statuses(pipeline))["child"] == "running"
+    assert (await forge.root.delete(f"{project.url}/pipelines/{child['id']}")).status == 204
+    await tasks.follow_forgotten_bridges(forge.database)
+    assert (await project.statuses(pipeline))["child"] == "failed"
+
+
+async def test_a_bridge_of_who_was_blocked_meanwhile_starts_nothing_elsewhere(forge):
+    here, there = await ci_project(forge), await ci_project(forge)
+    await there.commit(MANUAL_JOB, branch="main")
+    await forge.member("projects", there.id, here.developer, Role.MAINTAINER)
+    pipeline = await here.pipeline(f"there:\n  when: manual\n  trigger: {there.path}\n")
+    bridge_id = (await here.bridges(pipeline))["there"]["id"]
+    await bring(forge, bridge_id, "pending")
+    assert (await forge.root.post(f"/users/{here.developer.id}/block")).status == 201
+    await tasks.start_bridge(maker(forge.server.app[SERVICES]), bridge_id)
+    assert (await forge.root.get(f"{there.url}/pipelines?source=pipeline")).body == []
+    reason = await forge.database.value("SELECT failure_reason FROM jobs WHERE id = %(id)s", id=bridge_id)
+    assert reason == "insufficient_bridge_permissions"

@@ -1,16 +1,29 @@
-"""Pipelines from pushes and from the API."""
+"""Pipelines from pushes and from the API, and which ref their rights are those of."""
 
 import asyncio
+import datetime
 import json
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from api_server.ci.pipelines import queries, repository
 from api_server.ci.pipelines.handlers import routes
+from api_server.ci.pipelines.tasks import PushOptions, push_options
+from api_server.code import refs
+from api_server.git.received_push import Push, RefUpdate
+from api_server.git.ref_names import NO_COMMIT
+from api_server.git.repositories import REPOSITORIES, Repository
 from api_server.web.context import SERVICES
-from tests.support.ci import MANUAL_JOB, ONE_JOB, ci_project, eventually, give_log
+from api_server.web.routes import Role
+from tests.support.ci import MANUAL_JOB, ONE_JOB, CiProject, ci_project, eventually, give_log
+from tests.support.forge import Client, Forge
+from tests.support.git_client import Git, git_url
+from tests.support.merge_requests import head_of
 from tests.support.waiting import until_somebody_waits
 
 SHOWING_RULES = """
@@ -19,11 +32,6 @@ on api: {script: echo, rules: [{if: $CI_PIPELINE_SOURCE == "api"}]}
 for red: {script: echo, rules: [{if: $COLOR == "red"}]}
 always: {script: echo}
 """
-
-
-@pytest.fixture(scope="session")
-async def project(forge):
-    return await ci_project(forge)
 
 
 async def pushed(project, **filters) -> list[dict]:
@@ -80,10 +88,7 @@ async def test_a_pushed_file_that_cannot_be_used_makes_a_failed_pipeline_that_sa
     project = await ci_project(forge)
     await project.commit("build:\n  skript: echo\n", message="Typo")
 
-    async def failed():
-        return await pushed(project, ref="topic", status="failed")
-
-    (found,) = await eventually(failed)
+    (found,) = await eventually(lambda: pushed(project, ref="topic", status="failed"))
     shown = (await project.api.get(f"{project.url}/pipelines/{found['id']}")).body
     assert "jobs build config should implement a script: or a trigger: keyword" in shown["yaml_errors"]
     assert (await pushed(project, yaml_errors="true"))[0]["id"] == found["id"]
@@ -99,10 +104,7 @@ async def test_a_pushed_file_that_is_too_large_makes_a_failed_pipeline_too(forge
     text = ONE_JOB + "#" * 100
     await project.commit(text, message="Much")
 
-    async def failed():
-        return await pushed(project, ref="topic", status="failed")
-
-    (found,) = await eventually(failed)
+    (found,) = await eventually(lambda: pushed(project, ref="topic", status="failed"))
     shown = (await project.api.get(f"{project.url}/pipelines/{found['id']}")).body
     said = f"The YAML file is too big: {len(text)} bytes of at most 100"
     assert shown["yaml_errors"] == said
@@ -208,10 +210,9 @@ async def test_pipelines_that_cannot_be_made(forge):
 
 
 async def test_the_commit_of_a_pipeline_outlives_its_branch_and_that_of_a_lint_need_not(forge):
-    from api_server.git.repositories import REPOSITORIES
 
     project = await ci_project(forge)
-    repository = forge.server.app[SERVICES][REPOSITORIES].open(project.id)
+    repository = forge.repository(project.id)
     await project.commit(ONE_JOB)
     assert (await project.api.get(f"{project.url}/ci/lint?content_ref=main")).status == 200
     pipeline = await project.pipeline(ONE_JOB + "#\n")
@@ -224,8 +225,7 @@ async def test_the_commit_of_a_pipeline_outlives_its_branch_and_that_of_a_lint_n
 async def test_the_configuration_is_where_the_project_says(forge):
     project = await ci_project(forge, ci_config_path="ci/main.yml")
     await project.commit(ONE_JOB, path="ci/main.yml")
-    answer = await project.api.post(f"{project.url}/pipeline", {"ref": "topic"})
-    assert answer.status == 201
+    await project.api.post(f"{project.url}/pipeline", {"ref": "topic"}, expect=201)
 
 
 async def test_pipelines_are_filtered_and_ordered(forge):
@@ -243,8 +243,7 @@ async def test_pipelines_are_filtered_and_ordered(forge):
     third = await project.pipeline(ONE_JOB, branch="other")
 
     async def ids(query: str) -> list[int]:
-        answer = await project.api.get(f"{project.url}/pipelines?source=api&{query}")
-        assert answer.status == 200, answer
+        answer = await project.api.get(f"{project.url}/pipelines?source=api&{query}", expect=200)
         return [one["id"] for one in answer.body]
 
     assert await ids("") == [third["id"], second["id"], first["id"]]
@@ -316,3 +315,218 @@ async def test_deleting_a_project_with_pipelines(forge):
     project = await ci_project(forge)
     await project.pipeline("a:\n  trigger: nowhere/at-all\nb:\n  script: echo\n")
     assert (await forge.root.delete(project.url)).status == 202
+
+
+FILE = ".gitlab-ci.yml"
+TEXT = "build:\n  script: echo\n  rules: [{if: '$FLAVOR != \"none\"'}]\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ([], PushOptions()),
+        (["ci.skip"], PushOptions(skip=True)),
+        (["ci.skip=true"], PushOptions(skip=True)),
+        (["ci.skipped", "ci.variables=A=b", "merge_request.create"], PushOptions()),
+        (["ci.variable=A=b=c", "ci.variable=EMPTY="], PushOptions(variables={"A": "b=c", "EMPTY": ""})),
+        (["ci.variable=A=1", "ci.variable=A=2"], PushOptions(variables={"A": "2"})),
+        (["ci.variable=A", "ci.variable==b", "ci.variable=a b=c", "ci.variable=A=\0"], PushOptions()),
+    ],
+)
+def test_what_options_mean(options: list[str], expected: PushOptions) -> None:
+    assert push_options(options) == expected
+
+
+@given(
+    st.dictionaries(
+        st.from_regex(r"[A-Za-z0-9_]{1,20}", fullmatch=True), st.text().filter(lambda v: "\0" not in v)
+    )
+)
+def test_every_variable_arrives_as_it_was_written(variables: dict[str, str]) -> None:
+    assert (
+        push_options(f"ci.variable={key}={value}" for key, value in variables.items()).variables == variables
+    )
+
+
+async def push(project: CiProject, folder: Path, *options: str, branch: str = "topic") -> str:
+    git = Git(folder)
+    await git.init()
+    sha = await git.commit_files({FILE: TEXT})
+    url = git_url(project.forge, project.path, project.developer)
+    arguments = [argument for option in options for argument in ("-o", option)]
+    await git("push", "--quiet", "--force", *arguments, url, f"HEAD:refs/heads/{branch}")
+    return sha
+
+
+async def pipeline_of(project: CiProject, sha: str) -> dict[str, Any]:
+    (found,) = await project.api.until(f"{project.url}/pipelines?sha={sha}")
+    return dict(found)
+
+
+async def test_ci_skip_makes_a_skipped_pipeline(forge: Forge, tmp_path: Path) -> None:
+    project = await ci_project(forge)
+    pipeline = await pipeline_of(project, await push(project, tmp_path / "work", "ci.skip"))
+    assert pipeline["status"] == "skipped"
+    assert await project.jobs(pipeline) == {}
+
+
+async def test_ci_variables_are_the_pipelines(forge: Forge, tmp_path: Path) -> None:
+    """Stored encrypted on every way, and obeyed by rules."""
+    project = await ci_project(forge)
+    sha = await push(project, tmp_path / "work", "ci.variable=FLAVOR=a b=c", "ci.variable=OTHER=x")
+    pipeline = await pipeline_of(project, sha)
+    variables = (await project.api.get(f"{project.url}/pipelines/{pipeline['id']}/variables")).body
+    assert [(one["key"], one["value"]) for one in variables] == [("FLAVOR", "a b=c"), ("OTHER", "x")]
+    queued = await forge.database.value(
+        "SELECT args::text FROM procrastinate_jobs WHERE args ->> 'sha' = %(sha)s", sha=sha
+    )
+    assert "FLAVOR" not in (queued or "")
+
+
+async def test_a_push_that_was_left_unsettled_keeps_its_options(forge: Forge) -> None:
+    """They are stored encrypted until then."""
+    project = await ci_project(forge)
+    await project.commit(TEXT, message="Run")
+    sha = await head_of(project.api, {"id": project.id}, "topic")
+    app = forge.server.app
+    app[SERVICES][REPOSITORIES].open(project.id).references.create("refs/tags/v1", sha)
+    pushed = Push(
+        id=f"push-{sha}",
+        updates=(RefUpdate(NO_COMMIT, sha, "refs/tags/v1"),),
+        options=("ci.variable=FLAVOR=sweet",),
+    )
+    await refs.propose(app[SERVICES], project.id, project.developer.id, pushed)
+    stored = await forge.database.value("SELECT options FROM pushes WHERE id = %(id)s", id=pushed.id)
+    assert b"sweet" not in bytes(stored)
+    await refs.settle_leftovers(app[SERVICES], datetime.datetime.now(datetime.UTC))
+
+    (pipeline,) = await project.api.until(f"{project.url}/pipelines?ref=v1")
+    variables = (await project.api.get(f"{project.url}/pipelines/{pipeline['id']}/variables")).body
+    assert [(one["key"], one["value"]) for one in variables] == [("FLAVOR", "sweet")]
+
+
+DENIED = {"message": {"base": ["You do not have sufficient permission to run a pipeline on 'main'."]}}
+#: Runs only where the protected variable is told, so that it shows whether it was.
+GUARDED = "open: {script: echo}\nguarded: {script: echo, rules: [{if: $SECRET}]}\n"
+
+
+@pytest.fixture
+async def there(forge: Forge) -> CiProject:
+    """With a variable for protected refs, a tag that is called like a protected branch, and one like an open one."""
+    project = await ci_project(forge)
+    await project.commit(GUARDED, branch="main")
+    await project.commit(GUARDED)
+    variable = {"key": "SECRET", "value": "swordfish", "protected": True}
+    assert (await forge.root.post(f"{project.url}/variables", variable)).status == 201
+    assert (await forge.root.post(f"{project.url}/protected_branches", {"name": "v*"})).status == 201
+    repository = repository_of(forge, project)
+    for tag in ("v1", "topic"):
+        repository.references.create(
+            f"refs/tags/{tag}", repository.lookup_reference("refs/heads/main").target
+        )
+    return project
+
+
+def repository_of(forge: Forge, project: CiProject) -> Repository:
+    return forge.repository(project.id)
+
+
+async def _triggered(forge: Forge, there: CiProject, branch: str, role: Role) -> tuple[str | None, Any]:
+    """Why the bridge failed of somebody with that role in the target, and the pipeline that it started."""
+    here = await ci_project(forge)
+    await forge.member("projects", there.id, here.developer, role)
+    pipeline = await here.pipeline(f"call:\n  trigger: {{project: {there.path}, branch: {branch}}}\n")
+
+    async def is_done() -> bool:
+        return (await here.statuses(pipeline))["call"] in ("success", "failed")
+
+    await eventually(is_done)
+    (row,) = await forge.database.rows(
+        "SELECT failure_reason FROM jobs WHERE pipeline_id = %(id)s", id=pipeline["id"]
+    )
+    return row.failure_reason, (await here.bridges(pipeline))["call"]["downstream_pipeline"]
+
+
+async def _shown(forge: Forge, there: CiProject, pipeline_id: int) -> tuple[str, bool, set[str]]:
+    """Ref, whether it is a tag, and which jobs there are."""
+    shown = (await forge.root.get(f"{there.url}/pipelines/{pipeline_id}")).body
+    return shown["ref"], shown["tag"], set(await there.jobs(shown))
+
+
+@pytest.mark.parametrize("branch", ["main", "refs/heads/main", "HEAD"])
+async def test_a_trigger_is_measured_by_what_its_branch_means(
+    forge: Forge, there: CiProject, branch: str
+) -> None:
+    assert await _triggered(forge, there, branch, Role.DEVELOPER) == ("insufficient_bridge_permissions", None)
+    assert (await forge.root.get(f"{there.url}/pipelines?source=pipeline")).body == []
+    reason, started = await _triggered(forge, there, branch, Role.MAINTAINER)
+    assert reason is None
+    assert await _shown(forge, there, started["id"]) == ("main", False, {"open", "guarded"})
+
+
+async def test_a_trigger_on_a_tag_is_not_measured_by_branches(forge: Forge, there: CiProject) -> None:
+    for tag in ("v1", "refs/tags/topic"):
+        reason, started = await _triggered(forge, there, tag, Role.DEVELOPER)
+        assert reason is None
+        assert await _shown(forge, there, started["id"]) == (tag.removeprefix("refs/tags/"), True, {"open"})
+        assert await _triggered(forge, there, tag, Role.REPORTER) == ("insufficient_bridge_permissions", None)
+
+
+async def test_a_trigger_does_not_guess(forge: Forge, there: CiProject) -> None:
+    failed = ("downstream_pipeline_creation_failed", None)
+    assert await _triggered(forge, there, "topic", Role.MAINTAINER) == failed
+
+
+async def _run(client: Client, there: CiProject, ref: str) -> tuple[int, Any]:
+    answer = await client.post(f"{there.url}/pipeline", {"ref": ref})
+    return answer.status, answer.body
+
+
+@pytest.mark.parametrize("ref", ["main", "refs/heads/main", "HEAD"])
+async def test_a_pipeline_is_run_on_what_its_ref_means(forge: Forge, there: CiProject, ref: str) -> None:
+    assert await _run(there.api, there, ref) == (400, DENIED)
+    assert (await forge.root.get(f"{there.url}/pipelines?source=api")).body == []
+    status, made = await _run(forge.root, there, ref)
+    assert status == 201, made
+    assert await _shown(forge, there, made["id"]) == ("main", False, {"open", "guarded"})
+
+
+async def test_a_pipeline_is_not_run_on_what_may_be_either(forge: Forge, there: CiProject) -> None:
+    assert await _run(there.api, there, "topic") == (400, {"message": {"base": ["Ref is ambiguous"]}})
+    for ref, tag in (("refs/heads/topic", False), ("refs/tags/topic", True)):
+        status, made = await _run(there.api, there, ref)
+        assert status == 201, made
+        assert await _shown(forge, there, made["id"]) == ("topic", tag, {"open"})
+        latest = await there.api.get(f"{there.url}/pipelines/latest?ref={ref}")
+        assert (latest.status, latest.body["id"]) == (200, made["id"])
+    latest = await there.api.get(f"{there.url}/pipelines/latest?ref=topic")
+    assert (latest.status, latest.body) == (
+        400,
+        {
+            "message": "400 Bad request - Ref is ambiguous. 'topic' is both a branch and a tag: "
+            "say refs/heads/topic or refs/tags/topic."
+        },
+    )
+
+
+async def test_a_file_is_tried_out_as_if_it_ran_elsewhere(forge: Forge) -> None:
+    """What the file of an open branch says is never told what is protected on the branch it is tried on."""
+    project = await ci_project(forge)
+    rule = "build: {script: echo, rules: [{if: $CI_COMMIT_BRANCH == 'topic'}]}\n"
+    await project.commit(rule)
+    await project.commit(rule, branch="main")
+
+    async def jobs(client: Client, query: str) -> tuple[bool, list[str], list[str]]:
+        url = f"{project.url}/ci/lint?dry_run=true&include_jobs=true&{query}"
+        body = (await client.get(url)).body
+        return body["valid"], body["errors"], [job["name"] for job in body.get("jobs", [])]
+
+    nothing = (False, ["No stages / jobs for this pipeline."], [])
+    assert await jobs(project.api, "content_ref=topic&dry_run_ref=topic") == (True, [], ["build"])
+    assert await jobs(project.api, "content_ref=topic") == nothing
+    assert await jobs(project.api, "dry_run_ref=topic") == (True, [], ["build"])
+    assert await jobs(project.api, "dry_run_ref=nowhere") == (False, ["Reference not found"], [])
+    variable = {"key": "SECRET", "value": "swordfish", "protected": True}
+    await forge.root.post(f"{project.url}/variables", variable)
+    await project.commit(ONE_JOB + "spy: {script: echo, rules: [{if: $SECRET == 'swordfish'}]}\n")
+    assert await jobs(project.api, "content_ref=topic&dry_run_ref=main") == (True, [], ["build"])

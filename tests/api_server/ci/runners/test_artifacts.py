@@ -1,23 +1,26 @@
-"""Artifacts: uploaded by runners, downloaded by jobs and people, kept, expired and deleted."""
+"""Artifacts: uploaded by runners, read by those who may and by the names of refs, kept, expired and deleted."""
 
 import asyncio
 import errno
-import io
 import os
-import zipfile
+from typing import Any
 from unittest.mock import Mock
 
 import gitlab
+import orjson
 import pytest
 
 from api_server.ci.jobs import upkeep
 from api_server.ci.jobs.artifact_handlers import media_type
+from api_server.git.repositories import Repository
 from api_server.state import disk
-from tests.support.ci import CiProject, ci_project, eventually
+from api_server.web.routes import Role
+from tests.support.ci import CiProject, ci_project
 from tests.support.folders import files_below
-from tests.support.forge import Forge
+from tests.support.forge import Forge, Person
 from tests.support.runner import Runner, RunningJob, a_runner
-from tests.support.waiting import until_somebody_waits
+from tests.support.waiting import until, until_somebody_waits
+from tests.support.zips import archive
 
 CHAIN = """
 stages: [one, two]
@@ -25,14 +28,6 @@ build: {stage: one, script: 'true', artifacts: {paths: [out/]}}
 other: {stage: one, script: 'true', when: manual}
 test: {stage: two, script: 'true'}
 """
-
-
-def archive(**files: bytes) -> bytes:
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as writer:
-        for name, content in files.items():
-            writer.writestr(name.replace("__", "/"), content)
-    return packed.getvalue()
 
 
 ZIP = archive(out__a_b_txt=b"a\n" * 50_000, out__empty=b"")
@@ -83,8 +78,7 @@ async def test_fields_may_come_in_the_form_behind_the_file(project: CiProject, j
         b'\r\n--x\r\nContent-Disposition: form-data; name="artifact_type"\r\n\r\narchive\r\n--x--\r\n'
     )
     headers = {"JOB-TOKEN": job.token, "Content-Type": "multipart/form-data; boundary=x"}
-    answer = await job.client.request("POST", f"/jobs/{job.id}/artifacts", data=body, headers=headers)
-    assert answer.status == 201
+    await job.client.request("POST", f"/jobs/{job.id}/artifacts", data=body, headers=headers, expect=201)
     assert (await artifacts_of(project, job))["archive"]["filename"] == "some b.zip"
 
 
@@ -275,17 +269,13 @@ async def test_a_full_store_is_503_and_keeps_nothing(
 async def test_expiry_and_keeping(forge: Forge, project: CiProject, job: RunningJob) -> None:
     await job.upload(ZIP, expire_in="1 week")
     assert (await artifacts_of(project, job))["expires"] is not None
-    async with forge.database.transaction() as transaction:
-        await transaction.row(EXPIRE, id=job.id)
+    await forge.execute(EXPIRE, id=job.id)
     assert (await project.api.get(f"{project.url}/jobs/{job.id}/artifacts")).status == 404
     await upkeep.expire_artifacts(forge.database)
     assert "archive" not in await artifacts_of(project, job)
     folder = forge.settings.data_dir / "objects" / "projects" / str(project.id)
 
-    async def gone() -> bool:
-        return not files_below(folder)
-
-    await eventually(gone)
+    await until(lambda: not files_below(folder), seconds=30)
     await job.upload(ZIP, expire_in="1 hour")
     kept = await project.api.post(f"{project.url}/jobs/{job.id}/artifacts/keep")
     assert (kept.status, kept.body["artifacts_expire_at"]) == (200, None)
@@ -344,3 +334,110 @@ async def test_python_gitlab(forge: Forge, project: CiProject, job: RunningJob) 
         found.keep_artifacts()
 
     await asyncio.to_thread(use)
+
+
+CONFIGURATION = """
+stages: [one, two]
+build: {{stage: one, script: 'true', artifacts: {{paths: [out/], {access}}}}}
+test: {{stage: two, script: 'true'}}
+"""
+REFUSED = (403, b'{"message":"403 Forbidden"}')
+
+
+async def built(forge: Forge, access: str) -> tuple[CiProject, RunningJob, RunningJob]:
+    """A public project whose `build` has left an archive, that job, and `test` of its pipeline, which is over too."""
+    project = await ci_project(forge, visibility="public")
+    runner = await a_runner(forge, project_id=project.id)
+    await project.pipeline(CONFIGURATION.format(access=access))
+    job = await runner.job()
+    assert (await job.upload(ZIP)).status == 201
+    await job.finish()
+    later = await runner.job()
+    # What a job of the same pipeline needs, it gets, whoever may read it otherwise.
+    path = f"/jobs/{later.payload['dependencies'][0]['id']}/artifacts"
+    assert await read(forge, path, **{"JOB-TOKEN": later.payload["dependencies"][0]["token"]}) == (200, ZIP)
+    await later.finish()
+    return project, job, later
+
+
+async def readers(forge: Forge, project: CiProject) -> dict[str, Person]:
+    people = {"stranger": await forge.user(), "developer": project.developer}
+    for role in (Role.GUEST, Role.REPORTER, Role.MAINTAINER):
+        people[role.name.lower()] = person = await forge.user()
+        await forge.member("projects", project.id, person, role)
+    return people
+
+
+@pytest.mark.parametrize(
+    ("access", "readers_of_it"),
+    [
+        ("public: true", {"stranger", "guest", "reporter", "developer", "maintainer"}),
+        ("public: false", {"developer", "maintainer"}),
+        ("access: developer", {"developer", "maintainer"}),
+        ("access: maintainer", {"maintainer"}),
+        ("access: none", set()),
+    ],
+)
+async def test_only_those_read_an_archive_whom_the_file_lets(
+    forge: Forge, access: str, readers_of_it: set[str]
+) -> None:
+    project, job, _ = await built(forge, access)
+    ways = {
+        f"{project.url}/jobs/{job.id}/artifacts": ZIP,
+        f"{project.url}/jobs/{job.id}/artifacts/out/empty": b"",
+        f"{project.url}/jobs/artifacts/topic/download?job=build": ZIP,
+        f"{project.url}/jobs/artifacts/topic/raw/out/empty?job=build": b"",
+    }
+    for name, person in (await readers(forge, project)).items():
+        may = name in readers_of_it
+        got = {way: await read(forge, way, **{"PRIVATE-TOKEN": person.token}) for way in ways}
+        assert got == {way: (200, content) if may else REFUSED for way, content in ways.items()}, name
+
+
+CONFIG = "build: {script: 'true', artifacts: {paths: [out]}}\n"
+AMBIGUOUS = {
+    "message": "400 Bad request - Ref is ambiguous. 'topic' is both a branch and a tag: "
+    "say refs/heads/topic or refs/tags/topic."
+}
+
+
+@pytest.fixture
+def repository(forge: Forge, project: CiProject) -> Repository:
+    return forge.repository(project.id)
+
+
+async def _both(project: CiProject, ref: str) -> list[tuple[int, Any]]:
+    """What the two routes answer."""
+    found = []
+    for rest in ("download", "raw/out"):
+        url = f"{project.forge.base}/api/v4{project.url}/jobs/artifacts/{ref}/{rest}?job=build"
+        headers = {"PRIVATE-TOKEN": project.developer.token}
+        async with project.forge.session.get(url, headers=headers) as answer:
+            body = await answer.read()
+            found.append((answer.status, body if answer.status == 200 else orjson.loads(body)))
+    return found
+
+
+async def test_a_tag_does_not_take_the_place_of_a_branch(
+    project: CiProject, runner: Runner, repository: Repository
+) -> None:
+    """Neither while it is there nor when it has been removed again."""
+    expected = {}
+    await project.commit(CONFIG)
+    for kind, content in (("heads", b"branch"), ("tags", b"the tag's")):
+        if kind == "tags":
+            head = repository.lookup_reference("refs/heads/topic").target
+            repository.references.create("refs/tags/topic", head)
+        await project.api.post(f"{project.url}/pipeline", {"ref": f"refs/{kind}/topic"}, expect=201)
+        job = await runner.job()
+        packed = archive(out=content)  # once: it holds the time
+        await job.upload(packed)
+        await job.finish()
+        expected[kind] = [(200, packed), (200, content)]
+    assert await _both(project, "topic") == [(400, AMBIGUOUS)] * 2
+    assert await _both(project, "refs/heads/topic") == expected["heads"]
+    assert await _both(project, "refs/tags/topic") == expected["tags"]
+    repository.references.delete("refs/tags/topic")
+    assert await _both(project, "topic") == expected["heads"]
+    repository.references.delete("refs/heads/topic")
+    assert await _both(project, "topic") == expected["heads"]

@@ -1,17 +1,24 @@
-"""`PATCH /jobs/:id/trace` and endpoint 7: a log grows piece by piece, and is read while it grows and afterwards."""
+"""Logs: they grow piece by piece, are read meanwhile and afterwards, hide secrets, and tell the coverage."""
 
 import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Any, cast
 
 import gitlab
 import pytest
+from hypothesis import given
+from hypothesis import strategies as some
 
 from api_server.ci.jobs import logs
-from api_server.ci.jobs.logs import logs_of
+from api_server.ci.jobs.logs import MAX_SECRETS, Logs, coverage_of, last_figure, logs_of, mask
+from api_server.expressions import compile_expression
 from api_server.web.context import SERVICES
 from tests.support.ci import CiProject, ci_project, eventually
 from tests.support.folders import files_below
 from tests.support.forge import Forge
 from tests.support.runner import Runner, RunningJob, a_runner
+from tests.support.waiting import until
 
 
 def log_of(project: CiProject, job: RunningJob) -> str:
@@ -159,8 +166,7 @@ async def test_ranges_of_a_growing_and_of_a_finished_log(
         assert whole.headers["Content-Disposition"] == f'infile; filename="{job.id}.log"'
         tag = whole.headers["ETag"]
         assert (await project.api.get(url, headers={"If-None-Match": tag})).status == 304
-        part = await project.api.get(url, headers={"Range": "bytes=0-1", "If-Range": '"another"'})
-        assert part.status == 200
+        part = await project.api.get(url, headers={"Range": "bytes=0-1", "If-Range": '"another"'}, expect=200)
         head = await project.api.request("HEAD", url)
         assert (head.status, head.body, head.headers["Content-Length"]) == (200, "", "16")
 
@@ -231,19 +237,13 @@ async def test_sealing_twice_and_erasing_leave_nothing_behind(
     assert (await project.api.get(log_of(project, job))).body == "one\ntwo\n"
     folder = forge.settings.data_dir / "objects" / "projects" / str(project.id)
 
-    async def one_object() -> bool:
-        return len(files_below(folder)) == 1
-
-    await eventually(one_object)
+    await until(lambda: len(files_below(folder)) == 1, seconds=30)
     assert (await forge.root.post(f"{project.url}/jobs/{job.id}/erase")).status == 201
     assert (await project.api.get(log_of(project, job))).status == 404
     refused = await job.append(b"one\n", 0)
     assert (refused.status, refused.body) == (403, {"message": "403 Forbidden - Job has been erased!"})
 
-    async def gone() -> bool:
-        return not files_below(folder)
-
-    await eventually(gone)
+    await until(lambda: not files_below(folder), seconds=30)
 
 
 async def test_deleting_a_project_deletes_its_bytes(
@@ -256,10 +256,7 @@ async def test_deleting_a_project_deletes_its_bytes(
     assert list(folder.rglob("*"))
     assert (await forge.root.delete(project.url)).status == 202
 
-    async def gone() -> bool:
-        return not folder.exists()
-
-    await eventually(gone)
+    await until(lambda: not folder.exists(), seconds=30)
 
 
 async def test_python_gitlab_streams_a_log(forge: Forge, project: CiProject, job: RunningJob) -> None:
@@ -290,3 +287,168 @@ async def test_the_store_forgets_nothing_it_should_keep(forge: Forge) -> None:
     with pytest.raises(FileNotFoundError):
         [piece async for piece in objects.read("projects/777/jobs/1/a", 0, 1)]
     await objects.delete(["projects/7770/jobs/1/a", "projects/7770/jobs/1/a"])
+
+
+letters = some.binary(max_size=12).map(lambda text: bytes(97 + byte % 3 for byte in text))
+
+
+@given(some.lists(letters, max_size=8), some.lists(letters, max_size=3))
+def test_the_result_does_not_depend_on_where_the_log_is_cut(
+    pieces: list[bytes], secrets: list[bytes]
+) -> None:
+    stored, held = b"", b""
+    for piece in pieces:
+        done, held = mask(held + piece, secrets)
+        stored += done
+    whole, rest = mask(b"".join(pieces), secrets)
+    assert (stored, held) == (whole, rest)
+
+
+@given(letters, some.lists(letters, max_size=3))
+def test_offsets_stay_and_no_secret_is_left(text: bytes, secrets: list[bytes]) -> None:
+    done, held = mask(text, secrets)
+    assert len(done) + len(held) == len(text)
+    assert text.endswith(held)
+    assert not any(secret in done for secret in secrets if secret)
+    assert not held or any(secret.startswith(held) and secret != held for secret in secrets)
+
+
+def test_a_secret_becomes_as_many_x() -> None:
+    assert mask(b"token=s3cret!\n", [b"s3cret"]) == (b"token=xxxxxx!\n", b"")
+
+
+def test_an_end_that_may_be_a_beginning_is_held_back() -> None:
+    assert mask(b"token=s3c", [b"s3cret"]) == (b"token=", b"s3c")
+
+
+def test_without_secrets_nothing_is_held() -> None:
+    assert mask(b"abc", []) == (b"abc", b"")
+
+
+def test_a_piece_full_of_secrets_is_masked() -> None:
+    stored, held = mask(b"s3cret12 " * 29_000, [b"s3cret12", b"k" * 2000])
+    assert (stored, held) == (b"xxxxxxxx " * 29_000, b"")
+
+
+def test_of_two_secrets_that_begin_in_one_place_the_longest_is_hidden() -> None:
+    assert mask(b"abcdef", [b"abc", b"abcde", b"bcdef"]) == (b"xxxxxf", b"")
+
+
+@pytest.mark.parametrize(
+    "secrets",
+    [
+        [b"bbbbbbbb", b"a" * 9_990 + b"00000000"],
+        [b"bbbbbbbb", b"fljob-cccccccc", b"a" * 60_000 + b"00000000"],
+        [b"a" * 9_990 + b"%08d" % number for number in range(13)],
+        [b"a" * MAX_SECRETS],
+        [b"%08d" % number for number in range(MAX_SECRETS // 8)],
+    ],
+    ids=["two", "three", "thirteen", "one as long as all", "many"],
+)
+@pytest.mark.parametrize("text", [b"a" * 2**17, b"a" * (2**17 - 1) + b"b", b"12345678" * 2**14])
+def test_the_hardest_logs_and_secrets_take_milliseconds(text: bytes, secrets: list[bytes]) -> None:
+    began = time.thread_time()
+    done, held = mask(text, secrets)
+    # by the processor's clock; a twentieth of it is usual, minutes were
+    assert time.thread_time() - began < 0.1
+    assert len(done) + len(held) == len(text)
+    assert not any(secret in done for secret in secrets)
+
+
+def test_an_end_that_would_take_long_to_compare_is_held_back_until_more_has_come() -> None:
+    secret = b"a" * 9_990 + b"0"
+    text = b"a" * 20_000 + b"b"
+    done, held = mask(text, [secret])
+    assert done + held == text
+    assert 0 < len(held) < len(secret)
+    more = b"done\n" * 2_000
+    assert mask(held + more, [secret]) == (held + more, b"")
+
+
+class OneLog:
+    """A log that is read as `Logs` does, in pieces."""
+
+    def __init__(self, text: bytes) -> None:
+        self.text = text
+        self.read_bytes = 0
+
+    async def read(self, _job_id: int, start: int, end: int) -> AsyncIterator[bytes]:
+        self.read_bytes += end - start
+        middle = (start + end) // 2
+        yield self.text[start:middle]
+        yield self.text[middle:end]
+
+
+async def coverage(text: bytes, expression: str) -> float | None:
+    return await coverage_of(cast("Logs", OneLog(text)), 1, len(text), expression)
+
+
+@pytest.mark.parametrize(
+    ("text", "expression", "expected"),
+    [
+        ("TOTAL 10%\nTOTAL 97.5%\nbye\n", r"TOTAL.*? (\d+(?:\.\d+)?)%", 97.5),
+        ("TOTAL 10%\nTOTAL 97.5%", r"TOTAL.*? (\d+(?:\.\d+)?)%", 97.5),
+        ("a 1 of 2\n", r"\d", 2.0),
+        ("Covered 97.5 %, 3 files", r"Covered.*%", 97.5),
+        ("a 1\na -\n", r"a (\d)?", 1.0),
+        ("12\n", r"\d*", 12.0),
+        ("é 5\n", r"^.. ?(\d)", 5.0),
+        ("no figure\n", r"figure", None),
+        ("1\n", r"TOTAL", None),
+        ("", r"\d", None),
+        ("5\n" + "9" * 400 + "\n", r"\d+", 5.0),
+        ("9" * 400, r"\d+", None),
+        ("5%", "(", None),
+        ("5%", r"\pL{400}", None),
+        ("x" * 5_000 + " 5%\n", r"x (\d)%$", 5.0),
+        ("5% " + "x" * 5_000 + "\n", r"\d%", None),
+    ],
+)
+async def test_the_last_figure_is_taken(text: str, expression: str, expected: float | None) -> None:
+    assert await coverage(text.encode(), expression) == expected
+
+
+async def test_bytes_that_are_no_text_are_any_character() -> None:
+    assert await coverage(b"TOTAL \xff\xfe 5%\n", r"TOTAL .* (\d)%") == 5.0
+
+
+@pytest.mark.parametrize("before", [0, 1, 2**18 - 9, 2**18 - 1, 2**18, 600_000])
+async def test_lines_are_whole_wherever_the_log_is_cut(before: int) -> None:
+    text = b"." * 300_000 + b"\nTOTAL 97.5%\n" + b"." * before
+    assert await coverage(text, r"^TOTAL (\S+)%$") == 97.5
+    assert await coverage(b"x" + b"1" * before + b"\n2", r"^1+$") is None
+
+
+async def test_no_more_than_the_end_of_a_log_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "_COVERAGE_BYTES", 2**20)
+    log = OneLog(b"5%" + b"\n" * 1_100_000)
+    assert await coverage_of(cast("Logs", log), 1, len(log.text), r"\d%") is None
+    assert log.read_bytes == 2**20
+    log = OneLog(b"\n" * 1_100_000 + b"5%")
+    assert await coverage_of(cast("Logs", log), 1, len(log.text), r"\d%") == 5.0
+    assert log.read_bytes == 2**18
+
+
+@pytest.mark.parametrize(
+    ("line", "expression"),
+    [
+        (b"1" * 128 * 1024, r"\d"),
+        (b"1" * 4_000, r"\d|.*x"),
+        (b"9" * 400, r"\d+"),
+        (b"1", r"x\d"),
+        (b"1" + b"a" * 4_000, "|".join(f"a{{{number}}}x" for number in range(1, 60))),
+    ],
+)
+async def test_the_hardest_logs_take_a_bounded_time(
+    line: bytes, expression: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "_COVERAGE_SECONDS", 0.1)
+    text = (line + b"\n") * (300_000 // len(line))
+    began = time.process_time()
+    found: Any = await coverage(text, expression)
+    assert time.process_time() - began < 1  # by the processor's clock, on the slowest machines
+    assert found in (None, 1.0)
+
+
+def test_a_figure_is_of_the_first_group() -> None:
+    assert last_figure(b"1 2 3", compile_expression(r"(\d) (\d) (\d)")) == 1.0

@@ -1,21 +1,26 @@
-"""A third-party runner, gitlab-python-runner, works off a pipeline that a `git push` has made."""
+"""Runners in real life: a third-party one works off a pipeline, and the API server is killed while runners work."""
 
 import asyncio
 import io
+import random
 import subprocess
 import venv
 import zipfile
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+import attrs
 import gitlab
 import pytest
 
 from api_server.web.routes import Role
 from tests.support.ci import CiProject, ci_project, eventually
-from tests.support.forge import Forge
+from tests.support.forge import ROOT_TOKEN, Client, Forge
 from tests.support.git_client import Git, git_url
-from tests.support.runner import Runner, a_runner
+from tests.support.runner import INFO, Runner, RunningJob, a_runner, checksum
+from tests.support.server_process import ServerProcess, server_process
+from tests.support.waiting import until
 
 #: Newer emulators do not have what the runner imports.
 PACKAGES = ("gitlab-python-runner==14.3.20", "gitlab-emulator==0.11.1")
@@ -88,8 +93,7 @@ async def test_a_pushed_pipeline_is_worked_off_by_a_real_runner(
     project, other = await ci_project(forge), await ci_project(forge, visibility="public")
     await other.commit("noop: {script: 'true'}", branch="main")
     runner = await a_runner(forge, project_id=project.id)
-    owner = await forge.user("owner")
-    await forge.member("projects", project.id, owner, Role.OWNER)
+    owner = await forge.new_member(project.id, Role.OWNER, "owner")
     await forge.member("projects", other.id, owner, Role.OWNER)
     git = Git(tmp_path / "clone")
     git.folder.mkdir()
@@ -119,8 +123,7 @@ async def test_a_pushed_pipeline_is_worked_off_by_a_real_runner(
     assert zipfile.ZipFile(io.BytesIO(archive)).read("out/lines.txt") == expected
     assert expected in log
 
-    played = await owner.api.post(f"{project.url}/jobs/{jobs['release']['id']}/play")
-    assert played.status == 200
+    await owner.api.post(f"{project.url}/jobs/{jobs['release']['id']}/play", expect=200)
     code = await run_one_job(runner_program, tmp_path / "builds", runner)
     log = await owner.api.get(f"{project.url}/jobs/{jobs['release']['id']}/trace")
     assert code == 0, log.body
@@ -129,3 +132,88 @@ async def test_a_pushed_pipeline_is_worked_off_by_a_real_runner(
 
 async def _pipelines(project: CiProject, query: str = "source=push") -> list[dict[str, Any]]:
     return list((await project.forge.root.get(f"{project.url}/pipelines?{query}")).body)
+
+
+JOBS = 6
+MANY_JOBS = "".join(f"job{number}: {{script: 'true'}}\n" for number in range(JOBS))
+
+
+@attrs.define
+class Sender:
+    """One runner's job: its log is as long as it has time for, and `acknowledged` bytes of it are."""
+
+    job: RunningJob
+    random: random.Random
+    log: bytes = b""
+    acknowledged: int = 0
+
+    async def send(self, until: asyncio.Event) -> None:
+        """Appends piece after piece until told to stop, or until the server is gone."""
+        while not until.is_set():
+            if self.acknowledged == len(self.log):
+                self.log += self.random.randbytes(self.random.choice([1, 200, 20_000]))
+            try:
+                answer = await self.job.append(self.log[self.acknowledged :], self.acknowledged)
+            except (aiohttp.ClientError, ConnectionError):
+                return
+            assert answer.status in (202, 416), answer
+            acknowledged = int(answer.headers["Range"].removeprefix("0-"))
+            assert acknowledged >= self.acknowledged, "acknowledged bytes are gone"
+            self.acknowledged = acknowledged
+
+
+async def test_acknowledged_bytes_survive_kill_9_once(new_database: Any, tmp_path: Path) -> None:
+    async with server_process(new_database(), tmp_path) as server:
+        project, runner = await _project_with_jobs(server)
+        senders = [Sender(await _taken(server, runner), random.Random(n)) for n in range(JOBS)]
+        stop = asyncio.Event()
+        sending = asyncio.gather(*(sender.send(stop) for sender in senders))
+        while sum(sender.acknowledged for sender in senders) < 300_000:
+            await asyncio.sleep(0.05)
+        server.kill()
+        await server.wait()
+        await sending
+        await server.start()
+        before = sum(sender.acknowledged for sender in senders)
+        resumed = asyncio.gather(*(sender.send(stop) for sender in senders))
+        await until(lambda: sum(sender.acknowledged for sender in senders) > before)
+        stop.set()
+        await resumed
+        assert len({sender.job.id for sender in senders}) == JOBS
+        assert (await _poll(server, runner))[0] == 204
+        await asyncio.gather(*(_check(server, project, sender) for sender in senders))
+        shown = (await server.root.get(f"/projects/{project}/jobs?per_page=100")).body
+        assert [job["status"] for job in shown] == ["success"] * JOBS
+
+
+async def _project_with_jobs(server: ServerProcess) -> tuple[int, str]:
+    """A project's id, with JOBS jobs pending in it, and the token of a runner for them."""
+    project = (await server.root.post("/projects", {"name": "crash"})).body["id"]
+    files = f"/projects/{project}/repository/files/%2Egitlab-ci%2Eyml"
+    body = {"branch": "main", "content": MANY_JOBS, "commit_message": "Begin [ci skip]"}
+    assert (await server.root.post(files, body)).status == 201
+    assert (await server.root.post(f"/projects/{project}/pipeline", {"ref": "main"})).status == 201
+    made = await server.root.post("/user/runners", {"runner_type": "project_type", "project_id": project})
+    return project, made.body["token"]
+
+
+async def _poll(server: ServerProcess, token: str) -> tuple[int, Any]:
+    answer = await server.root.post("/jobs/request", {"token": token, "info": INFO})
+    return answer.status, answer.body
+
+
+async def _taken(server: ServerProcess, token: str) -> RunningJob:
+    status, payload = await _poll(server, token)
+    assert status == 201
+    return RunningJob(Client(server.session, server.base), payload)
+
+
+async def _check(server: ServerProcess, project: int, sender: Sender) -> None:
+    """The rest of the log arrives, the job ends, and the log is what was sent."""
+    if sender.acknowledged < len(sender.log):
+        answer = await sender.job.append(sender.log[sender.acknowledged :], sender.acknowledged)
+        assert answer.status == 202
+    await sender.job.finish(output=checksum(sender.log))
+    url = f"{server.base}/api/v4/projects/{project}/jobs/{sender.job.id}/trace"
+    async with server.session.get(url, headers={"PRIVATE-TOKEN": ROOT_TOKEN}) as answer:
+        assert await answer.read() == sender.log

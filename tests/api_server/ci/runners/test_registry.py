@@ -1,14 +1,19 @@
-"""Runners come, are looked after, and go."""
+"""Runners come, are looked after and changed, show what they have run, and go."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import gitlab
 import pytest
 
+from api_server.ci.pipelines.states import STATUSES
+from api_server.ci.runners.job_handlers import PENDING_JOBS
+from api_server.web.context import SERVICES
 from api_server.web.routes import Role
-from tests.support.ci import CiProject, ci_project
-from tests.support.forge import Forge
-from tests.support.runner import INFO, a_runner
+from tests.support.ci import CiProject, bring, ci_project
+from tests.support.forge import Answer, Client, Forge, Person
+from tests.support.runner import INFO, Runner, a_runner, until_waiting
+from tests.support.waiting import until_somebody_waits
 
 
 async def test_creating_shows_the_token_once(forge: Forge, project: CiProject) -> None:
@@ -107,12 +112,10 @@ async def test_lists(forge: Forge, project: CiProject) -> None:
         await a_runner(forge, group_id=group["id"]),
     )
     own, other = await a_runner(forge, project_id=inside.id), await a_runner(forge, project_id=project.id)
-    maintainer = await forge.user()
-    await forge.member("projects", inside.id, maintainer, Role.MAINTAINER)
+    maintainer = await forge.new_member(inside.id, Role.MAINTAINER)
 
     async def ids(path: str) -> set[int]:
-        answer = await maintainer.api.get(path)
-        assert answer.status == 200, answer
+        answer = await maintainer.api.get(path, expect=200)
         return {one["id"] for one in answer.body} & {shared.id, of_group.id, own.id, other.id}
 
     assert await ids("/runners?per_page=100") == {own.id}
@@ -186,8 +189,7 @@ async def test_a_reset_token_replaces_the_old_one(forge: Forge, project: CiProje
     runner = await a_runner(forge, project_id=project.id)
     second = (await forge.root.post(f"/runners/{runner.id}/reset_authentication_token")).body["token"]
     assert (await runner.poll()).status == 403
-    third = await forge.anonymous.post("/runners/reset_authentication_token", {"token": second})
-    assert third.status == 201
+    third = await forge.anonymous.post("/runners/reset_authentication_token", {"token": second}, expect=201)
     assert (await forge.anonymous.post("/runners/verify", {"token": third.body["token"]})).status == 200
     assert (await forge.anonymous.post("/runners/verify", {"token": second})).status == 403
 
@@ -249,3 +251,221 @@ async def test_a_runner_that_registers_and_unregisters_itself_is_the_author(
     await forge.anonymous.delete("/runners", json={"token": own})
     told = [tuple(row) for row in await forge.database.rows(EVENTS, id=project.id)]
     assert told[-2:] == [(-1, "runner_registered"), (-1, "runner_unregistered")]
+
+
+REMOVE = "DELETE FROM runners WHERE id = %(id)s"
+EVENTS_OF_A_RUNNER = (
+    "SELECT count(*) FROM audit_events WHERE event_type LIKE 'runner%%' AND target_id = %(id)s"
+)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("PUT", "", {"description": "another one"}),
+        ("DELETE", "", None),
+        ("POST", "/reset_authentication_token", None),
+    ],
+)
+async def test_a_change_that_comes_too_late(
+    forge: Forge, method: str, path: str, body: dict[str, str] | None
+) -> None:
+    runner = await a_runner(forge)
+    assert await forge.database.value(EVENTS_OF_A_RUNNER, id=runner.id) == 1
+    async with forge.database.transaction() as transaction:
+        await transaction.run(REMOVE, id=runner.id)
+        late = asyncio.create_task(forge.root.request(method, f"/runners/{runner.id}{path}", json=body))
+        await until_somebody_waits(forge.database)
+    answer = await late
+    assert (answer.status, answer.body) == (404, {"message": "404 Not found"})
+    assert await forge.database.value(EVENTS_OF_A_RUNNER, id=runner.id) == 1
+
+
+FORBIDDEN = (403, {"message": "403 Forbidden"})
+CHANGES: dict[str, tuple[Callable[[Client, Runner], Awaitable[Answer]], tuple[int, object]]] = {
+    "token reset": (
+        lambda root, runner: root.post(f"/runners/{runner.id}/reset_authentication_token"),
+        FORBIDDEN,
+    ),
+    "token reset by itself": (
+        lambda root, runner: root.post("/runners/reset_authentication_token", {"token": runner.token}),
+        FORBIDDEN,
+    ),
+    "removed": (lambda root, runner: root.delete(f"/runners/{runner.id}"), FORBIDDEN),
+    "paused": (lambda root, runner: root.put(f"/runners/{runner.id}", {"paused": True}), (204, "")),
+    "other tags": (
+        lambda root, runner: root.put(
+            f"/runners/{runner.id}", {"tag_list": ["other"], "run_untagged": False}
+        ),
+        (204, ""),
+    ),
+    "protected refs only": (
+        lambda root, runner: root.put(f"/runners/{runner.id}", {"access_level": "ref_protected"}),
+        (204, ""),
+    ),
+}
+
+
+async def test_a_runner_that_has_changed_while_it_waited_gets_no_job(
+    forge: Forge, project: CiProject
+) -> None:
+    """The job goes to a runner that has not changed and waits behind the others."""
+    runners = [await a_runner(forge, project_id=project.id) for _ in CHANGES]
+    polls = [asyncio.create_task(runner.poll(last_update="x")) for runner in runners]
+    await until_waiting(forge, *runners)
+    for runner, (change, _) in zip(runners, CHANGES.values(), strict=True):
+        assert (await change(forge.root, runner)).status in (200, 201, 204)
+    last = await a_runner(forge, project_id=project.id)
+    unchanged = asyncio.create_task(last.poll(last_update="x"))
+    await until_waiting(forge, last)
+    await project.pipeline()
+    assert (await unchanged).status == 201
+    with forge.server.app[SERVICES][PENDING_JOBS].emptied():
+        answers = [(answer.status, answer.body) for answer in await asyncio.gather(*polls)]
+    assert dict(zip(CHANGES, answers, strict=True)) == {name: told for name, (_, told) in CHANGES.items()}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE runners SET token_digest = '' WHERE id = %(id)s",
+        "DELETE FROM runners WHERE id = %(id)s",
+    ],
+)
+async def test_whoever_is_changing_a_runner_is_waited_for(
+    forge: Forge, project: CiProject, statement: str
+) -> None:
+    runner = await a_runner(forge, project_id=project.id)
+    await runner.poll()  # so that it has been heard of
+    await project.pipeline()
+    async with forge.database.transaction() as transaction:
+        await transaction.run(statement, id=runner.id)
+        poll = asyncio.create_task(runner.poll())
+        await until_somebody_waits(forge.database)
+    answer = await poll
+    assert (answer.status, answer.body) == FORBIDDEN
+
+
+async def test_a_token_is_replaced_once(forge: Forge, project: CiProject) -> None:
+    """By two who have it at the same time."""
+    runner = await a_runner(forge, project_id=project.id)
+    answers = await asyncio.gather(
+        *(
+            forge.anonymous.post("/runners/reset_authentication_token", {"token": runner.token})
+            for _ in range(4)
+        )
+    )
+    assert sorted(answer.status for answer in answers) == [201, 403, 403, 403]
+    [replaced] = [answer.body["token"] for answer in answers if answer.status == 201]
+    verified = await forge.anonymous.post("/runners/verify", {"token": replaced})
+    assert (verified.status, verified.body["id"]) == (200, runner.id)
+
+
+RAN_BY = """
+    UPDATE jobs SET runner_id = %(runner_id)s, runner_manager_id = %(manager_id)s WHERE id = %(id)s
+"""
+MANAGER = """
+    INSERT INTO runner_managers (runner_id, system_id, created_at) VALUES (%(runner_id)s, 'machine', %(now)s)
+    RETURNING id
+"""
+
+
+async def ran(project: CiProject, runner_id: int, status: str, manager_id: int | None = None) -> int:
+    """A job of the project that this runner has had in its hands."""
+    job = await project.job()
+    await bring(project.forge, job["id"], status)
+    await project.forge.execute(RAN_BY, id=job["id"], runner_id=runner_id, manager_id=manager_id)
+    return int(job["id"])
+
+
+async def listed(client: Client, runner_id: int, query: str = "") -> list[int]:
+    answer = await client.get(f"/runners/{runner_id}/jobs?{query}", expect=200)
+    return [job["id"] for job in answer.body]
+
+
+async def test_the_jobs_of_a_runner_newest_first_by_status_and_machine(forge: Forge) -> None:
+    project = await ci_project(forge)
+    runner = (await a_runner(forge, project_id=project.id)).id
+    async with forge.database.transaction() as transaction:
+        manager = await transaction.value(MANAGER, runner_id=runner)
+    done = await ran(project, runner, "success", manager)
+    now = await ran(project, runner, "running")
+    assert await listed(forge.root, runner) == [now, done]
+    assert await listed(forge.root, runner, "order_by=id&sort=asc") == [done, now]
+    assert await listed(forge.root, runner, "status=running") == [now]
+    assert await listed(forge.root, runner, "system_id=machine") == [done]
+    assert await listed(forge.root, runner, "system_id=another") == []
+    page = await forge.root.get(f"/runners/{runner}/jobs?per_page=1")
+    assert (page.headers["X-Total"], page.headers["X-Next-Page"]) == ("2", "2")
+
+
+async def test_a_job_is_shown_as_in_its_project_but_with_the_whole_project(forge: Forge) -> None:
+    project = await ci_project(forge)
+    runner = (await a_runner(forge, project_id=project.id)).id
+    job_id = await ran(project, runner, "failed")
+    (shown,) = (await forge.root.get(f"/runners/{runner}/jobs")).body
+    job = (await forge.root.get(f"{project.url}/jobs/{job_id}")).body
+    own = (await forge.root.get(project.url)).body
+    keys = (
+        "id", "status", "stage", "name", "ref", "tag", "coverage", "allow_failure", "created_at", "started_at",
+        "finished_at", "erased_at", "duration", "queued_duration", "user", "commit", "pipeline", "web_url",
+        "failure_reason",
+    )  # fmt: skip
+    named = ("id", "description", "name", "name_with_namespace", "path", "path_with_namespace", "created_at")
+    assert shown == {key: job[key] for key in keys} | {"project": {key: own[key] for key in named}}
+
+
+async def test_who_sees_which_jobs_of_a_project_runner(forge: Forge) -> None:
+    """Maintainers of one of its projects, and of those jobs only what is in projects where they are Reporter."""
+    first, second, third = [await ci_project(forge) for _ in range(3)]
+    runner = (await a_runner(forge, project_id=first.id)).id
+    for other in (second, third):
+        assert (await forge.root.post(f"{other.url}/runners", {"runner_id": runner})).status == 201
+    jobs = [await ran(project, runner, "success") for project in (first, second, third)]
+    people = await forge.people(first.id)
+    await forge.member("projects", second.id, people["maintainer"], Role.REPORTER)
+    await forge.member("projects", third.id, people["maintainer"], Role.GUEST)
+    assert await listed(people["maintainer"].api, runner) == [jobs[1], jobs[0]]
+    assert await listed(people["owner"].api, runner) == [jobs[0]]
+    assert await listed(forge.root, runner) == jobs[::-1]
+    for name in ("stranger", "guest", "reporter", "developer"):
+        refused = await people[name].api.get(f"/runners/{runner}/jobs")
+        assert (refused.status, refused.body) == (403, {"message": "403 Forbidden"}), name
+
+
+async def test_who_sees_the_jobs_of_group_and_instance_runners(forge: Forge) -> None:
+    owner: Person = await forge.user("owner")
+    group = await forge.group(owner)
+    inside, outside = await ci_project(forge, namespace_id=group["id"]), await ci_project(forge)
+    of_group = (await a_runner(forge, group_id=group["id"])).id
+    of_instance = (await a_runner(forge)).id
+    job = await ran(inside, of_group, "success")
+    await ran(outside, of_group, "success")  # it was in the group once
+    assert await listed(owner.api, of_group) == [job]
+    assert (await owner.api.get(f"/runners/{of_instance}/jobs")).status == 403
+    assert await listed(forge.root, of_instance) == []
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "body"),
+    [
+        ("status=done", 400, {"error": "status does not have a valid value"}),
+        ("order_by=name", 400, {"error": "order_by does not have a valid value"}),
+        ("sort=up", 400, {"error": "sort does not have a valid value"}),
+    ],
+)
+async def test_refused_parameters(forge: Forge, query: str, status: int, body: dict[str, str]) -> None:
+    runner = (await a_runner(forge)).id
+    answer = await forge.root.get(f"/runners/{runner}/jobs?{query}")
+    assert (answer.status, answer.body) == (status, body)
+
+
+async def test_every_status_can_be_asked_for(forge: Forge) -> None:
+    runner = (await a_runner(forge)).id
+    for status in STATUSES:
+        assert await listed(forge.root, runner, f"status={status}") == []
+
+
+async def test_a_runner_that_does_not_exist(forge: Forge) -> None:
+    answer = await forge.root.get("/runners/999999999/jobs")
+    assert (answer.status, answer.body) == (404, {"message": "404 Runner Not Found"})

@@ -1,7 +1,8 @@
-"""`POST /jobs/request`: who gets which job, and when."""
+"""`POST /jobs/request`: who gets which job, and when, and what the runner is told of it."""
 
 import asyncio
 import time
+from typing import Any
 
 import aiohttp
 import attrs
@@ -11,7 +12,7 @@ from api_server.ci.pipelines import job_queries
 from api_server.web.context import SERVICES
 from tests.support.ci import ONE_JOB, CiProject, ci_project, run
 from tests.support.forge import Forge
-from tests.support.runner import Runner, a_runner, until_waiting
+from tests.support.runner import Runner, a_runner, checksum, until_waiting
 from tests.support.waiting import until, until_somebody_waits
 
 
@@ -125,8 +126,7 @@ async def test_a_wrong_token_is_403(forge: Forge, token: str | None) -> None:
 
 async def test_the_token_may_come_in_the_header(forge: Forge) -> None:
     runner = await a_runner(forge, tag_list=["nothing"], run_untagged=False)
-    answer = await forge.anonymous.post("/jobs/request", {}, headers={"RUNNER-TOKEN": runner.token})
-    assert answer.status == 204
+    await forge.anonymous.post("/jobs/request", {}, headers={"RUNNER-TOKEN": runner.token}, expect=204)
 
 
 async def test_200_concurrent_polls_hand_each_job_out_once(forge: Forge, project: CiProject) -> None:
@@ -233,8 +233,7 @@ async def test_a_job_with_more_secrets_than_a_log_is_searched_for_fails(
     for number in range(14):  # of ten thousand bytes each
         value = f"{number:04}" + "s" * 9_996
         variable = {"key": f"SECRET{number}", "value": value, "masked": True}
-        answer = await forge.root.post(f"{project.url}/variables", variable)
-        assert answer.status == 201, answer
+        await forge.root.post(f"{project.url}/variables", variable, expect=201)
     pipeline = await project.pipeline("a: {script: 'true'}")
     assert (await runner.poll()).status == 204
     (job,) = (await project.jobs(pipeline)).values()
@@ -306,8 +305,104 @@ async def test_a_job_of_a_tag_knows_what_was_written_to_it(forge: Forge) -> None
     runner = await a_runner(forge, project_id=project.id)
     for name, message in (("v1", "One\n\nin lines"), ("light", "")):
         tag = {"tag_name": name, "ref": "main"} | ({"message": message} if message else {})
-        made = await forge.root.post(f"{project.url}/repository/tags", tag)
-        assert made.status == 201, made
+        await forge.root.post(f"{project.url}/repository/tags", tag, expect=201)
         await project.api.post(f"{project.url}/pipeline", {"ref": name})
         variables = (await runner.job()).variables
         assert (variables["CI_COMMIT_TAG"], variables["CI_COMMIT_TAG_MESSAGE"]) == (name, message)
+
+
+TWO_STAGES = """
+stages: [build, test]
+build:
+  stage: build
+  script: make
+  artifacts: {paths: [out/], expire_in: 1 week}
+test:
+  stage: test
+  script: make check
+  variables: {GREETING: "hello $CI_JOB_NAME"}
+"""
+
+
+async def test_a_job_goes_from_request_to_success(forge: Forge) -> None:
+    project = await ci_project(forge)
+    runner = await a_runner(forge, project_id=project.id)
+    pipeline = await project.pipeline(TWO_STAGES)
+    build = await runner.job()
+    assert (await project.statuses(pipeline)) == {"build": "running", "test": "created"}
+    await build.log(b"made\n")
+    assert (
+        await build.upload(b"PK\5\6" + 18 * b"\0", artifact_type="archive", artifact_format="zip")
+    ).status == 201
+    answer = await build.update("success", output=checksum(b"made\n"))
+    assert (answer.status, answer.body, answer.headers["Job-Status"]) == (200, "200", "success")
+    test = await runner.job()
+    assert test.variables["GREETING"] == "hello test"
+    assert [one["name"] for one in test.payload["dependencies"]] == ["build"]
+    await test.finish()
+    assert await project.status(pipeline) == "success"
+    log = await project.api.get(f"{project.url}/jobs/{build.id}/trace")
+    assert (log.status, log.body) == (200, "made\n")
+
+    shown = await project.api.until(
+        f"{project.url}/jobs/{build.id}", lambda shown: len(shown["artifacts"]) == 2
+    )
+    assert shown["artifacts"] == [
+        {"file_type": "archive", "size": 22, "filename": "artifacts.zip", "file_format": "zip"},
+        {"file_type": "trace", "size": 5, "filename": "job.log", "file_format": "raw"},
+    ]
+    assert (await project.api.get(f"{project.url}/jobs/{build.id}/trace")).body == "made\n"
+
+
+FILE = """
+short: {script: make, timeout: 20 minutes}
+plain: {script: make}
+deep: {script: make, variables: {GIT_DEPTH: '3'}}
+"""
+
+
+def _told(payload: dict[str, Any]) -> dict[str, tuple[int, int, bool]]:
+    depth, fetches = payload["git_info"]["depth"], payload["allow_git_fetch"]
+    return {payload["job_info"]["name"]: (payload["runner_info"]["timeout"], depth, fetches)}
+
+
+async def test_jobs_have_what_their_project_says_unless_they_say_otherwise(forge: Forge) -> None:
+    project = await ci_project(forge)
+    runner = await a_runner(forge, project_id=project.id)
+    before = await project.pipeline(FILE)
+    settings = {"build_timeout": 7200, "ci_default_git_depth": 0, "build_git_strategy": "clone"}
+    changed = await forge.root.put(project.url, settings)
+    assert {name: changed.body[name] for name in settings} == settings
+    told: dict[str, Any] = {}
+    for _ in range(3):
+        told |= _told((await runner.job()).payload)
+    # How it is fetched counts as it is when the job begins, and the time as it was when the job was made.
+    assert told == {"short": (1200, 0, False), "plain": (3600, 0, False), "deep": (3600, 3, False)}
+    (plain,) = [job for name, job in (await project.jobs(before)).items() if name == "plain"]
+    await forge.root.post(f"{project.url}/jobs/{plain['id']}/cancel")
+    await forge.root.post(f"{project.url}/jobs/{plain['id']}/retry")
+    assert _told((await runner.job()).payload) == {"plain": (7200, 0, False)}
+
+
+@pytest.mark.parametrize(
+    ("sent", "problem"),
+    [
+        ({"build_timeout": 599}, {"build_timeout": ["needs to be between 10 minutes and 1 month"]}),
+        ({"build_timeout": 2_629_746}, {"build_timeout": ["needs to be between 10 minutes and 1 month"]}),
+        (
+            {"ci_default_git_depth": 1001},
+            {"ci_cd_settings.default_git_depth": ["must be less than or equal to 1000"]},
+        ),
+        (
+            {"ci_default_git_depth": -1},
+            {"ci_cd_settings.default_git_depth": ["must be greater than or equal to 0"]},
+        ),
+    ],
+)
+async def test_numbers_have_bounds(forge: Forge, sent: dict[str, int], problem: dict[str, Any]) -> None:
+    project = await forge.project()
+    for answer in (
+        await forge.root.put(f"/projects/{project['id']}", sent),
+        await forge.root.post("/projects", {"name": "bounds"} | sent),
+    ):
+        assert (answer.status, answer.body) == (400, {"message": problem})

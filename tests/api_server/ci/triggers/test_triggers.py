@@ -22,9 +22,7 @@ other: {script: echo, only: [api]}
 
 
 async def maintainer(forge: Forge, project: CiProject) -> Person:
-    person = await forge.user("maintainer")
-    await forge.member("projects", project.id, person, Role.MAINTAINER)
-    return person
+    return await forge.new_member(project.id, Role.MAINTAINER, "maintainer")
 
 
 async def fire(project: CiProject, token: str, query: str = "", **values: Any) -> Any:
@@ -46,8 +44,7 @@ async def owner(forge: Forge, project: CiProject) -> Person:
 
 @pytest.fixture
 async def trigger(project: CiProject, owner: Person) -> dict[str, Any]:
-    made = await owner.api.post(f"{project.url}/triggers", {"description": "nightly"})
-    assert made.status == 201, made
+    made = await owner.api.post(f"{project.url}/triggers", {"description": "nightly"}, expect=201)
     return dict(made.body)
 
 

@@ -1,16 +1,21 @@
-"""CI/CD variables of projects and groups: the API."""
+"""CI/CD variables of projects, groups and the instance: the API, and which keys they may have."""
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import gitlab
 import pytest
+from gitlab.exceptions import GitlabGetError
 from hypothesis import given
 from hypothesis import strategies as st
 
 from api_server.ci.variables.variables import Values, problems
 from api_server.web.routes import Role
-from tests.support.forge import Answer, Client, Forge
+from tests.support.ci import CiProject, ci_project
+from tests.support.deviations import Deviations
+from tests.support.forge import Answer, Client, Forge, new_name
+from tests.support.runner import a_runner
 from tests.support.waiting import until_somebody_waits
 
 DEFAULTS = {
@@ -26,8 +31,7 @@ async def a_source(forge: Forge, kind: str) -> str:
 
 
 async def made(client: Client, where: str, **values: Any) -> dict[str, Any]:
-    answer = await client.post(where, {"key": "KEY", "value": "some value"} | values)
-    assert answer.status == 201, answer
+    answer = await client.post(where, {"key": "KEY", "value": "some value"} | values, expect=201)
     return dict(answer.body)
 
 
@@ -243,3 +247,180 @@ async def test_python_gitlab_and_variables(forge: Forge) -> None:
         assert variables.list(get_all=True) == []
 
     await asyncio.to_thread(walk)
+
+
+MANUAL = "build:\n  script: echo\n  when: manual\n"
+#: What no shell takes for a variable.
+WRONG = ["A-B", "A B", "é", "A.B", "A$", "=", "A\n", " A"]
+RIGHT = ["A", "a_1", "_", "1", "A" * 255]
+
+
+async def _places(forge: Forge, project: CiProject) -> dict[str, tuple[str, Any]]:
+    """Where one is given: an address, and what is sent to it with the key."""
+    (job,) = (await project.jobs(await project.pipeline(MANUAL))).values()
+    where = project.url
+    owner = forge.root
+    schedule = await owner.post(
+        f"{where}/pipeline_schedules",
+        {"description": "a", "ref": "topic", "cron": "1 1 1 1 *", "active": False},
+    )
+    trigger = await owner.post(f"{where}/triggers", {"description": "a"})
+    group = await forge.group()
+    return {
+        "project": (f"{where}/variables", lambda key: {"key": key, "value": "x"}),
+        "group": (f"/groups/{group['id']}/variables", lambda key: {"key": key, "value": "x"}),
+        "instance": ("/admin/ci/variables", lambda key: {"key": key, "value": "x"}),
+        "schedule": (
+            f"{where}/pipeline_schedules/{schedule.body['id']}/variables",
+            lambda key: {"key": key, "value": "x"},
+        ),
+        "pipeline": (
+            f"{where}/pipeline",
+            lambda key: {"ref": "topic", "variables": [{"key": key, "value": "x"}]},
+        ),
+        "trigger": (
+            f"{where}/trigger/pipeline",
+            lambda key: {"ref": "topic", "token": trigger.body["token"], "variables": {key: "x"}},
+        ),
+        "played job": (
+            f"{where}/jobs/{job['id']}/play",
+            lambda key: {"job_variables_attributes": [{"key": key, "value": "x"}]},
+        ),
+    }
+
+
+async def test_a_key_has_letters_digits_and_underscores_everywhere(forge: Forge) -> None:
+    project = await ci_project(forge)
+    deviations = Deviations()
+    for place, (path, body) in (await _places(forge, project)).items():
+        for key in WRONG:
+            answer = await forge.root.post(path, body(key))
+            with deviations.of(f"{place} {key!r}"):
+                assert answer.status == 400
+                assert "can contain only letters, digits and '_'." in str(answer.body["message"])
+        for key in RIGHT[:1] if place in ("pipeline", "trigger", "played job", "instance") else RIGHT:
+            with deviations.of(f"{place} {key!r}"):
+                assert (await forge.root.post(path, body(key))).status in (200, 201)
+    assert not deviations, deviations.report
+    await forge.root.delete(f"/admin/ci/variables/{RIGHT[0]}")
+
+
+URL = "/admin/ci/variables"
+INSTANCE_DEFAULTS = {
+    "variable_type": "env_var", "key": "", "value": "", "protected": False, "masked": False, "raw": False,
+    "description": None,
+}  # fmt: skip
+Made = Callable[..., Awaitable[dict[str, Any]]]
+
+
+def new_key() -> str:
+    return new_name("EVERYWHERE").replace("-", "_")
+
+
+@pytest.fixture
+async def new_variable(forge: Forge) -> AsyncIterator[Made]:
+    """Makes variables, which are gone after the test: all jobs get them."""
+    keys = []
+
+    async def make(**values: Any) -> dict[str, Any]:
+        answer = await forge.root.post(
+            URL, {"key": new_key(), "value": "of the instance"} | values, expect=201
+        )
+        keys.append(answer.body["key"])
+        return dict(answer.body)
+
+    yield make
+    for key in keys:
+        await forge.root.delete(f"{URL}/{key}")
+
+
+def refused(answer: Answer, status: int, message: Any) -> bool:
+    return (answer.status, answer.body) == (status, {"message": message})
+
+
+async def test_an_instance_variables_life(forge: Forge, new_variable: Made) -> None:
+    first = await new_variable()
+    assert first == INSTANCE_DEFAULTS | {"key": first["key"], "value": "of the instance"}
+    assert list(first) == list(INSTANCE_DEFAULTS)
+    full = INSTANCE_DEFAULTS | {
+        "key": new_key(), "value": "line\n$KEY", "variable_type": "file", "protected": True, "raw": True,
+        "description": "For all",
+    }  # fmt: skip
+    assert await new_variable(**full) == full
+    listed = await forge.root.get(URL)
+    assert [one for one in listed.body if one["key"] in (first["key"], full["key"])] == [first, full]
+    assert (await forge.root.get(f"{URL}/{first['key']}")).body == first
+    wanted = {"value": "a-longer-secret", "masked": True, "description": "Mine"}
+    changed = await forge.root.put(f"{URL}/{first['key']}", wanted)
+    assert (changed.status, changed.body) == (200, first | wanted)
+    taken = await forge.root.post(URL, {"key": first["key"], "value": "x"})
+    assert refused(taken, 400, {"key": [f"({first['key']}) has already been taken"]})
+    unmasked = await forge.root.put(f"{URL}/{first['key']}", {"value": "short"})
+    assert refused(unmasked, 400, {"value": ["is invalid"]})
+    gone = await forge.root.delete(f"{URL}/{full['key']}")
+    assert (gone.status, gone.body) == (204, "")
+    for method in ("GET", "PUT", "DELETE"):
+        missing = await forge.root.request(method, f"{URL}/{full['key']}")
+        assert refused(missing, 404, "404 InstanceVariable Not Found")
+
+
+async def test_values_are_encrypted_where_they_are_kept_and_told_nowhere(
+    forge: Forge, new_variable: Made
+) -> None:
+    value = "a-secret-of-the-instance"
+    key = (await new_variable(value=value, masked=True))["key"]
+    row = "SELECT ci_variables::text FROM ci_variables WHERE key = %(key)s"
+    kept = await forge.database.value(row, key=key)
+    assert value.encode().hex() not in kept
+    events = (await forge.root.get("/audit_events?event_type=ci_instance_variable_created")).body
+    (event,) = [one for one in events if one["details"]["target_details"] == key]
+    assert event["entity_type"] == "Service::Audit::InstanceScope"
+    assert value not in str(event)
+
+
+async def test_jobs_get_them_below_those_of_groups_and_projects(forge: Forge, new_variable: Made) -> None:
+    group = await forge.group()
+    project = await ci_project(forge, namespace_id=group["id"])
+    runner = await a_runner(forge, project_id=project.id)
+    alone, of_group, of_project = [
+        (await new_variable(masked=True, value="of-the-instance"))["key"] for _ in range(3)
+    ]
+    safe = (await new_variable(protected=True))["key"]
+    for where, keys in ((f"/groups/{group['id']}", (of_group, of_project)), (project.url, (of_project,))):
+        for key in keys:
+            values = {"key": key, "value": f"of {where}"}
+            assert (await forge.root.post(f"{where}/variables", values)).status == 201
+    text = f"build: {{script: echo, rules: [{{if: '${alone} == \"of-the-instance\"'}}]}}\n"
+    await project.pipeline(text)
+    job = await runner.job()
+    assert [job.variables.get(key) for key in (alone, of_group, of_project, safe)] == [
+        "of-the-instance", f"of /groups/{group['id']}", f"of {project.url}", None
+    ]  # fmt: skip
+    (shown,) = [one for one in job.payload["variables"] if one["key"] == alone]
+    assert (shown["masked"], shown["public"]) == (True, False)
+    await project.pipeline(text, branch="main", by=forge.root)
+    assert (await runner.job()).variables[safe] == "of the instance"
+
+
+async def test_administrators_alone_have_them(forge: Forge) -> None:
+    user = await forge.user()
+    assert refused(await user.api.get(URL), 403, "403 Forbidden")
+    assert refused(await user.api.post(URL, {"key": "K", "value": "x"}), 403, "403 Forbidden")
+
+
+async def test_python_gitlab_keeps_them(forge: Forge) -> None:
+    key = new_key()
+
+    def use() -> None:
+        variables = gitlab.Gitlab(forge.base, private_token=forge.root.token).variables
+        new_variable = variables.create({"key": key, "value": "x", "variable_type": "file"})
+        assert new_variable.variable_type == "file"
+        new_variable.value = "y"
+        new_variable.save()
+        assert variables.get(key).value == "y"
+        assert key in [one.key for one in variables.list(get_all=True)]
+        new_variable.delete()
+        with pytest.raises(GitlabGetError, match="404 InstanceVariable Not Found"):
+            variables.get(key)
+
+    await asyncio.to_thread(use)

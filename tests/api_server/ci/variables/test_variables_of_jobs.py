@@ -1,18 +1,19 @@
-"""What jobs get of CI/CD variables, and where their values never show."""
+"""What jobs get of CI/CD variables, where values never show, and who may give some to pipelines and jobs."""
 
 from typing import Any
 
 import pytest
 
 from api_server.ci.variables.queries import TooManyBytes, applicable
-from tests.support.ci import CiProject, ci_project
-from tests.support.forge import Client, Forge
+from api_server.web.routes import Role
+from tests.support.ci import MANUAL_JOB, CiProject, ci_project, eventually
+from tests.support.forge import Client, Forge, Person
+from tests.support.git_client import Git, git_url
 from tests.support.runner import Runner, a_runner
 
 
 async def made(client: Client, where: str, **values: Any) -> dict[str, Any]:
-    answer = await client.post(where, {"key": "KEY", "value": "some value"} | values)
-    assert answer.status == 201, answer
+    answer = await client.post(where, {"key": "KEY", "value": "some value"} | values, expect=201)
     return dict(answer.body)
 
 
@@ -173,3 +174,196 @@ async def test_a_job_with_more_bytes_of_variables_than_a_process_can_bear_fails(
     assert (await forge.root.get(f"{project.url}/ci/lint?dry_run=true&content_ref=topic")).body["errors"] == [
         problem
     ]
+
+
+MINIMUM = "ci_pipeline_variables_minimum_override_role"
+RESTRICT = "restrict_user_defined_variables"
+GIVEN = [{"key": "DEPLOY", "value": "now"}]
+REFUSED = (400, {"message": {"base": ["Insufficient permissions to set pipeline variables"]}})
+
+
+async def demand(project: CiProject, by: Person | None = None, **settings: Any) -> tuple[str, bool]:
+    """Changes the settings; what both of them say then."""
+    client = by.api if by else project.forge.root
+    answer = await client.put(project.url, settings, expect=200)
+    shown = (await client.get(project.url)).body
+    assert {name: answer.body[name] for name in (MINIMUM, RESTRICT)} == {
+        name: shown[name] for name in (MINIMUM, RESTRICT)
+    }
+    return shown[MINIMUM], shown[RESTRICT]
+
+
+@pytest.fixture(scope="module")
+async def project(forge: Forge) -> CiProject:
+    made = await ci_project(forge)
+    await made.commit(MANUAL_JOB)
+    made.texts["topic"] = MANUAL_JOB
+    return made
+
+
+@pytest.fixture(scope="module")
+async def people(forge: Forge, project: CiProject) -> dict[str, Person]:
+    return await forge.people(project.id)
+
+
+async def test_two_settings_say_one_thing(project: CiProject) -> None:
+    assert await demand(project) == ("developer", False)
+    assert await demand(project, restrict_user_defined_variables=True) == ("maintainer", True)
+    assert await demand(project, ci_pipeline_variables_minimum_override_role="owner") == ("owner", True)
+    assert await demand(project, restrict_user_defined_variables=True) == ("owner", True)
+    assert await demand(project, restrict_user_defined_variables=False) == ("developer", False)
+    both = {RESTRICT: True, MINIMUM: "no_one_allowed"}
+    assert await demand(project, **both) == ("no_one_allowed", True)
+    assert await demand(project, ci_pipeline_variables_minimum_override_role="developer") == (
+        "developer",
+        False,
+    )
+    events = await project.forge.root.get(
+        f"{project.url}/audit_events?event_type=project_{MINIMUM}_updated&per_page=1"
+    )
+    assert (events.body[0]["details"]["from"], events.body[0]["details"]["to"]) == (
+        "no_one_allowed",
+        "developer",
+    )
+
+
+async def test_what_only_owners_may_demand_maintainers_do_not_change(
+    project: CiProject, people: dict[str, Person]
+) -> None:
+    maintainer = people["maintainer"]
+    await demand(project, ci_pipeline_variables_minimum_override_role="developer")
+    assert await demand(project, maintainer, restrict_user_defined_variables=True) == ("maintainer", True)
+    refused = await maintainer.api.put(project.url, {MINIMUM: "no_one_allowed"})
+    assert (refused.status, refused.body) == (403, {"message": "403 Forbidden"})
+    await demand(project, people["owner"], ci_pipeline_variables_minimum_override_role="owner")
+    assert (await maintainer.api.put(project.url, {RESTRICT: False})).status == 403
+    assert (await maintainer.api.put(project.url, {MINIMUM: "owner", "description": "x"})).status == 200
+    invalid = await people["owner"].api.put(project.url, {MINIMUM: "guest"})
+    assert (invalid.status, invalid.body) == (400, {"error": f"{MINIMUM} does not have a valid value"})
+
+
+@pytest.mark.parametrize(
+    ("minimum", "allowed"),
+    [
+        ("developer", ["developer", "maintainer", "owner"]),
+        ("maintainer", ["maintainer", "owner"]),
+        ("owner", ["owner"]),
+        ("no_one_allowed", []),
+    ],
+)
+async def test_pipelines_and_jobs_take_variables_of_those_roles_only(
+    project: CiProject, people: dict[str, Person], minimum: str, allowed: list[str]
+) -> None:
+    await demand(project, ci_pipeline_variables_minimum_override_role=minimum)
+    (job,) = (await project.jobs(await project.pipeline(MANUAL_JOB))).values()
+    for role in ("developer", "maintainer", "owner"):
+        api = people[role].api
+        made = await api.post(f"{project.url}/pipeline", {"ref": "topic", "variables": GIVEN})
+        assert (made.status == 201) == (role in allowed)
+        played = await api.post(f"{project.url}/jobs/{job['id']}/play", {"job_variables_attributes": GIVEN})
+        if role in allowed:
+            (job,) = (await project.jobs(made.body)).values()  # the next one's
+            assert played.status == 200
+        else:
+            assert (made.status, made.body) == REFUSED
+            assert (played.status, played.body) == (403, {"message": "403 Forbidden"})
+    assert (await project.api.post(f"{project.url}/jobs/{job['id']}/play")).status == 200
+
+
+async def test_a_push_with_variables_says_why_its_pipeline_does_not_run(
+    forge: Forge, project: CiProject, people: dict[str, Person], tmp_path: Any
+) -> None:
+    await demand(project, ci_pipeline_variables_minimum_override_role="maintainer")
+    remote = git_url(forge, project.path, people["developer"])
+    git = Git(tmp_path / "work")
+    await git.init()
+    await git.commit_files({".gitlab-ci.yml": MANUAL_JOB})
+    await git("push", "--quiet", "-o", "ci.variable=DEPLOY=now", remote, "HEAD:refs/heads/pushed")
+
+    async def pipelines() -> list[Any]:
+        return list((await forge.root.get(f"{project.url}/pipelines?ref=pushed")).body)
+
+    (made,) = await eventually(pipelines)
+    shown = (await forge.root.get(f"{project.url}/pipelines/{made['id']}")).body
+    assert (shown["status"], shown["yaml_errors"]) == ("failed", REFUSED[1]["message"]["base"][0])
+
+
+async def test_a_bridge_gives_variables_where_its_user_may_and_to_its_own_children(
+    forge: Forge, project: CiProject, people: dict[str, Person]
+) -> None:
+    await demand(project, ci_pipeline_variables_minimum_override_role="maintainer")
+    here = await ci_project(forge)
+    for role, ends in (("developer", "failed"), ("maintainer", "running")):
+        await forge.member("projects", here.id, people[role], Role.DEVELOPER)
+        text = (
+            "variables: {DEPLOY: now}\n"
+            f"there:\n  trigger: {{project: {project.path}, branch: topic, strategy: depend}}\n"
+            "child:\n  trigger: {include: [{local: child.yml}], strategy: depend}\n"
+        )
+        await here.commit(MANUAL_JOB, path="child.yml")
+        pipeline = await here.pipeline(text, by=people[role].api)
+
+        async def statuses(pipeline: dict[str, Any] = pipeline) -> dict[str, str] | None:
+            found = await here.statuses(pipeline)
+            return None if {"created", "pending"} & set(found.values()) else found
+
+        assert await eventually(statuses) == {"there": ends, "child": "running"}
+    bridge = (await here.bridges(pipeline))["child"]
+    await demand(here, restrict_user_defined_variables=True)
+    given = await forge.root.get(f"{here.url}/pipelines/{bridge['downstream_pipeline']['id']}/variables")
+    assert [one["key"] for one in given.body] == ["DEPLOY"]
+
+
+async def test_a_trigger_starts_what_it_gives_no_variables_to(
+    project: CiProject, people: dict[str, Person]
+) -> None:
+    """What the service itself makes of the request does not count."""
+    await demand(project, ci_pipeline_variables_minimum_override_role="owner")
+    where = f"{project.url}/triggers"
+    trigger = (await people["maintainer"].api.post(where, {"description": "x"})).body
+    fire = {"ref": "topic", "token": trigger["token"]}
+    made = await project.forge.anonymous.post(f"{project.url}/trigger/pipeline", fire, expect=201)
+    given = await project.forge.root.get(f"{project.url}/pipelines/{made.body['id']}/variables")
+    assert [one["key"] for one in given.body] == ["TRIGGER_PAYLOAD"]
+    for key in ("DEPLOY", "TRIGGER_PAYLOAD"):
+        refused = await project.forge.anonymous.post(
+            f"{project.url}/trigger/pipeline", fire | {"variables": {key: "x"}}
+        )
+        assert (refused.status, refused.body) == REFUSED
+
+
+async def test_schedules_take_variables_of_those_roles_only_and_keep_what_they_have(
+    project: CiProject, people: dict[str, Person]
+) -> None:
+    await demand(project, ci_pipeline_variables_minimum_override_role="developer")
+    api = people["developer"].api
+    new = {"description": "x", "ref": "topic", "cron": "0 4 1 1 *"}
+    where = f"{project.url}/pipeline_schedules"
+    schedule = f"{where}/{(await api.post(where, new)).body['id']}"
+    assert (await api.post(f"{schedule}/variables", GIVEN[0])).status == 201
+    await demand(project, ci_pipeline_variables_minimum_override_role="maintainer")
+    assert (await api.post(f"{schedule}/variables", {"key": "OTHER", "value": "x"})).status == 403
+    assert (await api.put(f"{schedule}/variables/DEPLOY", {"value": "later"})).status == 403
+    assert (await api.post(f"{schedule}/play")).status == 201
+
+    (pipeline,) = await api.until(f"{schedule}/pipelines")
+    given = await api.get(f"{project.url}/pipelines/{pipeline['id']}/variables")
+    assert [(one["key"], one["value"]) for one in given.body] == [("DEPLOY", "now")]
+    assert (await api.delete(f"{schedule}/variables/DEPLOY")).status == 202
+
+
+async def test_what_a_pipeline_was_given_is_for_maintainers_and_for_who_started_it(
+    forge: Forge, project: CiProject, people: dict[str, Person]
+) -> None:
+    """A schedule's variables are in its pipelines, and no Developer but its owner is shown them there."""
+    await demand(project, **{MINIMUM: "developer"})
+    pipeline = await project.pipeline(MANUAL_JOB, variables=GIVEN)
+    url = f"{project.url}/pipelines/{pipeline['id']}/variables"
+    allowed = {name for name, one in people.items() if (await one.api.get(url)).status == 200}
+    assert allowed == {"maintainer", "owner"}
+    assert (await people["developer"].api.get(url)).status == 403
+    assert [one["key"] for one in (await project.api.get(url)).body] == ["DEPLOY"]
+    protected = f"{project.url}/protected_branches"
+    await forge.root.post(protected, {"name": "topic", "push_access_level": 40})
+    assert (await project.api.get(url)).status == 403
+    await forge.root.delete(f"{protected}/topic")

@@ -1,7 +1,5 @@
 """A project whose pipelines have one of everything that their pages show."""
 
-import io
-import zipfile
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,6 +11,7 @@ from tests.support.browser import Browser, browsing
 from tests.support.ci import CiProject, ci_project
 from tests.support.forge import Forge, Person
 from tests.support.runner import RunningJob, a_runner
+from tests.support.zips import archive
 
 CONFIG = """
 stages: [build, test, deploy]
@@ -69,13 +68,6 @@ class Scene:
         return f"/{self.project.path}/-/{path}"
 
 
-def zip_of(files: dict[str, bytes]) -> bytes:
-    with zipfile.ZipFile(content := io.BytesIO(), "w") as archive:
-        for name, text in files.items():
-            archive.writestr(name, text)
-    return content.getvalue()
-
-
 async def handed_out(project: CiProject, **values: Any) -> RunningJob:
     """The oldest job that waits, in the hands of a runner of the project's own."""
     runner = await a_runner(project.forge, project_id=project.id, tag_list=["linux"])
@@ -92,7 +84,7 @@ async def scene(forge: Forge) -> Scene:
     pipeline = await project.pipeline(CONFIG)
     job = await handed_out(project)
     await job.log(LOG)
-    await job.upload(zip_of({"out/a.txt": b"hello", "out/deep/b.txt": b"", "top.txt": b"t"}))
+    await job.upload(archive(**{"out/a.txt": b"hello", "out/deep/b.txt": b"", "top.txt": b"t"}))
     await job.finish()
     failing = await handed_out(project)
     await failing.finish("failed", failure_reason="script_failure", exit_code=3)

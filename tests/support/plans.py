@@ -1,0 +1,46 @@
+"""What PostgreSQL reads to run a statement, and transactions that leave no trace."""
+
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import orjson
+
+from api_server.state.database import Database, Transaction
+
+
+class _Undone(Exception):
+    pass
+
+
+@contextlib.asynccontextmanager
+async def undone(database: Database) -> AsyncIterator[Transaction]:
+    """A transaction that is taken back at the end of the block."""
+    with contextlib.suppress(_Undone):
+        async with database.transaction() as transaction:
+            yield transaction
+            raise _Undone
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A node of a plan and all below it."""
+    yield plan
+    for child in plan.get("Plans", ()):
+        yield from nodes(child)
+
+
+async def scans(
+    transaction: Transaction, table: str, statement: object, **parameters: Any
+) -> list[dict[str, Any]]:
+    """Run the statement. Return the nodes of its plan that read the table."""
+    explained = await transaction.value(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", **parameters)
+    (top,) = orjson.loads(explained)
+    return [node for node in nodes(top["Plan"]) if node.get("Relation Name") == table]
+
+
+def rows_read(found: list[dict[str, Any]]) -> int:
+    """How many rows these nodes have looked at."""
+    return sum(
+        round((node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"])
+        for node in found
+    )
