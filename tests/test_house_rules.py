@@ -109,6 +109,39 @@ def test_a_handler_only_parses_finds_asks_and_answers() -> None:
     assert wrong == []
 
 
+#: What speaks HTTP by its nature, beside handlers, `web/`, `pages/`, `testing/` and where the parts are joined.
+SPEAKS_HTTP = {
+    "ci/runners/access.py": "tokens of runners and jobs, in headers and bodies of their own",
+    "ci/runners/uploads.py": "artifacts as they arrive",
+    "ci/triggers/firing.py": "a trigger's own token and payload",
+    "code/file_answers.py": "files as answers",
+    "code/git_access.py": "who asks by Basic authentication",
+    "code/lfs.py": "objects that come and go",
+    "code/push_judgement.py": "a push while it is answered",
+    "code/reading.py": "pages of what git lists",
+    "namespaces/access.py": "the rules of routes, and redirects to moved paths",
+    "outbound/edges.py": "a middleware: the edges are told before the answer",
+    "static_objects/access.py": "tokens of static objects",
+    "static_objects/archives.py": "archives as answers",
+    "static_objects/raw.py": "files as answers",
+}
+
+
+def test_the_domain_knows_no_http() -> None:
+    found = {
+        name.removeprefix("api_server/")
+        for name in SERVER
+        for node in ast.walk(tree_of(name))
+        if isinstance(node, ast.ImportFrom)
+        and node.module == "aiohttp"
+        and "web" in {one.name for one in node.names}
+    }
+    joined = ("app.py", "api.py", "web/", "pages/", "testing/", "description/")
+    assert {name for name in found if not name.startswith(joined) and "handlers" not in name} == set(
+        SPEAKS_HTTP
+    )
+
+
 def test_sql_stands_in_modules_of_queries() -> None:
     found = [
         f"{name}:{node.lineno}"
