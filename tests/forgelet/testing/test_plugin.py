@@ -72,7 +72,7 @@ async def test_a_session_of_tests(tmp_path: Path) -> None:
     waits = tmp_path / "waits"
     (tmp_path / "pytest.ini").write_text("[pytest]\nforgelet_options = --runner\n")
     with session(tmp_path, "one_process", PGOPTIONS="-c search_path=mine", PGSERVICE="mine") as running:
-        await until(lambda: waits.exists() or running.poll() is not None, seconds=150)
+        await until(lambda: (waits.exists() and waits.read_text()) or running.poll() is not None, seconds=150)
         running.send_signal(signal.SIGINT)
         status, output = ended(running)
     expected = set(re.findall(r"def (test_\w+)", (TESTS / "one_process.py").read_text())) - {
