@@ -14,6 +14,7 @@ from api_server.state import secrets
 from api_server.state.migrate import check_notices, migrate, unsuitable_database
 from api_server.web.context import SERVICES
 from common import logs, settings
+from common.config_errors import check_object_store, usable_folder, writable
 from common.lifecycle import (
     LAST_SECONDS,
     Reload,
@@ -23,7 +24,6 @@ from common.lifecycle import (
     reloading,
 )
 from common.loop_watch import LOOP_WATCH, freeze_start
-from common.mistakes import check_object_store, usable_folder, writable
 from common.serving import allow_files, bound, stopping, working
 from common.workers import worker_address
 
@@ -31,7 +31,7 @@ SECTION, PREFIX = "api_server", "FORGELET_API_"
 
 
 def serve(chosen: Settings) -> None:
-    """Runs until SIGINT or SIGTERM. Raises `Mistake` where it cannot work."""
+    """Runs until SIGINT or SIGTERM. Raises `ConfigError` where it cannot work."""
     with writable("The log"):
         logs.configure(chosen.log_format, chosen.log_level, file=chosen.log_file)
     worker = worker_address()
@@ -68,7 +68,8 @@ async def _serve(chosen: Settings) -> None:
 
 
 def work(chosen: Settings) -> None:
-    """The background work alone, beside servers that are told `--no-work`. Raises `Mistake` where it cannot work."""
+    """The background work alone, beside servers that are told `--no-work`. Raises `ConfigError` where it cannot
+    work."""
     with writable("The log"):
         logs.configure(chosen.log_format, chosen.log_level, file=chosen.log_file)
     ignore_hangups()
@@ -92,7 +93,8 @@ async def _work(chosen: Settings) -> None:
 
 
 def _make_ready(chosen: Settings) -> None:
-    """Folders and git are there, the database is of this version, and the key is that database's. Raises `Mistake`."""
+    """Folders and git are there, the database is of this version, and the key is that database's. Raises
+    `ConfigError`."""
     usable_folder("The data directory", chosen.data_dir)
     if chosen.object_store_url:
         check_object_store("The object store", chosen.object_store_url)

@@ -21,10 +21,10 @@ from aiohttp import HttpVersion11, hdrs, web
 from common import operations
 from common.client_settings import ClientSettings
 from common.concurrency import end
+from common.config_errors import ConfigError, binding
 from common.connections import UNREAD_BYTES, WAITS, Connections, head_refusal
 from common.lifecycle import BACKGROUND, LAST_SECONDS, SHUTDOWN
 from common.logs import OwnFaults
-from common.mistakes import Mistake, binding
 from common.workers import Line, supervisor_line, worker_address
 
 Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
@@ -97,7 +97,7 @@ class Listener:
         self._server = server
 
     async def open(self) -> None:
-        """Open it if it is not open. Raises `Mistake` where the address cannot be listened on."""
+        """Open it if it is not open. Raises `ConfigError` where the address cannot be listened on."""
         endpoint = self._endpoint
         if self._sockets is not None:
             return
@@ -130,12 +130,14 @@ class Listener:
 
 
 def inherited(descriptor: int) -> socket.socket:
-    """The open socket of this number, which our own children do not inherit in turn. Raises `Mistake`."""
+    """The open socket of this number, which our own children do not inherit in turn. Raises `ConfigError`."""
     try:
         found = socket.socket(fileno=descriptor)
         found.getsockname()
     except OSError as problem:
-        raise Mistake(f"listen_fd names {descriptor}, which is no open socket: {problem.strerror}") from None
+        raise ConfigError(
+            f"listen_fd names {descriptor}, which is no open socket: {problem.strerror}"
+        ) from None
     found.set_inheritable(False)
     return found
 
@@ -256,7 +258,7 @@ def allow_files(connections: Connections) -> None:
 @contextlib.asynccontextmanager
 async def bound(endpoint: Endpoint) -> AsyncIterator["Ports"]:
     """Takes the port, and that of the operators, before anything else is touched. Clients hear 503 with `Retry-After`
-    until `Ports.serving` is entered; liveness is answered. Raises `Mistake`."""
+    until `Ports.serving` is entered; liveness is answered. Raises `ConfigError`."""
     async with contextlib.AsyncExitStack() as stack:
         public = await stack.enter_async_context(opened(endpoint, operations.starting))
         operators = endpoint.for_operators()
@@ -379,9 +381,11 @@ _PROGRAM = f"import sys; sys.path.insert(0, {_ROOT!r}); from common.supervisor i
 
 def become_supervisor(settings: Any) -> NoReturn:
     """Replaces this program, which `settings` are of, by a supervisor, which keeps its process id; its workers are
-    begun as this program was. Raises `Mistake` where the port cannot be listened on."""
+    begun as this program was. Raises `ConfigError` where the port cannot be listened on."""
     if settings.listen_fd:
-        raise Mistake("listen_fd and workers contradict each other: workers listen on sockets of their own")
+        raise ConfigError(
+            "listen_fd and workers contradict each other: workers listen on sockets of their own"
+        )
     with binding(settings.host, settings.port):
         _try_port(settings.host, settings.port)
     plan = {

@@ -22,7 +22,7 @@ from typed_settings import SecretStr
 from typed_settings.loaders import EnvLoader
 from typed_settings.types import LoadedSettings, LoaderMeta, OptionList
 
-from common.mistakes import Command, Mistake
+from common.config_errors import Command, ConfigError
 
 
 @attrs.frozen
@@ -307,7 +307,7 @@ SECTIONS = ("api_server", "edge")
 @attrs.frozen(kw_only=True)
 class Sources(Generic[SettingsT]):
     """Where the settings of one process come from beside its flags: `[section] port` in the file that FORGELET_SETTINGS
-    names, overridden by the variable `<env_prefix>PORT`. All methods raise `Mistake`."""
+    names, overridden by the variable `<env_prefix>PORT`. All methods raise `ConfigError`."""
 
     settings_class: type[SettingsT]
     section: str
@@ -337,7 +337,7 @@ class Sources(Generic[SettingsT]):
             try:
                 values[name], labels[name] = out_of_text(field, text), variable
             except ValueError:
-                raise Mistake(f"{variable} {has_to_be(field)}") from None
+                raise ConfigError(f"{variable} {has_to_be(field)}") from None
         return values, labels
 
     def unknown(self) -> list[tuple[str, str]]:
@@ -353,9 +353,9 @@ class Sources(Generic[SettingsT]):
         """The variable of the setting `name`."""
         return f"{self.env_prefix}{name.upper()}"
 
-    def missing(self, name: str) -> Mistake:
+    def missing(self, name: str) -> ConfigError:
         """What there is to say where a setting is not given that has no default."""
-        return Mistake(
+        return ConfigError(
             f"The setting {name} is missing: set {self.variable(name)}, or {name} in section [{self.section}]"
             f" of the file that {SETTINGS_FILE_VARIABLE} names"
         )
@@ -378,11 +378,11 @@ class Sources(Generic[SettingsT]):
             name = key.replace("-", "_")
             field, label = self.fields.get(name), f"{key} in section [{self.section}] of {file}"
             if field is None:
-                raise Mistake(f"{label} names no setting{_meant(name, self.fields)}")
+                raise ConfigError(f"{label} names no setting{_meant(name, self.fields)}")
             try:
                 values[name], labels[name] = out_of_toml(field, value, file.parent.absolute()), label
             except ValueError:
-                raise Mistake(f"{label} {has_to_be(field)}") from None
+                raise ConfigError(f"{label} {has_to_be(field)}") from None
         return values, labels
 
 
@@ -397,8 +397,8 @@ def command(
     """The command line of one process: a flag for every field of `settings_class`, then `run(settings)`. Its help is
     `about`, or what the class says of itself.
 
-    A field `port` is set by `--port`, or else by its `Sources`. Whatever does not fit, and each `Mistake` that `run`
-    raises, ends the program with one sentence and status 2.
+    A field `port` is set by `--port`, or else by its `Sources`. Whatever does not fit, and each `ConfigError` that
+    `run` raises, ends the program with one sentence and status 2.
     """
     sources = Sources(settings_class=settings_class, section=section, env_prefix=env_prefix)
     return _Process(sources, run, about or settings_class.__doc__)
@@ -424,7 +424,7 @@ class _Process(Command):
                 raise
             if isinstance(problem, click.MissingParameter):
                 raise self._sources.missing(field.name) from None
-            raise Mistake(f"{flag(field.name)} {has_to_be(field)}") from None
+            raise ConfigError(f"{flag(field.name)} {has_to_be(field)}") from None
         context.meta[FLAGS] = given
         return context
 
@@ -490,8 +490,8 @@ def flag(name: str) -> str:
 def checked(settings: SettingsT, label: Label) -> SettingsT:
     """`settings` with what the files hold that some of them name, which counts more than what was given beside them.
 
-    Raises `Mistake` where a value does not have its form, or two contradict each other. Values are not shown: they may
-    hold passwords.
+    Raises `ConfigError` where a value does not have its form, or two contradict each other. Values are not shown:
+    they may hold passwords.
     """
     held: dict[str, Any] = {}
     fields = attrs.fields_dict(type(settings))  # type: ignore[arg-type]
@@ -500,15 +500,15 @@ def checked(settings: SettingsT, label: Label) -> SettingsT:
         if name and file is not None:
             text = _read(label(field.name), file)
             if not text:
-                raise Mistake(f"{label(field.name)} is empty: {file}")
+                raise ConfigError(f"{label(field.name)} is empty: {file}")
             if not fits(fields[name], text):
-                raise Mistake(f"What {label(field.name)} names {has_to_be(fields[name])}: {file}")
+                raise ConfigError(f"What {label(field.name)} names {has_to_be(fields[name])}: {file}")
             held[name] = type(getattr(settings, name))(text)
     for field in fields.values():
         if field.name not in held and not fits(field, getattr(settings, field.name)):
-            raise Mistake(f"{label(field.name)} {has_to_be(field)}")
+            raise ConfigError(f"{label(field.name)} {has_to_be(field)}")
     if problem := contradiction(settings, label):
-        raise Mistake(problem)
+        raise ConfigError(problem)
     return attrs.evolve(settings, **held)  # type: ignore[misc]
 
 
@@ -516,13 +516,13 @@ def _read(label: str, file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8").strip()
     except OSError as problem:
-        raise Mistake(f"{label} cannot be read: {problem.strerror}: {file}") from None
+        raise ConfigError(f"{label} cannot be read: {problem.strerror}: {file}") from None
     except UnicodeDecodeError:
-        raise Mistake(f"{label} is not a text: {file}") from None
+        raise ConfigError(f"{label} is not a text: {file}") from None
 
 
 def section_of(environment: Mapping[str, str], section: str) -> dict[str, Any]:
-    """What stands in a section of the file that the environment names, if it names one. Raises `Mistake`."""
+    """What stands in a section of the file that the environment names, if it names one. Raises `ConfigError`."""
     path = environment.get(SETTINGS_FILE_VARIABLE)
     if not path:
         return {}
@@ -530,11 +530,11 @@ def section_of(environment: Mapping[str, str], section: str) -> dict[str, Any]:
     try:
         found = tomllib.loads(_read(SETTINGS_FILE_VARIABLE, file))
     except tomllib.TOMLDecodeError as problem:
-        raise Mistake(f"{SETTINGS_FILE_VARIABLE} is not TOML: {problem}: {file}") from None
+        raise ConfigError(f"{SETTINGS_FILE_VARIABLE} is not TOML: {problem}: {file}") from None
     for name, value in found.items():
         if name not in SECTIONS or not isinstance(value, dict):
             known = " and ".join(f"[{one}]" for one in SECTIONS)
-            raise Mistake(f"{name} in {file} is no section of settings; these are {known}")
+            raise ConfigError(f"{name} in {file} is no section of settings; these are {known}")
     of_ours: dict[str, Any] = found.get(section, {})
     return of_ours
 

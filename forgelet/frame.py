@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import click
 from click.core import ParameterSource
 
-from common import mistakes
-from common.mistakes import Mistake
+from common import config_errors
+from common.config_errors import ConfigError
 from forgelet.instance import Instance
 
 #: Under which the context keeps whether --json was given.
@@ -101,7 +101,7 @@ def _cell(value: Any) -> str:
 
 def _data_dir(context: click.Context, _parameter: click.Parameter, folder: str | None) -> None:
     if folder == "":
-        raise Mistake("--data-dir is empty: name a folder, or leave it out")
+        raise ConfigError("--data-dir is empty: name a folder, or leave it out")
     instance = context.find_root().ensure_object(Instance)
     of_variable = context.get_parameter_source("data_dir") is ParameterSource.ENVIRONMENT
     if folder is not None and not (of_variable and context.parent):  # the variable counts less than any flag
@@ -145,13 +145,13 @@ class Command(_Shared):
     """A command that takes `@click.pass_obj` as an `Instance`. What it raises is one sentence where that is enough."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs it. Raises `Mistake` also where the system or PostgreSQL refuses."""
+        """Runs it. Raises `ConfigError` also where the system or PostgreSQL refuses."""
         try:
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
         except OSError as problem:
-            raise Mistake(": ".join(filter(None, (problem.strerror, problem.filename)))) from None
+            raise ConfigError(": ".join(filter(None, (problem.strerror, problem.filename)))) from None
         except Exception:
             from api_server.state.migrate import unsuitable_database  # takes longer than many commands
 
@@ -179,7 +179,7 @@ class _NotImported(click.Command):
         return command
 
 
-class Group(_Shared, mistakes.Group):
+class Group(_Shared, config_errors.Group):
     """A group of commands; the `lazy` ones, by their names, are imported when one of them is called."""
 
     command_class = Command

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from common.mistakes import Mistake
+from common.config_errors import ConfigError
 from forgelet.local import data_directory, variables
 from forgelet.local.data_directory import DataDirectory
 
@@ -29,7 +29,7 @@ class Instance:
 
     It is the `forgelet up` whose folder is `named`, running or not; else the server whose database or folder this
     environment, or the file of FORGELET_SETTINGS, gives; else the `forgelet up` that runs, or whose default folder is
-    there. Everything raises `Mistake` where there is none, or its settings are wrong.
+    there. Everything raises `ConfigError` where there is none, or its settings are wrong.
     """
 
     def __init__(self) -> None:
@@ -152,13 +152,13 @@ def _by_itself() -> DataDirectory:
     running = data_directory.registered()
     if len(running) > 1:
         folders = ", ".join(str(data.path) for data in running)
-        raise Mistake(f"More than one forgelet runs here ({folders}): name one by --data-dir")
+        raise ConfigError(f"More than one forgelet runs here ({folders}): name one by --data-dir")
     if running:
         return running[0]
     if not default.exists():
         from common.settings import SETTINGS_FILE_VARIABLE
 
-        raise Mistake(
+        raise ConfigError(
             "No forgelet runs here: start `forgelet up`, name its folder by --data-dir, or give the server's"
             f" settings by FORGELET_API_DATABASE_URL and FORGELET_API_DATA_DIR, or by {SETTINGS_FILE_VARIABLE}"
         )
@@ -167,7 +167,7 @@ def _by_itself() -> DataDirectory:
 
 def _existing(data: DataDirectory) -> DataDirectory:
     if not data.exists():
-        raise Mistake(f"{data.path} is no folder of `forgelet up`: name another by --data-dir")
+        raise ConfigError(f"{data.path} is no folder of `forgelet up`: name another by --data-dir")
     return data
 
 

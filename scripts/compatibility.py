@@ -16,7 +16,7 @@ from api_server.ci.config.keywords import reference
 from api_server.namespaces.access import ProjectAccess
 from api_server.web.routes import ResourceAccess, Role, Route
 from api_server.web.unsupported import Ignored
-from common.mistakes import Mistake
+from common.config_errors import ConfigError
 from scripts.clients import outcomes
 
 _CHECKOUT = Path(__file__).resolve().parents[1]
@@ -125,10 +125,10 @@ def _text(file: Path) -> str:
 
 
 def document() -> str:
-    """The whole of it. Raises `Mistake` where nothing was tried of a line."""
+    """The whole of it. Raises `ConfigError` where nothing was tried of a line."""
     found, notes = routes(), written()
     if problem := next(untried(notes), None):
-        raise Mistake(problem)
+        raise ConfigError(problem)
     parts = [HEAD, "## Endpoints"]
     for heading, lines in notes["endpoints"].items():
         rows = [f"| `{name}` | {_who(found[name])} | {line} |" for name, line in lines.items()]

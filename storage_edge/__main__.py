@@ -10,6 +10,7 @@ import uvloop
 from aiohttp import web
 
 from common import logs
+from common.config_errors import ConfigError, check_object_store, require_obstore, usable_folder, writable
 from common.lifecycle import (
     BACKGROUND,
     LAST_SECONDS,
@@ -20,7 +21,6 @@ from common.lifecycle import (
     reloading,
 )
 from common.loop_watch import LOOP_WATCH, freeze_start
-from common.mistakes import Mistake, check_object_store, require_obstore, usable_folder, writable
 from common.serving import allow_files, bound, stopping
 from common.settings import command
 from common.workers import worker_address
@@ -35,7 +35,7 @@ SECTION, PREFIX = "edge", "FORGELET_EDGE_"
 
 
 def run(settings: Settings) -> None:
-    """Runs until SIGTERM or SIGINT. Raises `Mistake` where it cannot work."""
+    """Runs until SIGTERM or SIGINT. Raises `ConfigError` where it cannot work."""
     with writable("The log"):
         logs.configure(settings.log_format, settings.log_level, file=settings.log_file)
     if settings.workers > 1 and worker_address() is None:
@@ -49,12 +49,12 @@ def run(settings: Settings) -> None:
 
 
 def _become_supervisor(settings: Settings) -> NoReturn:
-    """Raises `Mistake`. What workers store, and every purge, they share by their directory."""
+    """Raises `ConfigError`. What workers store, and every purge, they share by their directory."""
     if settings.data_dir is None:
-        raise Mistake("several workers share a data_dir, and there is none")
+        raise ConfigError("several workers share a data_dir, and there is none")
     for name in ("reuse_port", "testing"):
         if getattr(settings, name):
-            raise Mistake(f"{name} and workers contradict each other")
+            raise ConfigError(f"{name} and workers contradict each other")
     from common.serving import become_supervisor
 
     become_supervisor(settings)
@@ -88,7 +88,7 @@ async def _serve(app: web.Application, settings: Settings, certificate: Certific
 
 
 def _make_ready(settings: Settings) -> None:
-    """Folder and shared store can be used. Raises `Mistake`."""
+    """Folder and shared store can be used. Raises `ConfigError`."""
     if settings.data_dir is not None:
         usable_folder("The data directory", settings.data_dir)
     if settings.shared_store_url:

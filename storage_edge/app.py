@@ -126,7 +126,7 @@ def served(app: web.Application, settings: Settings, context: ssl.SSLContext | N
 
 def reconfigured(app: web.Application, fresh: Settings) -> Change:
     """The parts that have made something of their settings do so again; the others read them whenever they need them.
-    Raises `Mistake` where files for TLS to the origin cannot be used.
+    Raises `ConfigError` where files for TLS to the origin cannot be used.
     """
     to_origin = origin_context(fresh)
 

@@ -2,13 +2,13 @@
 
 import ssl
 
+from common.config_errors import ConfigError
 from common.lifecycle import Change
-from common.mistakes import Mistake
 from storage_edge.settings import Settings
 
 
 def origin_context(settings: Settings) -> ssl.SSLContext | None:
-    """None where the origin is asked without TLS. Raises `Mistake` where files cannot be used."""
+    """None where the origin is asked without TLS. Raises `ConfigError` where files cannot be used."""
     if settings.origin_url.scheme != "https":
         return None
     files = {"CA": settings.origin_ca, "certificate": settings.origin_cert, "key": settings.origin_key}
@@ -17,13 +17,13 @@ def origin_context(settings: Settings) -> ssl.SSLContext | None:
             if file is not None:
                 file.open("rb").close()
         except OSError as problem:
-            raise Mistake(
+            raise ConfigError(
                 f"TLS to the origin cannot be used: its {what}: {problem.strerror}: {file}"
             ) from None
     try:
         context = ssl.create_default_context(cafile=settings.origin_ca)
     except ssl.SSLError:
-        raise Mistake(
+        raise ConfigError(
             f"TLS to the origin cannot be used: there is no PEM certificate in {settings.origin_ca}"
         ) from None
     if settings.origin_cert is not None:
@@ -36,12 +36,12 @@ def origin_context(settings: Settings) -> ssl.SSLContext | None:
                 if problem.reason == "KEY_VALUES_MISMATCH"
                 else "there is no PEM with a certificate and its unencrypted key in"
             )
-            raise Mistake(f"TLS to the origin cannot be used: {why} {settings.origin_cert}") from None
+            raise ConfigError(f"TLS to the origin cannot be used: {why} {settings.origin_cert}") from None
     return context
 
 
 def tls_context(settings: Settings) -> ssl.SSLContext | None:
-    """None where there is no certificate. Raises `Mistake` where it cannot be used."""
+    """None where there is no certificate. Raises `ConfigError` where it cannot be used."""
     if settings.tls_cert is None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -50,7 +50,7 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
         try:
             file.open("rb").close()
         except OSError as problem:
-            raise Mistake(f"TLS cannot be used: {problem.strerror}: {file}") from None
+            raise ConfigError(f"TLS cannot be used: {problem.strerror}: {file}") from None
     try:
         # Without a word of ours, OpenSSL would ask for that of an encrypted key at the terminal.
         context.load_cert_chain(settings.tls_cert, settings.tls_key, password="")
@@ -61,7 +61,7 @@ def tls_context(settings: Settings) -> ssl.SSLContext | None:
             if match
             else "its key is not that of"
         )
-        raise Mistake(f"TLS cannot be used: {why} {settings.tls_cert}") from None
+        raise ConfigError(f"TLS cannot be used: {why} {settings.tls_cert}") from None
     return context
 
 
@@ -72,17 +72,17 @@ class Certificate:
     """
 
     def __init__(self, settings: Settings) -> None:
-        """Raises `Mistake` where the files cannot be used."""
+        """Raises `ConfigError` where the files cannot be used."""
         self.context = self._latest = tls_context(settings)
         if self.context is not None:
             self.context.sni_callback = self._show
 
     def renewed(self, fresh: Settings) -> Change:
-        """New connections get the certificate that `fresh` names. Raises `Mistake` where it cannot be used, and where
-        TLS would begin or end."""
+        """New connections get the certificate that `fresh` names. Raises `ConfigError` where it cannot be used, and
+        where TLS would begin or end."""
         latest = tls_context(fresh)
         if (latest is None) != (self.context is None):
-            raise Mistake("TLS is turned on and off with a new start alone: tls_cert")
+            raise ConfigError("TLS is turned on and off with a new start alone: tls_cert")
 
         async def change() -> None:
             self._latest = latest

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from api_server.ci.config import checks, patterns, predefined, rules, variables
-from api_server.ci.config.errors import Budget, ConfigError
+from api_server.ci.config.errors import Budget, CiConfigError
 from api_server.ci.config.yaml_text import load
 from api_server.ci.jobs import report_handlers
 from api_server.ci.jobs.logs import mask
@@ -127,7 +127,7 @@ def _seconds(read: Callable[[str], Any], text: str) -> float:
     taken = []
     for _ in range(3):
         began = time.thread_time()
-        with contextlib.suppress(ValueError, ConfigError, uploads.InvalidDotenv, ApiError):
+        with contextlib.suppress(ValueError, CiConfigError, uploads.InvalidDotenv, ApiError):
             read(text)
         taken.append(time.thread_time() - began)
     return min(taken)

@@ -24,8 +24,8 @@ from api_server.git.spawning import (
     spawn,
 )
 from common.concurrency import end, ended
+from common.config_errors import ConfigError
 from common.logs import redact
-from common.mistakes import Mistake
 
 CHUNK_BYTES = 128 * 1024
 STDERR_BYTES = 16 * 1024
@@ -323,15 +323,15 @@ OLDEST = (2, 36)
 
 
 def check_git() -> str:
-    """The version of the git on PATH, such as "2.39". Raises `Mistake` where it is missing or too old."""
+    """The version of the git on PATH, such as "2.39". Raises `ConfigError` where it is missing or too old."""
     needed = f"git {'.'.join(map(str, OLDEST))} or newer is needed"
     try:
         said = subprocess.run(["git", "--version"], capture_output=True, text=True, check=False).stdout
     except OSError as problem:
-        raise Mistake(f"{needed}, and none can be run ({problem.strerror}): install it on PATH") from None
+        raise ConfigError(f"{needed}, and none can be run ({problem.strerror}): install it on PATH") from None
     found = re.match(r"git version (\d+)\.(\d+)", said)
     if found is None:
-        raise Mistake(f"{needed}, and the git on PATH does not say which it is: install it on PATH")
+        raise ConfigError(f"{needed}, and the git on PATH does not say which it is: install it on PATH")
     if (int(found[1]), int(found[2])) < OLDEST:
-        raise Mistake(f"{needed}, the one on PATH is {found[1]}.{found[2]}: upgrade it")
+        raise ConfigError(f"{needed}, the one on PATH is {found[1]}.{found[2]}: upgrade it")
     return f"{found[1]}.{found[2]}"

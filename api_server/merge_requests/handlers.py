@@ -8,7 +8,7 @@ from aiohttp import web
 
 from api_server.ci.pipelines import queries as pipelines
 from api_server.ci.pipelines.access import may_change
-from api_server.ci.pipelines.creation import maker, not_allowed_on
+from api_server.ci.pipelines.creation import not_allowed_on, pipeline_maker
 from api_server.ci.pipelines.creation_queries import find_merge_request
 from api_server.code.committing import acting_person
 from api_server.code.reading import all_differences, listed, listed_commits, listed_differences, reading
@@ -296,7 +296,7 @@ async def create_pipeline(request: web.Request, params: MergeRequestId, project:
     branch = merge_request.source_branch
     if not await may_change(services, project, branch, tag=False):
         raise not_allowed_on(branch)
-    pipeline_id = await maker(services.shared, database).make(
+    pipeline_id = await pipeline_maker(services.shared, database).make(
         wanted_pipeline(merge_request, caller(request).user_id)
     )
     return json_text(await pipelines.show_pipeline(database, project.id, pipeline_id))

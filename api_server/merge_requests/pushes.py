@@ -8,7 +8,7 @@ import pygit2
 import structlog
 
 from api_server.ci.pipelines import creation, transitions
-from api_server.ci.pipelines.creation import NotMade, Wanted, maker
+from api_server.ci.pipelines.creation import PipelineRefused, PipelineRequest, pipeline_maker
 from api_server.ci.pipelines.creation_queries import MergeRequest, find_merge_request
 from api_server.code.ref_queries import MovedProject
 from api_server.code.refs import REF_LISTENERS
@@ -155,8 +155,8 @@ async def make_pipeline(
         return
     wanted = wanted_pipeline(found, user_id, origin)
     try:
-        pipeline_id = await creation.make_with_rights(maker(services), wanted)
-    except NotMade as refused:
+        pipeline_id = await creation.make_with_rights(pipeline_maker(services), wanted)
+    except PipelineRefused as refused:
         reason = "; ".join(refused.errors)
         log.info("no pipeline for a merge request", merge_request_id=found.id, reason=reason)
     else:
@@ -166,9 +166,9 @@ async def make_pipeline(
         )
 
 
-def wanted_pipeline(found: MergeRequest, user_id: int, origin: str | None = None) -> Wanted:
+def wanted_pipeline(found: MergeRequest, user_id: int, origin: str | None = None) -> PipelineRequest:
     """What is asked for in the name of a merge request; `origin` makes it once."""
-    return Wanted(
+    return PipelineRequest(
         project_id=found.project_id,
         ref=head_ref(found.iid),
         sha=found.head_sha,

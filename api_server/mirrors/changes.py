@@ -7,7 +7,7 @@ import attrs
 from api_server.git.remote.access import MASK
 from api_server.git.remote.ssh_keys import InvalidHostKeysError
 from api_server.mirrors import configuration, queries
-from api_server.mirrors.configuration import Configuration, Wishes, is_same_repository
+from api_server.mirrors.configuration import Configuration, MirrorUpdate, is_same_repository
 from api_server.mirrors.queries import Mirror
 from api_server.namespaces.project_queries import lock_project
 from api_server.namespaces.resources import Project
@@ -26,7 +26,7 @@ MAX_ENABLED = 10
 
 
 async def check(
-    services: Services, project: Project, wishes: Wishes, before: Configuration | None = None
+    services: Services, project: Project, wishes: MirrorUpdate, before: Configuration | None = None
 ) -> None:
     """Whether the wishes can come true; asks DNS, so it comes before the transaction. Raises 400."""
     _refuse_asterisks(wishes, before)
@@ -41,7 +41,7 @@ async def check(
 
 
 async def create(
-    services: Services, actor: Actor, transaction: Transaction, project: Project, wishes: Wishes
+    services: Services, actor: Actor, transaction: Transaction, project: Project, wishes: MirrorUpdate
 ) -> str:
     """The new mirror's JSON. Raises 400."""
     await lock_project(transaction, project.id)
@@ -62,7 +62,7 @@ async def update(
     transaction: Transaction,
     project: Project,
     mirror_id: int,
-    wishes: Wishes,
+    wishes: MirrorUpdate,
 ) -> str:
     """The changed mirror's JSON. Raises 400 and NotFound."""
     if wishes.enabled is True:  # the project first, as whoever removes it does
@@ -101,7 +101,7 @@ async def _url_problem(services: Services, url: str) -> str | None:
     return reason and f"is blocked: {reason}"
 
 
-def _refuse_asterisks(wishes: Wishes, before: Configuration | None) -> None:
+def _refuse_asterisks(wishes: MirrorUpdate, before: Configuration | None) -> None:
     """The shown URL stands for what is stored; in any other URL its asterisks would be taken for credentials."""
     if isinstance(wishes.url, str) and (before is None or wishes.url != before.shown_url):
         server = wishes.url.partition("://")[2].partition("/")[0]
@@ -109,10 +109,10 @@ def _refuse_asterisks(wishes: Wishes, before: Configuration | None) -> None:
             raise invalid({"url": ["has asterisks for credentials; send the user name and the password"]})
 
 
-def _fulfilled(services: Services, before: Configuration, wishes: Wishes) -> Configuration:
+def _fulfilled(services: Services, before: Configuration, wishes: MirrorUpdate) -> Configuration:
     host = urlsplit(services.settings.base_url).hostname or "localhost"
     try:
-        return configuration.fulfilled(before, wishes, services.vault, host)
+        return configuration.apply_update(before, wishes, services.vault, host)
     except InvalidHostKeysError as problem:
         raise invalid(str(problem)) from None
 

@@ -126,7 +126,7 @@ class Configuration:
 
 
 @attrs.frozen(kw_only=True)
-class Wishes:
+class MirrorUpdate:
     """What a request asks for; `UNSET` leaves a thing as it is."""
 
     url: Url | Unset = UNSET
@@ -160,7 +160,7 @@ class Wishes:
         return found
 
 
-def fulfilled(before: Configuration, wishes: Wishes, vault: Vault, own_host: str) -> Configuration:
+def apply_update(before: Configuration, wishes: MirrorUpdate, vault: Vault, own_host: str) -> Configuration:
     """`before` with the wishes, which have no problems, come true; `own_host` ends a new public key.
 
     Choosing branches by a regex and choosing protected ones exclude each other: the wish of now wins. A URL that
@@ -228,7 +228,7 @@ def host_keys_column(keys: Sequence[HostKey]) -> str:
 _PLAIN = ("enabled", "only_protected_branches", "keep_divergent_refs", "mirror_branch_regex", "auth_method")
 
 
-def _plain(wishes: Wishes) -> dict[str, Any]:
+def _plain(wishes: MirrorUpdate) -> dict[str, Any]:
     wanted = {name: getattr(wishes, name) for name in _PLAIN if getattr(wishes, name) is not UNSET}
     return wanted | ({"mirror_branch_regex": None} if wanted.get("mirror_branch_regex") == "" else {})
 

@@ -4,7 +4,7 @@ import attrs
 from aiohttp import web
 
 from api_server.mirrors import changes, queries, running
-from api_server.mirrors.configuration import AuthMethod, Wishes
+from api_server.mirrors.configuration import AuthMethod, MirrorUpdate
 from api_server.namespaces.access import id_in, project
 from api_server.namespaces.resources import Project
 from api_server.web import context
@@ -33,14 +33,14 @@ class MirrorId:
 
 
 @attrs.frozen(kw_only=True)
-class CreateMirror(Wishes):
+class CreateMirror(MirrorUpdate):
     id: str
     url: Url
     auth_method: AuthMethod | Unset = UNSET
 
 
 @attrs.frozen(kw_only=True)
-class UpdateMirror(Wishes):
+class UpdateMirror(MirrorUpdate):
     id: str
     mirror_id: str = attrs.field(metadata={"takes": int})
 
@@ -115,6 +115,6 @@ def _number(mirror_id: str) -> int:
     return -1 if number is None else number
 
 
-def _require_regex(request: web.Request, wishes: Wishes) -> None:
+def _require_regex(request: web.Request, wishes: MirrorUpdate) -> None:
     if wishes.sets_a_regex:
         require_feature(REGEX, context.settings(request))

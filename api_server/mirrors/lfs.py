@@ -45,7 +45,7 @@ class Action:
 
 
 @attrs.frozen
-class Wanted:
+class RequestedObject:
     """An object that the target wants to be brought, and perhaps to be told of afterwards (`verify`).
 
     `authenticated`: the actions say how, and credentials of ours are not to be added.
@@ -62,7 +62,7 @@ class BatchAnswer:
     """What is to become of the objects that were asked about: `refused` are reasons by oid; `there` needs nothing."""
 
     there: frozenset[str]
-    wanted: tuple[Wanted, ...]
+    wanted: tuple[RequestedObject, ...]
     refused: Mapping[str, str]
 
 
@@ -81,13 +81,13 @@ def read_answer(body: bytes, asked: Sequence[Pointer]) -> BatchAnswer:
         raise LfsError("The target wants LFS objects in a way that is not supported.")
     answers = {answer.get("oid"): answer for answer in sent["objects"] if _is_named(answer)}
     refused: dict[str, str] = {}
-    wanted: list[Wanted] = []
+    wanted: list[RequestedObject] = []
     there: set[str] = set()
     for pointer in asked:
         match _read_object(pointer.oid, answers.get(pointer.oid)):
             case str() as problem:
                 refused[pointer.oid] = problem
-            case Wanted() as want:
+            case RequestedObject() as want:
                 wanted.append(want)
             case None:
                 there.add(pointer.oid)
@@ -108,7 +108,7 @@ def _is_named(answer: Any) -> bool:
     return isinstance(answer, dict) and isinstance(answer.get("oid"), str)
 
 
-def _read_object(oid: str, answer: Mapping[str, Any] | None) -> Wanted | str | None:
+def _read_object(oid: str, answer: Mapping[str, Any] | None) -> RequestedObject | str | None:
     if answer is None:
         return "the target said nothing about it"
     if error := answer.get("error"):
@@ -122,7 +122,7 @@ def _read_object(oid: str, answer: Mapping[str, Any] | None) -> Wanted | str | N
     upload, verify = _action(actions["upload"]), _action(actions.get("verify"))
     if upload is None or (verify is None and actions.get("verify")):
         return "the target's answer is not understood"
-    return Wanted(oid, upload, verify, answer.get("authenticated") is True)
+    return RequestedObject(oid, upload, verify, answer.get("authenticated") is True)
 
 
 def _action(sent: Any) -> Action | None:
@@ -222,7 +222,9 @@ class LfsTarget:
             raise LfsError(self._refusal(status, body))
         return read_answer(body, pointers)
 
-    async def _fulfil(self, remaining: Iterable[Wanted], some: Mapping[str, Stored], report: Report) -> None:
+    async def _fulfil(
+        self, remaining: Iterable[RequestedObject], some: Mapping[str, Stored], report: Report
+    ) -> None:
         for wanted in remaining:
             if report.ended:
                 return
@@ -237,7 +239,7 @@ class LfsTarget:
             else:
                 report.problems.append(f"{wanted.oid}: {problem}")
 
-    async def _bring_one(self, params: Wanted, stored: Stored) -> str | None:
+    async def _bring_one(self, params: RequestedObject, stored: Stored) -> str | None:
         """Why the target did not take the object, in its words. Raises `LfsError` where it did not answer."""
         status, body = await self._send(
             "PUT",

@@ -107,7 +107,7 @@ async def create_access_token(
     request: web.Request, params: CreateAccessToken, resource: Group | Project
 ) -> web.Response:
     """With a bot of its own, who is a member with at most the caller's role. Its text is in this answer only."""
-    new = access_tokens.Wanted(
+    new = access_tokens.NewAccessToken(
         name=params.name,
         scopes=list(dict.fromkeys(params.scopes)),
         level=Role(params.access_level),

@@ -6,7 +6,7 @@ import attrs
 from api_server.accounts.token_queries import ENTITIES as TOKENS
 from api_server.accounts.token_queries import FILTERS, ORDERS, TOKEN
 from api_server.accounts.token_queries import Token as BotToken
-from api_server.namespaces.members import Place
+from api_server.namespaces.members import MemberSource
 from api_server.state.database import Executor, Transaction
 from api_server.state.declarations import statement
 from api_server.state.listing import ListPage, ListQuery, Page, Quota, entity_statement, read_sql
@@ -29,7 +29,7 @@ LISTING = ListQuery(
 async def list_tokens(
     database: Executor,
     page: Page,
-    place: Place,
+    place: MemberSource,
     *,
     revoked: bool | None,
     active: bool | None,
@@ -75,7 +75,7 @@ FIND_TOKEN = Query(
 )
 
 
-async def find_token(database: Executor, token_id: int, place: Place) -> Token | None:
+async def find_token(database: Executor, token_id: int, place: MemberSource) -> Token | None:
     """The token with that id, where a bot of that place has it."""
     return await database.row(FIND_TOKEN, id=token_id, **place)
 
@@ -90,7 +90,7 @@ OF_PROJECT = Quota("users", "bot_project_id")
 OF_GROUP = Quota("users", "bot_namespace_id")
 
 
-async def are_more_than(transaction: Transaction, place: Place, most: int) -> bool:
+async def are_more_than(transaction: Transaction, place: MemberSource, most: int) -> bool:
     """Whether the place has more bots than that (0: no bound)."""
     if place["project_id"] is not None:
         return await OF_PROJECT.is_exceeded(transaction, place["project_id"], most)

@@ -28,7 +28,7 @@ LIFETIME = datetime.timedelta(days=365)
 
 
 @attrs.frozen(kw_only=True)
-class Wanted:
+class NewAccessToken:
     """A token to be, whose bot has the role `level`."""
 
     name: str
@@ -39,7 +39,7 @@ class Wanted:
 
 
 async def create(
-    services: Services, transaction: Transaction, source: Source, params: Wanted, author: Author
+    services: Services, transaction: Transaction, source: Source, params: NewAccessToken, author: Author
 ) -> str:
     """The entity with the token's text. Raises 400 as GitLab words it: the bot has no greater role than its maker."""
     if await user_queries.is_bot(transaction, author.id):
@@ -66,7 +66,7 @@ async def create(
 
 
 async def _make_bot(
-    services: Services, transaction: Transaction, source: Source, params: Wanted, author: Author
+    services: Services, transaction: Transaction, source: Source, params: NewAccessToken, author: Author
 ) -> int:
     """Create a user who is a member of the place and can do nothing elsewhere. Returns her id."""
     username = f"{source.kind}_{source.id}_bot_{secrets.token_hex(16)}"
@@ -113,7 +113,7 @@ async def rotate(
         raise bad_request("Not eligible to rotate tokens with permissions not held by the user")
     issued = await tokens.succeed(transaction, token, expires_at)
     await _record_deleted(transaction, source, author, token)
-    wanted = Wanted(
+    wanted = NewAccessToken(
         name=token.name,
         scopes=token.scopes,
         level=Role(token.access_level),
@@ -125,7 +125,12 @@ async def rotate(
 
 
 async def _record_created(
-    transaction: Transaction, source: Source, author: Author, bot_id: int, params: Wanted, issued: Issued
+    transaction: Transaction,
+    source: Source,
+    author: Author,
+    bot_id: int,
+    params: NewAccessToken,
+    issued: Issued,
 ) -> None:
     what = f"Created {source.kind} access token with token_id: {issued.id}"
     await audit_trail.record(

@@ -12,7 +12,7 @@ from api_server.accounts.users import existing_user
 from api_server.namespaces import member_queries, members
 from api_server.namespaces.access import group, project
 from api_server.namespaces.member_queries import MEMBERSHIPS, USERS
-from api_server.namespaces.members import Places, Source, source_of
+from api_server.namespaces.members import MemberSources, Source, source_of
 from api_server.namespaces.resources import Group, Project
 from api_server.web import context
 from api_server.web.answers import json_text, json_value, no_content
@@ -80,7 +80,7 @@ async def list_all_members(
     return await _listed(request, params, source_of(resource).everywhere)
 
 
-async def _listed(request: web.Request, params: ListMembers, places: Places) -> web.Response:
+async def _listed(request: web.Request, params: ListMembers, places: MemberSources) -> web.Response:
     page = wanted_page(params, member_queries.LISTING, default_sort="asc")
     listed = await member_queries.list_members(
         context.database(request),

@@ -69,14 +69,14 @@ def sentence(problems: Mapping[str, Sequence[str]]) -> str:
     return ", ".join([*parts[:-2], " and ".join(parts[-2:])])
 
 
-class Places(TypedDict):
+class MemberSources(TypedDict):
     """Where members are looked for by lists."""
 
     project_id: int | None
     namespace_ids: list[int]
 
 
-class Place(TypedDict):
+class MemberSource(TypedDict):
     """Where a membership is: one of the two is set, the other is None."""
 
     namespace_id: int | None
@@ -95,14 +95,14 @@ class Source:
     lineage: list[int]
 
     @property
-    def place(self) -> Place:
+    def place(self) -> MemberSource:
         return {
             "namespace_id": self.id if self.kind == "group" else None,
             "project_id": self.id if self.kind == "project" else None,
         }
 
     @property
-    def direct(self) -> Places:
+    def direct(self) -> MemberSources:
         """Where its direct members are."""
         return {
             "project_id": self.place["project_id"],
@@ -110,7 +110,7 @@ class Source:
         }
 
     @property
-    def everywhere(self) -> Places:
+    def everywhere(self) -> MemberSources:
         """Where its direct and its inherited members are."""
         return {"project_id": self.place["project_id"], "namespace_ids": self.lineage}
 

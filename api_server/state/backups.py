@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from api_server.state.errors import Unavailable
-from common.mistakes import Mistake
+from common.config_errors import ConfigError
 
 #: In the data directory while a restore fills it; what is there then is no instance, nor the beginning of a new one.
 UNFINISHED_RESTORE = "unfinished-restore"
@@ -28,7 +28,7 @@ _PAUSE_SECONDS = 0.01
 def backing_up(repositories: Path) -> Iterator[None]:
     """A backup of what belongs to the folder `repositories` is under way for the length of the block; one at a time.
 
-    Raises `Mistake` where another one is, and OSError.
+    Raises `ConfigError` where another one is, and OSError.
     """
     descriptor = os.open(repositories / _NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -67,7 +67,7 @@ def _take(descriptor: int) -> None:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > given_up:
-                raise Mistake(
+                raise ConfigError(
                     "Another backup of this instance is under way: wait until it has ended"
                 ) from None
             time.sleep(_PAUSE_SECONDS)

@@ -1,7 +1,7 @@
 """What the database and the object store raise, whatever driver is below them."""
 
+from common.config_errors import ConfigError
 from common.lifecycle import Passing
-from common.mistakes import Mistake
 
 
 class Unavailable(Passing):
@@ -54,5 +54,5 @@ class LockNotAvailable(Exception):
     """Somebody else holds the row for longer than `lock_timeout`, or each would wait for the other for ever."""
 
 
-class UnsuitableDatabase(Mistake):
+class UnsuitableDatabase(ConfigError):
     """A database that cannot be used; the text says what to do."""

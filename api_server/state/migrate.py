@@ -15,7 +15,7 @@ from api_server.state import secrets
 from api_server.state.database import system_clock
 from api_server.state.driver import blocking_connection, is_pooled
 from api_server.state.errors import Unavailable, UnsuitableDatabase
-from common.mistakes import Mistake, first_line
+from common.config_errors import ConfigError, first_line
 
 #: One process migrates at a time; a killed one holds no lock.
 _LOCK = 0x666F726765
@@ -306,7 +306,7 @@ class Inspected:
 
 
 def inspect(url: str, data_dir: Path, *, connect_timeout: int) -> Inspected:
-    """Raises `Mistake` where the database cannot be asked at all."""
+    """Raises `ConfigError` where the database cannot be asked at all."""
     with (
         unsuitable_database(),
         closing(psycopg2.connect(url, connect_timeout=connect_timeout)) as connection,
@@ -340,7 +340,7 @@ def _inspect_server(cursor: Any) -> Inspected:
 def _inspect_schema(cursor: Any, found: Inspected, data_dir: Path) -> Inspected:
     try:
         to_migrate = is_to_be_migrated(cursor)
-    except Mistake as mistake:
+    except ConfigError as mistake:
         return attrs.evolve(found, schema=mistake.message, has_key=False)
     found = attrs.evolve(found, to_migrate=to_migrate)
     if to_migrate:
@@ -351,5 +351,5 @@ def _inspect_schema(cursor: Any, found: Inspected, data_dir: Path) -> Inspected:
         return attrs.evolve(found, lacking=lacking)
     try:
         return attrs.evolve(found, has_key=secrets.check_key(cursor, data_dir))
-    except Mistake as mistake:
+    except ConfigError as mistake:
         return attrs.evolve(found, key=mistake.message)

@@ -17,7 +17,7 @@ from api_server.state import disk
 from api_server.state.errors import Unavailable
 from api_server.state.objects import LISTED_TOGETHER, Listed, Objects, OpenedObject, store_failures
 from common.concurrency import ended
-from common.mistakes import require_obstore
+from common.config_errors import require_obstore
 
 #: Bytes that are read at a time.
 _PIECE = 256 * 1024
@@ -227,7 +227,7 @@ class _Upload:
 def open_objects(url: str, data_dir: Path, disk_reserve: int = 0, *, timeout: float = 20.0) -> Objects:
     """The store at `url`: `file:///folder`, `s3://bucket/prefix` (credentials as AWS tools find them), or without one
     the folder `objects` below `data_dir`. Of the disk below a folder `disk_reserve` bytes stay free; a request to S3
-    takes at most `timeout` seconds, its repetitions included. Raises `Mistake` where the extra for S3 is missing."""
+    takes at most `timeout` seconds, its repetitions included. Raises `ConfigError` without the extra for S3."""
     parts = urlsplit(url)
     if parts.scheme in ("", "file"):
         return ObjectsInFolder(Path(unquote(parts.path)) if url else data_dir / "objects", disk_reserve)

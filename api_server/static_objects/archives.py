@@ -42,7 +42,7 @@ _PACKING = "1"
 
 
 @attrs.frozen
-class Wanted:
+class RequestedArchive:
     """An archive as the URL asks for it: what to pack, the name it is saved under, and the ref that was named."""
 
     archive: Archive
@@ -82,7 +82,7 @@ async def serve_to_client(
 
 
 async def _sent(
-    request: web.Request, project: Project, params: Wanted, askers: Sequence[Hashable]
+    request: web.Request, project: Project, params: RequestedArchive, askers: Sequence[Hashable]
 ) -> web.StreamResponse:
     """Raises `NotFoundError`, `TooLargeError` and `TooBusy`."""
     services = context.services(request)
@@ -106,7 +106,7 @@ async def _sent(
         return await send_part(request, cut_to(_read(opened), part), part, headers)
 
 
-def _asked_for(services: Services, path: StaticPath, project: Project) -> Wanted:
+def _asked_for(services: Services, path: StaticPath, project: Project) -> RequestedArchive:
     """Raises `NotFoundError`."""
     asked, ref = _first_there(services, path, project)
     query = dict(path.query)
@@ -142,7 +142,9 @@ def _format(ending: str) -> str:
     return ARCHIVE_FORMATS[ending]
 
 
-def _named(project: Project, ref: Resolved, format_: str, inner: str, *, appends_sha: bool) -> Wanted:
+def _named(
+    project: Project, ref: Resolved, format_: str, inner: str, *, appends_sha: bool
+) -> RequestedArchive:
     """The archive of a ref, or of the folder `inner` of it, under GitLab's name."""
     prefix = _plain_name(project, ref)
     if appends_sha:
@@ -150,7 +152,7 @@ def _named(project: Project, ref: Resolved, format_: str, inner: str, *, appends
     if inner:
         prefix += f"-{inner.replace('/', '-')}"
     archive = Archive(commit=ref.commit, format=format_, prefix=prefix, path=inner)  # type: ignore[arg-type]
-    return Wanted(archive, f"{prefix}.{format_}", ref)
+    return RequestedArchive(archive, f"{prefix}.{format_}", ref)
 
 
 def _plain_name(project: Project, ref: Resolved) -> str:

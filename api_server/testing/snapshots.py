@@ -39,7 +39,7 @@ from api_server.testing.tables import Tables
 from api_server.testing.trees import Tree
 from api_server.web.rate_limits import THROTTLE, WINDOW
 from common.concurrency import end, ended
-from common.mistakes import Mistake
+from common.config_errors import ConfigError
 
 Forget = Callable[[Any], Awaitable[None] | None]
 
@@ -260,10 +260,10 @@ class Snapshots:
 
 
 def roots(services: Services) -> list[Path]:
-    """The folders in which the application keeps anything that requests change. Raises `Mistake`."""
+    """The folders in which the application keeps anything that requests change. Raises `ConfigError`."""
     objects, outbox = services.objects.folder, services[OUTBOX]
     if objects is None:
-        raise Mistake("A server for tests keeps its objects in files: leave object_store_url away")
+        raise ConfigError("A server for tests keeps its objects in files: leave object_store_url away")
     mail = [outbox.path] if isinstance(outbox, Folder) else []
     return [services[REPOSITORIES].root, objects, services[ARCHIVES].files.root, *mail]
 

@@ -14,7 +14,7 @@ from api_server.state import driver
 from api_server.state.driver import Connection, Result
 from api_server.testing import queries
 from api_server.testing.queries import Table
-from common.mistakes import Mistake
+from common.config_errors import ConfigError
 
 #: Seconds that one statement may take.
 PATIENCE = 60.0
@@ -70,9 +70,9 @@ class Tables:
         self._littered: set[str] = set()
 
     async def open(self) -> None:
-        """Raises `Mistake` where the role may not do this or another server does, and `Unavailable`."""
+        """Raises `ConfigError` where the role may not do this or another server does, and `Unavailable`."""
         if not (await self.run(queries.ALONE)).rows[0][0]:
-            raise Mistake(
+            raise ConfigError(
                 "Another server for tests works with this database, whose state each would bring back under the other:"
                 " give each a database of its own"
             )
@@ -181,7 +181,7 @@ class Tables:
         )
         if not (await connection.run(queries.MAY_REPLICATE, {})).rows[0][0]:
             connection.close()
-            raise Mistake(
+            raise ConfigError(
                 "A server for tests brings back what its tables held, which its role of the database may not do: as a"
                 " superuser, run GRANT SET ON PARAMETER session_replication_role TO that role"
             )

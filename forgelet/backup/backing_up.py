@@ -27,7 +27,7 @@ import psycopg2
 
 from api_server.state.backups import backing_up
 from api_server.state.driver import blocking_connection
-from common.mistakes import Mistake
+from common.config_errors import ConfigError
 from forgelet.backup import contents, form, table_queries
 from forgelet.backup.contents import Copier, Keys, Places, Refs, Tally
 from forgelet.backup.form import DATABASE, HEADER, MANIFEST, Seal, Writer
@@ -73,7 +73,7 @@ def back_up(
 ) -> BackedUp:
     """Writes a backup to `stream`.
 
-    Raises `Mistake`, `Unavailable`, psycopg2's errors and OSError; what was written is no backup then.
+    Raises `ConfigError`, `Unavailable`, psycopg2's errors and OSError; what was written is no backup then.
     """
     _check_place(places)
     seal = Seal.new(passphrase)
@@ -109,7 +109,7 @@ def back_up(
 def _check_place(places: Places) -> None:
     if not places.repositories.root.is_dir():
         if not places.data_dir.is_dir():
-            raise Mistake(f"There is no data directory {places.data_dir}: check the setting data_dir")
+            raise ConfigError(f"There is no data directory {places.data_dir}: check the setting data_dir")
         places.repositories.root.mkdir()
 
 
@@ -156,7 +156,7 @@ def _hold_pushes(barrier: Any) -> None:
         else:
             return
     seconds = f"{_TRIES * _PATIENCE_SECONDS:.0f} seconds"
-    raise Mistake(f"A push has been moving refs for more than {seconds}: try again when it has ended")
+    raise ConfigError(f"A push has been moving refs for more than {seconds}: try again when it has ended")
 
 
 def _header(places: Places, seal: Seal, snapshot: Any, now: datetime.datetime) -> bytes:

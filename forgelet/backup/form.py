@@ -30,7 +30,7 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from api_server.state.migrate import known_migrations
 from api_server.state.secrets import KEY_FILE as SECRET_KEY
-from common.mistakes import Mistake
+from common.config_errors import ConfigError
 
 #: About a third of a second and 128 MiB for each try.
 _COST = {"n": 2**17, "r": 8, "p": 1}
@@ -55,7 +55,7 @@ class Seal:
 
     @classmethod
     def again(cls, passphrase: str, derivation: Mapping[str, Any]) -> "Seal":
-        """As `derivation` in a backup says. Raises `Mistake` where that is nothing that we have written."""
+        """As `derivation` in a backup says. Raises `ConfigError` where that is nothing that we have written."""
         try:
             cost = {name: int(derivation[name]) for name in _COST}
             if derivation["name"] != "scrypt" or 128 * cost["n"] * cost["r"] * cost["p"] > _MOST_MEMORY:
@@ -63,7 +63,7 @@ class Seal:
             salt = base64.b64decode(derivation["salt"])
             keys = Scrypt(salt=salt, length=64, **cost).derive(passphrase.encode())
         except (KeyError, TypeError, ValueError):
-            raise Mistake("The backup is damaged: it does not say how its key is sealed") from None
+            raise ConfigError("The backup is damaged: it does not say how its key is sealed") from None
         return cls(derivation, keys[:32], keys[32:])
 
     def close(self, values: Mapping[str, Any]) -> str:
@@ -72,12 +72,12 @@ class Seal:
         return base64.b64encode(nonce + sealed).decode()
 
     def open(self, sealed: str) -> dict[str, Any]:
-        """Raises `Mistake` where the passphrase is another one."""
+        """Raises `ConfigError` where the passphrase is another one."""
         try:
             given = base64.b64decode(sealed)
             opened = AESGCM(self._encrypting).decrypt(given[:_NONCE_BYTES], given[_NONCE_BYTES:], None)
         except (InvalidTag, ValueError):
-            raise Mistake(
+            raise ConfigError(
                 "The passphrase is not the one that the backup was made with (or its beginning is damaged)"
             ) from None
         return dict(orjson.loads(opened))
@@ -102,8 +102,8 @@ PIECE = 1024 * 1024
 CUT_OFF = "The backup is cut off: it does not end as a backup does, take another one"
 
 
-def damaged(where: str) -> Mistake:
-    return Mistake(f"The backup is damaged ({where}): take another one")
+def damaged(where: str) -> ConfigError:
+    return ConfigError(f"The backup is damaged ({where}): take another one")
 
 
 class Source(Protocol):
@@ -191,7 +191,7 @@ class _Watched:
 
 @attrs.frozen
 class _Content:
-    """What is read of a member, whoever reads it. Raises `Mistake` where the backup is cut off."""
+    """What is read of a member, whoever reads it. Raises `ConfigError` where the backup is cut off."""
 
     _file: Source
 
@@ -219,18 +219,18 @@ class Member:
 
 
 class Reader:
-    """Reads the members of a stream in their order. Raises `Mistake` where it is no backup, damaged or cut off."""
+    """Reads the members of a stream in their order. Raises `ConfigError` where it is no backup, damaged or cut off."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         with _readable():
             try:
                 self._tar = tarfile.open(fileobj=stream, mode="r|", bufsize=PIECE)  # noqa: SIM115
             except tarfile.ReadError:
-                raise Mistake("This is no backup of forgelet") from None
+                raise ConfigError("This is no backup of forgelet") from None
         self.parts = {name: Part() for name in PARTS}
         first = self._next()
         if first is None or first.name != HEADER:
-            raise Mistake("This is no backup of forgelet")
+            raise ConfigError("This is no backup of forgelet")
         self.header_text = _document(first)
         self.header: Mapping[str, Any] = _parsed(self.header_text)
         #: After the last member: what there had to be.
@@ -255,11 +255,11 @@ class Reader:
             yield attrs.evolve(found, content=content)
             while content.read(PIECE):
                 pass
-        raise Mistake(CUT_OFF)
+        raise ConfigError(CUT_OFF)
 
     def check(self, seal: Seal | None) -> None:
         """After the last member: each part is what the manifest says, and with the passphrase's seal, that what it says
-        was written by whoever had that. Raises `Mistake`."""
+        was written by whoever had that. Raises `ConfigError`."""
         told = self.manifest.get("parts", {})
         for name, part in self.parts.items():
             if told.get(name) != part.told():
@@ -284,7 +284,7 @@ def _readable() -> Iterator[None]:
     try:
         yield
     except (tarfile.TarError, EOFError, ValueError):  # ValueError: numbers in its headers that are none
-        raise Mistake(CUT_OFF) from None
+        raise ConfigError(CUT_OFF) from None
 
 
 def is_plain(name: str) -> bool:
@@ -314,17 +314,17 @@ _PIECE_OF_TABLE = re.compile(r"(?P<table>\w+)\.(?P<number>\d{6})\.gz")
 def opened(stream: IO[bytes], passphrase: str | None) -> tuple[Reader, Seal | None, dict[str, str]]:
     """The backup, its seal, and with the passphrase the small files that are sealed in it.
 
-    Raises `Mistake` where this program cannot restore it, or the passphrase is another one.
+    Raises `ConfigError` where this program cannot restore it, or the passphrase is another one.
     """
     reader = Reader(stream)
     given = reader.header.get("format")
     if not isinstance(given, int) or given > FORMAT:
-        raise Mistake(
+        raise ConfigError(
             f"The backup is of format {given}, this program knows {FORMAT}: restore it with forgelet"
             f" {reader.header.get('forgelet')} or newer"
         )
     if newer := sorted(set(reader.header.get("migrations", ())) - known_migrations()):
-        raise Mistake(
+        raise ConfigError(
             f"The backup is newer than this program, its database has {newer[-1]}: restore it with forgelet"
             f" {reader.header.get('forgelet')} or newer"
         )
@@ -351,7 +351,7 @@ class Verified:
 
 
 def verify(stream: IO[bytes], passphrase: str | None) -> Verified:
-    """Reads all of it. Raises `Mistake` where it could not be restored."""
+    """Reads all of it. Raises `ConfigError` where it could not be restored."""
     reader, seal, _ = opened(stream, passphrase)
     for member in reader.members():
         if member.part == DATABASE and member.name.endswith(".gz"):

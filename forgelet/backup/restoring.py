@@ -23,7 +23,7 @@ from api_server.state.driver import blocking_connection
 from api_server.state.migrate import make_older_schema, migrate, unsuitable_database
 from api_server.state.objects import Objects
 from api_server.state.secrets import KEY_FILE as SECRET_KEY
-from common.mistakes import Mistake, first_line
+from common.config_errors import ConfigError, first_line
 from forgelet.backup import form, table_queries
 from forgelet.backup.contents import Places, is_without_objects, pieces_of, small_files_of_up
 from forgelet.backup.form import DATABASE, OBJECTS, PIECE, REPOSITORIES, Member, Members, Rows, opened
@@ -45,20 +45,20 @@ class Restored:
 
 
 def check_is_empty(places: Places) -> None:
-    """Raises `Mistake` where the database, the data directory or the object store has something already."""
+    """Raises `ConfigError` where the database, the data directory or the object store has something already."""
     if places.data_dir.exists() and any(places.data_dir.iterdir()):
-        raise Mistake(f"The data directory {places.data_dir} is not empty: name another one")
+        raise ConfigError(f"The data directory {places.data_dir} is not empty: name another one")
     with unsuitable_database(), _cursor(places) as cursor:
         if not table_queries.is_empty(cursor):
-            raise Mistake("The database is not empty: create another one, and name it by --database-url")
+            raise ConfigError("The database is not empty: create another one, and name it by --database-url")
     if places.object_store_url and not asyncio.run(is_without_objects(places.objects())):
-        raise Mistake(
+        raise ConfigError(
             f"The object store {places.object_store_url} is not empty: name another place by object_store_url"
         )
 
 
 def restore(places: Places, passphrase: str, stream: IO[bytes], progress: Progress) -> Restored:
-    """Restores into `places`, which `check_is_empty` has found empty. Raises `Mistake`, `Unavailable`, psycopg2's
+    """Restores into `places`, which `check_is_empty` has found empty. Raises `ConfigError`, `Unavailable`, psycopg2's
     errors and OSError; everything is then as it was."""
     reader, seal, files = opened(stream, passphrase)
     disk.make_folder(places.data_dir)

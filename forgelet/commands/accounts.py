@@ -19,7 +19,7 @@ from api_server.namespaces import namespace_queries, project_queries
 from api_server.services import Services
 from api_server.state.database import Executor
 from api_server.web.auth import ALL_SCOPES
-from common.mistakes import Mistake
+from common.config_errors import ConfigError
 from forgelet.commands.acting import author, changing, services_of
 from forgelet.frame import Group, answer
 from forgelet.instance import Instance
@@ -33,7 +33,7 @@ PASSWORD_OPTION = click.option(
 
 
 def read_password(given: str | None) -> str:
-    """What was `given`, or what a person types twice, or the first line of standard input. Raises `Mistake`."""
+    """What was `given`, or what a person types twice, or the first line of standard input. Raises `ConfigError`."""
     if given is not None:
         return given
     if sys.stdin.isatty():
@@ -41,7 +41,7 @@ def read_password(given: str | None) -> str:
         return typed
     line = sys.stdin.readline().rstrip("\r\n")
     if not line:
-        raise Mistake("No password was given: type it, send it through standard input, or use --password")
+        raise ConfigError("No password was given: type it, send it through standard input, or use --password")
     return line
 
 
@@ -62,7 +62,7 @@ def create_user(
 ) -> None:
     """Create an account with a namespace for its projects, and print its id."""
     if not name.strip():
-        raise Mistake("--name is empty: give the name that others are to see")
+        raise ConfigError("--name is empty: give the name that others are to see")
     new = users.NewUser(username=username, email=email, name=name, admin=admin, confirmed=True)
     chosen = _acceptable(read_password(password))
 
@@ -130,10 +130,10 @@ def _set_state(instance: Instance, username: str, state: Literal["active", "bloc
 
 
 async def find_user(database: Executor, username: str) -> User:
-    """The account. Raises `Mistake` where there is none."""
+    """The account. Raises `ConfigError` where there is none."""
     found = await user_queries.find_user_by_username(database, username)
     if found is None:
-        raise Mistake(f"There is no user {username}")
+        raise ConfigError(f"There is no user {username}")
     return found
 
 
@@ -149,7 +149,7 @@ def _with_user(
 
 def _acceptable(password: str) -> str:
     if problem := problem_with(password):
-        raise Mistake(f"The password {problem}")
+        raise ConfigError(f"The password {problem}")
     return password
 
 
@@ -189,7 +189,7 @@ def create_token(
 ) -> None:
     """Create a token and print it. It is shown only once, because only its digest is stored."""
     if not name.strip() or len(name) > _LONGEST_NAME:
-        raise Mistake(f"--name has to be 1 to {_LONGEST_NAME} characters")
+        raise ConfigError(f"--name has to be 1 to {_LONGEST_NAME} characters")
 
     async def run() -> dict[str, Any]:
         async with services_of(instance) as services:
@@ -219,7 +219,7 @@ def revoke_token(instance: Instance, token_id: int) -> None:
         async with services_of(instance) as services:
             found = await token_queries.find_token(services.database, token_id)
             if found is None:
-                raise Mistake(f"There is no personal access token with id {token_id}")
+                raise ConfigError(f"There is no personal access token with id {token_id}")
             async with changing(services, ends=f"token:{token_id}") as transaction:
                 await tokens.revoke(services, transaction, found, author())
             return found.username
@@ -256,7 +256,7 @@ def create_runner(
     Pass the token to a runner program: gitlab-runner register --url URL --token TOKEN.
     """
     if project_path and group_path:
-        raise Mistake("--project and --group contradict each other: give one of them")
+        raise ConfigError("--project and --group contradict each other: give one of them")
 
     async def run() -> tuple[int, str]:
         async with services_of(instance) as services:
@@ -279,7 +279,7 @@ async def _project(services: Services, path: str) -> int:
         services.database, project_id=None, path=path, user_id=None, admin=True, job_project_id=None
     )
     if found is None:
-        raise Mistake(f"There is no project {path}")
+        raise ConfigError(f"There is no project {path}")
     return found.id
 
 
@@ -288,5 +288,5 @@ async def _group(services: Services, path: str) -> int:
         services.database, group_id=None, path=path, user_id=0, admin=True
     )
     if found is None:
-        raise Mistake(f"There is no group {path}")
+        raise ConfigError(f"There is no group {path}")
     return found.id

@@ -15,7 +15,7 @@ from api_server.state.database import Transaction
 from api_server.state.errors import LockNotAvailable, Unavailable
 from api_server.state.preconditions import revoke_alone
 from api_server.web.errors import ApiError
-from common.mistakes import Mistake
+from common.config_errors import ConfigError
 from forgelet.instance import Instance
 
 #: Connections to the database.
@@ -24,14 +24,14 @@ _POOL = 2
 
 @asynccontextmanager
 async def services_of(instance: Instance) -> AsyncIterator[Services]:
-    """The application with its database, whether the service runs or not. Raises `Mistake` where the database is not of
-    this version, or the secret key is not that of the database; and for what the block is refused."""
+    """The application with its database, whether the service runs or not. Raises `ConfigError` where the database is
+    not of this version, or the secret key is not that of the database; and for what the block is refused."""
     from api_server.app import joined  # the whole server: help and mistakes do without
 
     url = instance.ready_database_url
     settings = attrs.evolve(instance.api_settings, database_url=url, database_pool=_POOL)
     if migrate.planned(url):
-        raise Mistake(
+        raise ConfigError(
             "The database is not of this version's schema: run `forgelet migrate`, or start the service"
         )
     settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -61,15 +61,15 @@ def author() -> Author:
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """What the API would answer is a `Mistake` of whoever gave the command."""
+    """What the API would answer is a `ConfigError` of whoever gave the command."""
     try:
         yield
     except ApiError as refused:
-        raise Mistake(_sentence(refused.body)) from None
+        raise ConfigError(_sentence(refused.body)) from None
     except LockNotAvailable:
-        raise Mistake("Requests to the service hold what is to be changed: try again") from None
+        raise ConfigError("Requests to the service hold what is to be changed: try again") from None
     except Unavailable as problem:
-        raise Mistake(f"PostgreSQL cannot be used: {problem.cause or problem}") from None
+        raise ConfigError(f"PostgreSQL cannot be used: {problem.cause or problem}") from None
 
 
 def _sentence(body: Any) -> str:

@@ -18,7 +18,7 @@ import click
 
 from api_server.state.backups import RESTORE_AGAIN, UNFINISHED_RESTORE
 from api_server.state.errors import Unavailable
-from common.mistakes import Mistake
+from common.config_errors import ConfigError
 from forgelet import frame
 from forgelet.backup.backing_up import BackedUp, back_up
 from forgelet.backup.contents import Places
@@ -33,14 +33,14 @@ VARIABLE = "FORGELET_BACKUP_PASSPHRASE"
 
 
 def passphrase(file: Path | None, *, is_new: bool) -> str:
-    """Raises `Mistake`. A new one is asked for twice."""
+    """Raises `ConfigError`. A new one is asked for twice."""
     if file is not None:
         try:
             found = file.read_text("utf-8")
         except OSError as problem:
-            raise Mistake(f"The passphrase file {file} cannot be read: {problem.strerror}") from None
+            raise ConfigError(f"The passphrase file {file} cannot be read: {problem.strerror}") from None
         except UnicodeDecodeError:
-            raise Mistake(f"The passphrase file {file} is not text") from None
+            raise ConfigError(f"The passphrase file {file} is not text") from None
         found = found.strip("\r\n")
         where = f"The passphrase in {file}"
     elif VARIABLE in os.environ:
@@ -49,9 +49,9 @@ def passphrase(file: Path | None, *, is_new: bool) -> str:
         found = str(click.prompt("Passphrase", hide_input=True, confirmation_prompt=is_new, err=True))
         where = "The passphrase"
     else:
-        raise Mistake(f"There is no passphrase: give --passphrase-file or {VARIABLE}")
+        raise ConfigError(f"There is no passphrase: give --passphrase-file or {VARIABLE}")
     if not found:
-        raise Mistake(f"{where} is empty")
+        raise ConfigError(f"{where} is empty")
     return found
 
 
@@ -122,9 +122,9 @@ def backup_command(instance: Instance, file: str, passphrase_file: Path | None, 
     for everything else.
     """
     if file == _STDOUT and verifies:
-        raise Mistake("--verify needs a file: leave it out, and use `forgelet restore --verify`")
+        raise ConfigError("--verify needs a file: leave it out, and use `forgelet restore --verify`")
     if file == _STDOUT and sys.stdout.isatty():
-        raise Mistake("A backup is no text for a terminal: name a file")
+        raise ConfigError("A backup is no text for a terminal: name a file")
     chosen = passphrase(passphrase_file, is_new=True)
     up = instance.data.path if instance.data is not None else None
     places = Places.of(instance.api_settings, instance.ready_database_url, up)
@@ -150,7 +150,7 @@ def _target(file: str) -> Iterator[IO[bytes]]:
         else:
             descriptor, unfinished = tempfile.mkstemp(prefix=f"{path.name}.unfinished-", dir=path.parent)
     except OSError as problem:
-        raise Mistake(f"No backup can be written to {path}: {problem.strerror}") from None
+        raise ConfigError(f"No backup can be written to {path}: {problem.strerror}") from None
     if unfinished is None:
         with os.fdopen(descriptor, "wb") as stream:
             yield stream
@@ -256,7 +256,7 @@ def restore_command(
         _verify(file, passphrase_file)
         return
     if not data_dir:
-        raise Mistake("Name the folder to restore to by --data-dir")
+        raise ConfigError("Name the folder to restore to by --data-dir")
     with ending_tidily(), that_may_fail(), _source(file) as stream, Telling() as telling:
         chosen = passphrase(passphrase_file, is_new=False)
         with _places(Path(data_dir).absolute(), database_url) as places:
@@ -274,7 +274,7 @@ def _source(file: str) -> Iterator[IO[bytes]]:
         try:
             stream = stack.enter_context(Path(file).open("rb"))
         except OSError as problem:
-            raise Mistake(f"The backup {file} cannot be read: {problem.strerror}") from None
+            raise ConfigError(f"The backup {file} cannot be read: {problem.strerror}") from None
         yield stream
 
 
@@ -283,9 +283,9 @@ def _places(folder: Path, database_url: str | None) -> Iterator[Places]:
     """Where it is restored to; all of it is gone again where the block raises."""
     for data_dir in (folder, folder / API):
         if (data_dir / UNFINISHED_RESTORE).exists():
-            raise Mistake(f"A restore into {folder} is under way, or was killed: {RESTORE_AGAIN}")
+            raise ConfigError(f"A restore into {folder} is under way, or was killed: {RESTORE_AGAIN}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise Mistake(f"{folder} is not empty: name another folder by --data-dir")
+        raise ConfigError(f"{folder} is not empty: name another folder by --data-dir")
     existed = folder.exists()
     try:
         if database_url:

@@ -14,7 +14,7 @@ from api_server.operations.tasks import TaskRefused
 from api_server.state.database import Database
 from api_server.state.migrate import migrate as bring_up_to_date
 from api_server.state.migrate import planned
-from common.mistakes import Mistake, first_line
+from common.config_errors import ConfigError, first_line
 from forgelet import frame
 from forgelet.frame import Command, Group, answer, note
 from forgelet.instance import Instance
@@ -43,7 +43,7 @@ def migrate(context: click.Context, grant_to: str | None, *, check: bool) -> Non
     try:
         bring_up_to_date(url, grant_to)
     except psycopg2.errors.UndefinedObject as problem:  # there is no such role
-        raise Mistake(first_line(problem)) from None
+        raise ConfigError(first_line(problem)) from None
     done = f"{len(steps)} steps are done." if steps else "The database is of this version already."
     granted = f" {grant_to} has the rights to serve." if grant_to else ""
     answer({"done": steps, "granted_to": grant_to}, f"{done}{granted}")

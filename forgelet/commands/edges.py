@@ -9,7 +9,7 @@ import click
 
 from api_server.outbound.edges import EdgeApi, EdgeRefuses, project_key
 from api_server.pages.admin.operating import why
-from common.mistakes import Mistake
+from common.config_errors import ConfigError
 from forgelet import frame
 from forgelet.commands import queries
 from forgelet.frame import Command
@@ -76,10 +76,10 @@ def purge_command(
 
     Ends with status 1 where an edge could not be told."""
     if everything == bool(projects or prefixes):
-        raise Mistake("Say what is to be purged: --project, --prefix, or --everything alone")
+        raise ConfigError("Say what is to be purged: --project, --prefix, or --everything alone")
     wrong = [prefix for prefix in prefixes if not prefix.startswith("/")]
     if wrong:
-        raise Mistake(f"--prefix {wrong[0]} is no path: it begins with a slash")
+        raise ConfigError(f"--prefix {wrong[0]} is no path: it begins with a slash")
     _apis_of(instance, None)
     keys = asyncio.run(_keys(instance, projects)) if projects else []
     document = {"prefixes": ["/"]} if everything else {"keys": keys, "prefixes": list(prefixes)}
@@ -98,7 +98,7 @@ async def _keys(instance: Instance, projects: Sequence[str]) -> list[str]:
         for named in projects:
             found = await queries.project(database, named)
             if found is None:
-                raise Mistake(f"There is no project {named}: name it by its id or its full path")
+                raise ConfigError(f"There is no project {named}: name it by its id or its full path")
             keys.append(project_key(found.id))
     return keys
 
@@ -126,7 +126,7 @@ def _of_each(instance: Instance, ask: Callable[[EdgeApi], Awaitable[Any]]) -> li
 
 def _apis_of(instance: Instance, session: Any) -> list[EdgeApi]:
     if not instance.edge_urls or not instance.purge_token:
-        raise Mistake("The service knows no edges: set edge_urls and edge_purge_token")
+        raise ConfigError("The service knows no edges: set edge_urls and edge_purge_token")
     return [EdgeApi(url, instance.purge_token, session, _SECONDS) for url in instance.edge_urls]
 
 

@@ -21,7 +21,7 @@ from api_server.state.errors import Unavailable
 from api_server.state.object_store import open_objects
 from api_server.state.objects import Objects
 from api_server.state.sweep import at_least, missing, sweep
-from common.mistakes import Mistake
+from common.config_errors import ConfigError
 from forgelet import frame
 from forgelet.commands import queries
 from forgelet.frame import Group, answer
@@ -56,7 +56,7 @@ def pack_command(instance: Instance, projects: Sequence[str]) -> None:
     """Pack the repositories of PROJECTS (ids or full paths), or all, now, as the server does automatically. Exit with
     status 1 if one could not be packed."""
     if is_under_way(_repositories(instance).root):
-        raise Mistake("A backup is under way: pack when it has ended")
+        raise ConfigError("A backup is under way: pack when it has ended")
     found = asyncio.run(_pack(instance, projects))
     frame.table(["project", "path", "result"], found)
     failed = [
@@ -124,14 +124,14 @@ async def _packed(folder: Any, instance: Instance, now: float) -> str:
 
 
 async def _wanted(database: Any, projects: Sequence[str]) -> list[queries.NamedProject]:
-    """Those projects, or all. Raises `Mistake` where there is no such project."""
+    """Those projects, or all. Raises `ConfigError` where there is no such project."""
     if not projects:
         return await queries.all_projects(database)
     found = []
     for text in projects:
         one = await queries.project(database, text)
         if one is None:
-            raise Mistake(f"There is no project {text}: name it by its id or its full path")
+            raise ConfigError(f"There is no project {text}: name it by its id or its full path")
         found.append(one)
     return found
 

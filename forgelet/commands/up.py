@@ -19,7 +19,7 @@ import attrs
 import click
 from click.core import ParameterSource
 
-from common.mistakes import writable
+from common.config_errors import writable
 from forgelet.frame import Command, answer, wants_json
 from forgelet.instance import Instance
 from forgelet.local import postgres_binaries
@@ -34,7 +34,7 @@ _A_TOKEN = re.compile(r"[\x21-\x7e]{8,255}")
 
 
 def listen_address(text: str) -> str:
-    """For `--host`. Raises `Mistake`, as all here."""
+    """For `--host`. Raises `ConfigError`, as all here."""
     try:
         return str(ipaddress.IPv4Address(text))
     except ValueError:
@@ -94,7 +94,7 @@ def _is_data_dir_given() -> bool:
 class ReadyFile:
     """`path` is there, whole, while the service can be used; only its owner can read it.
 
-    Raises `Mistake` where it cannot be written."""
+    Raises `ConfigError` where it cannot be written."""
 
     def __init__(self, path: Path) -> None:
         self._path = path.absolute()
@@ -148,7 +148,7 @@ _ALL_TAGS = "*"
 
 
 def rules_of(option: str | None) -> "Rules | None":
-    """None where there is to be no runner. Raises `Mistake`."""
+    """None where there is to be no runner. Raises `ConfigError`."""
     if option is None:
         return None
     from forgelet.runner.rules import Rules, read_rules  # what is not wanted costs the start nothing

@@ -11,7 +11,7 @@ import attrs
 import click
 
 from common import logs
-from common.mistakes import Mistake
+from common.config_errors import ConfigError
 from common.settings import SETTINGS_FILE_VARIABLE
 from forgelet.doctor import machine, processes, services
 from forgelet.doctor.findings import DiagnosedInstance, Finding, State, failed, read_settings, warning, worst
@@ -62,7 +62,7 @@ async def examine_stopped(environment: Mapping[str, str]) -> Examined:
     return await _examine(checks, environment, LONGEST)
 
 
-async def settings_cannot_be_found(mistake: Mistake) -> Examined:
+async def settings_cannot_be_found(mistake: ConfigError) -> Examined:
     """Likewise where there is no instance yet: what the machine has to have."""
     checks = {name: CHECKS[name] for name in _OF_MACHINE}
     examined = await _examine(checks, {}, LONGEST, known=False)
@@ -95,7 +95,7 @@ async def _examine(
 async def _found(check: Check, instance: DiagnosedInstance) -> list[Finding]:
     try:
         return await check(instance)
-    except Mistake as mistake:
+    except ConfigError as mistake:
         return [failed(mistake.message, "put that right")]
     except Exception as problem:  # one check's fault is not another's
         return [
@@ -159,7 +159,7 @@ def doctor(instance: Instance, *, quiet: bool) -> int:
 def _examined(instance: Instance) -> Examined:
     try:
         environment, data, running = instance.environment, instance.data, instance.running
-    except Mistake as mistake:
+    except ConfigError as mistake:
         if instance.named is not None:
             raise
         if any(name.startswith((variables.API.prefix, SETTINGS_FILE_VARIABLE)) for name in os.environ):

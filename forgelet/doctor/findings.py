@@ -10,8 +10,8 @@ import aiohttp
 import attrs
 
 from api_server.settings import Settings as ApiSettings
+from common.config_errors import ConfigError
 from common.logs import redact
-from common.mistakes import Mistake
 from common.settings import SETTINGS_FILE_VARIABLE, Sources, section_of
 from forgelet.local import variables
 from storage_edge.settings import Settings as EdgeSettings
@@ -69,7 +69,7 @@ def of_mistake(
     return failed(sentence, otherwise)
 
 
-#: How the remedies begin in the sentences of `Mistake`s.
+#: How the remedies begin in the sentences of `ConfigError`s.
 _REMEDIES = ("install", "upgrade", "restore", "run", "give", "set", "or")
 
 
@@ -124,7 +124,7 @@ def _settings(sources: Sources[Any], findings: list[Finding]) -> Any:
     while True:
         try:
             return attrs.evolve(sources, environment=environment).settings()
-        except Mistake as mistake:
+        except ConfigError as mistake:
             finding = of_mistake(mistake.message)
             if finding not in findings:  # both processes read one file
                 findings.append(finding)
@@ -139,7 +139,7 @@ def _is_given(environment: Mapping[str, str]) -> bool:
         return True
     try:
         return bool(section_of(environment, variables.EDGE.section))
-    except Mistake:  # which the server's settings have told of
+    except ConfigError:  # which the server's settings have told of
         return False
 
 

@@ -19,7 +19,7 @@ import attrs
 from api_server.git.processes import OLDEST as OLDEST_GIT
 from api_server.git.processes import check_git
 from api_server.state import secrets
-from common.mistakes import Mistake
+from common.config_errors import ConfigError
 from common.settings import SETTINGS_FILE_VARIABLE, secret_in
 from forgelet.doctor.findings import DiagnosedInstance, Finding, failed, in_thread, of_mistake, ok, warning
 
@@ -38,7 +38,7 @@ async def versions(instance: DiagnosedInstance) -> list[Finding]:  # noqa: ARG00
     """Of this program, Python and git."""
     try:
         git = f"git {await in_thread(check_git)}"
-    except Mistake as mistake:
+    except ConfigError as mistake:
         return [of_mistake(mistake.message)]
     if sys.version_info < OLDEST_PYTHON:
         return [failed(f"Python is {platform.python_version()}", "run it with Python 3.11 or newer")]

@@ -21,7 +21,7 @@ from api_server.state import secrets
 from api_server.state.database import Database
 from api_server.state.errors import Unavailable
 from common.client_settings import ClientSettings
-from common.mistakes import Mistake, binding
+from common.config_errors import ConfigError, binding
 from common.operations import LIVENESS
 from forgelet.doctor.findings import (
     REQUEST_SECONDS,
@@ -75,7 +75,7 @@ async def _silent(title: str, settings: ClientSettings, command: str, reason: st
     host, port = getattr(settings, "host", ""), getattr(settings, "port", 0)
     try:
         await in_thread(_bind, host, port)
-    except Mistake as mistake:
+    except ConfigError as mistake:
         if "in use" in mistake.message:
             return _taken(title, f"{host}:{port}", f" ({reason})")
         return failed(mistake.message, "choose another host or port")
@@ -93,7 +93,7 @@ def _taken(title: str, place: str, reason: str = "") -> Finding:
 
 
 def _bind(host: str, port: int) -> None:
-    """Raises `Mistake` where one cannot listen there."""
+    """Raises `ConfigError` where one cannot listen there."""
     with binding(host, port):
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -251,7 +251,7 @@ async def external_storage(instance: DiagnosedInstance, database: Database) -> l
         return []
     try:
         vault = secrets.open_vault(settings.data_dir)
-    except Mistake:  # none yet
+    except ConfigError:  # none yet
         return []
     chosen = await instance_settings.read(database, vault, instance_settings.defaults(settings))
     url, known = chosen.static_objects_external_storage_url, settings.edge_urls

@@ -17,7 +17,7 @@ from api_server.state.errors import Unavailable
 from api_server.state.migrate import OLDEST_POSTGRESQL, Inspected
 from api_server.state.object_store import open_objects
 from api_server.state.objects import Objects
-from common.mistakes import Mistake, check_object_store, require_obstore
+from common.config_errors import ConfigError, check_object_store, require_obstore
 from forgelet.doctor.findings import (
     REQUEST_SECONDS,
     DiagnosedInstance,
@@ -46,7 +46,7 @@ async def database(instance: DiagnosedInstance) -> list[Finding]:
             findings = [_version(found), *_suitability(found)]
             if found.version >= OLDEST_POSTGRESQL:
                 findings += [_schema(found), *_key(found), _connections(found, instance.api), _clock(found)]
-    except Mistake as mistake:
+    except ConfigError as mistake:
         remedy = "start PostgreSQL, or mend database_url: host, port, name, role, password"
         findings = [of_mistake(mistake.message, remedy)]
     finally:
@@ -190,7 +190,7 @@ async def shared_store(instance: DiagnosedInstance) -> list[Finding]:
     title = "the edge's shared store"
     try:
         require_obstore(title)
-    except Mistake as mistake:
+    except ConfigError as mistake:
         return [of_mistake(mistake.message)]
     return await _store(title, edge.shared_store_url, Path(), has_begun=False)
 
@@ -213,7 +213,7 @@ async def _store(title: str, url: str, data_dir: Path, *, has_begun: bool) -> li
         if url:
             await in_thread(check_object_store, title, url)
         await _try_out(open_objects(url, data_dir, timeout=REQUEST_SECONDS))
-    except Mistake as mistake:
+    except ConfigError as mistake:
         return [of_mistake(mistake.message)]
     except Unavailable as problem:
         return [_unusable(title, place, problem)]

@@ -16,7 +16,7 @@ from typing import IO
 
 import attrs
 
-from common.mistakes import Mistake
+from common.config_errors import ConfigError
 from forgelet import SERVERS
 
 #: What a `forgelet up` has written down of itself is remembered under this name.
@@ -36,12 +36,12 @@ class DataDirectory:
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
         """Makes the folder if it is missing; one `up` or command at a time holds it, until its block or process ends.
-        Raises `Mistake` where it cannot be had."""
+        Raises `ConfigError` where it cannot be had."""
         try:
             self._create()
             lock = (self.path / "lock").open("a")
         except OSError as problem:
-            raise Mistake(
+            raise ConfigError(
                 f"The data directory {self.path} cannot be used ({problem.strerror}): choose another"
             ) from None
         with lock:
@@ -54,7 +54,8 @@ class DataDirectory:
         return (self.path / "lock").exists()
 
     def is_held(self) -> bool:
-        """Whether somebody has it `opened` now; whoever was killed has not. Raises `Mistake` where that is hidden."""
+        """Whether somebody has it `opened` now; whoever was killed has not. Raises `ConfigError` where that is
+        hidden."""
         try:
             with (self.path / "lock").open() as lock:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -63,7 +64,7 @@ class DataDirectory:
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError as problem:
-            raise Mistake(
+            raise ConfigError(
                 f"The data directory {self.path} cannot be read ({problem.strerror}): it is another account's"
             ) from None
         return False
@@ -121,7 +122,7 @@ class DataDirectory:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 if self.recall(RUNNING) or time.monotonic() > deadline:
-                    raise Mistake(
+                    raise ConfigError(
                         f"Another forgelet uses {self.path}: stop it or choose another --data-dir"
                     ) from None
                 time.sleep(0.05)
@@ -165,7 +166,7 @@ def registration(data: DataDirectory) -> Iterator[None]:
     """Lets commands of this user find `data` for as long as the block lasts, if it is not the default folder. Where no
     home can be written they have to name it."""
     entry: Path | None = None
-    with contextlib.suppress(OSError, Mistake):
+    with contextlib.suppress(OSError, ConfigError):
         entry = _entries() / hashlib.sha256(bytes(data.path)).hexdigest()[:16]
         entry.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         entry.write_text(f"{data.path}\n")
@@ -180,7 +181,7 @@ def registration(data: DataDirectory) -> Iterator[None]:
 def registered() -> list[DataDirectory]:
     """Folders in which a `forgelet up` of this user runs; what a killed one left is forgotten."""
     found = []
-    with contextlib.suppress(OSError, Mistake):
+    with contextlib.suppress(OSError, ConfigError):
         for entry in sorted(_entries().iterdir()):
             data = DataDirectory(Path(entry.read_text().rstrip("\n")))
             if data.is_held():
@@ -191,7 +192,7 @@ def registered() -> list[DataDirectory]:
 
 
 def cache_folder(name: str) -> Path:
-    """The folder for what can be made again, of this user (XDG). Raises `Mistake` where there is no home."""
+    """The folder for what can be made again, of this user (XDG). Raises `ConfigError` where there is no home."""
     return _home("XDG_CACHE_HOME", ".cache") / "forgelet" / name
 
 
@@ -205,7 +206,7 @@ def _home(variable: str, usual: str) -> Path:
         return given
     home = Path(os.path.expanduser("~"))  # noqa: PTH111 - the other one raises where there is none
     if not home.is_absolute():
-        raise Mistake("This account has no home folder: name a folder by --data-dir")
+        raise ConfigError("This account has no home folder: name a folder by --data-dir")
     return home / usual
 
 
@@ -244,8 +245,8 @@ def written_down(
 
 
 def found_running(data: DataDirectory) -> Running | None:
-    """What the one that runs has written; None where none runs. Raises `Mistake` where another command uses `data` for
-    long.
+    """What the one that runs has written; None where none runs. Raises `ConfigError` where another command uses
+    `data` for long.
 
     What a killed one has written does not count: its hold on the folder has ended with it, and whoever holds the folder
     next forgets it.
@@ -255,7 +256,7 @@ def found_running(data: DataDirectory) -> Running | None:
         if text := data.recall(RUNNING):
             return Running(**json.loads(text))
         if time.monotonic() > deadline:
-            raise Mistake(
+            raise ConfigError(
                 f"forgelet is just starting in {data.path}, or another command works there: try again"
             )
         time.sleep(0.05)

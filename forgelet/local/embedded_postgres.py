@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote
 
-from common.mistakes import first_line
+from common.config_errors import first_line
 from forgelet.local import postgres_binaries
 from forgelet.local.data_directory import DataDirectory
 from forgelet.local.postgres_binaries import Binaries

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from common.mistakes import first_line
+from common.config_errors import first_line
 from forgelet.local.processes import Account, CannotStart, make_passable
 
 OLDEST_MAJOR = 15

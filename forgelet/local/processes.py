@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from common.mistakes import Mistake
+from common.config_errors import ConfigError
 
 #: Seconds in which a start has to be over, unless `--start-timeout` says otherwise.
 START_TIMEOUT = 60.0
@@ -23,7 +23,7 @@ ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _LAUNCH = Path(__file__).with_name("launch.py")
 
 
-class CannotStart(Mistake):
+class CannotStart(ConfigError):
     """Something a person has to put right, in one sentence."""
 
 

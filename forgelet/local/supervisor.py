@@ -306,7 +306,7 @@ class Forgelet:
             self._wait_for(f"{plan.edge_url}/-/readiness", wait)
 
     def _end_leftovers(self) -> None:
-        """End what a killed `up` has left, which gets the time that it takes for what is in flight. Raise `Mistake`
+        """End what a killed `up` has left, which gets the time that it takes for what is in flight. Raise `ConfigError`
         where the settings that say so are wrong."""
         folders = [self._data.part(name) for name in ("api", "edge")]
         if is_any_in(*folders):
@@ -324,7 +324,7 @@ class Forgelet:
         ]
 
     def _stop_timeouts(self) -> list[float]:
-        """Seconds that each server may take to end. Raise `Mistake` where the settings of one are wrong."""
+        """Seconds that each server may take to end. Raise `ConfigError` where the settings of one are wrong."""
         settings = [variables.API.sources(self._variables(API_SERVER)).settings().shutdown_timeout]
         if self.plan.addresses.edge_port is not None:
             settings.append(variables.EDGE.sources(self._variables(EDGE)).settings().shutdown_timeout)

@@ -20,7 +20,7 @@ from typing import IO
 
 import attrs
 
-from common.mistakes import Mistake
+from common.config_errors import ConfigError
 from forgelet.local import embedded_postgres, postgres_binaries
 from forgelet.local.data_directory import DataDirectory, cache_folder
 from forgelet.local.embedded_postgres import Cluster, temporary_root
@@ -97,7 +97,7 @@ def templated_cluster(data: DataDirectory) -> Cluster:
     """As `embedded_postgres.of`, quick instead of durable, and begun with all migrations where that can be had."""
     binaries = postgres_binaries.preferred()
     template = None
-    with contextlib.suppress(OSError, Mistake):
+    with contextlib.suppress(OSError, ConfigError):
         folder = cache_folder("clusters")
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if folder.stat().st_uid == os.geteuid():  # another account's says what PostgreSQL is to run

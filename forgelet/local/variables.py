@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import attrs
 
-from common.mistakes import Mistake
+from common.config_errors import ConfigError
 from forgelet.local.data_directory import DataDirectory
 
 if TYPE_CHECKING:
@@ -168,15 +168,15 @@ def for_tests(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def of_stopped(data: DataDirectory) -> dict[str, str]:
-    """Both processes' variables as the next `up` would give them, if it is told the same as the last. Raises `Mistake`
-    where the database is not ours and not named."""
+    """Both processes' variables as the next `up` would give them, if it is told the same as the last. Raises
+    `ConfigError` where the database is not ours and not named."""
     said: dict[str, Any] = json.loads(data.recall(_ADDRESSES) or "{}")
     addresses = Addresses(**said)
     database_url = os.environ.get(DATABASE_URL) or os.environ.get(f"{API.prefix}DATABASE_URL")
     if has_own_postgres(data):
         database_url = "postgresql:///forgelet"
     if not database_url:
-        raise Mistake(
+        raise ConfigError(
             f"{data.path} has no database of its own: name the one it is used with by {DATABASE_URL}"
         )
     edge = of_edge(data, addresses) if addresses.edge_port else {}

@@ -12,7 +12,7 @@ import attrs
 import yaml
 
 from api_server.ci.runners.job_response import FAILURE_REASONS
-from common.mistakes import Mistake
+from common.config_errors import ConfigError
 
 #: A variable is one of these in capitals, behind this.
 PREFIX = "FORGELET_"
@@ -166,24 +166,24 @@ class Rules:
 
 
 def read_rules(file: Path) -> Rules:
-    """Raises `Mistake`, which names the line."""
+    """Raises `ConfigError`, which names the line."""
     try:
         text = file.read_text()
     except OSError as problem:
-        raise Mistake(f"The rules of the runner cannot be read: {problem.strerror}: {file}") from None
+        raise ConfigError(f"The rules of the runner cannot be read: {problem.strerror}: {file}") from None
     except UnicodeDecodeError:
-        raise Mistake(f"{file}: the rules of the runner are not UTF-8") from None
+        raise ConfigError(f"{file}: the rules of the runner are not UTF-8") from None
     if len(text) > MOST_BYTES:
-        raise Mistake(f"{file}: the rules of the runner have more than {MOST_BYTES} characters")
+        raise ConfigError(f"{file}: the rules of the runner have more than {MOST_BYTES} characters")
     try:
         return Rules(tuple(_rules(_Loader(text))))
     except _Wrong as problem:
-        raise Mistake(f"{file}:{problem.line}: {problem}") from None
+        raise ConfigError(f"{file}:{problem.line}: {problem}") from None
     except yaml.MarkedYAMLError as problem:
         line = problem.problem_mark.line + 1 if problem.problem_mark else 1
-        raise Mistake(f"{file}:{line}: this is not valid YAML: {problem.problem}") from None
+        raise ConfigError(f"{file}:{line}: this is not valid YAML: {problem.problem}") from None
     except yaml.YAMLError as problem:
-        raise Mistake(f"{file}: this is not valid YAML: {problem}") from None
+        raise ConfigError(f"{file}: this is not valid YAML: {problem}") from None
 
 
 class _Loader(yaml.SafeLoader):

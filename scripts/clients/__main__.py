@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from common.mistakes import Command, Mistake
+from common.config_errors import Command, ConfigError
 from forgelet.testing import starting
 from scripts.clients import outcomes as expected
 from scripts.clients import outcomes as report
@@ -46,7 +46,7 @@ def clients(suite: str, folder: Path) -> None:
         ):
             outcomes = tests.run(folder, forgelet, Path(reports))
     except starting.CannotStart as problem:
-        raise Mistake(str(problem)) from None
+        raise ConfigError(str(problem)) from None
     written = expected.read(suite)
     click.echo(report.table(outcomes))
     changes = report.changes(outcomes, written)

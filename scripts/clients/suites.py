@@ -12,7 +12,7 @@ from pathlib import Path
 
 import attrs
 
-from common.mistakes import Mistake
+from common.config_errors import ConfigError
 from forgelet.testing.server import Forgelet
 from scripts.clients.outcomes import Outcome, from_calls, from_junit, from_playbook, from_tap, from_vitest
 
@@ -39,12 +39,12 @@ class Suite:
     options: tuple[str, ...] = ()
 
     def check(self, folder: Path) -> None:
-        """Raises `Mistake` where something is missing."""
+        """Raises `ConfigError` where something is missing."""
         if self.program and shutil.which(self.program) is None:
-            raise Mistake(f"The program {self.program} was not found; install it and try again")
+            raise ConfigError(f"The program {self.program} was not found; install it and try again")
         for path, what_to_do in self.needs.items():
             if not (folder / path).exists():
-                raise Mistake(f"{folder} has no {path}: {what_to_do}")
+                raise ConfigError(f"{folder} has no {path}: {what_to_do}")
 
 
 def _python_gitlab(checkout: Path, forgelet: Forgelet, folder: Path) -> list[Outcome]:
@@ -148,7 +148,9 @@ def _ran(command: list[str], folder: Path, **environment: str) -> "subprocess.Co
 
 def _written(report: Path) -> Path:
     if not report.exists():
-        raise Mistake(f"The suite ended before it wrote its report {report.name}; run it by hand to see why")
+        raise ConfigError(
+            f"The suite ended before it wrote its report {report.name}; run it by hand to see why"
+        )
     return report
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 import click
 
-from common.mistakes import Command, Mistake
+from common.config_errors import Command, ConfigError
 from forgelet.local.api_client import Api
 from forgelet.testing import starting
 from forgelet.testing.server import Forgelet
@@ -236,7 +236,7 @@ def fuzz(operations: tuple[str, ...], cases: int, borders: bool, seed: int) -> N
     """
     python = os.environ.get("FORGELET_OPENAPI_PYTHON", "")
     if not os.access(python, os.X_OK):
-        raise Mistake(
+        raise ConfigError(
             "FORGELET_OPENAPI_PYTHON has to name a Python with schemathesis: scripts/fuzz/run sees to it."
         )
     with tempfile.TemporaryDirectory(prefix="forgelet-fuzz-") as name:

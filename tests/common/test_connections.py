@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.client_address import address_behind, networks, one_client
+from common.config_errors import ConfigError
 from common.connections import Connection, is_host
-from common.mistakes import Mistake
 from common.serving import inherited
 from tests.support.forge import SharedForges
 from tests.support.waiting import until
@@ -407,5 +407,5 @@ def test_a_socket_is_taken_by_its_number_and_not_handed_on() -> None:
 def test_what_is_no_socket_is_one_sentence() -> None:
     with open("/dev/null") as file:  # noqa: PTH123 - its number
         number = file.fileno()
-        with pytest.raises(Mistake, match=f"^listen_fd names {number}, which is no open socket: "):
+        with pytest.raises(ConfigError, match=f"^listen_fd names {number}, which is no open socket: "):
             inherited(number)

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from api_server.settings import Settings
 from common import settings
-from common.mistakes import Mistake
+from common.config_errors import ConfigError
 from common.settings import Sources, fits, form_of
 from storage_edge.settings import Settings as EdgeSettings
 
@@ -243,7 +243,7 @@ def test_a_file_may_say_nothing_of_a_process(text: str, tmp_path: Path) -> None:
 
 def test_no_value_is_shown_in_a_refusal() -> None:
     for name in ("PORT", "WORK", "TIER", "DATABASE_URL", "ROOT_TOKEN", "EDGE_URLS"):
-        with pytest.raises(Mistake) as refused:
+        with pytest.raises(ConfigError) as refused:
             sources(NEEDED | {f"FORGELET_API_{name}": "hun ter2"}).settings()
         assert "ter2" not in refused.value.message
 

@@ -21,7 +21,7 @@ from api_server.state import secrets
 from api_server.state.backups import backing_up, not_during
 from api_server.state.errors import Unavailable
 from api_server.web.context import SERVICES
-from common.mistakes import Mistake
+from common.config_errors import ConfigError
 from forgelet.backup import backing_up as backing_up_module
 from forgelet.backup.backing_up import back_up
 from forgelet.backup.contents import Places, Refs
@@ -138,7 +138,7 @@ MISTAKES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_is_one_sentence(text: bytes, name: str) -> None:
     damage, sentence = MISTAKES[name]
-    with pytest.raises(Mistake, match=sentence):
+    with pytest.raises(ConfigError, match=sentence):
         verify(io.BytesIO(damage(text)), PASSPHRASE)
 
 
@@ -149,19 +149,19 @@ def test_every_changed_byte_of_a_part_is_found(text: bytes) -> None:
     for name, place in places:
         broken = bytearray(text)
         broken[place] ^= 1
-        with pytest.raises(Mistake):
+        with pytest.raises(ConfigError):
             verify(io.BytesIO(broken), PASSPHRASE if name in (HEADER, MANIFEST) else None)
 
 
 def test_another_passphrase_does_not_open_it(text: bytes) -> None:
-    with pytest.raises(Mistake, match="The passphrase is not the one"):
+    with pytest.raises(ConfigError, match="The passphrase is not the one"):
         verify(io.BytesIO(text), "another one")
     assert verify(io.BytesIO(text), PASSPHRASE).passphrase_fits
     assert verify(io.BytesIO(text), None).passphrase_fits is None
 
 
 def test_what_fails_at_the_very_end_leaves_nothing(text: bytes, empty: Places) -> None:
-    with pytest.raises(Mistake, match="has not its passphrase"):
+    with pytest.raises(ConfigError, match="has not its passphrase"):
         restored(empty, changed(text, with_settings_of_another))
     assert not any(empty.data_dir.iterdir())
     with as_role(empty.database_url) as cursor:
@@ -173,7 +173,7 @@ def test_rows_that_do_not_fit_are_told_as_damage(text: bytes, empty: Places) -> 
     def with_other_rows(name: str, content: bytes) -> bytes:
         return gzip.compress(b"x\ty\n") if name.endswith(".gz") else content
 
-    with pytest.raises(Mistake, match=r"is damaged .rows of \w+ do not fit"):
+    with pytest.raises(ConfigError, match=r"is damaged .rows of \w+ do not fit"):
         restored(empty, changed(text, with_other_rows))
     assert not any(empty.data_dir.iterdir())
 
@@ -182,7 +182,7 @@ def test_rows_that_do_not_fit_are_told_as_damage(text: bytes, empty: Places) -> 
 def test_what_breaks_off_within_a_part_is_said_in_one_sentence(text: bytes, empty: Places, part: str) -> None:
     with tarfile.open(fileobj=io.BytesIO(text)) as tar:
         found = max((one for one in tar if one.name.startswith(part)), key=lambda one: one.size)
-    with pytest.raises(Mistake, match="The backup is cut off"):
+    with pytest.raises(ConfigError, match="The backup is cut off"):
         restored(empty, text[: found.offset_data + found.size // 2])
     assert not any(empty.data_dir.iterdir())
 
@@ -191,16 +191,16 @@ def test_what_is_not_empty_is_refused(text: bytes, empty: Places, tmp_path: Path
     full = tmp_path / "full"
     full.mkdir()
     (full / "a file").touch()
-    with pytest.raises(Mistake, match="is not empty"):
+    with pytest.raises(ConfigError, match="is not empty"):
         restored(Places(empty.database_url, full), text)
     with as_role(empty.database_url) as cursor:
         cursor.execute("CREATE TABLE strangers (id integer)")
-    with pytest.raises(Mistake, match="The database is not empty"):
+    with pytest.raises(ConfigError, match="The database is not empty"):
         restored(empty, text)
     with as_role(empty.database_url) as cursor:
         cursor.execute("DROP TABLE strangers")
     restored(empty, text)  # where nothing is any more
-    with pytest.raises(Mistake, match="is not empty"):
+    with pytest.raises(ConfigError, match="is not empty"):
         restored(empty, text)
 
 
@@ -337,6 +337,6 @@ async def test_a_missing_repository_and_object_are_named(here: Forge) -> None:
 def test_one_backup_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("api_server.state.backups._PATIENCE_SECONDS", 0.0)
     not_during(tmp_path)
-    with backing_up(tmp_path), pytest.raises(Mistake, match="Another backup"), backing_up(tmp_path):
+    with backing_up(tmp_path), pytest.raises(ConfigError, match="Another backup"), backing_up(tmp_path):
         pass
     not_during(tmp_path)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from common.mistakes import Mistake
+from common.config_errors import ConfigError
 from forgelet.instance import Instance
 from forgelet.local import data_directory, variables
 from forgelet.local.data_directory import DataDirectory
@@ -59,7 +59,7 @@ def test_one_that_runs_is_found_by_itself_until_it_ends(home: Path) -> None:
         file = data.path / "state/running"
         assert file.stat().st_mode & 0o777 == 0o600
         assert "HOME" not in json.loads(file.read_text())["variables"]
-    with pytest.raises(Mistake, match=r"^No forgelet runs here: start `forgelet up`, "):
+    with pytest.raises(ConfigError, match=r"^No forgelet runs here: start `forgelet up`, "):
         found()
 
 
@@ -77,7 +77,7 @@ def test_one_that_was_killed_does_not_run(home: Path) -> None:
 def test_of_several_one_has_to_be_named_but_the_default_one(home: Path) -> None:
     one, other, usual = (DataDirectory(home / name) for name in ("one", "other", "home/forgelet"))
     with one.opened(), written(one), other.opened(), written(other):
-        with pytest.raises(Mistake) as refused:
+        with pytest.raises(ConfigError) as refused:
             found()
         assert str(one.path) in refused.value.message
         assert str(other.path) in refused.value.message
@@ -114,7 +114,7 @@ def test_one_that_is_stopped_is_known_by_its_folder(home: Path, monkeypatch: pyt
     instance.named = data.path
     assert instance.running is None
     with pytest.raises(
-        Mistake, match="has no database of its own: name the one it is used with by FORGELET_DATABASE"
+        ConfigError, match="has no database of its own: name the one it is used with by FORGELET_DATABASE"
     ):
         _ = instance.api_settings
     monkeypatch.setenv("FORGELET_DATABASE_URL", "postgresql:///z")
@@ -127,5 +127,7 @@ def test_one_that_is_stopped_is_known_by_its_folder(home: Path, monkeypatch: pyt
 def test_a_folder_that_is_no_forgelets_is_refused(home: Path) -> None:
     instance = Instance()
     instance.named = home
-    with pytest.raises(Mistake, match=f"^{home} is no folder of `forgelet up`: name another by --data-dir$"):
+    with pytest.raises(
+        ConfigError, match=f"^{home} is no folder of `forgelet up`: name another by --data-dir$"
+    ):
         _ = instance.data

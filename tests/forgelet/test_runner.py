@@ -16,7 +16,7 @@ import pytest
 
 from api_server.testing.failures import _FIELDS, ordered
 from api_server.testing.journal import MOST_BYTES, MOST_OF_BODY, MOST_REQUESTS
-from common.mistakes import Mistake
+from common.config_errors import ConfigError
 from forgelet.runner.built_in import MOST_JOBS, BuiltInRunner
 from forgelet.runner.protocol import Upload, uploads
 from forgelet.runner.rules import FIELDS, PREFIX, Played, Rule, Rules, played, read_rules
@@ -318,7 +318,7 @@ def test_a_wrong_rule_is_told_in_a_sentence_with_its_line(
 ) -> None:
     file = tmp_path / "rules.yml"
     file.write_text(text)
-    with pytest.raises(Mistake) as problem:
+    with pytest.raises(ConfigError) as problem:
         read_rules(file)
     where = f"{file}:{line}: " if line else f"{file}: "
     assert problem.value.message.startswith(where + words)
@@ -326,13 +326,13 @@ def test_a_wrong_rule_is_told_in_a_sentence_with_its_line(
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(
-        Mistake, match=r"The rules of the runner cannot be read: No such file or directory: .*/none"
+        ConfigError, match=r"The rules of the runner cannot be read: No such file or directory: .*/none"
     ):
         read_rules(tmp_path / "none")
     (tmp_path / "empty.yml").write_text("# nothing yet\n")
     assert read_rules(tmp_path / "empty.yml").rules == ()
     (tmp_path / "binary").write_bytes(b"\xff\xfe\0")
-    with pytest.raises(Mistake, match="are not UTF-8"):
+    with pytest.raises(ConfigError, match="are not UTF-8"):
         read_rules(tmp_path / "binary")
 
 

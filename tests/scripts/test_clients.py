@@ -9,7 +9,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from common.mistakes import Mistake
+from common.config_errors import ConfigError
 from scripts import compatibility
 from scripts.clients import outcomes as expected
 from scripts.clients import outcomes as report
@@ -278,7 +278,7 @@ def test_each_list_is_of_a_suite_and_each_suite_is_shown() -> None:
 
 
 def test_a_program_that_is_not_installed_is_one_sentence() -> None:
-    with pytest.raises(Mistake, match="The program no-such-program was not found"):
+    with pytest.raises(ConfigError, match="The program no-such-program was not found"):
         Suite("none", {}, SUITES["git-lfs"].run, program="no-such-program").check(PROGRAMS)
 
 

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from common.mistakes import Mistake
+from common.config_errors import ConfigError
 from storage_edge.cache import fetching
 from storage_edge.client import connections
 from storage_edge.client.handlers import METRICS, STORE
@@ -339,7 +339,7 @@ async def test_files_are_read_once(tmp_path: Path) -> None:
     await change()
     assert _is_shown(certificate.context, trusting)
     for other in (Settings(), Settings(tls_cert=tmp_path / "missing")):
-        with pytest.raises(Mistake):
+        with pytest.raises(ConfigError):
             certificate.renewed(other)
     assert _is_shown(certificate.context, trusting)
 
@@ -347,7 +347,7 @@ async def test_files_are_read_once(tmp_path: Path) -> None:
 def test_tls_does_not_begin_with_a_reload(tmp_path: Path) -> None:
     cert, key = tmp_path / "edge.crt", tmp_path / "edge.key"
     _renew(cert, key)
-    with pytest.raises(Mistake, match="with a new start alone"):
+    with pytest.raises(ConfigError, match="with a new start alone"):
         Certificate(Settings()).renewed(Settings(tls_cert=cert, tls_key=key))
 
 

@@ -12,7 +12,7 @@ import attrs
 import pytest
 from aiohttp import web
 
-from common.mistakes import Mistake
+from common.config_errors import ConfigError
 from storage_edge.app import reconfigured
 from storage_edge.client.handlers import SETTINGS
 from storage_edge.client.operators import ORIGIN
@@ -422,7 +422,7 @@ async def test_changed_files_are_read_once(start_edge: StartEdge, tmp_path: Path
         origin.cert.write_text("nothing")
         await change()
         assert await _status(edge) == 200
-        with pytest.raises(Mistake):
+        with pytest.raises(ConfigError):
             reconfigured(edge.app, edge.app[SETTINGS])
 
 
@@ -462,7 +462,7 @@ def test_files_that_cannot_be_used_are_said_in_one_sentence(
         (tmp_path / f"{name}.key").write_bytes(key)
         (tmp_path / f"{name}.crt").write_bytes(certificate)
     files = {name: tmp_path / file for name, file in settings.items()}
-    with pytest.raises(Mistake, match=f"TLS to the origin cannot be used: .*{words}"):
+    with pytest.raises(ConfigError, match=f"TLS to the origin cannot be used: .*{words}"):
         origin_context(Settings(origin="https://x", **files))
     assert origin_context(Settings(origin="http://x", **files)) is None
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from api_server.ci.agents import queries
-from api_server.ci.config.errors import Budget, ConfigError
+from api_server.ci.config.errors import Budget, CiConfigError
 from api_server.ci.config.yaml_text import load
 from api_server.ci.pipelines.repository import read_text
 from api_server.code.ref_queries import MovedProject
@@ -45,7 +45,7 @@ def grants_in(text: str) -> list[dict[str, Any]]:
     cannot be read."""
     try:
         document = load(text, Budget(MAX_NODES), most=MAX_BYTES)
-    except ConfigError:
+    except CiConfigError:
         return []
     access = document.get("ci_access")
     if not isinstance(access, dict):
@@ -124,7 +124,7 @@ def _grants(
         return {}
     found = {}
     for name in names:
-        with contextlib.suppress(ConfigError):  # of a file that is too large
+        with contextlib.suppress(CiConfigError):  # of a file that is too large
             found[name] = read_text(repository, branch.commit, path_of(name))
     return {name: grants_in(text) for name, text in found.items() if text is not None}
 

@@ -8,7 +8,7 @@ from attrs import define, field, frozen
 from api_server.ci.config import keywords
 from api_server.ci.config.checks import MAX_NAME, flatten, not_supported
 from api_server.ci.config.context import Context
-from api_server.ci.config.errors import Budget, ConfigError
+from api_server.ci.config.errors import Budget, CiConfigError
 from api_server.ci.config.execution import DEFAULT
 from api_server.ci.config.includes import Included, Reader, deep_merge
 from api_server.ci.config.jobs import errors_of_needs
@@ -25,12 +25,12 @@ def resolve_references(config: dict[str, Any], budget: Budget) -> dict[str, Any]
     def resolve(value: Any, chain: tuple[Reference, ...], depth: int) -> Any:
         budget.spend()
         if depth > MAX_DEPTH:
-            raise ConfigError(f"The parsed YAML is too big: nested deeper than {MAX_DEPTH} levels")
+            raise CiConfigError(f"The parsed YAML is too big: nested deeper than {MAX_DEPTH} levels")
         if isinstance(value, Reference):
             if value in chain:
-                raise ConfigError(f"{value} is part of a circular chain")
+                raise CiConfigError(f"{value} is part of a circular chain")
             if len(chain) >= MAX_REFERENCE_NESTING:
-                raise ConfigError(f"{value} is nested deeper than {MAX_REFERENCE_NESTING} levels")
+                raise CiConfigError(f"{value} is nested deeper than {MAX_REFERENCE_NESTING} levels")
             return resolve(_look_up(config, value), (*chain, value), depth)
         if isinstance(value, dict):
             return {key: resolve(inner, chain, depth + 1) for key, inner in value.items()}
@@ -45,7 +45,7 @@ def _look_up(config: dict[str, Any], reference: Reference) -> Any:
     for part in reference.path:
         value = value.get(part) if isinstance(value, dict) else None
     if value is None:
-        raise ConfigError(f"{reference} could not be found")
+        raise CiConfigError(f"{reference} could not be found")
     return value
 
 
@@ -61,15 +61,15 @@ class _Extender:
             return self.done[name]
         entry = self.config[name]
         if name in chain:
-            raise ConfigError(f"{name}: circular dependency detected in `extends`")
+            raise CiConfigError(f"{name}: circular dependency detected in `extends`")
         if len(chain) > MAX_EXTENDS_NESTING:
-            raise ConfigError(f"{name}: nesting too deep in `extends`")
+            raise CiConfigError(f"{name}: nesting too deep in `extends`")
         merged: dict[str, Any] = {}
         for base in _bases(name, entry):
             if base not in self.config:
-                raise ConfigError(f"{name}: unknown keys in `extends` ({base})")
+                raise CiConfigError(f"{name}: unknown keys in `extends` ({base})")
             if not isinstance(self.config[base], dict):
-                raise ConfigError(f"{name}: invalid base hash in `extends` ({base})")
+                raise CiConfigError(f"{name}: invalid base hash in `extends` ({base})")
             merged = deep_merge(merged, self.extended(base, (*chain, name)), self.budget)
         own = {key: value for key, value in entry.items() if key != "extends"}
         self.done[name] = deep_merge(merged, own, self.budget)
@@ -80,7 +80,7 @@ def _bases(name: str, entry: dict[str, Any]) -> list[str]:
     bases = entry.get("extends") or []
     bases = [bases] if isinstance(bases, str) else bases
     if not isinstance(bases, list) or not all(isinstance(base, str) for base in bases):
-        raise ConfigError(f"jobs:{name}:extends config should be an array of strings or a string")
+        raise CiConfigError(f"jobs:{name}:extends config should be an array of strings or a string")
     return bases
 
 
@@ -99,7 +99,7 @@ def defaults_of(config: dict[str, Any]) -> dict[str, Any]:
     for name in TOP_LEVEL_DEFAULTS:
         if config.get(name) is not None:
             if name in defaults:
-                raise ConfigError(f"default config {name} is defined in top-level and `default:` entry")
+                raise CiConfigError(f"default config {name} is defined in top-level and `default:` entry")
             defaults[name] = config[name]
     return defaults
 
@@ -145,7 +145,7 @@ def read(text: str, context: Context) -> Configuration:
     unreadable. Raises FilesNeeded where it has to be called again with a context that has these files.
     """
     if not text.strip():
-        raise ConfigError("Please provide content of .gitlab-ci.yml")
+        raise CiConfigError("Please provide content of .gitlab-ci.yml")
     budget = Budget()
     reader = Reader(context, budget)
     merged = resolve_references(resolve_extends(reader.read(text), budget), budget)
@@ -162,7 +162,7 @@ def read(text: str, context: Context) -> Configuration:
     if not visible and not errors:
         errors = ["jobs config should contain at least one visible job"]
     if errors:
-        raise ConfigError(*errors)
+        raise CiConfigError(*errors)
     stages = _stages(merged.get("stages") or [])
     defaults = defaults_of(merged)
     jobs = {name: _with_defaults(entry, defaults) for name, entry in visible.items()}
@@ -170,7 +170,7 @@ def read(text: str, context: Context) -> Configuration:
         *errors_of_needs(jobs, stages),
         *_errors_of_environments(jobs),
     ]:
-        raise ConfigError(*errors)
+        raise CiConfigError(*errors)
     return Configuration(
         merged=merged,
         stages=stages,

@@ -5,7 +5,7 @@ from functools import cached_property
 
 from attrs import evolve, field, frozen
 
-from api_server.ci.config.errors import ConfigError
+from api_server.ci.config.errors import CiConfigError
 from api_server.ci.config.patterns import PathSet
 from api_server.ci.config.variables import Variable, expand_all, overlay, values
 
@@ -26,12 +26,12 @@ def _not_known() -> Collection[str] | None:
 
 
 def _no_ref(_: str) -> Collection[str] | None:
-    raise ConfigError("rules:changes:compare_to is not a valid ref")
+    raise CiConfigError("rules:changes:compare_to is not a valid ref")
 
 
 def no_project(path: str, _ref: str | None, _public: bool) -> "Repository":
     """Raise ConfigError: the project does not exist, or the user of the pipeline may not see it."""
-    raise ConfigError(
+    raise CiConfigError(
         f"Project `{path}` not found or access denied! "
         "Make sure any includes in the pipeline configuration are correctly defined."
     )
@@ -122,7 +122,7 @@ class Context:
         """
         if ref not in self._since:
             if len(self._since) >= MAX_COMPARED:
-                raise ConfigError(f"rules:changes:compare_to is for at most {MAX_COMPARED} different refs")
+                raise CiConfigError(f"rules:changes:compare_to is for at most {MAX_COMPARED} different refs")
             changed = self.repository.changed_since(ref)
             self._since[ref] = None if changed is None else PathSet(frozenset(changed))
         return self._since[ref]

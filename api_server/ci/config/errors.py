@@ -11,7 +11,7 @@ MAX_ERRORS = 100
 MAX_ERROR = 10_000
 
 
-class ConfigError(Exception):
+class CiConfigError(Exception):
     """The configuration is refused. `errors` are sentences for its author (`yaml_errors`, CI lint), without duplicates,
     and no more of them than somebody reads."""
 
@@ -45,6 +45,6 @@ class Budget:
         self.left -= nodes
         self._characters_left -= characters
         if self.left < 0:
-            raise ConfigError("The parsed YAML is too big")
+            raise CiConfigError("The parsed YAML is too big")
         if self._characters_left < 0:
-            raise ConfigError(f"The parsed YAML is too big: more than {MAX_CHARACTERS} characters")
+            raise CiConfigError(f"The parsed YAML is too big: more than {MAX_CHARACTERS} characters")

@@ -11,7 +11,7 @@ from attrs import define, field, frozen
 from api_server.ci.config import keywords, rules
 from api_server.ci.config.checks import flatten
 from api_server.ci.config.context import Context, Repository
-from api_server.ci.config.errors import Budget, ConfigError, FilesNeeded
+from api_server.ci.config.errors import Budget, CiConfigError, FilesNeeded
 from api_server.ci.config.variables import expand
 from api_server.ci.config.yaml_text import load
 from api_server.outbound.destinations import without_secrets
@@ -47,12 +47,12 @@ def _kind(text: str) -> str:
 
 def _entry(item: Any) -> Entry:
     if errors := list(keywords.INCLUDE("include", item)):
-        raise ConfigError(*errors)
+        raise CiConfigError(*errors)
     rules = item.get("rules")
     if item.get("project") is not None:
         files = item["file"] if isinstance(item["file"], list) else [item["file"]]
         if not files:
-            raise ConfigError("include:file can't be blank")
+            raise CiConfigError("include:file can't be blank")
         return Entry("file", tuple(files), rules, project=item["project"], ref=item.get("ref"))
     if item.get("remote") is not None:
         return Entry("remote", (item["remote"],), rules, digest=_digest(item.get("integrity")))
@@ -63,13 +63,13 @@ def _digest(integrity: str | None) -> bytes | None:
     if integrity is None:
         return None
     if not integrity.startswith(_INTEGRITY):
-        raise ConfigError(f"include:integrity should start with '{_INTEGRITY}'")
+        raise CiConfigError(f"include:integrity should start with '{_INTEGRITY}'")
     try:
         digest = base64.b64decode(integrity.removeprefix(_INTEGRITY), validate=True)
     except ValueError:  # also of text that is no ASCII
         digest = b""
     if len(digest) != _SHA256_BYTES:
-        raise ConfigError(f"include:integrity should be a SHA-256 in Base64 after '{_INTEGRITY}'")
+        raise CiConfigError(f"include:integrity should be a SHA-256 in Base64 after '{_INTEGRITY}'")
     return digest
 
 
@@ -181,7 +181,7 @@ class Reader:
         repository = origin.repository or _NOWHERE
         if id(repository) not in self._contexts:
             if len(self._contexts) >= MAX_LISTED:
-                raise ConfigError(
+                raise CiConfigError(
                     f"Wildcards and `exists` are for the files of up to {MAX_LISTED} other projects"
                 )
             self._contexts[id(repository)] = self.context.among(repository)
@@ -209,14 +209,14 @@ class Reader:
 
     def _local_paths(self, path: str, origin: _IncludeSource) -> list[str]:
         if origin.repository is None:
-            raise ConfigError(f"Local file `{_checked(path)}` does not have project!")
+            raise CiConfigError(f"Local file `{_checked(path)}` does not have project!")
         if "*" not in path:
             return [_checked(path)]
         path = path.lstrip("/")
         try:
             found = self._context_in(origin).paths.included(path)
         except ValueError as error:
-            raise ConfigError(f"Local file `{path}`: {error}") from None
+            raise CiConfigError(f"Local file `{path}`: {error}") from None
         if not found:
             self._warn(f"No file matches `{path}`", origin)
         return [_checked(found_path) for found_path in found]
@@ -233,9 +233,9 @@ class Reader:
             self._wanted[url] = None
             return
         if file.problem is not None:
-            raise ConfigError(f"Remote file `{shown}` {file.problem}")
+            raise CiConfigError(f"Remote file `{shown}` {file.problem}")
         if entry.digest is not None and hashlib.sha256(file.content).digest() != entry.digest:
-            raise ConfigError(f"Remote file `{shown}` is not the one that include:integrity names!")
+            raise CiConfigError(f"Remote file `{shown}` is not the one that include:integrity names!")
         content = file.content.decode(errors="replace")
         yield (
             Included("remote", shown, self._context_of(origin)),
@@ -244,7 +244,7 @@ class Reader:
 
     def _count(self) -> None:
         if len(self.included) + len(self._wanted) >= MAX_FILES:
-            raise ConfigError(f"Maximum of {MAX_FILES} nested includes are allowed!")
+            raise CiConfigError(f"Maximum of {MAX_FILES} nested includes are allowed!")
 
     def _file(self, found: Included, content: str, origin: _IncludeSource) -> dict[str, Any]:
         chain = (*origin.chain, found)
@@ -255,39 +255,39 @@ class Reader:
             for included in origin.chain
         ):
             names = " -> ".join(included.location for included in chain)
-            raise ConfigError(f"{found.type.capitalize()} file `{found.location}` includes itself: {names}")
+            raise CiConfigError(f"{found.type.capitalize()} file `{found.location}` includes itself: {names}")
         if len(origin.chain) >= MAX_NESTING:
-            raise ConfigError(f"Includes are nested deeper than {MAX_NESTING} levels")
+            raise CiConfigError(f"Includes are nested deeper than {MAX_NESTING} levels")
         self._count()
         self._bytes += len(content)
         if self._bytes > MAX_TOTAL_BYTES:
-            raise ConfigError(f"The included files are too big: more than {MAX_TOTAL_BYTES} bytes")
+            raise CiConfigError(f"The included files are too big: more than {MAX_TOTAL_BYTES} bytes")
         self.included.append(found)
         try:
             return self._read(content, _IncludeSource(found.source, chain))
-        except ConfigError as error:
+        except CiConfigError as error:
             named = f"`{found.location}`: "
-            raise ConfigError(*(text if "`" in text else named + text for text in error.errors)) from None
+            raise CiConfigError(*(text if "`" in text else named + text for text in error.errors)) from None
 
 
 def _checked(path: str) -> str:
     """Return the path without its leading slash. Raises ConfigError where it cannot be a YAML file."""
     if not path.lower().endswith(_ENDINGS):
-        raise ConfigError(f"Included file `{path}` does not have YAML extension!")
+        raise CiConfigError(f"Included file `{path}` does not have YAML extension!")
     return path.lstrip("/")
 
 
 def _text_of(repository: Repository | None, path: str, what: str) -> str:
     try:
         text = repository.read(path) if repository is not None else None
-    except ConfigError as error:
-        raise ConfigError(*(f"{what} `{path}`: {sentence}" for sentence in error.errors)) from None
+    except CiConfigError as error:
+        raise CiConfigError(*(f"{what} `{path}`: {sentence}" for sentence in error.errors)) from None
     if text is None:
-        raise ConfigError(f"{what} `{path}` does not exist!")
+        raise CiConfigError(f"{what} `{path}` does not exist!")
     return _not_empty(text, f"{what} `{path}`")
 
 
 def _not_empty(text: str, what: str) -> str:
     if not text.strip():
-        raise ConfigError(f"{what} is empty!")
+        raise CiConfigError(f"{what} is empty!")
     return text

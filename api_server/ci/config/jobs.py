@@ -11,7 +11,7 @@ from attrs import evolve, frozen
 from api_server.ci.config import checks, yaml_text
 from api_server.ci.config.checks import MAX_NAME, flatten
 from api_server.ci.config.context import Context
-from api_server.ci.config.errors import ConfigError
+from api_server.ci.config.errors import CiConfigError
 from api_server.ci.config.keywords import MAX_PARALLEL
 from api_server.ci.config.patterns import parse_delimited
 from api_server.ci.config.plan import (
@@ -66,7 +66,7 @@ def instances(name: str, parallel: Any) -> list[Instance]:
 
 def _named(name: str, suffix: str) -> str:
     if len(name) + len(suffix) > MAX_NAME:
-        raise ConfigError(_name_too_long(name))
+        raise CiConfigError(_name_too_long(name))
     return name + suffix
 
 
@@ -78,14 +78,14 @@ def _rows(name: str, matrix: list[dict[str, Any]]) -> list[dict[str, str]]:
     rows: list[dict[str, str]] = []
     for block in matrix:
         if len(block) > MAX_NAME:  # and so would be each job's name
-            raise ConfigError(_name_too_long(name))
+            raise CiConfigError(_name_too_long(name))
         axes = [
             [str(item) for item in (axis if isinstance(axis, list) else [axis])] for axis in block.values()
         ]
         combinations = itertools.islice(itertools.product(*axes), MAX_PARALLEL + 1)
         rows += [dict(zip(block, combination, strict=True)) for combination in combinations]
         if len(rows) > MAX_PARALLEL:
-            raise ConfigError(
+            raise CiConfigError(
                 f"jobs:{name}:parallel config generates too many jobs (maximum is {MAX_PARALLEL})"
             )
     return rows
@@ -260,7 +260,7 @@ def _name(what: str, value: str, known: Known) -> str:
     """Return the name with its variables replaced. Raises ConfigError where it is too long to be kept."""
     name = expand(value, known)
     if len(name) > MAX_NAME:
-        raise ConfigError(f"{what} is too long (maximum is {MAX_NAME} characters)")
+        raise CiConfigError(f"{what} is too long (maximum is {MAX_NAME} characters)")
     return name
 
 
@@ -332,7 +332,9 @@ def errors_of_needs(jobs: Hashes, stages: tuple[str, ...]) -> list[str]:
         for instance in (name, *(other.name for other in instances(name, job.get("parallel")))):
             stage_of[instance] = index_of[job["stage"]]
         if len(stage_of) > MAX_INSTANCES:
-            raise ConfigError(f"The number of jobs, with all that `parallel` makes, exceeds {MAX_INSTANCES}")
+            raise CiConfigError(
+                f"The number of jobs, with all that `parallel` makes, exceeds {MAX_INSTANCES}"
+            )
     errors: list[str] = []
     for name, job in jobs.items():
         errors += _errors_of_job(name, job, stage_of)
@@ -386,7 +388,7 @@ def check_acyclic(graph: Mapping[str, Iterable[str]]) -> None:
         graphlib.TopologicalSorter(graph).prepare()
     except graphlib.CycleError as error:
         circle = " -> ".join(reversed(error.args[1]))
-        raise ConfigError(f"The pipeline has circular dependencies: {circle}") from None
+        raise CiConfigError(f"The pipeline has circular dependencies: {circle}") from None
 
 
 def resolve_needs(
@@ -408,7 +410,7 @@ def resolve_needs(
         downloads = _downloads(job, needs, targets)
         resolved.append(evolve(job, needs=needs, dependencies=downloads))
     if errors:
-        raise ConfigError(*errors)
+        raise CiConfigError(*errors)
     check_acyclic({job.name: [need.job for need in job.needs or ()] for job in resolved})
     return resolved
 
@@ -428,7 +430,7 @@ def _present_needs(
                 errors.append(f"{job.name} job: need {other.name} is not defined in current or prior stages")
             found[other.name] = evolve(need, job=other.name)
             if len(found) > MAX_NEEDS:
-                raise ConfigError(_too_many_needs(job.name))
+                raise CiConfigError(_too_many_needs(job.name))
     return tuple(found.values())
 
 

@@ -10,7 +10,7 @@ import re2
 from attrs import define, field
 from cachetools import LRUCache, cached
 
-from api_server.ci.config.errors import ConfigError
+from api_server.ci.config.errors import CiConfigError
 from api_server.expressions import Expression, compile_expression, paid
 
 _DELIMITED = re.compile(r"^/(.*)/([ismU]*)$", re.MULTILINE)
@@ -229,5 +229,5 @@ class PathSet:
             )
         self._left -= len(self._lines)
         if self._left < 0:
-            raise ConfigError("The configuration compares too many path patterns with too many files")
+            raise CiConfigError("The configuration compares too many path patterns with too many files")
         return [line.decode(errors="surrogateescape") for line in expression.lines(self._lines) if line]

@@ -11,7 +11,7 @@ from api_server.ci.config import checks, rules
 from api_server.ci.config.checks import MAX_NAME, flatten
 from api_server.ci.config.configuration import Configuration, inherits, read
 from api_server.ci.config.context import Context
-from api_server.ci.config.errors import ConfigError
+from api_server.ci.config.errors import CiConfigError
 from api_server.ci.config.jobs import Instance, build_job, instances, needs_of, resolve_needs, variables_of
 from api_server.ci.config.plan import AutoCancel, Plan, PlannedJob, size
 from api_server.ci.config.variables import Variable, expand, overlay
@@ -112,15 +112,15 @@ class _Planner:
             planned[name] = planned_job
             triggers += planned_job.trigger is not None
             if len(planned) > MAX_JOBS:
-                raise ConfigError(f"The number of jobs exceeds the limit of {MAX_JOBS}")
+                raise CiConfigError(f"The number of jobs exceeds the limit of {MAX_JOBS}")
             if triggers > MAX_TRIGGERS:
-                raise ConfigError(f"The number of trigger jobs exceeds the limit of {MAX_TRIGGERS}")
+                raise CiConfigError(f"The number of trigger jobs exceeds the limit of {MAX_TRIGGERS}")
         return planned, families
 
     def _planned(self, job: Mapping[str, Any], instance: Instance) -> PlannedJob | None:
         """Return the job; None if its rules leave it out of this pipeline."""
         if time.thread_time() > self._until:
-            raise ConfigError(f"The jobs take more than {MAX_SECONDS:.0f} seconds to plan")
+            raise CiConfigError(f"The jobs take more than {MAX_SECONDS:.0f} seconds to plan")
         inherited = inherits(job, "variables", [variable.key for variable in self._variables])
         variables = tuple(
             overlay(
@@ -130,10 +130,10 @@ class _Planner:
             )
         )
         if len(variables) > MAX_JOB_VARIABLES:
-            raise ConfigError(f"{instance.name} job: there are more than {MAX_JOB_VARIABLES} variables")
+            raise CiConfigError(f"{instance.name} job: there are more than {MAX_JOB_VARIABLES} variables")
         self._variables_left -= len(variables)
         if self._variables_left < 0:
-            raise ConfigError(f"The jobs have more than {MAX_VARIABLES} variables in all")
+            raise CiConfigError(f"The jobs have more than {MAX_VARIABLES} variables in all")
         known = self._context.known_in_job(instance.name, job["stage"], variables)
         rule = self._rule(job, known)
         if rule is None:
@@ -144,10 +144,10 @@ class _Planner:
             known = self._public.known_in_job(instance.name, job["stage"], variables)
         planned = build_job(instance.name, job, variables, known, self._context)
         if (taken := size(planned)) > MAX_JOB_BYTES:
-            raise ConfigError(f"{instance.name} job: it is more than {MAX_JOB_BYTES} bytes")
+            raise CiConfigError(f"{instance.name} job: it is more than {MAX_JOB_BYTES} bytes")
         self._bytes_left -= taken
         if self._bytes_left < 0:
-            raise ConfigError(f"The jobs are more than {MAX_JOBS_BYTES} bytes in all")
+            raise CiConfigError(f"The jobs are more than {MAX_JOBS_BYTES} bytes in all")
         return evolve(
             planned,
             stage_index=self._stages[job["stage"]],

@@ -18,7 +18,7 @@ from yaml.constructor import SafeConstructor
 from yaml.cyaml import CParser  # type: ignore[attr-defined]  # the stubs do not re-export it
 from yaml.resolver import BaseResolver
 
-from api_server.ci.config.errors import Budget, ConfigError
+from api_server.ci.config.errors import Budget, CiConfigError
 
 #: Digits of a number; a longer one stays text, since reading it takes the square of its length.
 MAX_DIGITS = 100
@@ -160,24 +160,24 @@ def load(
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
-        raise ConfigError("Invalid configuration format: the text is not valid UTF-8") from None
+        raise CiConfigError("Invalid configuration format: the text is not valid UTF-8") from None
     if size > most:
-        raise ConfigError(too_big(size, most))
+        raise CiConfigError(too_big(size, most))
     if len(_DIRECTIVE.findall(text)) > MAX_DIRECTIVES:  # libyaml compares each with all others, all at once
-        raise ConfigError(f"The YAML file has more than {MAX_DIRECTIVES} directives")
+        raise CiConfigError(f"The YAML file has more than {MAX_DIRECTIVES} directives")
     loader: Any = _Loader(text, budget, warn)
     try:
         value = loader.get_data() if loader.check_data() else None
         if loader.check_event() and not loader.check_event(yaml.StreamEndEvent):
             warn("Only the first document of a file is read")
     except yaml.YAMLError as error:
-        raise ConfigError("Invalid configuration format: " + _one_line(error)) from None
+        raise CiConfigError("Invalid configuration format: " + _one_line(error)) from None
     except (ValueError, OverflowError) as error:  # `!!float many`
-        raise ConfigError(f"Invalid configuration format: a value does not fit its tag: {error}") from None
+        raise CiConfigError(f"Invalid configuration format: a value does not fit its tag: {error}") from None
     finally:
         loader.dispose()
     if not isinstance(value, dict):
-        raise ConfigError("Invalid configuration format")  # all that GitLab says of what is no hash
+        raise CiConfigError("Invalid configuration format")  # all that GitLab says of what is no hash
     return value
 
 
@@ -216,15 +216,15 @@ class _Loader(Composer, SafeConstructor, BaseResolver, CParser):
         self._budget.spend()
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise ConfigError(f"The parsed YAML is too big: nested deeper than {MAX_DEPTH} levels")
+            raise CiConfigError(f"The parsed YAML is too big: nested deeper than {MAX_DEPTH} levels")
         node = super().compose_node(parent, index)
         self._depth -= 1
         if event.anchor is not None:
             self._sizes[event.anchor] = before - self._budget.left
         if node is not None and _REFUSED.match(node.tag):
-            raise ConfigError(f"Unknown tag in the YAML: {node.tag}")
+            raise CiConfigError(f"Unknown tag in the YAML: {node.tag}")
         if isinstance(node, yaml.ScalarNode) and "\0" in node.value:  # which no column of text can hold
-            raise ConfigError(f"A NUL character at line {node.start_mark.line + 1}")
+            raise CiConfigError(f"A NUL character at line {node.start_mark.line + 1}")
         return node
 
     def resolve(self, kind: type[yaml.Node], _value: Any, implicit: Any) -> str:
@@ -235,7 +235,7 @@ class _Loader(Composer, SafeConstructor, BaseResolver, CParser):
 
     def _compose_alias(self, anchor: str, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if anchor in self.anchors and anchor not in self._sizes:
-            raise ConfigError(f"The YAML anchor {anchor} contains itself")
+            raise CiConfigError(f"The YAML anchor {anchor} contains itself")
         self._budget.spend(self._sizes.get(anchor, 0))
         return super().compose_node(parent, index)
 
@@ -244,7 +244,7 @@ class _Loader(Composer, SafeConstructor, BaseResolver, CParser):
         seen = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                raise ConfigError(f"A key should be text at line {key.start_mark.line + 1}")
+                raise CiConfigError(f"A key should be text at line {key.start_mark.line + 1}")
             if not key.style:
                 key.value = symbol_name(key.value)
             if key.value in seen and key.value != _MERGE:
@@ -263,7 +263,7 @@ class _Loader(Composer, SafeConstructor, BaseResolver, CParser):
         try:
             return self._scalar(node)
         except DateFound as error:
-            raise ConfigError(
+            raise CiConfigError(
                 f"Invalid configuration format: {error} at line {node.start_mark.line + 1}: "
                 f"{node.value} has to be in quotes"
             ) from None
@@ -300,13 +300,13 @@ class _Loader(Composer, SafeConstructor, BaseResolver, CParser):
     def _binary(self, node: yaml.ScalarNode) -> str:
         text = base64.b64decode(node.value).decode()
         if "\0" in text:
-            raise ConfigError(f"A NUL character at line {node.start_mark.line + 1}")
+            raise CiConfigError(f"A NUL character at line {node.start_mark.line + 1}")
         return text
 
     def _reference(self, node: yaml.Node) -> Reference:
         path = self.construct_sequence(node, deep=True) if isinstance(node, yaml.SequenceNode) else []
         if not path or not all(isinstance(part, str) for part in path):
-            raise ConfigError(f"!reference should be a list of keys at line {node.start_mark.line + 1}")
+            raise CiConfigError(f"!reference should be a list of keys at line {node.start_mark.line + 1}")
         return Reference(tuple(path))
 
 

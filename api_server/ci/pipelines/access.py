@@ -3,7 +3,7 @@
 import datetime
 from collections.abc import Iterable, Sequence
 
-from api_server.ci.config.errors import ConfigError
+from api_server.ci.config.errors import CiConfigError
 from api_server.ci.config.variables import Variable
 from api_server.ci.pipelines import queries, repository
 from api_server.ci.pipelines.creation_queries import Subject
@@ -134,7 +134,7 @@ def check_may_begin_with(subject: Subject, source: str, variables: Sequence[Vari
         else [variable for variable in variables if variable.key != PAYLOAD]
     )
     if given and not subject.takes_variables:
-        raise ConfigError(REFUSAL)
+        raise CiConfigError(REFUSAL)
     for variable in variables:
         for name, texts in problems(Values(key=variable.key, value="")).items():
-            raise ConfigError(*(f"Variables {name} {text}" for text in texts))
+            raise CiConfigError(*(f"Variables {name} {text}" for text in texts))

@@ -1,7 +1,6 @@
 """Making a pipeline: reads the commit, plans its jobs, and writes all of it down at once.
 
-A pipeline that was asked for earlier is made with the rights that its user has by now.
-"""
+A pipeline that was asked for earlier is made with the rights that its user has by now."""
 
 import datetime
 import re
@@ -13,7 +12,7 @@ import orjson
 
 from api_server.ci.config import predefined
 from api_server.ci.config.context import Context
-from api_server.ci.config.errors import ConfigError
+from api_server.ci.config.errors import CiConfigError
 from api_server.ci.config.pipeline import plan_pipeline
 from api_server.ci.config.plan import AutoCancel, Plan
 from api_server.ci.config.predefined import pipeline_variables
@@ -48,7 +47,7 @@ PipelineSource = Literal[
 
 
 @attrs.frozen(kw_only=True)
-class Wanted:
+class PipelineRequest:
     """A pipeline that somebody asks for. `ref` is a short name, or that of a merge request's head; `origin` makes it
     once however often it is asked."""
 
@@ -85,7 +84,7 @@ class Wanted:
         return self.before_sha if self.merge_request is None else self.merge_request.base_sha or NO_COMMIT
 
 
-class NotMade(ApiError):
+class PipelineRefused(ApiError):
     """There is no pipeline; `errors` are sentences for who asked, `reason` is why a bridge fails that did (GitLab's
     name). With `retry_after` (seconds) it is worth another try."""
 
@@ -157,7 +156,7 @@ _SKIPS = re.compile(r"\[(ci[ _-]skip|skip[ _-]ci)\]", re.IGNORECASE)
 
 
 @attrs.frozen
-class Maker:
+class PipelineMaker:
     """Makes pipelines, with what that takes of the application."""
 
     database: Database
@@ -167,8 +166,8 @@ class Maker:
     limits: Limits
     remote: RemoteFiles
 
-    async def make(self, params: Wanted) -> int:
-        """The id of the new pipeline, its first jobs on their way. Raises `NotMade`.
+    async def make(self, params: PipelineRequest) -> int:
+        """The id of the new pipeline, its first jobs on their way. Raises `PipelineRefused`.
 
         A pushed configuration that cannot be used gives a failed pipeline with `yaml_errors`, so that who pushed it
         finds out. A merge request has a skipped one only where it would have one that runs.
@@ -185,33 +184,34 @@ class Maker:
             if read.problem is not None:
                 raise read.problem
             plan, jobs = await self.in_thread(_planned, read.text or "", context)
-        except ConfigError as refused:
+        except CiConfigError as refused:
             if params.source == "push":
                 return await self._write(params, read, plan=None, errors=refused.errors)
-            raise NotMade(*refused.errors) from None
+            raise PipelineRefused(*refused.errors) from None
         if not plan.jobs:
-            raise NotMade(plan.reason or "No stages / jobs for this pipeline.")
+            raise PipelineRefused(plan.reason or "No stages / jobs for this pipeline.")
         if skips and params.source == "merge_request_event":
             return await self._write(params, read, plan=None)
         return await self._write(params, read, plan, jobs)
 
     def resolve(self, project_id: int, ref: str) -> Resolved:
-        """The branch or tag that `ref` names: what it is is asked before who may run there. Raises `NotMade`."""
+        """The branch or tag that `ref` names: what it is is asked before who may run there. Raises
+        `PipelineRefused`."""
         try:
             found = repository.resolve_ref(self.repositories, project_id, ref)
         except AmbiguousNameError:
-            raise NotMade("Ref is ambiguous") from None
+            raise PipelineRefused("Ref is ambiguous") from None
         if found is None:
-            raise NotMade("Reference not found")
+            raise PipelineRefused("Reference not found")
         return found
 
-    async def context(self, params: Wanted) -> tuple[Context, str | None]:
-        """What the configuration of `params` would be planned against, and its text. Raises `NotMade` and
-        `ConfigError`."""
+    async def context(self, params: PipelineRequest) -> tuple[Context, str | None]:
+        """What the configuration of `params` would be planned against, and its text. Raises `PipelineRefused` and
+        `CiConfigError`."""
         subject = await self._subject(params)
         read = await self._read(params, subject)
         if read.problem is not None:
-            raise NotMade(*read.problem.errors)
+            raise PipelineRefused(*read.problem.errors)
         return await self._context(params, subject, read, trusted=params.configuration is None), read.text
 
     async def in_thread(
@@ -222,18 +222,20 @@ class Maker:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """Run a function that plans a file in a thread, so that it blocks nobody. Raises `ConfigError`."""
+        """Run a function that plans a file in a thread, so that it blocks nobody. Raises `CiConfigError`."""
         return await planning.plan_in_thread(self.limits, self.remote, plan, text, context, *args, **kwargs)
 
-    def _count(self, params: Wanted) -> None:
+    def _count(self, params: PipelineRequest) -> None:
         """Count a pipeline for its project, user and commit. Children do not count: their hierarchy bounds them."""
         if params.source == "parent_pipeline":
             return
         wait = self.limits.rate.retry_after((params.project_id, params.user_id, params.sha))
         if wait:
-            raise NotMade("Too many pipelines created in the last minute. Try again later.", retry_after=wait)
+            raise PipelineRefused(
+                "Too many pipelines created in the last minute. Try again later.", retry_after=wait
+            )
 
-    async def _subject(self, params: Wanted) -> Subject:
+    async def _subject(self, params: PipelineRequest) -> Subject:
         try:
             return await creation_queries.subject(
                 self.database,
@@ -242,9 +244,9 @@ class Maker:
                 branch=None if params.tag else params.short_ref,
             )
         except NotFound:
-            raise NotMade("Project not found") from None
+            raise PipelineRefused("Project not found") from None
 
-    async def _read(self, params: Wanted, subject: Subject) -> Commit:
+    async def _read(self, params: PipelineRequest, subject: Subject) -> Commit:
         try:
             read = await repository.read_commit(
                 self.repositories,
@@ -254,14 +256,16 @@ class Maker:
                 path=subject.ci_config_path or repository.DEFAULT_PATH,
             )
         except RepositoryError:
-            raise NotMade("Commit not found") from None
+            raise PipelineRefused("Commit not found") from None
         if params.configuration is not None:
             return attrs.evolve(read, text=params.configuration, problem=None)
         if read.text is None and read.problem is None:
-            raise NotMade("Missing CI config file")
+            raise PipelineRefused("Missing CI config file")
         return read
 
-    async def _context(self, params: Wanted, subject: Subject, read: Commit, *, trusted: bool) -> Context:
+    async def _context(
+        self, params: PipelineRequest, subject: Subject, read: Commit, *, trusted: bool
+    ) -> Context:
         """What to plan against; protected variables only where the ref is protected and the text is `trusted`: rules of
         one that somebody tries out could spell them out."""
         protected = await self._is_protected(params)
@@ -292,17 +296,17 @@ class Maker:
             project=planning.other_projects(self.database, self.repositories, subject),
         )
 
-    async def _stored_variables(self, params: Wanted, *, protected: bool) -> list[Variable]:
-        """Return the variables of the project and its groups, weakest first. Raises `ConfigError`."""
+    async def _stored_variables(self, params: PipelineRequest, *, protected: bool) -> list[Variable]:
+        """Return the variables of the project and its groups, weakest first. Raises `CiConfigError`."""
         try:
             stored = await variables.applicable(self.database, params.project_id, protected=protected)
         except variables.TooManyBytes as problem:
-            raise ConfigError(f"Variables are too large: {problem}") from None
+            raise CiConfigError(f"Variables are too large: {problem}") from None
         return await aside(
             len(stored) > _AT_ONCE, lambda: [variable.opened(self.vault) for variable in stored]
         )
 
-    async def _is_protected(self, params: Wanted) -> bool:
+    async def _is_protected(self, params: PipelineRequest) -> bool:
         """Return whether the ref is protected; of a merge request both branches have to be."""
         if params.merge_request is not None:
             return params.merge_request.source_protected and params.merge_request.target_protected
@@ -311,7 +315,7 @@ class Maker:
 
     async def _write(
         self,
-        params: Wanted,
+        params: PipelineRequest,
         read: Commit,
         plan: Plan | None,
         jobs: str = "[]",
@@ -352,7 +356,7 @@ class Maker:
                 self.database, origin=params.origin, source_job_id=params.source_job_id
             )
 
-    async def _join_hierarchy(self, transaction: Transaction, params: Wanted) -> None:
+    async def _join_hierarchy(self, transaction: Transaction, params: PipelineRequest) -> None:
         """Count the pipeline in its hierarchy.
 
         The row that counts stays locked until the pipeline is there, so that no two of them exceed the limit together.
@@ -362,17 +366,17 @@ class Maker:
         if params.hierarchy_id is not None and not await creation_queries.grow_hierarchy(
             transaction, params.hierarchy_id, most
         ):
-            raise NotMade(
+            raise PipelineRefused(
                 f"There are {most} pipelines in this hierarchy already.",
                 reason="reached_max_pipeline_hierarchy_size",
             )
 
-    async def _check_activity(self, transaction: Transaction, params: Wanted) -> None:
+    async def _check_activity(self, transaction: Transaction, params: PipelineRequest) -> None:
         """Check the limit of active jobs. Each new pipeline of a project holds its counter's row, so only one at a time
         gets here."""
         most = self.settings.active_jobs_limit
         if most and await creation_queries.active_jobs(transaction, params.project_id, most) >= most:
-            raise NotMade(
+            raise PipelineRefused(
                 "Project exceeded the allowed number of jobs in active pipelines. Retry later.",
                 retry_after=60,
             )
@@ -401,7 +405,7 @@ def _planned(text: str, context: Context) -> tuple[Plan, str]:
     return plan, creation_queries.columns_of(plan.jobs)
 
 
-def maker(services: Services, database: Database | None = None) -> Maker:
+def pipeline_maker(services: Services, database: Database | None = None) -> PipelineMaker:
     """One that writes through `database`, where that is a request's."""
     joined = (
         services[REPOSITORIES],
@@ -410,22 +414,22 @@ def maker(services: Services, database: Database | None = None) -> Maker:
         services[LIMITS],
         services[REMOTE_FILES],
     )
-    return Maker(database or services.database, *joined)
+    return PipelineMaker(database or services.database, *joined)
 
 
 INSUFFICIENT = "Insufficient permissions to create a new pipeline"
 
 
-class NotAllowed(NotMade):
+class PipelineForbidden(PipelineRefused):
     """The user may not run pipelines there."""
 
     def __init__(self, *errors: str) -> None:
         super().__init__(*errors, reason="insufficient_bridge_permissions")
 
 
-async def make_with_rights(maker: Maker, params: Wanted) -> int:
-    """As `maker.make`. Whoever takes away what it is judged on waits until the pipeline is there. Raises `NotMade`, and
-    as such `NotAllowed`."""
+async def make_with_rights(maker: PipelineMaker, params: PipelineRequest) -> int:
+    """As `PipelineMaker.make`. Whoever takes away what it is judged on waits until the pipeline is there. Raises
+    `PipelineRefused`, and as such `PipelineForbidden`."""
     project = await check_rights(maker.database, params)
     groups = (f"group:{namespace_id}" for namespace_id in project.lineage)
     names = {f"user:{params.user_id}", f"project:{project.id}", *groups}
@@ -437,11 +441,12 @@ async def make_with_rights(maker: Maker, params: Wanted) -> int:
     return await attrs.evolve(maker, database=maker.database.opening_with(hold)).make(params)
 
 
-async def check_rights(executor: Executor, params: Wanted) -> Project:
-    """The project as the user meets it. Raises `NotAllowed` where she may not run `params`, and as `check_open`."""
+async def check_rights(executor: Executor, params: PipelineRequest) -> Project:
+    """The project as the user meets it. Raises `PipelineForbidden` where she may not run `params`, and as
+    `check_open`."""
     project = await _project_of_user(executor, params)
     if project is None:
-        raise NotAllowed(INSUFFICIENT)
+        raise PipelineForbidden(INSUFFICIENT)
     check_open(project)
     ref, tag = params.short_ref, params.tag
     if not await may_run_on(executor, project.id, ref, tag=tag, role=project.role, admin=project.admin):
@@ -450,19 +455,19 @@ async def check_rights(executor: Executor, params: Wanted) -> Project:
 
 
 def check_open(project: Project) -> None:
-    """Raise `NotAllowed` where the user may run no pipeline at all, and `NotMade` where nobody may."""
+    """Raise `PipelineForbidden` where the user may run no pipeline at all, and `PipelineRefused` where nobody may."""
     if project.role < Role.DEVELOPER:
-        raise NotAllowed(INSUFFICIENT)
+        raise PipelineForbidden(INSUFFICIENT)
     if project.archived or project.builds_access_level == "disabled":
-        raise NotMade("Pipelines are disabled!")
+        raise PipelineRefused("Pipelines are disabled!")
 
 
-def not_allowed_on(ref: str) -> NotAllowed:
+def not_allowed_on(ref: str) -> PipelineForbidden:
     """Return the refusal for a branch or tag on which the user may not run pipelines."""
-    return NotAllowed(f"You do not have sufficient permission to run a pipeline on '{ref}'.")
+    return PipelineForbidden(f"You do not have sufficient permission to run a pipeline on '{ref}'.")
 
 
-async def _project_of_user(executor: Executor, params: Wanted) -> Project | None:
+async def _project_of_user(executor: Executor, params: PipelineRequest) -> Project | None:
     """Return None where the user is gone or blocked, or does not see the project."""
     user = await creation_queries.active_user(executor, params.user_id)
     if user is None:

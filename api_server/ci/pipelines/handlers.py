@@ -16,7 +16,7 @@ from api_server.ci.pipelines.access import (
     may_change,
     short_ref,
 )
-from api_server.ci.pipelines.creation import Wanted, maker, not_allowed_on
+from api_server.ci.pipelines.creation import PipelineRequest, not_allowed_on, pipeline_maker
 from api_server.ci.pipelines.lint import LintRequest, lint
 from api_server.ci.pipelines.planning import LIMITS
 from api_server.ci.pipelines.states import Status
@@ -129,13 +129,13 @@ class LintFile:
 async def create_pipeline(request: web.Request, params: CreatePipeline, project: Project) -> web.Response:
     """Runs a pipeline on a branch or tag."""
     services = context.services(request)
-    making = maker(services.shared, services.database)
+    making = pipeline_maker(services.shared, services.database)
     resolved = making.resolve(project.id, params.ref)
     tag = resolved.kind == "tag"
     if not await may_change(services, project, resolved.name, tag=tag):
         raise not_allowed_on(resolved.name)
     pipeline_id = await making.make(
-        Wanted(
+        PipelineRequest(
             project_id=project.id,
             ref=resolved.name,
             tag=tag,
@@ -255,7 +255,7 @@ async def lint_text(request: web.Request, params: LintText, project: Project) ->
         plans=params.dry_run,
         shows_jobs=params.include_jobs,
     )
-    return json_value(await lint(maker(context.services(request).shared), lint_request))
+    return json_value(await lint(pipeline_maker(context.services(request).shared), lint_request))
 
 
 @routes.get("/projects/{id}/ci/lint", access=project(Role.REPORTER, opens="builds"))
@@ -272,7 +272,7 @@ async def lint_file(request: web.Request, params: LintFile, project: Project) ->
         plans_on=params.dry_run_ref or project.default_branch,
         shows_jobs=params.include_jobs,
     )
-    return json_value(await lint(maker(context.services(request).shared), lint_request))
+    return json_value(await lint(pipeline_maker(context.services(request).shared), lint_request))
 
 
 def _count_lint(request: web.Request) -> None:

@@ -9,10 +9,10 @@ from yaml.cyaml import CSafeDumper
 
 from api_server.ci.config import configuration, pipeline
 from api_server.ci.config.context import Context
-from api_server.ci.config.errors import ConfigError
+from api_server.ci.config.errors import CiConfigError
 from api_server.ci.config.includes import Included
 from api_server.ci.config.plan import PlannedJob
-from api_server.ci.pipelines.creation import Maker, NotMade, Wanted
+from api_server.ci.pipelines.creation import PipelineMaker, PipelineRefused, PipelineRequest
 from api_server.git.references import Resolved
 
 
@@ -32,20 +32,20 @@ class LintRequest:
     plans_on: str | None = None
 
 
-async def lint(maker: Maker, lint_request: LintRequest) -> dict[str, Any]:
+async def lint(maker: PipelineMaker, lint_request: LintRequest) -> dict[str, Any]:
     """Return the verdict. Where the repository has no such ref, a text is judged by itself."""
     try:
         context, text = await _context(maker, lint_request)
         return await maker.in_thread(_judge, text or "", context, lint_request)
-    except (NotMade, ConfigError) as refused:
+    except (PipelineRefused, CiConfigError) as refused:
         return _verdict(list(refused.errors))
 
 
-async def _context(maker: Maker, lint_request: LintRequest) -> tuple[Context, str | None]:
-    """Raises `NotMade` and `ConfigError`."""
+async def _context(maker: PipelineMaker, lint_request: LintRequest) -> tuple[Context, str | None]:
+    """Raises `PipelineRefused` and `CiConfigError`."""
     try:
         resolved = maker.resolve(lint_request.project_id, lint_request.ref)
-    except NotMade:
+    except PipelineRefused:
         if lint_request.text is None:
             raise
         return Context(project_id=lint_request.project_id), lint_request.text
@@ -59,8 +59,8 @@ async def _context(maker: Maker, lint_request: LintRequest) -> tuple[Context, st
     return await maker.context(_wanted(lint_request, elsewhere, text))
 
 
-def _wanted(lint_request: LintRequest, on: Resolved, text: str | None) -> Wanted:
-    return Wanted(
+def _wanted(lint_request: LintRequest, on: Resolved, text: str | None) -> PipelineRequest:
+    return PipelineRequest(
         project_id=lint_request.project_id,
         ref=on.name,
         tag=on.kind == "tag",
@@ -72,7 +72,7 @@ def _wanted(lint_request: LintRequest, on: Resolved, text: str | None) -> Wanted
 
 
 def _judge(text: str, context: Context, lint_request: LintRequest) -> dict[str, Any]:
-    """Raises `ConfigError`."""
+    """Raises `CiConfigError`."""
     read = configuration.read(text, context)
     plan = pipeline.plan(read, context)
     errors = [plan.reason] if lint_request.plans and plan.reason else []

@@ -12,7 +12,7 @@ from cachetools import TTLCache
 
 from api_server.ci.config import context
 from api_server.ci.config.context import Context, RemoteFile
-from api_server.ci.config.errors import ConfigError, FilesNeeded
+from api_server.ci.config.errors import CiConfigError, FilesNeeded
 from api_server.ci.config.includes import MAX_TOTAL_BYTES
 from api_server.ci.config.yaml_text import MAX_BYTES
 from api_server.ci.pipelines import repository
@@ -162,7 +162,7 @@ async def plan_in_thread(
     """Run a function that plans a file, which may take a second, in a thread.
 
     Only some run at a time, since they share Python and the threads. The function is called again whenever it turns out
-    to need files of the web, so that no thread waits for them. Raises `ConfigError` where that, or its expressions,
+    to need files of the web, so that no thread waits for them. Raises `CiConfigError` where that, or its expressions,
     take too long.
     """
     loop = asyncio.get_running_loop()
@@ -176,11 +176,11 @@ async def plan_in_thread(
         except TooBusy as problem:
             raise Unavailable("the planning of pipelines") from problem
         except TooCostly as problem:
-            raise ConfigError(str(problem)) from None
+            raise CiConfigError(str(problem)) from None
         except FilesNeeded as wanted:
             fetched = await remote.fetch(wanted.urls, planned.project_id)
         if loop.time() - begun > ALL_SECONDS:
-            raise ConfigError("Resolving config took longer than expected")
+            raise CiConfigError("Resolving config took longer than expected")
         planned = attrs.evolve(planned, remote={**planned.remote, **fetched})
 
 
@@ -208,7 +208,7 @@ def other_projects(
         except RepositoryMissingError:
             resolved = None
         if resolved is None:
-            raise ConfigError(f"Project `{path}` reference `{ref or 'HEAD'}` does not exist!")
+            raise CiConfigError(f"Project `{path}` reference `{ref or 'HEAD'}` does not exist!")
         return repository.for_planning(opened, resolved.commit, project.full_path)
 
     def project(path: str, ref: str | None, public: bool) -> context.Repository:

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from api_server.ci.config import context, predefined
-from api_server.ci.config.errors import ConfigError
+from api_server.ci.config.errors import CiConfigError
 from api_server.ci.config.yaml_text import MAX_BYTES, too_big
 from api_server.git import commits, references, trees
 from api_server.git.errors import GitLimitError, NotFoundError, RepositoryMissingError
@@ -32,7 +32,7 @@ class Commit:
     commit: dict[str, Any]
     tag_message: str
     text: str | None
-    problem: ConfigError | None = None
+    problem: CiConfigError | None = None
 
     @property
     def description(self) -> predefined.Commit:
@@ -81,7 +81,7 @@ async def read_commit(
     text, problem = None, None
     try:
         text = await asyncio.to_thread(read_text, repository, sha, path)
-    except ConfigError as refused:
+    except CiConfigError as refused:
         problem = refused
     return Commit(
         repository=repository,
@@ -107,13 +107,13 @@ def resolve_ref(repositories: Repositories, project_id: int, ref: str) -> refere
 def read_text(repository: Repository, sha: str, path: str) -> str | None:
     """Return the text of a file of a commit; None where there is no such file.
 
-    Raises `ConfigError` where it is too large for a configuration.
+    Raises `CiConfigError` where it is too large for a configuration.
     """
     entry = trees.find_entry(repository, sha, path.strip("/"))
     if entry is None or not entry.is_blob:
         return None
     if (entry.size or 0) > MAX_BYTES:
-        raise ConfigError(too_big(entry.size or 0, MAX_BYTES))
+        raise CiConfigError(too_big(entry.size or 0, MAX_BYTES))
     return trees.read_blob(repository, entry).decode(errors="replace")
 
 
@@ -123,11 +123,11 @@ def _blob_id(repository: Repository, sha: str, path: str) -> str | None:
 
 
 async def _paths(repository: Repository, sha: str) -> Collection[str]:
-    """Return all paths. Raises `ConfigError` where there are so many that nobody would wait for them."""
+    """Return all paths. Raises `CiConfigError` where there are so many that nobody would wait for them."""
     try:
         return await trees.paths(repository, sha, MOST_PATHS)
     except GitLimitError:
-        raise ConfigError(
+        raise CiConfigError(
             f"Wildcards and `exists` are for up to {MOST_PATHS} files; there are more"
         ) from None
 
@@ -142,9 +142,9 @@ async def _changed(repository: Repository, before_sha: str, sha: str) -> Collect
 
 
 async def _changed_since(repository: Repository, ref: str, sha: str) -> Collection[str] | None:
-    """Raises `ConfigError` where there is no such ref."""
+    """Raises `CiConfigError` where there is no such ref."""
     resolved = references.resolve(repository, ref)
     if resolved is None:
-        raise ConfigError("rules:changes:compare_to is not a valid ref")
+        raise CiConfigError("rules:changes:compare_to is not a valid ref")
     base = await commits.merge_base(repository, resolved.commit, sha)
     return await _changed(repository, base or resolved.commit, sha)

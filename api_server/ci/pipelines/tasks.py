@@ -16,7 +16,7 @@ from api_server.ci.config.pipeline import child_configuration
 from api_server.ci.config.plan import PlannedJob, Trigger
 from api_server.ci.config.variables import Variable
 from api_server.ci.pipelines import creation, job_queries, queries, transitions
-from api_server.ci.pipelines.creation import Maker, NotMade, Wanted, maker
+from api_server.ci.pipelines.creation import PipelineMaker, PipelineRefused, PipelineRequest, pipeline_maker
 from api_server.ci.pipelines.creation_queries import find_merge_request
 from api_server.ci.pipelines.job_queries import Bridge, plan_of
 from api_server.ci.pipelines.planning import LIMITS, REMOTE_FILES, Limits, RemoteFiles
@@ -43,7 +43,7 @@ _TAKEN_OVER: dict[str, dict[str, Any]] = {
 _MIRRORED = _TAKEN_OVER | {"skipped": {"event": "mirror_skipped"}, "manual": {"event": "mirror_manual"}}
 
 
-async def start_bridge(maker: Maker, job_id: int) -> None:
+async def start_bridge(maker: PipelineMaker, job_id: int) -> None:
     """Start the pipeline that a pending bridge asks for, once."""
     bridge = await job_queries.find_bridge(maker.database, job_id)
     if bridge is None or bridge.status != "pending":
@@ -57,7 +57,7 @@ async def start_bridge(maker: Maker, job_id: int) -> None:
             else creation.make_with_rights(maker, wanted)
         )
         reason = None
-    except NotMade as refused:
+    except PipelineRefused as refused:
         reason = refused.reason
     async with maker.database.transaction() as transaction:
         if reason is not None:
@@ -115,18 +115,18 @@ async def cancel_child(database: Database, job_id: int) -> None:
             await transitions.cancel_pipeline(transaction, downstream.id)
 
 
-async def _request_of_bridge(maker: Maker, bridge: Bridge, planned: PlannedJob) -> Wanted:
-    """Return the pipeline that the bridge asks for. Raises `NotMade`."""
+async def _request_of_bridge(maker: PipelineMaker, bridge: Bridge, planned: PlannedJob) -> PipelineRequest:
+    """Return the pipeline that the bridge asks for. Raises `PipelineRefused`."""
     if planned.trigger is None or bridge.user_id is None:
-        raise NotMade(reason="invalid_bridge_trigger")
+        raise PipelineRefused(reason="invalid_bridge_trigger")
     child = planned.trigger.project is None
     if child and bridge.depth >= maker.settings.child_pipeline_depth:
-        raise NotMade(reason="reached_max_descendant_pipelines_depth")
+        raise PipelineRefused(reason="reached_max_descendant_pipelines_depth")
     if bridge.loops and not child:
-        raise NotMade(reason="pipeline_loop_detected")
+        raise PipelineRefused(reason="pipeline_loop_detected")
     variables = await _forwarded_variables(maker, bridge, planned, planned.trigger)
     if child:
-        return Wanted(
+        return PipelineRequest(
             project_id=bridge.project_id,
             ref=bridge.ref,
             tag=bridge.tag,
@@ -144,16 +144,16 @@ async def _request_of_bridge(maker: Maker, bridge: Bridge, planned: PlannedJob) 
 
 
 async def _request_elsewhere(
-    maker: Maker, bridge: Bridge, trigger: Trigger, variables: tuple[Variable, ...]
-) -> Wanted:
+    maker: PipelineMaker, bridge: Bridge, trigger: Trigger, variables: tuple[Variable, ...]
+) -> PipelineRequest:
     target = await job_queries.project_by_path(maker.database, trigger.project or "", bridge.user_id)
     if target is None:
-        raise NotMade(reason="downstream_bridge_project_not_found")
+        raise PipelineRefused(reason="downstream_bridge_project_not_found")
     member = target.admin or target.role >= Role.DEVELOPER  # others are not even told which refs there are
     if not member or target.archived or target.builds_access_level == "disabled":
-        raise NotMade(reason="insufficient_bridge_permissions")
+        raise PipelineRefused(reason="insufficient_bridge_permissions")
     resolved = maker.resolve(target.id, trigger.branch or target.default_branch)
-    return Wanted(
+    return PipelineRequest(
         project_id=target.id,
         ref=resolved.name,
         tag=resolved.kind == "tag",
@@ -168,7 +168,7 @@ async def _request_elsewhere(
 
 
 async def _forwarded_variables(
-    maker: Maker, bridge: Bridge, planned: PlannedJob, trigger: Trigger
+    maker: PipelineMaker, bridge: Bridge, planned: PlannedJob, trigger: Trigger
 ) -> tuple[Variable, ...]:
     """Return the bridge's own variables and those given to its pipeline, as far as `forward` allows."""
     given: tuple[Variable, ...] = ()
@@ -252,11 +252,11 @@ async def react_to_push(
 
 async def create_pipeline(services: Services, *, variables: str | None = None, **pushed: Any) -> None:
     """Make a pipeline that `react_to_push` has queued, and cancel those that it supersedes."""
-    wanted = Wanted(source="push", variables=_opened(services.vault, variables), **pushed)
-    making = maker(services)
+    wanted = PipelineRequest(source="push", variables=_opened(services.vault, variables), **pushed)
+    making = pipeline_maker(services)
     try:
         pipeline_id = await making.make(wanted)
-    except NotMade as refused:
+    except PipelineRefused as refused:
         reason = "; ".join(refused.errors)
         log.info("no pipeline for a push", project_id=wanted.project_id, reason=reason)
     else:
@@ -287,7 +287,7 @@ def setup(services: Services) -> None:
         await create_pipeline(services, **pushed)
 
     async def start_downstream(job_id: int) -> None:
-        await start_bridge(maker(services), job_id)
+        await start_bridge(pipeline_maker(services), job_id)
 
     async def follow_downstream(job_id: int) -> None:
         await follow_bridge(services.database, job_id)

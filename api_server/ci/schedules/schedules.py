@@ -13,7 +13,13 @@ import structlog
 from api_server.ci.config.variables import Variable
 from api_server.ci.pipelines import creation
 from api_server.ci.pipelines.access import check_keys
-from api_server.ci.pipelines.creation import Maker, NotAllowed, NotMade, Wanted, maker
+from api_server.ci.pipelines.creation import (
+    PipelineForbidden,
+    PipelineMaker,
+    PipelineRefused,
+    PipelineRequest,
+    pipeline_maker,
+)
 from api_server.ci.schedules import cron, queries
 from api_server.ci.schedules.queries import Schedule, StoredVariable
 from api_server.services import Services
@@ -163,28 +169,28 @@ async def run_schedule(services: Services, schedule_id: int, origin: str, user_i
 
     If the owner has lost the right, the schedule is deactivated until somebody takes it over.
     """
-    making = maker(services)
+    making = pipeline_maker(services)
     schedule = await queries.find_by_id(making.database, schedule_id)
     if schedule is None or (user_id is None and not schedule.active):
         return
     by = schedule.owner_id if user_id is None else user_id
     try:
         await _make_pipeline(making, schedule, by, origin)
-    except NotMade as refused:
+    except PipelineRefused as refused:
         reason = "; ".join(refused.errors)
         log.info("no pipeline for a schedule", schedule_id=schedule_id, reason=reason)
-        if isinstance(refused, NotAllowed) and by == schedule.owner_id:
+        if isinstance(refused, PipelineForbidden) and by == schedule.owner_id:
             async with making.database.transaction() as transaction:
                 await deactivate(transaction, schedule)
 
 
-async def _make_pipeline(making: Maker, schedule: Schedule, user_id: int | None, origin: str) -> int:
-    """Make the pipeline of a schedule and return its id. Raises `NotMade`."""
+async def _make_pipeline(making: PipelineMaker, schedule: Schedule, user_id: int | None, origin: str) -> int:
+    """Make the pipeline of a schedule and return its id. Raises `PipelineRefused`."""
     on = making.resolve(schedule.project_id, schedule.ref)
     rows = await queries.variables(making.database, schedule.id)
     return await creation.make_with_rights(
         making,
-        Wanted(
+        PipelineRequest(
             project_id=schedule.project_id,
             ref=on.name,
             tag=on.kind == "tag",

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from api_server.ci.config.variables import Variable
 from api_server.ci.pipelines.access import PAYLOAD, REFUSAL
-from api_server.ci.pipelines.creation import NotAllowed, PipelineSource, check_open
+from api_server.ci.pipelines.creation import PipelineForbidden, PipelineSource, check_open
 from api_server.ci.triggers import queries
 from api_server.ci.triggers.queries import Trigger
 from api_server.namespaces import access
@@ -56,7 +56,7 @@ async def fired_by(request: web.Request, params: FireTrigger) -> TriggerUse:
     """Return for whom the token starts a pipeline.
 
     Raises 404 where the token is unknown or its user does not see the project (any more), 401 for the token of a job
-    that does not run, and `NotAllowed` where the user may run no pipeline.
+    that does not run, and `PipelineForbidden` where the user may run no pipeline.
     """
     fired = await (_by_job if params.token.startswith(JOB_TOKEN) else _by_trigger)(request, params)
     check_open(fired.project)
@@ -69,7 +69,7 @@ async def given_variables(
     """Return the variables that were given, and the whole request as a file. Raises 400 where the user may give
     none."""
     if given and not project.takes_variables:
-        raise NotAllowed(REFUSAL)
+        raise PipelineForbidden(REFUSAL)
     return (*(Variable(key, value) for key, value in given.items()), await _payload(request))
 
 

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from api_server.ci.pipelines import queries as pipelines
 from api_server.ci.pipelines.access import may_change
-from api_server.ci.pipelines.creation import Wanted, maker, not_allowed_on
+from api_server.ci.pipelines.creation import PipelineRequest, not_allowed_on, pipeline_maker
 from api_server.ci.triggers import firing, queries
 from api_server.ci.triggers.firing import FireTrigger
 from api_server.ci.triggers.queries import Trigger
@@ -120,11 +120,11 @@ async def fire_trigger(request: web.Request, params: FireTrigger) -> web.Respons
     services = context.services(request)
     fired = await firing.fired_by(request, params)
     variables = await firing.given_variables(request, fired.project, params.variables)
-    making = maker(services.shared, services.database)
+    making = pipeline_maker(services.shared, services.database)
     on = making.resolve(fired.project.id, params.ref)
     if not await may_change(services, fired.project, on.name, tag=on.kind == "tag"):
         raise not_allowed_on(on.name)
-    new = Wanted(
+    new = PipelineRequest(
         project_id=fired.project.id,
         ref=on.name,
         tag=on.kind == "tag",

@@ -22,7 +22,7 @@ from api_server.mirrors.lfs import (
     LfsError,
     LfsTransfer,
     NoLfsError,
-    Wanted,
+    RequestedObject,
     lfs_url,
     message_in,
     read_answer,
@@ -494,7 +494,9 @@ def test_what_is_there_what_is_wanted_and_what_is_refused() -> None:
     ]
     answer = read_answer(json.dumps({"objects": objects}).encode(), ASKED)
     assert answer.there == {there}
-    assert answer.wanted == (Wanted(wanted, Action("http://a/", {}), Action("http://b/", {"x": "y"}), True),)
+    assert answer.wanted == (
+        RequestedObject(wanted, Action("http://a/", {}), Action("http://b/", {"x": "y"}), True),
+    )
     assert answer.refused == {refused: "no", ASKED[3].oid: "the target said nothing about it"}
 
 

@@ -19,7 +19,7 @@ from api_server.testing.quiet import REQUEST_GATE
 from api_server.testing.snapshots import SNAPSHOTS, roots
 from api_server.web.context import SERVICES
 from api_server.web.routes import Route
-from common.mistakes import Mistake
+from common.config_errors import ConfigError
 from tests.api_server.status_checks.receiver import hang, running_receiver
 from tests.api_server.testing.states import State, control, differences, put_back, reset, start_here, state_of
 from tests.support.forge import Forge, running_forge
@@ -169,7 +169,7 @@ async def test_other_servers_have_no_such_controls(forge: Forge) -> None:
 async def test_no_other_server_for_tests_has_its_database(scene: Scene, tmp_path: Path) -> None:
     settings = scene.forge.settings
     shutil.copy(settings.data_dir / "secret_key", tmp_path)
-    with pytest.raises(Mistake, match="Another server for tests works with this database"):
+    with pytest.raises(ConfigError, match="Another server for tests works with this database"):
         async with running_forge(settings.database_url, tmp_path, testing=True, work=False):
             pass
     left = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE %(last)s"

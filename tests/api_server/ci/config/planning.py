@@ -1,7 +1,7 @@
 """Short ways to plan a text for the tests of the configuration language."""
 
 from api_server.ci.config.context import Context, Repository
-from api_server.ci.config.errors import ConfigError
+from api_server.ci.config.errors import CiConfigError
 from api_server.ci.config.pipeline import plan_pipeline
 from api_server.ci.config.plan import Plan, PlannedJob
 from api_server.ci.config.variables import Variable
@@ -94,6 +94,6 @@ def job(text: str, **kwargs) -> PlannedJob:
 def errors(text: str, **kwargs) -> tuple[str, ...]:
     try:
         plan(text, **kwargs)
-    except ConfigError as error:
+    except CiConfigError as error:
         return error.errors
     return ()

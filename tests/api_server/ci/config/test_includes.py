@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from api_server.ci.config.configuration import read
 from api_server.ci.config.context import Context, RemoteFile, Repository, no_project
-from api_server.ci.config.errors import ConfigError, FilesNeeded
+from api_server.ci.config.errors import CiConfigError, FilesNeeded
 from api_server.ci.config.patterns import MAX_ALTERNATIVES, PathSet, compile_glob, compile_wildcard
 from api_server.ci.config.pipeline import plan_pipeline
 from api_server.ci.config.variables import Variable
@@ -142,7 +142,7 @@ def names(text: str, **kwargs) -> set[str]:
 
 
 def refusal(text: str, **kwargs) -> str:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(CiConfigError) as caught:
         plan_pipeline(text, outside(**kwargs))
     return caught.value.errors[0]
 
@@ -214,7 +214,7 @@ def test_a_file_of_the_web_includes_as_a_stranger_and_knows_no_variables():
         "include: b.yml": "Local file `b.yml` does not have project!",
         "include: {project: group/lib, file: a.yml}": "Project `group/lib` not found or access denied!",
     }.items():
-        with pytest.raises(ConfigError) as caught:
+        with pytest.raises(CiConfigError) as caught:
             taken(content)
         assert expected in caught.value.errors[0]
 
@@ -274,7 +274,7 @@ def test_changes_are_compared_to_where_the_history_left_a_ref():
     assert (found("main"), found("other"), asked) == (True, False, ["main", "other"])
     many = "\n".join(text.replace("$BASE", f"b{n}").replace("a:", f"a{n}:", 1) for n in range(21))
     wanted = evolve(context(), repository=Repository(changed_since=since))
-    with pytest.raises(ConfigError, match="compare_to is for at most 20 different refs"):
+    with pytest.raises(CiConfigError, match="compare_to is for at most 20 different refs"):
         plan_pipeline(many, wanted)
     assert errors(text, given={"BASE": "gone"}) == ("rules:changes:compare_to is not a valid ref",)
 
@@ -432,7 +432,7 @@ def test_comparing_patterns_with_paths_is_bounded():
     paths._left = 30
     assert paths.matching("1*") == ["1"]
     assert paths.matching("1*") == ["1"]
-    with pytest.raises(ConfigError, match="too many path patterns"):
+    with pytest.raises(CiConfigError, match="too many path patterns"):
         paths.matching("2*")
 
 

@@ -8,7 +8,7 @@ from attrs import evolve
 from api_server.ci.config import pipeline
 from api_server.ci.config.configuration import read
 from api_server.ci.config.context import Repository
-from api_server.ci.config.errors import ConfigError
+from api_server.ci.config.errors import CiConfigError
 from api_server.ci.config.pipeline import MAX_JOBS_BYTES, plan_pipeline
 
 from .planning import context, errors, job, jobs, plan
@@ -473,7 +473,7 @@ def test_paths_are_listed_for_a_few_other_projects_only():
         wanted = evolve(context(), project=lambda *_: Repository(read=files.get, paths=files.keys))
         try:
             return tuple(one.name for one in plan_pipeline(text, wanted).jobs)
-        except ConfigError as refused:
+        except CiConfigError as refused:
             return refused.errors
 
     assert planned(10) == ("a",)
@@ -510,7 +510,7 @@ def test_jobs_of_many_stages_are_read_in_a_time_that_grows_as_the_file_does():
 
 
 def test_no_more_is_said_than_somebody_reads():
-    said = ConfigError(*(f"{number} {'x' * 20_000}" for number in range(2_000))).errors
+    said = CiConfigError(*(f"{number} {'x' * 20_000}" for number in range(2_000))).errors
     assert len(said) == 100
     assert {len(sentence) for sentence in said} == {10_003}
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from api_server.ci.config import yaml_text
 from api_server.ci.config.configuration import read
-from api_server.ci.config.errors import Budget, ConfigError
+from api_server.ci.config.errors import Budget, CiConfigError
 from api_server.ci.config.keywords import DIFFERS, reference
 from api_server.ci.config.yaml_text import MAX_BYTES, load
 from tests.support.deviations import Deviations
@@ -22,7 +22,7 @@ def loaded(text):
 
 
 def refusal(text):
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(CiConfigError) as caught:
         loaded(text)
     return caught.value.errors[0]
 
@@ -217,7 +217,7 @@ pieces = st.sampled_from(
 
 @given(st.text(max_size=60) | st.lists(pieces, max_size=25).map("".join))
 def test_any_text_is_a_configuration_or_a_config_error(text):
-    with contextlib.suppress(ConfigError):
+    with contextlib.suppress(CiConfigError):
         assert read(text, context(files={"a.yml": text})).jobs
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from api_server.ci.config.context import Context
 from api_server.ci.config.pipeline import FILTERED, NO_JOBS
 from api_server.ci.pipelines import queries, tasks
-from api_server.ci.pipelines.creation import NotMade, Wanted, maker
+from api_server.ci.pipelines.creation import PipelineRefused, PipelineRequest, pipeline_maker
 from api_server.ci.pipelines.planning import LIMITS, Limits
 from api_server.state.errors import Unavailable
 from api_server.web.context import SERVICES
@@ -115,7 +115,7 @@ async def test_bridges_that_run_at_once_do_not_pass_the_bound_together(idle: For
     bridges = await bridges_of(here, text)
     assert len(bridges) == 8
     await asyncio.gather(
-        *(tasks.start_bridge(maker(idle.server.app[SERVICES]), bridge) for bridge in bridges)
+        *(tasks.start_bridge(pipeline_maker(idle.server.app[SERVICES]), bridge) for bridge in bridges)
     )
     assert await outcomes(here) == {"reached_max_pipeline_hierarchy_size": 6, "success": 2}
     made = [await idle.database.value(PIPELINES, id=one.id) for one in (here, there)]
@@ -127,12 +127,12 @@ async def test_a_hierarchy_whose_first_pipeline_was_removed_does_not_begin_anew(
     await project.commit("inner:\n  trigger: {include: leaf.yml}\n", path="child.yml")
     await project.commit(MANUAL_JOB, path="leaf.yml")
     (bridge,) = await bridges_of(project, "outer:\n  trigger: {include: child.yml}\n")
-    await tasks.start_bridge(maker(idle.server.app[SERVICES]), bridge)
+    await tasks.start_bridge(pipeline_maker(idle.server.app[SERVICES]), bridge)
     of_project = "SELECT id FROM pipelines WHERE project_id = %(id)s ORDER BY id"
     first, child = await idle.database.rows(of_project, id=project.id)
     inner = (await project.bridges({"id": child.id}))["inner"]["id"]
     assert (await idle.root.delete(f"{project.url}/pipelines/{first.id}")).status == 204
-    await tasks.start_bridge(maker(idle.server.app[SERVICES]), inner)
+    await tasks.start_bridge(pipeline_maker(idle.server.app[SERVICES]), inner)
     assert await outcomes(project) == {"reached_max_pipeline_hierarchy_size": 1}
 
 
@@ -191,7 +191,7 @@ async def test_a_push_of_many_branches_and_tags_makes_its_first_pipelines_only(
 
 async def test_files_of_one_project_that_take_long_leave_others_a_place(idle: Forge) -> None:
     limits = Limits(idle.server.app[SERVICES].settings)
-    making, go_on = attrs.evolve(maker(idle.server.app[SERVICES]), limits=limits), threading.Event()
+    making, go_on = attrs.evolve(pipeline_maker(idle.server.app[SERVICES]), limits=limits), threading.Event()
 
     def wait(_text: str, _context: Context) -> bool:
         return go_on.wait()
@@ -209,7 +209,7 @@ async def test_files_of_one_project_that_take_long_leave_others_a_place(idle: Fo
 async def test_files_are_planned_a_few_at_a_time(idle: Forge, monkeypatch: pytest.MonkeyPatch) -> None:
     limits = idle.server.app[SERVICES][LIMITS]
     monkeypatch.setattr(limits, "planning", ConcurrencyLimiter(2, 2))
-    making, go_on = maker(idle.server.app[SERVICES]), threading.Event()
+    making, go_on = pipeline_maker(idle.server.app[SERVICES]), threading.Event()
 
     def wait(_text: str, _context: Context) -> bool:
         return go_on.wait()
@@ -373,9 +373,9 @@ async def test_any_file_gives_a_pipeline_or_says_why_not(
 ) -> None:
     text = json.dumps(content, ensure_ascii=False)
     await project.api.post(f"{project.url}/ci/lint", {"content": text, "dry_run": True}, expect=200)
-    making = maker(forge.server.app[SERVICES])
+    making = pipeline_maker(forge.server.app[SERVICES])
     sha = making.resolve(project.id, "topic").commit
-    wanted = Wanted(
+    wanted = PipelineRequest(
         project_id=project.id,
         ref="topic",
         sha=sha,
@@ -385,7 +385,7 @@ async def test_any_file_gives_a_pipeline_or_says_why_not(
     )
     try:
         pipeline_id, refused = await making.make(wanted), None
-    except NotMade as problem:
+    except PipelineRefused as problem:
         pipeline_id, refused = 0, problem
     if refused is not None:
         assert (refused.status, bool(refused.errors)) == (400, True)

@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from api_server.ci.pipelines import tasks, transitions
-from api_server.ci.pipelines.creation import Maker, Wanted, maker
+from api_server.ci.pipelines.creation import PipelineMaker, PipelineRequest, pipeline_maker
 from api_server.web.context import SERVICES
 from api_server.web.routes import Role
 from tests.support.ci import MANUAL_JOB, CiProject, bring, ci_project, eventually, happen, run
@@ -511,21 +511,21 @@ async def _with_child(forge: Forge) -> tuple[CiProject, dict[str, Any], int]:
 
 
 @attrs.frozen
-class CanceledMeanwhile(Maker):
+class CanceledMeanwhile(PipelineMaker):
     """The bridge is canceled while its pipeline is planned."""
 
     forge: Forge
 
-    async def make(self, wanted: Wanted) -> int:
+    async def make(self, wanted: PipelineRequest) -> int:
         await bring(self.forge, wanted.source_job_id or 0, "canceled")
-        return await Maker.make(self, wanted)
+        return await PipelineMaker.make(self, wanted)
 
 
 async def test_a_bridge_that_is_canceled_while_its_pipeline_is_made_leaves_nothing_running(forge):
     project, pipeline, bridge_id = await _with_child(forge)
     await bring(forge, bridge_id, "pending")
-    real = maker(forge.server.app[SERVICES])
-    parts = (getattr(real, field.name) for field in attrs.fields(Maker))
+    real = pipeline_maker(forge.server.app[SERVICES])
+    parts = (getattr(real, field.name) for field in attrs.fields(PipelineMaker))
     await tasks.start_bridge(CanceledMeanwhile(*parts, forge=forge), bridge_id)
     child = (await project.bridges(pipeline))["child"]["downstream_pipeline"]
     assert await project.statuses(child) == {"inner": "canceled"}
@@ -555,7 +555,7 @@ async def test_a_bridge_of_who_was_blocked_meanwhile_starts_nothing_elsewhere(fo
     bridge_id = (await here.bridges(pipeline))["there"]["id"]
     await bring(forge, bridge_id, "pending")
     assert (await forge.root.post(f"/users/{here.developer.id}/block")).status == 201
-    await tasks.start_bridge(maker(forge.server.app[SERVICES]), bridge_id)
+    await tasks.start_bridge(pipeline_maker(forge.server.app[SERVICES]), bridge_id)
     assert (await forge.root.get(f"{there.url}/pipelines?source=pipeline")).body == []
     reason = await forge.database.value("SELECT failure_reason FROM jobs WHERE id = %(id)s", id=bridge_id)
     assert reason == "insufficient_bridge_permissions"

@@ -133,13 +133,13 @@ async def test_caches_that_are_named_for_files_of_any_size_change_with_them(forg
 
 
 async def test_a_pushed_pipeline_is_made_once_however_often_the_work_is_done(project):
-    from api_server.ci.pipelines.creation import Wanted, maker
+    from api_server.ci.pipelines.creation import PipelineRequest, pipeline_maker
 
     pipeline = await project.pipeline()
-    wanted = Wanted(
+    wanted = PipelineRequest(
         project_id=project.id, ref="topic", sha=pipeline["sha"], source="api", user_id=None, origin="once"
     )
-    made = [await maker(project.forge.server.app[SERVICES]).make(wanted) for _ in range(2)]
+    made = [await pipeline_maker(project.forge.server.app[SERVICES]).make(wanted) for _ in range(2)]
     assert made[0] == made[1]
 
 

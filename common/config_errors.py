@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 import click
 
 
-class Mistake(click.ClickException):
+class ConfigError(click.ClickException):
     """One sentence that says what is wrong and what to do; whatever it quotes is put on one line, without secrets."""
 
     exit_code = 2
@@ -34,8 +34,8 @@ class _OneSentence(click.Command):
             wanted.show()
             sys.exit(wanted.exit_code)
         except click.UsageError as problem:
-            Mistake(problem.format_message()).show()
-            sys.exit(Mistake.exit_code)
+            ConfigError(problem.format_message()).show()
+            sys.exit(ConfigError.exit_code)
         except click.ClickException as problem:
             problem.show()
             sys.exit(problem.exit_code)
@@ -54,22 +54,22 @@ class Group(_OneSentence, click.Group):
 
 @contextlib.contextmanager
 def writable(title: str) -> Iterator[None]:
-    """Raises `Mistake` where a file cannot be opened."""
+    """Raises `ConfigError` where a file cannot be opened."""
     try:
         yield
     except OSError as problem:
         where = f": {problem.filename}" if problem.filename else ""
-        raise Mistake(f"{title} cannot be written: {problem.strerror}{where}") from None
+        raise ConfigError(f"{title} cannot be written: {problem.strerror}{where}") from None
 
 
 @contextlib.contextmanager
 def binding(host: str, port: int) -> Iterator[None]:
-    """Raises `Mistake` where the address cannot be listened on."""
+    """Raises `ConfigError` where the address cannot be listened on."""
     try:
         yield
     except OSError as problem:
         reason = problem.strerror if (problem.errno or 0) <= 0 else os.strerror(problem.errno or 0)
-        raise Mistake(f"Cannot listen on {host}:{port}: {reason}") from None
+        raise ConfigError(f"Cannot listen on {host}:{port}: {reason}") from None
 
 
 def first_line(problem: BaseException) -> str:
@@ -78,15 +78,17 @@ def first_line(problem: BaseException) -> str:
 
 
 def usable_folder(label: str, folder: Path) -> None:
-    """Makes `folder`, closed to others, where it is missing. Raises `Mistake` where it cannot be written, but not where
-    the disk is full: that passes."""
+    """Makes `folder`, closed to others, where it is missing. Raises `ConfigError` where it cannot be written, but not
+    where the disk is full: that passes."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with contextlib.closing(tempfile.TemporaryFile(dir=folder)):
             pass
     except OSError as problem:
         if problem.errno not in {errno.ENOSPC, errno.EDQUOT}:
-            raise Mistake(f"{label} cannot be written: {os.strerror(problem.errno or 0)}: {folder}") from None
+            raise ConfigError(
+                f"{label} cannot be written: {os.strerror(problem.errno or 0)}: {folder}"
+            ) from None
 
 
 #: Each stands for credentials; without one only the machine itself could give them, as machines of AWS do.
@@ -101,24 +103,24 @@ _PATIENCE = "5s"
 
 
 def check_object_store(title: str, url: str) -> None:
-    """Raises `Mistake` where `url` (`file:///folder`, `s3://bucket/prefix`) names no folder that can be written, or S3
-    without credentials; that a store does not answer today is no mistake."""
+    """Raises `ConfigError` where `url` (`file:///folder`, `s3://bucket/prefix`) names no folder that can be written,
+    or S3 without credentials; that a store does not answer today is no mistake."""
     parts = urlsplit(url)
     if parts.scheme == "file":
         usable_folder(title, Path(unquote(parts.path)))
         return
     require_obstore(title)
     if not _has_credentials(url):
-        raise Mistake(
+        raise ConfigError(
             f"{title} has no credentials for S3: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY,"
             " or run where the machine has a role"
         )
 
 
 def require_obstore(title: str) -> None:
-    """Raises `Mistake` where the Python package is not installed that speaks with object stores."""
+    """Raises `ConfigError` where the Python package is not installed that speaks with object stores."""
     if importlib.util.find_spec("obstore") is None:
-        raise Mistake(f"{title} needs a Python package that is not installed: pip install 'forgelet[s3]'")
+        raise ConfigError(f"{title} needs a Python package that is not installed: pip install 'forgelet[s3]'")
 
 
 def _has_credentials(url: str) -> bool:
