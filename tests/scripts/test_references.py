@@ -28,7 +28,7 @@ def test_of_each_line_it_is_said_what_was_tried() -> None:
 
 
 def test_a_line_of_which_nothing_was_tried_is_refused() -> None:
-    here, gone = "scripts/test_compatibility.py::test_each_endpoint_has_one_line", "test_none.py::test_it"
+    here, gone = "scripts/test_references.py::test_each_endpoint_has_one_line", "test_none.py::test_it"
     elsewhere = "GET /a/" + "zyxw"[::-1]  # a word that does not stand here
     said = {
         "endpoints": {"All": dict.fromkeys(("GET /a", "GET /b", "GET /c", "GET /d", elsewhere), "")},
@@ -39,7 +39,7 @@ def test_a_line_of_which_nothing_was_tried_is_refused() -> None:
         f"GET /c: there is no test {gone}",
         f"GET /c: there is no test {here}s",
         "GET /d: name a test of it below [tests] in docs/compatibility.toml",
-        f"{elsewhere}: scripts/test_compatibility.py does not name it",
+        f"{elsewhere}: scripts/test_references.py does not name it",
     ]
 
 
