@@ -22,7 +22,7 @@ from api_server.state.preconditions import Precondition
 from api_server.state.secrets import digest
 from api_server.web import context
 from api_server.web.auth import WRITE_SCOPES, Actor, note_activity
-from api_server.web.routes import CALLER
+from api_server.web.routes import speak_for
 
 #: The fields of a form that was sent.
 Form = Mapping[str, object]
@@ -86,9 +86,8 @@ async def visitor(request: web.Request) -> Visitor:
         await note_activity(request, user.id, user.last_activity_on)
         read = functools.partial(queries.user_of_session, digest=digest(cookie))
         context.services(request).require_unchanged(Precondition((f"user:{user.id}",), user, read))
-        request[CALLER] = Actor(
-            user.id, user.username, user.name, user.email, user.admin, scopes=frozenset(WRITE_SCOPES)
-        )
+        scopes = frozenset(WRITE_SCOPES)
+        speak_for(request, Actor(user.id, user.username, user.name, user.email, user.admin, scopes))
     found = request[VISITOR] = _visitor(request, cookie, user, is_new=not known)
     return found
 

@@ -228,8 +228,10 @@ async def test_erasing_is_audited_as_the_apis_is(scene: Scene) -> None:
         assert "It has been erased." in browser.text
     events = await scene.forge.root.get(f"{scene.project.url}/audit_events")
     assert [
-        event["author_id"] for event in events.body if event["details"]["event_name"] == "job_erased"
-    ] == [scene.maintainer.id]
+        (event["author_id"], event["details"]["ip_address"])
+        for event in events.body
+        if event["details"]["event_name"] == "job_erased"
+    ] == [(scene.maintainer.id, "127.0.0.1")]
 
 
 async def test_a_pipeline_is_canceled_tried_again_and_deleted(scene: Scene) -> None:
