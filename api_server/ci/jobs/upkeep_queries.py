@@ -113,7 +113,7 @@ async def old_jobs(database: Executor, *, after: int, before: datetime.datetime,
 
 @statement(
     """
-    SELECT coalesce(sum(data.size), 0) FROM (
+    SELECT coalesce(sum(data.size), 0)::bigint FROM (
         SELECT job_artifacts.size FROM job_artifacts WHERE job_artifacts.job_id = ANY (%(job_ids)s::bigint[])
         UNION ALL
         SELECT job_logs.size FROM job_logs WHERE job_logs.job_id = ANY (%(job_ids)s::bigint[])) data

@@ -86,6 +86,28 @@ async def test_a_row_class_has_the_columns_of_its_statement(described) -> None:
     assert not deviations, deviations.report
 
 
+async def test_a_scalar_has_the_type_that_its_function_returns(described) -> None:
+    """A list or set has those of the first column of all rows."""
+    deviations = Deviations()
+    for name, function, hint in _declared_scalars():
+        with deviations.of(name):
+            (column, *_) = (await _prepared(described, function.statement)).get_attributes()
+            kind = "[]" if column.type.kind == "array" else ""
+            assert _READ_AS[f"{column.type.name.removesuffix('[]')}{kind}"] in _accepted(hint)
+    assert not deviations, deviations.report
+
+
+def _declared_scalars() -> Iterator[tuple[str, typing.Any, typing.Any]]:
+    """Functions without a row class, with what they return; `bool` may also be whether a row was touched."""
+    for module in _modules():
+        for name, function in vars(module).items():
+            if inspect.isfunction(function) and hasattr(function, "statement"):
+                hint = typing.get_type_hints(function)["return"]
+                if function.statement.row is None and hint not in (bool, types.NoneType):
+                    item = typing.get_args(hint)[0] if typing.get_origin(hint) in (list, set) else hint
+                    yield f"{module.__name__}.{name}", function, item
+
+
 def _accepted(annotation: typing.Any) -> set[typing.Any]:
     """The types that a field of that annotation holds; a Literal or IntEnum holds what its values are."""
     if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union:
