@@ -306,7 +306,7 @@ KEPT = {
 #: Those that another rule bounds, which has words of its own.
 ELSEWHERE = {
     "title": "merge_requests/changes.py",
-    "body": "merge_requests/notes/rules.py",
+    "body": "merge_requests/notes.py",
     "shared_secret": "status_checks/services.py",
     "external_url": "status_checks/services.py",
     "environment_scope": "ci/variables/variables.py",
