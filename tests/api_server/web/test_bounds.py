@@ -307,8 +307,8 @@ KEPT = {
 ELSEWHERE = {
     "title": "merge_requests/changes.py",
     "body": "merge_requests/notes.py",
-    "shared_secret": "status_checks/services.py",
-    "external_url": "status_checks/services.py",
+    "shared_secret": "status_checks/checks.py",
+    "external_url": "status_checks/checks.py",
     "environment_scope": "ci/variables/variables.py",
     "static_objects_external_storage_url": "accounts/instance_settings.py",
     "static_objects_external_storage_auth_token": "accounts/instance_settings.py",
