@@ -124,12 +124,12 @@ _FLASH_SECONDS = 60
 _LONGEST_FLASH = 500
 
 
-def leave_flash(request: web.Request, response: web.StreamResponse, who: Visitor, text: str) -> None:
+def leave_flash(request: web.Request, response: web.StreamResponse, visitor: Visitor, text: str) -> None:
     """Has the next page that this browser is shown say `text`."""
     encoded = base64.urlsafe_b64encode(text[:_LONGEST_FLASH].encode()).decode()
     response.set_cookie(
         _FLASH_COOKIE,
-        f"{encoded}.{_flash_seal(request, who, encoded)}",
+        f"{encoded}.{_flash_seal(request, visitor, encoded)}",
         max_age=_FLASH_SECONDS,
         path="/",
         secure=is_secure(request),
@@ -138,10 +138,10 @@ def leave_flash(request: web.Request, response: web.StreamResponse, who: Visitor
     )
 
 
-def flash_text(request: web.Request, who: Visitor) -> str:
+def flash_text(request: web.Request, visitor: Visitor) -> str:
     """The text that was left for this browser, or ""."""
     encoded, _, seal = request.cookies.get(_FLASH_COOKIE, "").partition(".")
-    if not encoded or not hmac.compare_digest(seal.encode(), _flash_seal(request, who, encoded).encode()):
+    if not encoded or not hmac.compare_digest(seal.encode(), _flash_seal(request, visitor, encoded).encode()):
         return ""
     try:
         return base64.urlsafe_b64decode(encoded).decode()
@@ -155,8 +155,8 @@ def forget_flash(request: web.Request, response: web.StreamResponse) -> None:
         response.del_cookie(_FLASH_COOKIE, path="/", secure=is_secure(request), httponly=True)
 
 
-def _flash_seal(request: web.Request, who: Visitor, encoded: str) -> str:
-    return context.vault(request).derived_token("", f"flash: {who.cookie} {encoded}".encode())
+def _flash_seal(request: web.Request, visitor: Visitor, encoded: str) -> str:
+    return context.vault(request).derived_token("", f"flash: {visitor.cookie} {encoded}".encode())
 
 
 #: Answers a form of the page's visitor.
@@ -235,7 +235,7 @@ def setup(app: web.Application) -> None:
 
 
 def answer(
-    request: web.Request, who: Visitor, template: str, status: int = 200, **values: Any
+    request: web.Request, visitor: Visitor, template: str, status: int = 200, **values: Any
 ) -> web.Response:
     """The page. It sets the visitor's cookie where it has a form that needs one.
 
@@ -246,21 +246,23 @@ def answer(
 
     def csrf() -> markupsafe.Markup:
         forms.append(None)
-        return markupsafe.Markup('<input type="hidden" name="csrf_token" value="{}">').format(who.csrf_token)
+        return markupsafe.Markup('<input type="hidden" name="csrf_token" value="{}">').format(
+            visitor.csrf_token
+        )
 
-    told = {
-        "visitor": who,
+    context_values = {
+        "visitor": visitor,
         "path": request.path,
         "here": quote(address(request), safe="/"),
         "csrf": csrf,
-        "flash": flash_text(request, who),
+        "flash": flash_text(request, visitor),
     }
-    told |= values
-    response = aiohttp_jinja2.render_template(template, request, told, status=status)
+    context_values |= values
+    response = aiohttp_jinja2.render_template(template, request, context_values, status=status)
     response.headers.update(_HEADERS)
     forget_flash(request, response)
-    if forms and who.is_new:
-        sessions.remember(request, response, who)
+    if forms and visitor.is_new:
+        sessions.remember(request, response, visitor)
     return response
 
 
@@ -269,26 +271,28 @@ def address(request: web.Request) -> str:
     return request.rel_url.raw_path_qs if request.method in ("GET", "HEAD") else "/"
 
 
-def say(request: web.Request, who: Visitor, title: str, text: str = "", status: int = 200) -> web.Response:
+def say(
+    request: web.Request, visitor: Visitor, title: str, text: str = "", status: int = 200
+) -> web.Response:
     """A page that only tells something."""
-    return answer(request, who, "message.html", status, title=title, text=text)
+    return answer(request, visitor, "message.html", status, title=title, text=text)
 
 
-def see_other(request: web.Request, who: Visitor, path: str, text: str = "") -> web.Response:
+def see_other(request: web.Request, visitor: Visitor, path: str, text: str = "") -> web.Response:
     """Sends the browser on to `path` of ours after a form; the page there says `text`."""
     response = web.Response(status=303, headers={"Location": path, "Cache-Control": "no-store"})
     if text:
-        leave_flash(request, response, who, text)
+        leave_flash(request, response, visitor, text)
     return response
 
 
-def _refused(request: web.Request, who: Visitor, sent: Form) -> web.Response:
+def _refused(request: web.Request, visitor: Visitor, sent: Form) -> web.Response:
     """Shows what was sent, so that nothing has to be thought of twice: the session may have ended meanwhile. Not what
     another site made the browser send, which would speak with our voice."""
     title, text = "This form cannot be accepted", "It was opened too long ago, or cookies are blocked."
     own = request.headers.get("Sec-Fetch-Site") == "same-origin"
     written = {name: value for name, value in sent.items() if own and value and not _UNSHOWN.search(name)}
-    return answer(request, who, "refused_form.html", 403, title=title, text=text, written=written)
+    return answer(request, visitor, "refused_form.html", 403, title=title, text=text, written=written)
 
 
 def form(
@@ -298,13 +302,13 @@ def form(
     address are counted before anything is read of them, and those beyond the limit are 429."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
-        who = await sessions.visitor(request)
+        visitor = await sessions.visitor(request)
         sent: Form = {}
         with contextlib.suppress(ApiError):  # what cannot be read is as good as nothing
             sent = await read_form(request, context.settings(request).early_body_limit)
-        if not who.wrote(sent):
-            return _refused(request, who, sent)
-        return await handler(request, who, sent)
+        if not visitor.wrote(sent):
+            return _refused(request, visitor, sent)
+        return await handler(request, visitor, sent)
 
     judged = context.judging_again(handle)
     if by_address is None:

@@ -1,10 +1,10 @@
 """Pages with their declarations: who may open them, what their addresses name, and what of it has to be open for that.
 
-A page is `async def show(request, who, params, project)`, and what answers a form is given the `form` too; it takes as
-many of these as it needs. `who` is the visitor, `params` the parameters in path and query (and form) as the class of
-its annotation (`web/params.py`), `project` or `group` what that part of the path names, to which the route's rule has
-been applied: the rules are those of the API. A stranger whom one refuses is sent to sign in; everybody else is told on
-a page. The pages below `/<project>/-/` are one route of the router: that one tries its routes one after the other, also
+A page is `async def show(request, visitor, params, project)`, and what answers a form is given the `form` too; it
+takes as many of these as it needs. `params` are the parameters in path and query (and form) as the class of its
+annotation (`web/params.py`), `project` or `group` what that part of the path names, to which the route's rule has been
+applied: the rules are those of the API. A stranger whom one refuses is sent to sign in; everybody else is told on a
+page. The pages below `/<project>/-/` are one route of the router: that one tries its routes one after the other, also
 for git, files and archives, which should not wait for it.
 """
 
@@ -80,36 +80,40 @@ def setup(app: web.Application) -> None:
         below.add_route(method, answer)
 
 
-async def project_in_path(request: web.Request, who: Visitor, path: str, access: ProjectAccess) -> Project:
+async def project_in_path(
+    request: web.Request, visitor: Visitor, path: str, access: ProjectAccess
+) -> Project:
     """The project with that full path, to which `access` lets the visitor. Raises 404, 403, and `SignInFirst` for
     strangers, who are not told whether there is anything."""
-    found = await visible_project(request, who, path)
+    found = await visible_project(request, visitor, path)
     if found is None:
-        raise SignInFirst if who.user is None else not_found("Project")
+        raise SignInFirst if visitor.user is None else not_found("Project")
     try:
         access.check(found)
     except ApiError:
-        if who.user is None:
+        if visitor.user is None:
             raise SignInFirst from None
         raise
     return found
 
 
-async def visible_project(request: web.Request, who: Visitor, path: str) -> Project | None:
+async def visible_project(request: web.Request, visitor: Visitor, path: str) -> Project | None:
     """The project with that full path, where the visitor can see it."""
     found = await resource_access.visible_project(
-        context.services(request), path, user_id=who.user_id, admin=who.is_admin, job_project_id=None
+        context.services(request), path, user_id=visitor.user_id, admin=visitor.is_admin, job_project_id=None
     )
     if found is not None and found.moved:
         _redirect(request, path, found.full_path)
     return found
 
 
-async def group_in_path(request: web.Request, who: Visitor, path: str, access: GroupAccess) -> Group:
+async def group_in_path(request: web.Request, visitor: Visitor, path: str, access: GroupAccess) -> Group:
     """The group with that full path. Raises as `project`."""
-    found = await visible_group(context.services(request), path, user_id=who.user_id, admin=who.is_admin)
-    if found is None or (found.role < access.role and who.user is None):
-        raise SignInFirst if who.user is None else not_found("Group")
+    found = await visible_group(
+        context.services(request), path, user_id=visitor.user_id, admin=visitor.is_admin
+    )
+    if found is None or (found.role < access.role and visitor.user is None):
+        raise SignInFirst if visitor.user is None else not_found("Group")
     if found.moved:
         _redirect(request, path, found.full_path)
     access.check(found)
@@ -128,7 +132,7 @@ def _redirect(request: web.Request, old: str, new: str) -> NoReturn:
 Page = Callable[..., Awaitable[web.StreamResponse]]
 PageT = TypeVar("PageT", bound=Page)
 
-_GIVEN = frozenset({"who", "params", "project", "group", "form"})
+_GIVEN = frozenset({"visitor", "params", "project", "group", "form"})
 
 
 @attrs.frozen(kw_only=True)
@@ -191,9 +195,9 @@ class Pages:
 def endpoint(route: PageRoute) -> Page:
     """`route`'s handler behind its declarations."""
 
-    async def answer(request: web.Request, who: Visitor, form: Form) -> web.StreamResponse:
-        given: dict[str, Any] = {"who": who, "form": form}
-        given["project"] = given["group"] = await _let_in(request, who, route.access)
+    async def answer(request: web.Request, visitor: Visitor, form: Form) -> web.StreamResponse:
+        given: dict[str, Any] = {"visitor": visitor, "form": form}
+        given["project"] = given["group"] = await _let_in(request, visitor, route.access)
         if route.parameters is not None:
             given["params"] = structure({**form, **in_url(request)}, route.parameters)
         return await route.handler(request, **{name: given[name] for name in route.takes})
@@ -204,15 +208,15 @@ def endpoint(route: PageRoute) -> Page:
     return problems.as_pages(page.form(answer) if route.method == "POST" else show)
 
 
-async def _let_in(request: web.Request, who: Visitor, access: Access) -> Any:
+async def _let_in(request: web.Request, visitor: Visitor, access: Access) -> Any:
     """What the path names, where the visitor may have it. Raises `SignInFirst`, 403, 404 and redirects."""
     match access:
         case ProjectAccess():
-            return await project_in_path(request, who, request.match_info["project"], access)
+            return await project_in_path(request, visitor, request.match_info["project"], access)
         case GroupAccess():
-            return await group_in_path(request, who, request.match_info["group"], access)
-    if access.who != "anyone" and who.user is None:
+            return await group_in_path(request, visitor, request.match_info["group"], access)
+    if access.who != "anyone" and visitor.user is None:
         raise SignInFirst
-    if access.who == "administrator" and not (who.user and who.user.admin):
+    if access.who == "administrator" and not (visitor.user and visitor.user.admin):
         raise forbidden()
     return None

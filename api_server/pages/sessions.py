@@ -128,12 +128,12 @@ async def end(request: web.Request, transaction: Transaction) -> None:
     await queries.delete_session(transaction, digest(sent))
 
 
-def remember(request: web.Request, response: web.StreamResponse, who: Visitor) -> None:
+def remember(request: web.Request, response: web.StreamResponse, visitor: Visitor) -> None:
     """Sets the cookie, for as long as the session lives, or until the browser is closed."""
     response.set_cookie(
         _cookie_name(request),
-        who.cookie,
-        max_age=int(LIFETIME.total_seconds()) if who.user else None,
+        visitor.cookie,
+        max_age=int(LIFETIME.total_seconds()) if visitor.user else None,
         path="/",
         secure=is_secure(request),
         httponly=True,

@@ -60,11 +60,11 @@ class Export(EventFilters):
 
 
 @pages.get("/admin/audit_events", access=ADMINISTRATOR)
-async def list_events(request: web.Request, who: Visitor, params: EventFilters) -> web.Response:
+async def list_events(request: web.Request, visitor: Visitor, params: EventFilters) -> web.Response:
     _require_tier(request)
     listed = await queries.list_events(context.database(request), params.page, params.conditions)
     query = {name: value for name, value in request.query.items() if value.strip() and name != "after"}
-    return lists.answer(request, who, "audit_events.html", params, listed, query=query)
+    return lists.answer(request, visitor, "audit_events.html", params, listed, query=query)
 
 
 @pages.get("/admin/audit_events/export", access=ADMINISTRATOR)
@@ -134,9 +134,9 @@ def _cell(value: Any) -> str:
 
 
 @pages.post("/admin/audit_events/verify", access=ADMINISTRATOR)
-async def verify(request: web.Request, who: Visitor, form: Form) -> web.Response:
+async def verify(request: web.Request, visitor: Visitor, form: Form) -> web.Response:
     """Reads the whole chain, and compares it with the heads that are kept in the object store."""
-    return await attempted(request, who, form, _verified(request))
+    return await attempted(request, visitor, form, _verified(request))
 
 
 async def _verified(request: web.Request) -> str:
