@@ -123,12 +123,14 @@ async def show_token(request: web.Request, params: TokenId) -> web.Response:
     return await _shown(request, await _found(request, params.id))
 
 
-@routes.delete("/personal_access_tokens/self", access=SIGNED_IN, scopes=ALL_SCOPES, ends="token:{token_id}")
+@routes.delete(
+    "/personal_access_tokens/self", access=SIGNED_IN, scopes=ALL_SCOPES, revokes="token:{token_id}"
+)
 async def revoke_own_token(request: web.Request) -> web.Response:
     return await _revoked(request, await _own(request))
 
 
-@routes.delete("/personal_access_tokens/{id}", access=SIGNED_IN, ends="token:{id}")
+@routes.delete("/personal_access_tokens/{id}", access=SIGNED_IN, revokes="token:{id}")
 async def revoke_token(request: web.Request, params: TokenId) -> web.Response:
     """From then on the token opens nothing."""
     return await _revoked(request, await _found(request, params.id))
@@ -138,13 +140,13 @@ async def revoke_token(request: web.Request, params: TokenId) -> web.Response:
     "/personal_access_tokens/self/rotate",
     access=SIGNED_IN,
     scopes=SELF_ROTATE_SCOPES,
-    ends="token:{token_id}",
+    revokes="token:{token_id}",
 )
 async def rotate_own_token(request: web.Request, params: RotateOwnToken) -> web.Response:
     return await _rotated(request, await _own(request), params.expires_at)
 
 
-@routes.post("/personal_access_tokens/{id}/rotate", access=SIGNED_IN, ends="token:{id}")
+@routes.post("/personal_access_tokens/{id}/rotate", access=SIGNED_IN, revokes="token:{id}")
 async def rotate_token(request: web.Request, params: RotateToken) -> web.Response:
     """A new token in the place of the old one, valid for a week where `expires_at` says nothing else."""
     return await _rotated(request, await _found(request, params.id), params.expires_at)

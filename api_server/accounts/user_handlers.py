@@ -143,7 +143,7 @@ async def create_user(request: web.Request, params: CreateUser) -> web.Response:
     return json_text(shown, status=201)
 
 
-@routes.put("/users/{id}", access=ADMINISTRATOR, ends="user:{id}")
+@routes.put("/users/{id}", access=ADMINISTRATOR, revokes="user:{id}")
 async def update_user(request: web.Request, params: UpdateUser) -> web.Response:
     profile = await _profile(request, params)
     async with context.database(request).transaction() as transaction:
@@ -161,7 +161,7 @@ async def update_user(request: web.Request, params: UpdateUser) -> web.Response:
     return json_text(shown)
 
 
-@routes.delete("/users/{id}", access=ADMINISTRATOR, ends="user:{id}")
+@routes.delete("/users/{id}", access=ADMINISTRATOR, revokes="user:{id}")
 async def delete_user(request: web.Request, params: DeleteUser) -> web.Response:
     """Removes the account with its own namespace and the projects in it. What she did elsewhere stays. Answers 409 for
     the only Owner of a group; with `hard_delete` such groups are removed too."""
@@ -174,7 +174,7 @@ async def delete_user(request: web.Request, params: DeleteUser) -> web.Response:
     return no_content()
 
 
-@routes.post("/users/{id}/block", access=ADMINISTRATOR, ends="user:{id}")
+@routes.post("/users/{id}/block", access=ADMINISTRATOR, revokes="user:{id}")
 async def block_user(request: web.Request, params: UserId) -> web.Response:
     """A blocked user's tokens work nowhere. The body is null where that is nothing new, as GitLab's is."""
     if params.id == caller(request).user_id:

@@ -121,7 +121,7 @@ async def show_protected_branch(request: web.Request, params: OneProtected, proj
 @routes.post(
     "/projects/{id}/protected_branches",
     access=project(Role.MAINTAINER),
-    ends="project:{id}",
+    revokes="project:{id}",
 )
 async def protect_branch(
     request: web.Request, params: WriteProtectedBranch, project: Project
@@ -137,7 +137,7 @@ async def protect_branch(
 @routes.patch(
     "/projects/{id}/protected_branches/{name}",
     access=project(Role.MAINTAINER),
-    ends="project:{id}",
+    revokes="project:{id}",
 )
 async def update_protected_branch(
     request: web.Request, params: WriteProtectedBranch, project: Project
@@ -149,7 +149,7 @@ async def update_protected_branch(
 
 
 @routes.delete(
-    "/projects/{id}/protected_branches/{name}", access=project(Role.MAINTAINER), ends="project:{id}"
+    "/projects/{id}/protected_branches/{name}", access=project(Role.MAINTAINER), revokes="project:{id}"
 )
 async def unprotect_branch(request: web.Request, params: OneProtected, project: Project) -> web.Response:
     listeners = context.services(request)[protected_refs.END_OF_PROTECTION_LISTENERS]
@@ -195,7 +195,7 @@ async def show_protected_tag(request: web.Request, params: OneProtected, project
     )
 
 
-@routes.post("/projects/{id}/protected_tags", access=project(Role.MAINTAINER), ends="project:{id}")
+@routes.post("/projects/{id}/protected_tags", access=project(Role.MAINTAINER), revokes="project:{id}")
 async def protect_tag(request: web.Request, params: ProtectTag, project: Project) -> web.Response:
     """Protects the tags that match `name`, in which `*` stands for any text; they need not exist yet."""
     async with context.database(request).transaction() as transaction:
@@ -204,7 +204,9 @@ async def protect_tag(request: web.Request, params: ProtectTag, project: Project
     return json_text(shown, status=201)
 
 
-@routes.delete("/projects/{id}/protected_tags/{name}", access=project(Role.MAINTAINER), ends="project:{id}")
+@routes.delete(
+    "/projects/{id}/protected_tags/{name}", access=project(Role.MAINTAINER), revokes="project:{id}"
+)
 async def unprotect_tag(request: web.Request, params: OneProtected, project: Project) -> web.Response:
     async with context.database(request).transaction() as transaction:
         await protected_refs.unprotect_tag(transaction, project, params.name, author(request))

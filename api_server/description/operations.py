@@ -221,7 +221,7 @@ def _refusals(route: Route) -> Iterator[int]:
         yield from (401, 403)
     if "{" in route.path:
         yield 404
-    if _is_paginated(route) or route.ends or isinstance(route.access, ResourceAccess):
+    if _is_paginated(route) or route.revokes or isinstance(route.access, ResourceAccess):
         yield 405
     if route.method != "GET":
         yield 409
@@ -281,7 +281,7 @@ def operation_of(route: Route) -> tuple[Schema, dict[str, Schema]]:
         if isinstance(route.access, ResourceAccess) and route.access.role
         else None,
         "x-scopes": list(route.scopes) if route.access.who not in ("anyone", "job") else None,
-        "x-tier": route.feature.tier if route.feature else None,
+        "x-tier": route.license.tier if route.license else None,
         "x-ignored-parameters": _ignored_names(route) or None,
     }
     told = {key: value for key, value in operation.items() if value not in (None, [])}
@@ -308,11 +308,11 @@ def _who_may(route: Route) -> str:
 
 
 def _where(route: Route) -> str:
-    if route.feature is None:
+    if route.license is None:
         return ""
-    only = f"From tier {route.feature.tier} on."
-    if route.feature.offerings != get_args(Offering):
-        only += f" Offerings: {', '.join(route.feature.offerings)}."
+    only = f"From tier {route.license.tier} on."
+    if route.license.offerings != get_args(Offering):
+        only += f" Offerings: {', '.join(route.license.offerings)}."
     return only
 
 

@@ -171,7 +171,7 @@ async def _readable(
     return await paginated(request, page, listed)
 
 
-@routes.get(PATH, access=project(opens="repository"), takes_job_token=True)
+@routes.get(PATH, access=project(feature="repository"), takes_job_token=True)
 async def list_of_project(request: web.Request, params: ListOfProject, project: Project) -> web.Response:
     """Newest first; those that match every filter."""
     page = wanted_page(params, list_queries.OF_PROJECT)

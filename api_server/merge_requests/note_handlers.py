@@ -119,8 +119,8 @@ routes = Routes()
 NOTES = f"{ONE}/notes"
 NOTE = f"{NOTES}/{{note_id}}"
 #: Everybody who reads a merge request may say something.
-READ = project(opens="repository")
-WRITE = project(opens="repository", changes=True)
+READ = project(feature="repository")
+WRITE = project(feature="repository", changes=True)
 
 
 @routes.get(NOTES, access=READ)

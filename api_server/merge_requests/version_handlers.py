@@ -87,7 +87,7 @@ class OneVersion:
     version_id: int
 
 
-@routes.get(VERSIONS, access=project(opens="repository"))
+@routes.get(VERSIONS, access=project(feature="repository"))
 async def list_versions(request: web.Request, params: ListVersions, project: Project) -> web.Response:
     """Newest first."""
     database = context.database(request)
@@ -99,7 +99,7 @@ async def list_versions(request: web.Request, params: ListVersions, project: Pro
     return await paginated(request, page, attrs.evolve(listed, body=orjson.dumps(versions).decode()))
 
 
-@routes.get(f"{VERSIONS}/{{version_id}}", access=project(opens="repository"))
+@routes.get(f"{VERSIONS}/{{version_id}}", access=project(feature="repository"))
 async def show_version(request: web.Request, params: OneVersion, project: Project) -> web.Response:
     """With its commits, newest first, and what it changes."""
     services = context.services(request)
@@ -128,7 +128,7 @@ class ListOfCommit(Paginated):
     state: Literal["opened", "closed", "locked", "merged", "all"] = "all"
 
 
-@routes.get("/projects/{id}/repository/commits/{sha}/merge_requests", access=project(opens="repository"))
+@routes.get("/projects/{id}/repository/commits/{sha}/merge_requests", access=project(feature="repository"))
 async def list_of_commit(request: web.Request, params: ListOfCommit, project: Project) -> web.Response:
     """Those that bring it, and the one that it has merged, the newest first."""
     services = context.services(request)

@@ -133,7 +133,7 @@ async def show_group(request: web.Request, group: Group) -> web.Response:
     return json_text(await namespace_queries.show_group(context.database(request), group.id))
 
 
-@routes.put("/groups/{id}", access=group(Role.OWNER), ends="group:{id}")
+@routes.put("/groups/{id}", access=group(Role.OWNER), revokes="group:{id}")
 async def update_group(request: web.Request, params: UpdateGroup, group: Group) -> web.Response:
     wishes = attrs.asdict(params, filter=lambda field, _: field.name != "id")
     async with context.database(request).transaction() as transaction:
@@ -142,7 +142,7 @@ async def update_group(request: web.Request, params: UpdateGroup, group: Group) 
     return json_text(shown)
 
 
-@routes.delete("/groups/{id}", access=group(Role.OWNER), ends="group:{id}")
+@routes.delete("/groups/{id}", access=group(Role.OWNER), revokes="group:{id}")
 async def delete_group(request: web.Request, group: Group) -> web.Response:
     """With everything in it."""
     async with context.database(request).transaction() as transaction:

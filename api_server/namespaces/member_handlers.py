@@ -144,12 +144,12 @@ async def _added_several(
 @routes.put(
     "/groups/{id}/members/{user_id}",
     access=group(Role.OWNER),
-    ends="user:{user_id}",
+    revokes="user:{user_id}",
 )
 @routes.put(
     "/projects/{id}/members/{user_id}",
     access=project(Role.MAINTAINER),
-    ends="user:{user_id}",
+    revokes="user:{user_id}",
 )
 async def update_member(
     request: web.Request, params: UpdateMember, resource: Group | Project
@@ -169,12 +169,12 @@ async def update_member(
 @routes.delete(
     "/groups/{id}/members/{user_id}",
     access=group(),
-    ends="user:{user_id}",
+    revokes="user:{user_id}",
 )
 @routes.delete(
     "/projects/{id}/members/{user_id}",
     access=project(),
-    ends="user:{user_id}",
+    revokes="user:{user_id}",
 )
 async def remove_member(
     request: web.Request, params: RemoveMember, resource: Group | Project

@@ -233,7 +233,7 @@ async def list_issues(request: web.Request, params: ListIssues) -> web.Response:
 @routes.put(
     "/projects/{id}",
     access=project(Role.MAINTAINER),
-    ends="project:{id}",
+    revokes="project:{id}",
 )
 async def update_project(request: web.Request, params: UpdateProject, project: Project) -> web.Response:
     """Path and visibility are changed by Owners only."""
@@ -241,7 +241,7 @@ async def update_project(request: web.Request, params: UpdateProject, project: P
     return await _updated(request, project, wishes)
 
 
-@routes.post("/projects/{id}/archive", access=project(Role.OWNER), ends="project:{id}")
+@routes.post("/projects/{id}/archive", access=project(Role.OWNER), revokes="project:{id}")
 async def archive_project(request: web.Request, project: Project) -> web.Response:
     """Nothing can be pushed to an archived project."""
     return await _updated(request, project, {"archived": True}, status=201)
@@ -264,7 +264,7 @@ async def _updated(
     return await _shown(request, project, status)
 
 
-@routes.put("/projects/{id}/transfer", access=project(Role.OWNER), ends="project:{id}")
+@routes.put("/projects/{id}/transfer", access=project(Role.OWNER), revokes="project:{id}")
 async def transfer_project(request: web.Request, params: TransferProject, project: Project) -> web.Response:
     """Into another namespace, named by id or full path; the old paths redirect."""
     async with context.database(request).transaction() as transaction:
@@ -276,7 +276,7 @@ async def transfer_project(request: web.Request, params: TransferProject, projec
 @routes.delete(
     "/projects/{id}",
     access=project(Role.OWNER),
-    ends="project:{id}",
+    revokes="project:{id}",
 )
 async def delete_project(request: web.Request, project: Project) -> web.Response:
     """With its repository and all that belongs to it."""

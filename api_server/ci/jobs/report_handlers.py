@@ -146,13 +146,13 @@ class ReportsOfPipeline:
     pipeline_id: int
 
 
-@routes.get("/projects/{id}/pipelines/{pipeline_id}/test_report", access=project(opens="builds"))
+@routes.get("/projects/{id}/pipelines/{pipeline_id}/test_report", access=project(feature="builds"))
 async def show_report(request: web.Request, params: ReportsOfPipeline, project: Project) -> web.Response:
     """All test cases of the pipeline's jobs."""
     return await _answer(request, params, project, junit.report)
 
 
-@routes.get("/projects/{id}/pipelines/{pipeline_id}/test_report_summary", access=project(opens="builds"))
+@routes.get("/projects/{id}/pipelines/{pipeline_id}/test_report_summary", access=project(feature="builds"))
 async def show_summary(request: web.Request, params: ReportsOfPipeline, project: Project) -> web.Response:
     """How many there are."""
     return await _answer(request, params, project, junit.summary)

@@ -323,7 +323,7 @@ async def list_runner_jobs(request: web.Request, params: ListRunnerJobs) -> web.
     return await paginated(request, page, listed)
 
 
-@routes.put("/runners/{id}", access=SIGNED_IN, scopes=MANAGE_RUNNER_SCOPES, ends="runner:{id}")
+@routes.put("/runners/{id}", access=SIGNED_IN, scopes=MANAGE_RUNNER_SCOPES, revokes="runner:{id}")
 async def update_runner(request: web.Request, params: UpdateRunner) -> web.Response:
     """Also pauses: a paused runner gets no jobs, and finishes those it has."""
     services = context.services(request)
@@ -348,7 +348,7 @@ async def update_runner(request: web.Request, params: UpdateRunner) -> web.Respo
     return json_text(shown)
 
 
-@routes.delete("/runners/{id}", access=SIGNED_IN, scopes=MANAGE_RUNNER_SCOPES, ends="runner:{id}")
+@routes.delete("/runners/{id}", access=SIGNED_IN, scopes=MANAGE_RUNNER_SCOPES, revokes="runner:{id}")
 async def delete_runner(request: web.Request, params: OneRunner) -> web.Response:
     services = context.services(request)
     runner = await find_own_runner(services, caller(request), params.id)
@@ -361,7 +361,7 @@ async def delete_runner(request: web.Request, params: OneRunner) -> web.Response
     "/runners/{id}/reset_authentication_token",
     access=SIGNED_IN,
     scopes=MANAGE_RUNNER_SCOPES,
-    ends="runner:{id}",
+    revokes="runner:{id}",
 )
 async def reset_token(request: web.Request, params: OneRunner) -> web.Response:
     """The runner's old token opens nothing any more."""
@@ -386,7 +386,7 @@ async def assign_runner(request: web.Request, params: AssignRunner, project: Pro
 
 
 @routes.delete(
-    "/projects/{id}/runners/{runner_id}", access=project(Role.MAINTAINER), ends="runner:{runner_id}"
+    "/projects/{id}/runners/{runner_id}", access=project(Role.MAINTAINER), revokes="runner:{runner_id}"
 )
 async def unassign_runner(request: web.Request, params: AssignRunner, project: Project) -> web.Response:
     """Takes the project's jobs away from a project runner; its only project stays."""

@@ -102,8 +102,8 @@ routes = Routes()
 
 PATH = "/projects/{id}/pipeline_schedules"
 ONE = f"{PATH}/{{pipeline_schedule_id}}"
-READ = project(opens="builds")
-CHANGE = project(Role.DEVELOPER, opens="builds", changes=True)
+READ = project(feature="builds")
+CHANGE = project(Role.DEVELOPER, feature="builds", changes=True)
 Ref = Annotated[str, AtMost(1024)]
 
 

@@ -89,7 +89,7 @@ async def export(request: web.Request, params: Export) -> web.StreamResponse:
 
 def _require_tier(request: web.Request) -> None:
     """As the API's lists do. Raises 403."""
-    routes.require_feature(INSTANCE_AUDIT_EVENTS, context.settings(request))
+    routes.require_license(INSTANCE_AUDIT_EVENTS, context.settings(request))
 
 
 async def _batches(database: Database, params: EventFilters) -> AsyncIterator[list[dict[str, Any]]]:

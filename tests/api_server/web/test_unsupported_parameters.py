@@ -315,14 +315,14 @@ async def test_who_writes_does_not_matter_but_what(quiet: Forge, change: str, *,
 
 
 TIERS: tuple[Tier, ...] = get_args(Tier)
-RESERVED = [route for route in ROUTES if route.feature]
+RESERVED = [route for route in ROUTES if route.license]
 
 
 @pytest.mark.parametrize("tier", TIERS)
 async def test_features_answer_403_below_their_tier(shared_forge: SharedForges, tier: Tier) -> None:
     forge, deviations = await shared_forge(tier=tier), Deviations()
     for route in RESERVED:
-        feature = route.feature
+        feature = route.license
         if feature is None or route.access.who == "job":
             continue
         answer = await _call(forge, route)
