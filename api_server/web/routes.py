@@ -92,7 +92,7 @@ class License:
 
 
 def require_license(required: License, settings: Settings) -> None:
-    """Raise 403, which names the licence that is missing, if this server's tier or offering does not have `required`."""
+    """Raise 403, which says what is missing, if this server's tier or offering does not have `required`."""
     if _TIER_ORDER.index(settings.tier) < _TIER_ORDER.index(required.tier):
         raise forbidden(f"{required.name} is not available on the {settings.tier} tier")
     if settings.offering not in required.offerings:
