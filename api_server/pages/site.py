@@ -56,6 +56,7 @@ def setup(app: web.Application) -> None:
     async def delete_expired_sessions() -> None:
         async with services.database.transaction() as transaction:
             await queries.delete_expired_sessions(transaction)
+            await queries.delete_old_forms(transaction)
 
     services.queue.add_periodic("delete_expired_sessions", "41 4 * * *", delete_expired_sessions)
 
