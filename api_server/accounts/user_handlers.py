@@ -80,9 +80,9 @@ class UpdateUser(Profile):
 @routes.get("/user", access=SIGNED_IN, scopes=READ_USER_SCOPES)
 async def show_current_user(request: web.Request) -> web.Response:
     """The caller, with private fields."""
-    who = caller(request)
-    view: user_queries.View = "user_for_administrators" if who.admin else "own_user"
-    return json_text(await user_queries.show_user(context.database(request), who.user_id, view))
+    actor = caller(request)
+    view: user_queries.View = "user_for_administrators" if actor.admin else "own_user"
+    return json_text(await user_queries.show_user(context.database(request), actor.user_id, view))
 
 
 @routes.get("/users", access=SIGNED_IN, scopes=READ_USER_SCOPES)

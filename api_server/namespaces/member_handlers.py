@@ -137,8 +137,8 @@ async def _added_several(
         problems = await members.add_several(
             transaction, source, user_ids, params.access_level, author(request), expires_at=params.expires_at
         )
-    told = {"status": "error", "message": problems} if problems else {"status": "success"}
-    return json_value(told, status=201)
+    answer = {"status": "error", "message": problems} if problems else {"status": "success"}
+    return json_value(answer, status=201)
 
 
 @routes.put(

@@ -147,12 +147,12 @@ def _why_unserved(one: queries.Unserved) -> str:
     tagged = f" with the tags {', '.join(one.tags)}" if one.tags else ""
     if not one.runners:
         return failures.shortened(f"{jobs}{tagged}, and there is no runner that may take them.")
-    who = "the only runner" if one.runners == 1 else f"none of the {one.runners} runners"
+    runners = "the only runner" if one.runners == 1 else f"none of the {one.runners} runners"
     heard = "was ever heard of" if one.runners > 1 else "was never heard of"
     if one.last_heard is not None:
         when = f"{one.last_heard:%Y-%m-%d %H:%M:%S} UTC"
         heard = f"has been heard of since {when}" if one.runners > 1 else f"was last heard of at {when}"
-    return failures.shortened(f"{jobs}{tagged}; {who} that may take them {heard}.")
+    return failures.shortened(f"{jobs}{tagged}; {runners} that may take them {heard}.")
 
 
 def _mirror(one: queries.FailingMirror) -> Failure:

@@ -311,13 +311,13 @@ async def work(instance: DiagnosedInstance) -> list[Finding]:
             prepares=settings.prepare_statements,
         ) as database:
             failures = await failing.failing(database, database.now)
-            return [*_told(failures), *await external_storage(instance, database)]
+            return [*_findings_of(failures), *await external_storage(instance, database)]
     except Unavailable as problem:
         remedy = "look at PostgreSQL's log and load"
         return [failed(f"the database did not say what fails: {problem.cause}", remedy)]
 
 
-def _told(failures: Sequence[Failure]) -> list[Finding]:
+def _findings_of(failures: Sequence[Failure]) -> list[Finding]:
     """A line each, the first `MOST` of a kind."""
     if not failures:
         return [ok("no mirror, delivery, letter, edge, store, runner or task fails")]
