@@ -146,14 +146,14 @@ async def _project_of_import(request: web.Request, path: str) -> str | None:
         actor = await git_caller(request)
     beginnings = list(accumulate(path.split("/")[:MOST_SEGMENTS], "{}/{}".format))[1:]
     for beginning in filter(_FULL_PATH.fullmatch, reversed(beginnings)):
-        found = await visible_project(
+        project = await visible_project(
             context.services(request),
             beginning,
             user_id=actor.user_id,
             admin=actor.admin,
             job_project_id=actor.job_project_id,
         )
-        if found is not None:
+        if project is not None:
             return beginning
     return None
 

@@ -131,21 +131,21 @@ def _repaired(raw: bytes, codec: str) -> str:
 
 def _person(line: bytes, codec: str) -> Person:
     """Read a line `name <address> seconds zone` as git-log does; 1970 where it has no date, UTC without a zone."""
-    found = _PERSON.match(line)
-    name, email = found.groups(b"") if found else (b"", b"")
+    match = _PERSON.match(line)
+    name, email = match.groups(b"") if match else (b"", b"")
     time, offset = _read_date(line)
     return Person(decode(name.strip(), codec), decode(email, codec), time, offset)
 
 
 def _read_date(line: bytes) -> tuple[int, int]:
-    found = _DATE.match(line.rpartition(b">")[2])
-    if found is None or len(found[1]) > _DATE_DIGITS:
+    match = _DATE.match(line.rpartition(b">")[2])
+    if match is None or len(match[1]) > _DATE_DIGITS:
         return 0, 0
-    hours, minutes = divmod(int(found[3] or 0), 100)
+    hours, minutes = divmod(int(match[3] or 0), 100)
     offset = hours * 60 + minutes
     if offset >= _MINUTES_OF_DAY:
-        return int(found[1]), 0
-    return int(found[1]), -offset if found[2] == b"-" else offset
+        return int(match[1]), 0
+    return int(match[1]), -offset if match[2] == b"-" else offset
 
 
 def _kept(text: str) -> str:

@@ -329,9 +329,9 @@ def check_git() -> str:
         said = subprocess.run(["git", "--version"], capture_output=True, text=True, check=False).stdout
     except OSError as problem:
         raise ConfigError(f"{needed}, and none can be run ({problem.strerror}): install it on PATH") from None
-    found = re.match(r"git version (\d+)\.(\d+)", said)
-    if found is None:
+    match = re.match(r"git version (\d+)\.(\d+)", said)
+    if match is None:
         raise ConfigError(f"{needed}, and the git on PATH does not say which it is: install it on PATH")
-    if (int(found[1]), int(found[2])) < OLDEST:
-        raise ConfigError(f"{needed}, the one on PATH is {found[1]}.{found[2]}: upgrade it")
-    return f"{found[1]}.{found[2]}"
+    if (int(match[1]), int(match[2])) < OLDEST:
+        raise ConfigError(f"{needed}, the one on PATH is {match[1]}.{match[2]}: upgrade it")
+    return f"{match[1]}.{match[2]}"

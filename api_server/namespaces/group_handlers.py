@@ -114,8 +114,8 @@ async def create_group(request: web.Request, params: CreateGroup) -> web.Respons
     )
     async with context.database(request).transaction() as transaction:
         made = await groups.create(transaction, new, caller(request).user_id, author(request))
-        shown = await namespace_queries.show_group(transaction, made)
-    return json_text(shown, status=201)
+        entity = await namespace_queries.show_group(transaction, made)
+    return json_text(entity, status=201)
 
 
 async def _parent(request: web.Request, parent_id: int | None) -> Group | None:
@@ -140,8 +140,8 @@ async def update_group(request: web.Request, params: UpdateGroup, group: Group) 
     wishes = attrs.asdict(params, filter=lambda field, _: field.name != "id")
     async with context.database(request).transaction() as transaction:
         await groups.update(transaction, group, wishes, author(request))
-        shown = await namespace_queries.show_group(transaction, group.id)
-    return json_text(shown)
+        entity = await namespace_queries.show_group(transaction, group.id)
+    return json_text(entity)
 
 
 @routes.delete("/groups/{id}", access=group(Role.OWNER), revokes="group:{id}")
@@ -191,13 +191,13 @@ def _free(path: str, taken: set[str]) -> str:
 @routes.get("/namespaces/{id}", access=SIGNED_IN)
 async def show_namespace(request: web.Request, params: ById) -> web.Response:
     number, actor = access.id_in(params.id), caller(request)
-    shown = await namespace_queries.show_namespace(
+    entity = await namespace_queries.show_namespace(
         context.database(request),
         namespace_id=number,
         path=None if number is not None else params.id,
         user_id=actor.user_id,
         admin=actor.admin,
     )
-    if shown is None:
+    if entity is None:
         raise not_found("Namespace")
-    return json_text(shown)
+    return json_text(entity)

@@ -215,8 +215,8 @@ async def create_project(request: web.Request, params: CreateProject) -> web.Res
     made = await projects.create(
         context.services(request).shared, database, NewProject(**values), actor, author(request)
     )
-    shown = await project_queries.show_project(database, made, actor.user_id)
-    return json_text(shown, status=201)
+    entity = await project_queries.show_project(database, made, actor.user_id)
+    return json_text(entity, status=201)
 
 
 @routes.get("/projects/{id}", access=project())
@@ -286,5 +286,7 @@ async def delete_project(request: web.Request, project: Project) -> web.Response
 
 
 async def _shown(request: web.Request, project: Project, status: int = 200) -> web.Response:
-    shown = await project_queries.show_project(context.database(request), project.id, caller(request).user_id)
-    return json_text(shown, status=status)
+    entity = await project_queries.show_project(
+        context.database(request), project.id, caller(request).user_id
+    )
+    return json_text(entity, status=status)

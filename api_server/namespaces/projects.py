@@ -68,16 +68,16 @@ _CREATORS = {
 async def find_namespace(database: Executor, reference: str, actor: Actor) -> Namespace:
     """Return the namespace with that id or full path. Raises 404 if the caller cannot see it."""
     number = access.id_in(reference)
-    found = await project_queries.find_namespace(
+    namespace = await project_queries.find_namespace(
         database,
         namespace_id=number,
         path=None if number is not None else reference,
         user_id=actor.user_id,
         admin=actor.admin,
     )
-    if found is None:
+    if namespace is None:
         raise not_found("Namespace")
-    return found
+    return namespace
 
 
 def may_create_in(namespace: Namespace, *, admin: bool) -> bool:

@@ -97,17 +97,17 @@ async def _edges(database: Executor, now: datetime.datetime) -> list[Failure]:
     """Those that cannot be told, by the queue's own word, and those that do not answer when they are asked how they
     are: each once."""
     found = {
-        one.url: Failure(
+        edge.url: Failure(
             kind="edge",
-            name=one.url,
-            since=one.since,
+            name=edge.url,
+            since=edge.since,
             reason=_sentence(
-                f"It cannot be told of changes: {failures.shortened(one.problem or 'the log has the reason')}"
+                f"It cannot be told of changes: {failures.shortened(edge.problem or 'the log has the reason')}"
             ),
             remedy=_REMEDIES["edge"],
             page=_PAGES["edge"],
         )
-        for one in await queries.edges(database, now - SECOND_TRY, MOST)
+        for edge in await queries.edges(database, now - SECOND_TRY, MOST)
     }
     for noted in await _of(database, "edge", now):
         found.setdefault(noted.subject, attrs.evolve(_noted(noted), name=noted.subject))

@@ -322,8 +322,8 @@ def _findings_of(failures: Sequence[Failure]) -> list[Finding]:
     if not failures:
         return [ok("no mirror, delivery, letter, edge, store, runner or task fails")]
     findings: list[Finding] = []
-    for kind in dict.fromkeys(one.kind for one in failures):
-        of_kind = list(dict.fromkeys(_finding(one) for one in failures if one.kind == kind))
+    for kind in dict.fromkeys(failure.kind for failure in failures):
+        of_kind = list(dict.fromkeys(_finding(failure) for failure in failures if failure.kind == kind))
         findings += of_kind[:MOST]
         if len(of_kind) > MOST:
             command = _COMMANDS.get(kind)

@@ -220,7 +220,9 @@ def _processes_in(directories: Sequence[Path], *, below: bool = False) -> set[in
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             place = (entry / "cwd").readlink()
-            if place in directories or (below and any(one in place.parents for one in directories)):
+            if place in directories or (
+                below and any(directory in place.parents for directory in directories)
+            ):
                 found.add(int(entry.name))
     return found - {os.getpid()}
 

@@ -120,18 +120,18 @@ async def _project(
     job_project_id: int | None = None,
 ) -> Project:
     number = access.id_in(reference)
-    found = await visible_project(
+    project = await visible_project(
         context.services(request),
         reference if number is None else number,
         user_id=user_id,
         admin=admin,
         job_project_id=job_project_id,
     )
-    if found is None:
+    if project is None:
         raise _not_found()
-    if found.moved:
-        access.redirect(request, found.id)
-    return found
+    if project.moved:
+        access.redirect(request, project.id)
+    return project
 
 
 def _not_found() -> ApiError:
