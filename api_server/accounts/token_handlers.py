@@ -81,16 +81,16 @@ async def create_token(request: web.Request, params: CreateToken) -> web.Respons
 @routes.post("/user/personal_access_tokens", access=SIGNED_IN)
 async def create_own_token(request: web.Request, params: CreateOwnToken) -> web.Response:
     """A token for the caller that opens next to nothing, and ends with the day where `expires_at` does not say else."""
-    who = caller(request)
+    actor = caller(request)
     new = tokens.NewToken(
-        user_id=who.user_id,
+        user_id=actor.user_id,
         name=params.name,
         scopes=list(dict.fromkeys(params.scopes)),
         description=params.description,
         expires_at=params.expires_at or context.now(request).date() + datetime.timedelta(days=1),
     )
     async with context.database(request).transaction() as transaction:
-        made = await tokens.create(transaction, new, who.username, who.name, author(request))
+        made = await tokens.create(transaction, new, actor.username, actor.name, author(request))
     return json_text(made, status=201)
 
 
@@ -98,13 +98,13 @@ async def create_own_token(request: web.Request, params: CreateOwnToken) -> web.
 async def list_tokens(request: web.Request, params: ListTokens) -> web.Response:
     """The caller's tokens; an administrator sees everybody's."""
     page = wanted_page(params, token_queries.LISTING)
-    who = caller(request)
-    if not who.admin and params.user_id not in (None, who.user_id):
+    actor = caller(request)
+    if not actor.admin and params.user_id not in (None, actor.user_id):
         raise forbidden()
     listed = await token_queries.list_tokens(
         context.database(request),
         page,
-        user_id=params.user_id if who.admin else who.user_id,
+        user_id=params.user_id if actor.admin else actor.user_id,
         revoked=params.revoked,
         active=params.active,
         search=params.search,
@@ -157,9 +157,9 @@ async def _own(request: web.Request) -> Token:
 
 
 async def _found(request: web.Request, token_id: int) -> Token:
-    who = caller(request)
+    actor = caller(request)
     token = await token_queries.find_token(context.database(request), token_id)
-    if token is None or not (who.admin or token.user_id == who.user_id):
+    if token is None or not (actor.admin or token.user_id == actor.user_id):
         raise record_not_found()
     return token
 

@@ -130,8 +130,8 @@ async def protect_branch(
     rules = protected_refs.Rules(**params.sent())
     async with context.database(request).transaction() as transaction:
         await protected_refs.protect_branch(transaction, project, params.name, rules, author(request))
-        shown = await protected_ref_queries.show_protected_branch(transaction, project.id, params.name)
-    return json_text(shown, status=201)
+        entity = await protected_ref_queries.show_protected_branch(transaction, project.id, params.name)
+    return json_text(entity, status=201)
 
 
 @routes.patch(
@@ -144,8 +144,8 @@ async def update_protected_branch(
 ) -> web.Response:
     async with context.database(request).transaction() as transaction:
         await protected_refs.update_branch(transaction, project, params.name, params.sent(), author(request))
-        shown = await protected_ref_queries.show_protected_branch(transaction, project.id, params.name)
-    return json_text(shown)
+        entity = await protected_ref_queries.show_protected_branch(transaction, project.id, params.name)
+    return json_text(entity)
 
 
 @routes.delete(
@@ -200,8 +200,8 @@ async def protect_tag(request: web.Request, params: ProtectTag, project: Project
     """Protects the tags that match `name`, in which `*` stands for any text; they need not exist yet."""
     async with context.database(request).transaction() as transaction:
         await protected_refs.protect_tag(transaction, project, params.name, params.level, author(request))
-        shown = await protected_ref_queries.show_protected_tag(transaction, project.id, params.name)
-    return json_text(shown, status=201)
+        entity = await protected_ref_queries.show_protected_tag(transaction, project.id, params.name)
+    return json_text(entity, status=201)
 
 
 @routes.delete(

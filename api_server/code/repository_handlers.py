@@ -105,8 +105,8 @@ async def list_branches(request: web.Request, params: ListBranches, project: Pro
     named = await asyncio.to_thread(entities.sorted_branches, repository, named, params.sort)
     shown, url = on_page(params, named), url_of(services, project)
     protected = await protections_of(services.database, project.id, [branch.name for branch in shown])
-    told = await entities.branch_list(repository, shown, project, url, protected)
-    return await listed(request, params, told, len(named))
+    entries = await entities.branch_list(repository, shown, project, url, protected)
+    return await listed(request, params, entries, len(named))
 
 
 @routes.get("/projects/{id}/repository/branches/{name}", access=project(feature="repository"))
@@ -140,8 +140,8 @@ async def list_tags(request: web.Request, params: ListTags, project: Project) ->
     named = await asyncio.to_thread(
         entities.sorted_tags, repository, named, params.order_by, descending=descending
     )
-    told = await _tags(request, project, repository, on_page(params, named))
-    return await listed(request, params, told, len(named))
+    entries = await _tags(request, project, repository, on_page(params, named))
+    return await listed(request, params, entries, len(named))
 
 
 @routes.get("/projects/{id}/repository/tags/{name}", access=project(feature="repository"))

@@ -200,14 +200,14 @@ def _success(route: Route, answer: Answer) -> Schema:
         names.append("X-Ignored-Parameters")
     if 300 <= answer.status < 400:
         names.append("Location")
-    told: Schema = {"description": (_SUCCESSES | _REFUSALS)[answer.status], "headers": _headers(*names)}
+    response: Schema = {"description": (_SUCCESSES | _REFUSALS)[answer.status], "headers": _headers(*names)}
     if answer.form == "json":
-        told["content"] = {"application/json": {"schema": answer.schema or {}}}
+        response["content"] = {"application/json": {"schema": answer.schema or {}}}
     elif answer.form:
         media_type = _MEDIA_TYPES[answer.form]
         form = {"format": "binary"} if answer.form == "bytes" else {}
-        told["content"] = {media_type: {"schema": {"type": "string"} | form}}
-    return told
+        response["content"] = {media_type: {"schema": {"type": "string"} | form}}
+    return response
 
 
 def _is_paginated(route: Route) -> bool:
@@ -237,12 +237,12 @@ def _refusals(route: Route) -> Iterator[int]:
 
 
 def _refusal(status: int, description: str) -> Schema:
-    told: Schema = {
+    response: Schema = {
         "description": description,
         "headers": _headers("X-Request-Id", *(["Retry-After"] if status in (429, 503) else [])),
         "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
     }
-    return told
+    return response
 
 
 def _name(status: int) -> str:
@@ -267,7 +267,7 @@ def operation_of(route: Route) -> tuple[Schema, dict[str, Schema]]:
     """The operation, and the schemas of its body by their names."""
     name = operation_id(route)
     body, schemas = body_of(route, f"{name.title().replace('_', '')}Body")
-    endpoint, text = _told(route)
+    endpoint, text = _title_and_text(route)
     operation: Schema = {
         "operationId": name,
         "tags": [tag_of(route)],
@@ -284,11 +284,11 @@ def operation_of(route: Route) -> tuple[Schema, dict[str, Schema]]:
         "x-tier": route.license.tier if route.license else None,
         "x-ignored-parameters": _ignored_names(route) or None,
     }
-    told = {key: value for key, value in operation.items() if value not in (None, [])}
-    return told | {"security": _security(route)}, schemas
+    described = {key: value for key, value in operation.items() if value not in (None, [])}
+    return described | {"security": _security(route)}, schemas
 
 
-def _told(route: Route) -> tuple[int | None, str]:
+def _title_and_text(route: Route) -> tuple[int | None, str]:
     """The endpoint's number in docs/service-api.md, and what the handler says of itself."""
     text = inspect.getdoc(route.handler) or ""
     numbered = _ENDPOINT.match(text)

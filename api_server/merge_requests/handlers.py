@@ -384,13 +384,13 @@ async def reset_approvals(request: web.Request, params: MergeRequestId, project:
 async def _approvals(
     request: web.Request, merge_request_id: int, role: int, status: int = 200
 ) -> web.Response:
-    shown = await queries.show_approvals(
+    entity = await queries.show_approvals(
         context.database(request),
         merge_request_id,
         viewer_id=caller(request).user_id,
         viewer_may_approve=role >= Role.DEVELOPER,
     )
-    return json_text(shown, status=status)
+    return json_text(entity, status=status)
 
 
 @attrs.frozen(kw_only=True)

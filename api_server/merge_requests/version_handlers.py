@@ -149,6 +149,6 @@ async def _bringing(request: web.Request, project: Project, repository: Reposito
         names = await refs_containing(repository, sha, f"{MERGE_REQUESTS}*/head")
         iids = sorted(int(name.split("/")[2]) for name in names)[:MOST_CANDIDATES]
         candidates = await list_queries.candidates(services.database, project.id, iids)
-        bases = {one.base_sha for one in candidates if one.base_sha}
+        bases = {candidate.base_sha for candidate in candidates if candidate.base_sha}
         later = await descendants(repository, sha, bases)
-    return [one.id for one in candidates if one.base_sha not in later]
+    return [candidate.id for candidate in candidates if candidate.base_sha not in later]

@@ -98,9 +98,9 @@ async def group_to_name(services: Services, actor: Actor, parameter: str, group_
 
 
 async def _group_for_caller(services: Services, actor: Actor, reference: str) -> Group | None:
-    who, number = actor, id_in(reference)
+    number = id_in(reference)
     return await visible_group(
-        services, reference if number is None else number, user_id=who.user_id, admin=who.admin
+        services, reference if number is None else number, user_id=actor.user_id, admin=actor.admin
     )
 
 

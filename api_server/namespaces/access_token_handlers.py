@@ -156,11 +156,11 @@ async def rotate_own_access_token(
     request: web.Request, params: RotateOwnAccessToken, resource: Group | Project
 ) -> web.Response:
     """The token that the request is made with; 405 for people's, 401 for one of another place."""
-    who, source = caller(request), source_of(resource)
+    actor, source = caller(request), source_of(resource)
     async with context.database(request).transaction() as transaction:
-        if not await user_queries.is_bot(transaction, who.user_id):
+        if not await user_queries.is_bot(transaction, actor.user_id):
             raise ApiError(405, {"message": "405 Method Not Allowed"})
-        token = await access_token_queries.find_token(transaction, who.token_id or 0, source.place)
+        token = await access_token_queries.find_token(transaction, actor.token_id or 0, source.place)
         if token is None:
             raise unauthorized()
         made = await access_tokens.rotate(transaction, source, token, params.expires_at, author(request))

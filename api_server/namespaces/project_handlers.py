@@ -183,14 +183,14 @@ async def _listed(
     sees_all: bool = False,
 ) -> web.Response:
     page = wanted_page(params, project_queries.LISTING)
-    who = caller_or_stranger(request)
-    is_stranger = who.user_id is None  # has no role anywhere, and is not asked for one
+    actor = caller_or_stranger(request)
+    is_stranger = actor.user_id is None  # has no role anywhere, and is not asked for one
     levels = [params.min_access_level, params.membership and Role.GUEST, params.owned and Role.OWNER]
     listed = await project_queries.list_projects(
         context.database(request),
         page,
-        viewer_id=who.user_id,
-        sees_all=who.admin or sees_all,
+        viewer_id=actor.user_id,
+        sees_all=actor.admin or sees_all,
         min_level=None if is_stranger else max(filter(None, levels), default=None),
         group_id=namespace_id,
         below=below,
@@ -210,13 +210,13 @@ async def create_project(request: web.Request, params: CreateProject) -> web.Res
         "name": params.name or params.path,
         "path": params.path or paths.path_from(params.name or ""),
     }
-    who = caller(request)
+    actor = caller(request)
     database = context.database(request)
     made = await projects.create(
-        context.services(request).shared, database, NewProject(**values), who, author(request)
+        context.services(request).shared, database, NewProject(**values), actor, author(request)
     )
-    shown = await project_queries.show_project(database, made, who.user_id)
-    return json_text(shown, status=201)
+    entity = await project_queries.show_project(database, made, actor.user_id)
+    return json_text(entity, status=201)
 
 
 @routes.get("/projects/{id}", access=project())
@@ -286,5 +286,7 @@ async def delete_project(request: web.Request, project: Project) -> web.Response
 
 
 async def _shown(request: web.Request, project: Project, status: int = 200) -> web.Response:
-    shown = await project_queries.show_project(context.database(request), project.id, caller(request).user_id)
-    return json_text(shown, status=status)
+    entity = await project_queries.show_project(
+        context.database(request), project.id, caller(request).user_id
+    )
+    return json_text(entity, status=status)

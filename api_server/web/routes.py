@@ -190,8 +190,8 @@ class Routes:
             if declared.get("takes_job_token") and declared["access"].who != "project":
                 raise TypeError(f"{path}: only projects say which jobs they let in")
             ignored = unsupported.ignored_parameters().get(f"{method} {path}", ())
-            told: dict[str, Any] = {"scopes": scopes, "ignores": ignored, **declared, **taken}
-            route = _ROUTES[handler] = Route(method=method, path=path, handler=handler, **told)
+            declaration: dict[str, Any] = {"scopes": scopes, "ignores": ignored, **declared, **taken}
+            route = _ROUTES[handler] = Route(method=method, path=path, handler=handler, **declaration)
             self.routes.append(route)
             return handler
 

@@ -275,18 +275,18 @@ def create_runner(
 
 
 async def _project(services: Services, path: str) -> int:
-    found = await project_queries.find_project(
+    project = await project_queries.find_project(
         services.database, project_id=None, path=path, user_id=None, admin=True, job_project_id=None
     )
-    if found is None:
+    if project is None:
         raise ConfigError(f"There is no project {path}")
-    return found.id
+    return project.id
 
 
 async def _group(services: Services, path: str) -> int:
-    found = await namespace_queries.find_group(
+    group = await namespace_queries.find_group(
         services.database, group_id=None, path=path, user_id=0, admin=True
     )
-    if found is None:
+    if group is None:
         raise ConfigError(f"There is no group {path}")
-    return found.id
+    return group.id

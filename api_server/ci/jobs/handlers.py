@@ -165,12 +165,12 @@ async def show_own_job(request: web.Request) -> web.Response:
 async def show_job(request: web.Request, params: OneJob, project: Project) -> web.Response:
     """Endpoint 6. One job."""
     services = context.services(request)
-    shown = await queries.show_job_of_project(
+    entity = await queries.show_job_of_project(
         services.database, project.id, params.job_id, archived_before(services)
     )
-    if shown is None:
+    if entity is None:
         raise record_not_found()
-    return json_text(shown)
+    return json_text(entity)
 
 
 @routes.post("/projects/{id}/jobs/{job_id}/cancel", access=project(Role.DEVELOPER, feature="builds"))
@@ -215,8 +215,8 @@ async def erase_job(request: web.Request, params: OneJob, project: Project) -> w
         await record_job_event(
             caller(request), transaction, "job_erased", project, job, message, pipeline_id=job.pipeline_id
         )
-    shown = await queries.show_erased_job(services.database, job.id, archived_before(services))
-    return json_text(shown, status=201)
+    entity = await queries.show_erased_job(services.database, job.id, archived_before(services))
+    return json_text(entity, status=201)
 
 
 @routes.post("/projects/{id}/jobs/{job_id}/play", access=project(Role.DEVELOPER, feature="builds"))

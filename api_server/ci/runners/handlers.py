@@ -344,8 +344,8 @@ async def update_runner(request: web.Request, params: UpdateRunner) -> web.Respo
             maximum_timeout=params.maximum_timeout if sets_timeout else None,
             maintenance_note=params.maintenance_note,
         )
-        shown = await queries.show_runner(transaction, runner.id)
-    return json_text(shown)
+        entity = await queries.show_runner(transaction, runner.id)
+    return json_text(entity)
 
 
 @routes.delete("/runners/{id}", access=SIGNED_IN, scopes=MANAGE_RUNNER_SCOPES, revokes="runner:{id}")
@@ -381,8 +381,8 @@ async def assign_runner(request: web.Request, params: AssignRunner, project: Pro
         raise forbidden("Runner is locked" if runner.locked else "Runner is not a project runner")
     async with services.database.transaction() as transaction:
         await changes.assign(transaction, runner, project.id, author(request))
-        shown = await queries.show_runner(transaction, runner.id)
-    return json_text(shown, status=201)
+        entity = await queries.show_runner(transaction, runner.id)
+    return json_text(entity, status=201)
 
 
 @routes.delete(

@@ -136,8 +136,8 @@ async def fire_trigger(request: web.Request, params: FireTrigger) -> web.Respons
     )
     pipeline_id = await making.make(new)
     await firing.note_use(services, fired)
-    shown = await pipelines.show_pipeline(services.database, fired.project.id, pipeline_id)
-    return json_text(shown, status=201)
+    entity = await pipelines.show_pipeline(services.database, fired.project.id, pipeline_id)
+    return json_text(entity, status=201)
 
 
 async def _refuse_too_many(request: web.Request, transaction: Transaction, project: Project) -> None:

@@ -28,7 +28,7 @@ pages = Pages()
 #: Events that are read at a time for a file.
 _BATCH = 500
 #: Seconds after which a long trail is better verified by the command.
-_PATIENCE = 60
+_TIMEOUT = 60
 _COLUMNS = (
     "id", "created_at", "event_name", "author_id", "author_name", "entity_type", "entity_id", "entity_path",
     "target_type", "target_id", "target_details", "ip_address", "custom_message",
@@ -142,7 +142,7 @@ async def verify(request: web.Request, visitor: Visitor, form: Form) -> web.Resp
 async def _verified(request: web.Request) -> str:
     kept = await chain.kept_heads(context.services(request).objects)
     try:
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_TIMEOUT):
             verdict = await chain.verify(context.services(request).shared.database, kept)
     except TimeoutError:
         raise Refused(

@@ -335,7 +335,7 @@ async def test_features_answer_403_below_their_tier(shared_forge: SharedForges, 
 
 async def test_features_answer_403_where_they_do_not_exist(shared_forge: SharedForges) -> None:
     forge, deviations = await shared_forge(offering="saas"), Deviations()
-    missing = [r for r in RESERVED if r.feature and "saas" not in r.feature.offerings]
+    missing = [r for r in RESERVED if r.license and "saas" not in r.license.offerings]
     for route in missing:
         answer = await _call(forge, route)
         with deviations.of(name_of(route)):
