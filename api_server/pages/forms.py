@@ -113,7 +113,10 @@ def problems_of(error: ApiError) -> Problems:
         }
     if error.status == 400 and isinstance(text, str):
         return _problems_of_parameters(text)
-    return {"": [reason_of(error)]} if reason_of(error) else {}
+    reason = reason_of(error)
+    if not reason and error.status == 404:
+        reason = str(message).removeprefix("404 ").capitalize()  # "404 Branch Not Found"
+    return {"": [reason]} if reason else {}
 
 
 def _problems_of_parameters(text: str) -> Problems:

@@ -11,7 +11,7 @@ import pytest
 from api_server.pages import queries
 from api_server.pages.forms import problems_of
 from api_server.state.secrets import digest
-from api_server.web.errors import ApiError, bad_parameters, conflict, forbidden, invalid
+from api_server.web.errors import ApiError, bad_parameters, conflict, forbidden, invalid, not_found
 from tests.support.browser import COOKIE, Browser, browsing
 from tests.support.forge import Forge, Person, new_name
 
@@ -130,6 +130,7 @@ async def test_what_was_written_is_shown_to_one_whose_session_has_ended(browser:
         (conflict(["Another one exists: !1"]), {"": ["Another one exists: !1."]}),
         (forbidden("This is closed"), {"": ["This is closed."]}),
         (forbidden(), {}),
+        (not_found("Branch"), {"": ["Branch not found"]}),
         (ApiError(422, {"message": "Not this way"}), {"": ["Not this way."]}),
     ],
 )  # fmt: skip
