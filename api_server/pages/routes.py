@@ -58,10 +58,10 @@ class BelowProjects:
         below, method = request.match_info.pop("below"), request.method
         allowed = set()
         for known, pattern, handler in self._by_word.get(below.partition("/")[0], ()):
-            if (found := pattern.fullmatch(below)) is None:
+            if (match := pattern.fullmatch(below)) is None:
                 continue
             if known == ("GET" if method == "HEAD" else method):
-                request.match_info.update(found.groupdict())
+                request.match_info.update(match.groupdict())
                 return await handler(request)
             allowed.add(known)
         if allowed:
@@ -85,39 +85,39 @@ async def project_in_path(
 ) -> Project:
     """The project with that full path, to which `access` lets the visitor. Raises 404, 403, and `SignInFirst` for
     strangers, who are not told whether there is anything."""
-    found = await visible_project(request, visitor, path)
-    if found is None:
+    project = await visible_project(request, visitor, path)
+    if project is None:
         raise SignInFirst if visitor.user is None else not_found("Project")
     try:
-        access.check(found)
+        access.check(project)
     except ApiError:
         if visitor.user is None:
             raise SignInFirst from None
         raise
-    return found
+    return project
 
 
 async def visible_project(request: web.Request, visitor: Visitor, path: str) -> Project | None:
     """The project with that full path, where the visitor can see it."""
-    found = await resource_access.visible_project(
+    project = await resource_access.visible_project(
         context.services(request), path, user_id=visitor.user_id, admin=visitor.is_admin, job_project_id=None
     )
-    if found is not None and found.moved:
-        _redirect(request, path, found.full_path)
-    return found
+    if project is not None and project.moved:
+        _redirect(request, path, project.full_path)
+    return project
 
 
 async def group_in_path(request: web.Request, visitor: Visitor, path: str, access: GroupAccess) -> Group:
     """The group with that full path. Raises as `project`."""
-    found = await visible_group(
+    group = await visible_group(
         context.services(request), path, user_id=visitor.user_id, admin=visitor.is_admin
     )
-    if found is None or (found.role < access.role and visitor.user is None):
+    if group is None or (group.role < access.role and visitor.user is None):
         raise SignInFirst if visitor.user is None else not_found("Group")
-    if found.moved:
-        _redirect(request, path, found.full_path)
-    access.check(found)
-    return found
+    if group.moved:
+        _redirect(request, path, group.full_path)
+    access.check(group)
+    return group
 
 
 def _redirect(request: web.Request, old: str, new: str) -> NoReturn:
