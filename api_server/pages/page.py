@@ -24,6 +24,7 @@ import aiohttp_jinja2
 import attrs
 import jinja2
 import markupsafe
+import orjson
 from aiohttp import web
 from jinja2.bccache import Bucket
 
@@ -36,6 +37,7 @@ from api_server.web.context import SERVICES
 from api_server.web.errors import ApiError
 from api_server.web.rate_limits import RateLimiter
 from api_server.web.request_data import read_form
+from api_server.web.routes import Handler, ask
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
@@ -360,16 +362,47 @@ class Pager:
 
 def pager(request: web.Request, page: Page, listed: ListPage) -> Pager:
     """For the page of a list that was read by offset; every other parameter of the address stays."""
+    known = listed.total is not None and listed.total <= MOST_COUNTED
     number = page.offset // page.size + 1
+    return _pager(request, number, page.size, more=listed.more, total=listed.total if known else None)
+
+
+def _pager(request: web.Request, number: int, size: int, *, more: bool, total: int | None) -> Pager:
+    """`total` is None for more entries than are counted."""
     where, previous = f"Page {number}", number - 1
-    if listed.total is not None and listed.total <= MOST_COUNTED:
-        pages = max(1, -(-listed.total // page.size))
-        where += f" of {pages}, {plural(listed.total, 'entry', 'entries')}"
+    if total is not None:
+        pages = max(1, -(-total // size))
+        where += f" of {pages}, {plural(total, 'entry', 'entries')}"
         previous = min(previous, pages)
     return Pager(
         previous=_address(request, previous) if previous else None,
-        next=_address(request, number + 1) if listed.more else None,
+        next=_address(request, number + 1) if more else None,
         where=where,
+    )
+
+
+@attrs.frozen
+class List:
+    """One page of a list of the API."""
+
+    rows: list[dict[str, Any]]
+    pages: Pager
+
+
+async def read_list(request: web.Request, handler: Handler, /, **sent: Any) -> List:
+    """Ask a list of the API for the page that `sent` names, as `ask` does."""
+    answer = await ask(request, handler, **sent)
+    assert isinstance(answer, web.Response)  # noqa: S101 - a handler of JSON
+    rows, head = orjson.loads(answer.body), answer.headers  # type: ignore[arg-type]
+    return List(
+        rows,
+        _pager(
+            request,
+            int(head["X-Page"]),
+            int(head["X-Per-Page"]),
+            more=bool(head["X-Next-Page"]),
+            total=int(head["X-Total"]) if "X-Total" in head else None,
+        ),
     )
 
 
