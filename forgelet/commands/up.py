@@ -160,13 +160,12 @@ def rules_of(option: str | None) -> "Rules | None":
 def playing(forgelet: Forgelet, rules: "Rules") -> Iterator[None]:
     """For the length of the block. Raises `CannotStart`."""
     from forgelet.runner.built_in import BuiltInRunner
-    from forgelet.runner.protocol import Gone, Unreachable
+    from forgelet.testing.api import ApiError
 
-    data, api = forgelet.plan.data, forgelet.api()
+    data = forgelet.plan.data
     runner = BuiltInRunner(
-        api.base_url,
+        forgelet.api(),
         rules,
-        root_token=api.token,
         tags=[_ALL_TAGS] if forgelet.plan.testing else [],
         recall=lambda: data.read_secret(_TOKEN),
         remember=lambda token: data.write_secret(_TOKEN, token),
@@ -174,7 +173,7 @@ def playing(forgelet: Forgelet, rules: "Rules") -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(runner.working())
-        except (Gone, Unreachable) as problem:
+        except (ApiError, OSError) as problem:
             raise CannotStart(f"The built-in runner cannot be registered: {problem}") from None
         yield
 

@@ -6,17 +6,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from forgelet.runner.protocol import (
-    Asking,
-    Connection,
-    Gone,
-    JobInHand,
-    Unreachable,
-    is_known,
-    register,
-    uploads,
-)
+from forgelet.runner.protocol import Asking, Gone, JobInHand, is_known, register, uploads
 from forgelet.runner.rules import Played, Rules, played
+from forgelet.testing.api import Api, ApiError
 
 #: Jobs that are played side by side.
 MOST_JOBS = 50
@@ -28,33 +20,31 @@ SIGN_OF_LIFE = 60.0
 
 
 class BuiltInRunner:
-    """Plays jobs of the service at `url`, as `rules` say. `recall` and `remember` keep its token, which it gets as an
-    administrator, with `root_token`."""
+    """Plays the service's jobs as `rules` say. It registers itself as `administrator` and keeps its own token with
+    `remember`, so that `recall` returns it the next time."""
 
     def __init__(
         self,
-        url: str,
+        administrator: Api,
         rules: Rules,
         *,
-        root_token: str,
         tags: list[str],
         recall: Callable[[], str | None],
         remember: Callable[[str], None],
     ) -> None:
-        self._url = url
+        self._administrator = administrator
         self._rules = rules
-        self._root_token = root_token
         self._tags = tags
         self._recall = recall
         self._remember = remember
         self._stop = threading.Event()
         self._room = threading.BoundedSemaphore(MOST_JOBS)
-        self._asking = Asking(Connection(url), "")
+        self._asking = Asking(administrator.with_token(""), "")
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
-        """For the length of the block, at whose beginning the service knows the runner. Raises `Unreachable`, and
-        `Gone`. What is being played at the end is let go of."""
+        """Register the runner and let it play jobs as long as the block lasts. Jobs that are running at the end are
+        left as they are. Raise `OSError` or `ApiError`."""
         self._asking.token = self._known_token()
         thread = threading.Thread(target=self._ask_for_jobs, name="built-in runner", daemon=True)
         thread.start()
@@ -62,12 +52,12 @@ class BuiltInRunner:
             yield
         finally:
             self._stop.set()
-            self._asking.connection.cut()
+            self._asking.api.connections.cut()
 
     def _known_token(self) -> str:
         known = self._recall()
-        if known is None or not is_known(self._asking.connection, known):
-            known = register(self._asking.connection, self._root_token, self._tags)
+        if known is None or not is_known(self._asking.api, known):
+            known = register(self._administrator, self._tags)
             self._remember(known)
         return known
 
@@ -82,25 +72,24 @@ class BuiltInRunner:
             self._room.release()
             if time.monotonic() - began < PAUSE:
                 self._stop.wait(PAUSE)
-        self._asking.connection.close()
+        self._asking.api.connections.close()
 
     def _next_job(self) -> Mapping[str, Any] | None:
         try:
             return self._asking.next_job()
-        except Unreachable:
+        except OSError:
             return None
         except Gone:  # somebody has removed the runner
-            with contextlib.suppress(Unreachable, Gone):
+            with contextlib.suppress(OSError, ApiError):
                 self._asking.token = self._known_token()
             return None
 
     def _play(self, payload: Mapping[str, Any]) -> None:
-        connection = Connection(self._url)
+        job = JobInHand(self._asking.api, int(payload["id"]), str(payload["token"]))
         try:
-            with contextlib.suppress(Gone, Unreachable):
-                self._to_its_end(payload, JobInHand(connection, int(payload["id"]), str(payload["token"])))
+            with contextlib.suppress(Gone, OSError):
+                self._to_its_end(payload, job)
         finally:
-            connection.close()
             self._room.release()
 
     def _to_its_end(self, payload: Mapping[str, Any], job: JobInHand) -> None:

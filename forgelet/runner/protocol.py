@@ -1,21 +1,17 @@
 """The runners' protocol over HTTP, as far as the built-in runner speaks it, and the files that a played job leaves."""
 
-import contextlib
 import fnmatch
 import gzip
-import http.client
 import io
-import json
 import secrets
-import socket
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 import attrs
 
-from api_server.testing import OWN_AGENT
+from forgelet.testing.api import Answer, Api
 
 
 @attrs.frozen(kw_only=True)
@@ -93,115 +89,65 @@ INFO = {
     "features": {"multi_build_steps": True},
 }
 SYSTEM_ID = "s_built_in"
-#: Seconds beyond those that a request for a job waits at the service.
-SECONDS = 60.0
 
 
-class Unreachable(Exception):
-    """Nothing answers: the service is starting, or ending."""
+class Unreachable(ConnectionError):
+    """The service answers that it cannot: it is starting or ending."""
 
 
 class Gone(Exception):
-    """The service knows the runner's token, or the job in its hands, no more."""
+    """The service no longer knows the runner's token, or the job."""
 
 
-@attrs.frozen
-class Answer:
-    """`body` is JSON, or null."""
-
-    status: int
-    body: Any
-    headers: http.client.HTTPMessage
+def register(administrator: Api, tags: list[str]) -> str:
+    """Make a runner of the instance and return its token. Raise `OSError` or `ApiError`."""
+    runner = {"runner_type": "instance_type", "description": "Built-in runner", "tag_list": tags}
+    return str(administrator.post("user/runners", runner)["token"])
 
 
-class Connection:
-    """Requests to the service at `url`, which is loopback."""
-
-    def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        self._connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=SECONDS)
-        self._base = f"{parts.path.rstrip('/')}/api/v4"
-
-    def ask(
-        self, method: str, path: str, body: Any = None, *, data: bytes | None = None, **headers: str
-    ) -> Answer:
-        """Sends `body` as JSON, or `data` as it is; `headers` have `_` for `-`. Raises `Unreachable`."""
-        sent = {"User-Agent": OWN_AGENT} | {name.replace("_", "-"): text for name, text in headers.items()}
-        if body is not None:
-            data, sent["Content-Type"] = json.dumps(body).encode(), "application/json"
-        try:
-            self._connection.request(method, self._base + path, data, sent)
-            answer = self._connection.getresponse()
-            text = answer.read()
-        except (OSError, http.client.HTTPException) as problem:
-            self._connection.close()  # the next request opens it again
-            raise Unreachable(str(problem)) from None
-        is_json = answer.headers.get_content_type() == "application/json"
-        return Answer(answer.status, json.loads(text) if is_json and text else None, answer.headers)
-
-    def close(self) -> None:
-        self._connection.close()
-
-    def cut(self) -> None:
-        """From another thread: ends the request that is under way."""
-        with contextlib.suppress(OSError, AttributeError):
-            self._connection.sock.shutdown(socket.SHUT_RDWR)
-
-
-def register(connection: Connection, root_token: str, tags: list[str]) -> str:
-    """A new runner of the instance; its token. Raises `Unreachable`, and `Gone` where the service refuses."""
-    wanted = {"runner_type": "instance_type", "description": "Built-in runner", "tag_list": tags}
-    answer = connection.ask("POST", "/user/runners", wanted, PRIVATE_TOKEN=root_token)
-    if answer.status != 201:
-        raise Gone(f"POST /user/runners answered {answer.status}: {answer.body}")
-    return str(answer.body["token"])
-
-
-def is_known(connection: Connection, runner_token: str) -> bool:
-    """Whether the service knows the runner. Raises `Unreachable`."""
-    sent = {"token": runner_token, "system_id": SYSTEM_ID, "info": INFO}
-    return connection.ask("POST", "/runners/verify", sent).status == 200
+def is_known(api: Api, runner_token: str) -> bool:
+    """Return whether the service knows the runner. Raise `OSError`."""
+    runner = {"token": runner_token, "system_id": SYSTEM_ID, "info": INFO}
+    return api.ask("POST", "runners/verify", runner).status == 200
 
 
 @attrs.define
 class Asking:
     """A runner that asks for jobs, one after the other."""
 
-    connection: Connection
+    api: Api
     token: str
     _last_update: str = ""
 
     def next_job(self) -> Mapping[str, Any] | None:
-        """The service lets this wait until there is one, for a while. Raises `Unreachable`, and `Gone`."""
+        """Return the next job, or None if there was none for a while. Raise `OSError` or `Gone`."""
         sent = {"token": self.token, "system_id": SYSTEM_ID, "info": INFO, "last_update": self._last_update}
-        answer = self.connection.ask("POST", "/jobs/request", sent)
+        answer = self.api.ask("POST", "jobs/request", sent)
         if answer.status in (401, 403):
             raise Gone
         if answer.status not in (201, 204):
             raise Unreachable(f"POST /jobs/request answered {answer.status}")
         self._last_update = answer.headers.get("X-GitLab-Last-Update", "")
-        return answer.body if answer.status == 201 else None
+        return answer.content if answer.status == 201 else None
 
 
 @attrs.define
 class JobInHand:
-    """What is told the service of one job. Each method raises `Unreachable`, and `Gone` where the job is canceled, or
-    is no more."""
+    """A job that is being played, as the service hears of it. Each method raises `OSError`, or `Gone` if the job is
+    canceled or no longer exists."""
 
-    connection: Connection
+    api: Api
     id: int
     token: str
     _sent: int = 0
 
     def log(self, text: str) -> None:
-        """Adds to the log."""
+        """Append `text` to the log."""
         data = text.encode()
         if not data:
             return
         where = f"{self._sent}-{self._sent + len(data) - 1}"
-        self._ask(
-            "PATCH", f"/jobs/{self.id}/trace", data=data, Content_Range=where, Content_Type="text/plain"
-        )
+        self._ask("PATCH", f"jobs/{self.id}/trace", data, Content_Range=where, Content_Type="text/plain")
         self._sent += len(data)
 
     def upload(self, upload: Upload) -> None:
@@ -211,25 +157,25 @@ class JobInHand:
             "Content-Type: application/octet-stream\r\n\r\n"
         )
         data = head.encode() + upload.content + f"\r\n--{boundary}--\r\n".encode()
-        path = f"/jobs/{self.id}/artifacts?{urlencode(upload.said)}"
-        answer = self._ask("POST", path, data=data, Content_Type=f"multipart/form-data; boundary={boundary}")
+        path = f"jobs/{self.id}/artifacts?{urlencode(upload.said)}"
+        answer = self._ask("POST", path, data, Content_Type=f"multipart/form-data; boundary={boundary}")
         if answer.status != 201:
-            raise ValueError(f"{upload.filename} was refused: {answer.body or answer.status}")
+            raise ValueError(f"{upload.filename} was refused: {answer.content or answer.status}")
 
     def seconds(self) -> float:
-        """How long it has been running, by the service's clock."""
-        return float(self._ask("GET", "/job").body["duration"])
+        """Return how long the job has been running, by the service's clock."""
+        return float(self._ask("GET", "job").content["duration"])
 
     def go_on(self) -> None:
-        """Says that it is still being played."""
-        self._ask("PUT", f"/jobs/{self.id}", {"state": "running"})
+        """Report that the job is still running."""
+        self._ask("PUT", f"jobs/{self.id}", {"state": "running"})
 
     def end(self, state: str, failure_reason: str | None, exit_code: int | None) -> None:
         said = {"state": state, "failure_reason": failure_reason, "exit_code": exit_code}
-        self._ask("PUT", f"/jobs/{self.id}", said)
+        self._ask("PUT", f"jobs/{self.id}", said)
 
-    def _ask(self, method: str, path: str, body: Any = None, **options: Any) -> Answer:
-        answer = self.connection.ask(method, path, body, JOB_TOKEN=self.token, **options)
+    def _ask(self, method: str, path: str, body: object = None, **headers: str) -> Answer:
+        answer = self.api.ask(method, path, body, JOB_TOKEN=self.token, **headers)
         if answer.status in (401, 403, 404):
             raise Gone
         if answer.status >= 500:
