@@ -15,7 +15,16 @@ from api_server.web.answers import json_text, json_value
 from api_server.web.errors import forbidden, not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import CommaList, Description, Name
-from api_server.web.routes import SIGNED_IN, ById, Role, Routes, author, caller
+from api_server.web.routes import (
+    SIGNED_IN,
+    SIGNED_IN_OR_NOT,
+    ById,
+    Role,
+    Routes,
+    author,
+    caller,
+    caller_or_stranger,
+)
 
 routes = Routes()
 
@@ -62,9 +71,9 @@ class ListNamespaces(Paginated):
     search: str | None = None
 
 
-@routes.get("/groups", access=SIGNED_IN)
+@routes.get("/groups", access=SIGNED_IN_OR_NOT)
 async def list_groups(request: web.Request, params: ListGroups) -> web.Response:
-    """The groups that the caller can see."""
+    """The groups that the caller can see: without credentials the public ones."""
     return await _listed(request, params)
 
 
@@ -84,8 +93,9 @@ async def _listed(
     request: web.Request, params: ListGroups, *, parent_id: int | None = None, ancestor_id: int | None = None
 ) -> web.Response:
     page = wanted_page(params, namespace_queries.LISTING, default_order="name", default_sort="asc")
-    actor = caller(request)
-    levels = [params.min_access_level, params.owned and Role.OWNER]
+    actor = caller_or_stranger(request)
+    # a stranger owns nothing, and is not asked for a role
+    levels = [actor.user_id and params.min_access_level, params.owned and Role.OWNER]
     listed = await namespace_queries.list_groups(
         context.database(request),
         page,

@@ -310,7 +310,7 @@ def reason_of(problem: ApiError) -> str:
     """The rule's sentence, or "" where it says no more than its status: `{"message": {"name": ["is too long"]}}` is
     `Name is too long.`"""
     message = problem.body.get("message", problem.body.get("error", ""))
-    text = " ".join(_sentences(message))
+    text = " ".join(sentences(message))
     return (
         ""
         if text.startswith(f"{problem.status} ") and " - " not in text
@@ -318,14 +318,13 @@ def reason_of(problem: ApiError) -> str:
     )
 
 
-def _sentences(message: Any, field: str = "") -> list[str]:
+def sentences(message: Any, field: str = "") -> list[str]:
+    """What an error's body says, as sentences; a text that is no sentence continues the name of its `field`."""
     if isinstance(message, Mapping):
-        return [text for name, inner in message.items() for text in _sentences(inner, str(name))]
+        return [text for name, inner in message.items() for text in sentences(inner, str(name))]
     if isinstance(message, list):
-        return [text for inner in message for text in _sentences(inner, field)]
-    text = (
-        f"{field.replace('_', ' ')} {message}".strip()
-        if field not in ("", "base", "error")
-        else str(message).strip()
-    )
+        return [text for inner in message for text in sentences(inner, field)]
+    text = str(message).strip()
+    if field not in ("", "base", "error") and not text[:1].isupper():
+        text = f"{field.replace('_', ' ')} {text}".strip()
     return [f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '!', '?')) else '.'}"] if text else []

@@ -256,7 +256,7 @@ async def ask(request: web.Request, handler: Handler, /, **sent: Any) -> web.Str
     route = _ROUTES[handler]
     is_stranger = CALLER not in request
     if is_stranger:
-        if route.method != "GET" or not isinstance(route.access, ResourceAccess):
+        if route.method != "GET" or not (route.access.strangers or isinstance(route.access, ResourceAccess)):
             raise unauthorized()
         request[CALLER] = typing.cast("Actor", auth.Anonymous(address=request.remote))
     if route.access.who == "administrator" and not caller(request).admin:
