@@ -36,7 +36,7 @@ from api_server.web import context
 from api_server.web.context import SERVICES
 from api_server.web.errors import ApiError
 from api_server.web.rate_limits import RateLimiter
-from api_server.web.request_data import read_form
+from api_server.web.request_data import UploadedFile, read_form
 from api_server.web.routes import Handler, ask
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
@@ -311,7 +311,11 @@ def has_written(request: web.Request) -> bool:
 
 
 def _keep_written(request: web.Request, sent: Form) -> None:
-    request[_WRITTEN] = {name: value for name, value in sent.items() if value and not _UNSHOWN.search(name)}
+    request[_WRITTEN] = {
+        name: value
+        for name, value in sent.items()
+        if value and not isinstance(value, UploadedFile) and not _UNSHOWN.search(name)
+    }
 
 
 def form(

@@ -53,11 +53,19 @@ class Browser:
 
     async def send(self, path: str, /, **fields: str) -> "Browser":
         """The form of the page at hand, filled in with `fields`."""
-        hidden = {
+        return await self._ask("POST", path, data=self.hidden | fields)
+
+    async def post(self, path: str, data: Any) -> "Browser":
+        """A form as it is, such as one with a file."""
+        return await self._ask("POST", path, data=data)
+
+    @property
+    def hidden(self) -> dict[str, str]:
+        """The hidden fields of the page's forms."""
+        return {
             name: html.unescape(value)
             for name, value in re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', self.text)
         }
-        return await self._ask("POST", path, data=hidden | fields)
 
     async def _ask(self, method: str, path: str, **options: Any) -> "Browser":
         async with self.session.request(method, URL(f"{self.base}{path}", encoded=True), **options) as answer:
