@@ -28,8 +28,8 @@ _FUNCTION_FILES = ("rights_functions.sql", "functions.sql", "merge_request_funct
 _BASELINE = ["0001_accounts", "0002_code", "0003_merge_requests", "0004_ci", "0005_operations"]
 #: The first and the last of those earlier migrations, and what `_NAMES_AND_COLUMNS` gives where all have been applied.
 BEFORE_BASELINE = "0001_accounts_and_projects"
-_LAST_BEFORE_BASELINE = "0270_kept_settings"
-_ALL_BEFORE_BASELINE = "6c00761e43ce326ccb02259f4a7e08ff"
+_LAST_BEFORE_BASELINE = "0280_submitted_forms"
+_ALL_BEFORE_BASELINE = "c0ce9eb636e2f6f7a9d59c65a1261623"
 _NAMES_AND_COLUMNS = r"""
     SELECT md5(
         (SELECT string_agg(migration_id, ',' ORDER BY migration_id COLLATE "C") FROM _yoyo_migration)

@@ -104,6 +104,15 @@ CREATE TRIGGER end_sessions AFTER UPDATE OF password_hash, state ON users FOR EA
     WHEN ((OLD.password_hash, OLD.state) IS DISTINCT FROM (NEW.password_hash, NEW.state))
     EXECUTE FUNCTION end_sessions();
 
+-- Forms that browsers have sent, so that one that is sent twice (a double click) is answered once.
+CREATE TABLE submitted_forms (
+    -- Of the browser's cookie, the form's key and all of its fields.
+    digest bytea PRIMARY KEY,
+    -- Where the browser was sent afterwards; null while the form is being answered.
+    location text,
+    created_at timestamptz NOT NULL DEFAULT now()
+);
+
 -- Links with which people set a new password, one for each at a time; the link has a token of which this is the digest.
 CREATE TABLE password_resets (
     user_id bigint PRIMARY KEY REFERENCES users ON DELETE CASCADE,

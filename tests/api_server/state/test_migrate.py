@@ -63,7 +63,7 @@ BEFORE_BASELINE = """
     0142_merge_commits 0150_bots 0151_profiles_and_sign_ins 0152_password_resets 0153_search
     0190_where_sessions_began 0210_lists_of_administrators 0220_operations 0231_notices_of_rights
     0235_edges_that_are_listed 0240_removal_in_steps 0250_jobs_that_wait 0260_sessions_of_accounts
-    0270_kept_settings
+    0270_kept_settings 0280_submitted_forms
 """
 NAME_MIGRATIONS = """
     TRUNCATE _yoyo_migration;
@@ -132,14 +132,14 @@ def _migrations(url: str) -> list[Any]:
 
 OF_EARLIER_COMMIT = (
     "The database is of a commit before version 1.0.0, and not of the last one, which this version takes over: run the"
-    " commit whose migrations end with 0270_kept_settings on it first, or use an empty database"
+    " commit whose migrations end with 0280_submitted_forms on it first, or use an empty database"
 )
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        "DELETE FROM _yoyo_migration WHERE migration_id = '0270_kept_settings'",
+        "DELETE FROM _yoyo_migration WHERE migration_id = '0280_submitted_forms'",
         "ALTER TABLE users DROP COLUMN created_by_id",  # which 0270_kept_settings did not make at first
     ],
 )
