@@ -155,10 +155,8 @@ def planned(url: str) -> list[str]:
             applied = set(_value(cursor, _APPLIED)) if _has_migrations(cursor) else set()
             steps = []
             if BEFORE_BASELINE in applied:
-                steps, applied = (
-                    ["take over the schema of the last commit before version 1.0.0"],
-                    set(_BASELINE),
-                )
+                steps.append("take over the schema of the last commit before version 1.0.0")
+                applied = set(_BASELINE)
             steps += [f"apply {name}" for name in sorted(known_migrations() - applied)]
             if _value(cursor, "SELECT to_regclass('procrastinate_jobs')") is None:
                 steps.insert(0, "make the tables of the queue")
