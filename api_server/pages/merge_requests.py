@@ -17,6 +17,7 @@ from api_server.pages import commits, page, queries
 from api_server.pages.page import pager
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Visitor
+from api_server.pages.text import rendering
 from api_server.state.listing import Page
 from api_server.status_checks import handlers as checks
 from api_server.status_checks import handlers as status_checks
@@ -99,6 +100,9 @@ async def show_merge_request(
     files, differing = await commits.read_differences(
         request, repository, row.base_sha, row.head_sha, Page(MOST)
     )
+    notes = await _read(request, note_handlers.list_notes, **one, sort="asc", per_page=MOST_NOTES)
+    texts = [shown["description"], *(note["body"] for note in notes)]
+    description, *bodies = await rendering.markdown(request, visitor, project, texts)
     return page.answer(
         request,
         visitor,
@@ -106,6 +110,7 @@ async def show_merge_request(
         project=project,
         tab="merge_requests",
         mr=shown,
+        description=description,
         obstacle=obstacle(shown["detailed_merge_status"]),
         commits=await _read(request, handlers.list_commits, **one, per_page=MOST),
         files=files,
@@ -116,7 +121,7 @@ async def show_merge_request(
         if looks_after
         else [],
         pipelines=await _read(request, handlers.list_pipelines, **one) if project.shows_pipelines else [],
-        notes=await _read(request, note_handlers.list_notes, **one, sort="asc", per_page=MOST_NOTES),
+        notes=list(zip(notes, bodies, strict=True)),
         may_act=project.role >= Role.DEVELOPER and not project.archived,
         most=MOST,
         most_notes=MOST_NOTES,
