@@ -181,10 +181,10 @@ def _problem_with_list(entries: list[str]) -> str | None:
 
 async def _record(transaction: Transaction, author: Author, name: str, old: Any, new: Any) -> None:
     """Record one event for each changed setting; no event has the token's value."""
-    told = {"change": name}
+    details = {"change": name}
     message = f"Changed {name}"
     if name != SECRET:
-        told |= {"from": audit_trail.words(old), "to": audit_trail.words(new)}
+        details |= {"from": audit_trail.words(old), "to": audit_trail.words(new)}
         message += f" from {audit_trail.words(old)} to {audit_trail.words(new)}"
     await audit_trail.record(
         transaction,
@@ -194,5 +194,5 @@ async def _record(transaction: Transaction, author: Author, name: str, old: Any,
         target_id=1,
         target_details=name,
         message=message,
-        **told,
+        **details,
     )

@@ -89,7 +89,7 @@ async def update_branch(
         old, new = _words(getattr(before, field)), _words(values[field])
         if old != new:
             message = f"Changed {title} from {old} to {new}"
-            told = {"change": title, "from": old, "to": new}
+            details = {"change": title, "from": old, "to": new}
             await _record(
                 transaction,
                 "protected_branch_updated",
@@ -98,7 +98,7 @@ async def update_branch(
                 before.name,
                 author,
                 message,
-                **told,
+                **details,
             )
 
 

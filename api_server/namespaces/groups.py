@@ -91,9 +91,9 @@ async def update(transaction: Transaction, group: Group, wishes: Mapping[str, An
         old, new = getattr(before, name), getattr(after, name)
         if new != old:
             message = f"Changed {name} from {old} to {new}"
-            told = {"change": name, "from": old, "to": new}
+            details = {"change": name, "from": old, "to": new}
             await audit_trail.record(
-                transaction, event_type, author=author, entity=entity, message=message, **told
+                transaction, event_type, author=author, entity=entity, message=message, **details
             )
 
 

@@ -25,7 +25,7 @@ from api_server.state.listing import Page
 from api_server.state.preconditions import Precondition
 from api_server.state.secrets import digest
 from api_server.web import context
-from api_server.web.errors import ApiError, not_found, reason_of
+from api_server.web.errors import not_found
 from api_server.web.pagination import MAX_PER_PAGE, Paginated, wanted_page
 from api_server.web.rate_limits import RateLimiter
 from api_server.web.routes import SIGNED_IN
@@ -49,20 +49,17 @@ def user_of(visitor: Visitor) -> User:
 
 @pages.get(PROFILE, access=SIGNED_IN)
 async def show_profile(request: web.Request, visitor: Visitor) -> web.Response:
-    return await _profile_page(request, visitor)
+    most = Page(MAX_PER_PAGE, descending=False, counted=False)
+    listed = await email_queries.list_emails(context.database(request), most, user_of(visitor).id)
+    return page.answer(request, visitor, "account/profile.html", emails=orjson.loads(listed.body))
 
 
-@pages.post(f"{PROFILE}/emails")
+@pages.post(f"{PROFILE}/emails", form_page=show_profile)
 async def add_email(request: web.Request, visitor: Visitor, form: Form) -> web.Response:
     """Unconfirmed, until somebody has followed the link that is mailed there."""
     email, settings = str(form.get("email", "")).strip(), context.settings(request)
-    try:
-        async with context.database(request).transaction() as transaction:
-            await emails.add(
-                transaction, user_of(visitor), email, visitor.author(), settings, confirmed=False
-            )
-    except ApiError as problem:
-        return await _profile_page(request, visitor, email, reason_of(problem), problem.status)
+    async with context.database(request).transaction() as transaction:
+        await emails.add(transaction, user_of(visitor), email, visitor.author(), settings, confirmed=False)
     return page.see_other(
         request, visitor, PROFILE, f"A mail with a link that confirms it is on its way to {email}."
     )
@@ -73,22 +70,6 @@ async def remove_email(request: web.Request, visitor: Visitor, params: EmailId) 
     async with context.database(request).transaction() as transaction:
         await emails.remove(transaction, params.id, user_of(visitor).id, visitor.author())
     return page.see_other(request, visitor, PROFILE, "The address is removed.")
-
-
-async def _profile_page(
-    request: web.Request, visitor: Visitor, email: str = "", problem: str = "", status: int = 200
-) -> web.Response:
-    most = Page(MAX_PER_PAGE, descending=False, counted=False)
-    listed = await email_queries.list_emails(context.database(request), most, user_of(visitor).id)
-    return page.answer(
-        request,
-        visitor,
-        "account/profile.html",
-        status,
-        emails=orjson.loads(listed.body),
-        email=email,
-        problem=problem,
-    )
 
 
 PASSWORD = f"{PROFILE}/password"

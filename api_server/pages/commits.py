@@ -115,14 +115,14 @@ class Compare(Paginated):
     refs: str
 
 
-@pages.get("/{project}/-/commits", access=project(opens="repository"))
+@pages.get("/{project}/-/commits", access=project(feature="repository"))
 async def list_default_commits(request: web.Request, visitor: Visitor, project: Project) -> web.Response:
     return page.see_other(
         request, visitor, f"/{project.full_path}/-/commits/{url_path(project.default_branch)}"
     )
 
 
-@pages.get("/{project}/-/commits/{rest:.+}", access=project(opens="repository"))
+@pages.get("/{project}/-/commits/{rest:.+}", access=project(feature="repository"))
 async def list_commits(
     request: web.Request, visitor: Visitor, params: ListCommits, project: Project
 ) -> web.Response:
@@ -147,7 +147,7 @@ async def list_commits(
     )
 
 
-@pages.get("/{project}/-/commit/{sha}", access=project(opens="repository"))
+@pages.get("/{project}/-/commit/{sha}", access=project(feature="repository"))
 async def show_commit(
     request: web.Request, visitor: Visitor, params: ShowCommit, project: Project
 ) -> web.Response:
@@ -180,7 +180,7 @@ async def _pipeline(request: web.Request, project: Project, sha: str) -> dict[st
     return None if text is None else orjson.loads(text)
 
 
-@pages.get("/{project}/-/compare/{refs:.+}", access=project(opens="repository"))
+@pages.get("/{project}/-/compare/{refs:.+}", access=project(feature="repository"))
 async def compare(request: web.Request, visitor: Visitor, params: Compare, project: Project) -> web.Response:
     """What the second has that the first has not: since they parted, or between two dots as they are."""
     services = context.services(request)

@@ -151,12 +151,12 @@ class ShowImage:
     rest: str
 
 
-@pages.get("/{project}/-/tree", access=project(opens="repository"))
+@pages.get("/{project}/-/tree", access=project(feature="repository"))
 async def show_default_tree(request: web.Request, visitor: Visitor, project: Project) -> web.Response:
     return page.see_other(request, visitor, f"/{project.full_path}/-/tree/{url_path(project.default_branch)}")
 
 
-@pages.get("/{project}/-/tree/{rest:.+}", access=project(opens="repository"))
+@pages.get("/{project}/-/tree/{rest:.+}", access=project(feature="repository"))
 async def show_tree(
     request: web.Request, visitor: Visitor, params: ShowTree, project: Project
 ) -> web.Response:
@@ -183,7 +183,7 @@ async def show_tree(
     )
 
 
-@pages.get("/{project}/-/blob/{rest:.+}", access=project(opens="repository"))
+@pages.get("/{project}/-/blob/{rest:.+}", access=project(feature="repository"))
 async def show_blob(
     request: web.Request, visitor: Visitor, params: ShowBlob, project: Project
 ) -> web.Response:
@@ -214,7 +214,7 @@ async def _entry(request: web.Request, project: Project, rest: str) -> tuple[Tre
     return at, entry
 
 
-@pages.get("/{project}/-/images/{rest:.+}", access=project(opens="repository"))
+@pages.get("/{project}/-/images/{rest:.+}", access=project(feature="repository"))
 async def show_image(request: web.Request, params: ShowImage, project: Project) -> web.StreamResponse:
     """For the pages themselves, which may not load it from where `/-/raw` leads to. SVG is never shown."""
     at, entry = await _entry(request, project, params.rest)
@@ -245,7 +245,7 @@ class ShowTag:
     name: str
 
 
-@pages.get("/{project}/-/branches", access=project(opens="repository"))
+@pages.get("/{project}/-/branches", access=project(feature="repository"))
 async def list_branches(
     request: web.Request, visitor: Visitor, params: ListRefs, project: Project
 ) -> web.Response:
@@ -269,7 +269,7 @@ async def list_branches(
     )
 
 
-@pages.get("/{project}/-/tags/{name:.+}", access=project(opens="repository"))
+@pages.get("/{project}/-/tags/{name:.+}", access=project(feature="repository"))
 async def show_tag(request: web.Request, visitor: Visitor, params: ShowTag, project: Project) -> web.Response:
     """What the tag is of."""
     tag_named(await opened(context.services(request), project), params.name)
@@ -278,7 +278,7 @@ async def show_tag(request: web.Request, visitor: Visitor, params: ShowTag, proj
     )
 
 
-@pages.get("/{project}/-/tags", access=project(opens="repository"))
+@pages.get("/{project}/-/tags", access=project(feature="repository"))
 async def list_tags(
     request: web.Request, visitor: Visitor, params: ListRefs, project: Project
 ) -> web.Response:

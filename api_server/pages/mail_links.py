@@ -140,7 +140,9 @@ BY_ADDRESS = Key[RateLimiter]("passwords_by_address")
 
 
 async def show_password_question(request: web.Request) -> web.Response:
-    return page.answer(request, await sessions.visitor(request), "account/password_question.html")
+    sends_mail = bool(context.settings(request).smtp_url)
+    visitor = await sessions.visitor(request)
+    return page.answer(request, visitor, "account/password_question.html", sends_mail=sends_mail)
 
 
 async def send_password_link(request: web.Request, visitor: Visitor, form: Form) -> web.StreamResponse:

@@ -68,7 +68,7 @@ class OneMergeRequest:
     iid: int
 
 
-@pages.get("/{project}/-/merge_requests", access=project(opens="repository"))
+@pages.get("/{project}/-/merge_requests", access=project(feature="repository"))
 async def list_merge_requests(
     request: web.Request, visitor: Visitor, params: ListOfMergeRequests, project: Project
 ) -> web.Response:
@@ -88,7 +88,7 @@ async def list_merge_requests(
     )
 
 
-@pages.get("/{project}/-/merge_requests/{iid}", access=project(opens="repository"))
+@pages.get("/{project}/-/merge_requests/{iid}", access=project(feature="repository"))
 async def show_merge_request(
     request: web.Request, visitor: Visitor, params: OneMergeRequest, project: Project
 ) -> web.Response:
@@ -215,7 +215,7 @@ async def retry_check(
     )
 
 
-@pages.post(f"{_ONE}/redeliver", access=project(Role.MAINTAINER, opens="repository"))
+@pages.post(f"{_ONE}/redeliver", access=project(Role.MAINTAINER, feature="repository"))
 async def redeliver(
     request: web.Request, visitor: Visitor, params: OneDelivery, project: Project
 ) -> web.Response:

@@ -1,4 +1,4 @@
-"""`/`, `/groups/<full path>`, and `/<full path>` of a project or user: what no other route has taken, last of all."""
+"""`/groups/<full path>`, and `/<full path>` of a project or user: what no other route has taken, last of all."""
 
 import re
 
@@ -13,7 +13,7 @@ from api_server.namespaces import namespace_queries, project_queries
 from api_server.namespaces.access import group, visible_group
 from api_server.namespaces.paths import MOST_SEGMENTS, problem_with
 from api_server.namespaces.resources import Group
-from api_server.pages import page, routes
+from api_server.pages import gitlab_addresses, page, routes
 from api_server.pages.page import pager
 from api_server.pages.problems import SignInFirst
 from api_server.pages.projects import show_project
@@ -25,40 +25,8 @@ from api_server.web.errors import not_found
 from api_server.web.pagination import MAX_PER_PAGE, Paginated, wanted_page
 from api_server.web.params import structure
 from api_server.web.request_data import in_url
-from api_server.web.routes import Role
 
 pages = Pages()
-
-
-@attrs.frozen(kw_only=True)
-class ShowHome(Paginated):
-    search: str | None = None
-
-
-@pages.get("/")
-async def show_home(request: web.Request, visitor: Visitor, params: ShowHome) -> web.Response:
-    if visitor.user is None:
-        base_url = context.settings(request).base_url
-        return page.answer(request, visitor, "welcome.html", base_url=base_url)
-    part = wanted_page(params, project_queries.LISTING, default_order="last_activity_at")
-    listed = await project_queries.list_projects(
-        context.database(request),
-        part,
-        viewer_id=visitor.user.id,
-        sees_all=False,
-        min_level=Role.GUEST,
-        visibility=None,
-        archived=None,
-        search=params.search,
-    )
-    return page.answer(
-        request,
-        visitor,
-        "home.html",
-        projects=orjson.loads(listed.body),
-        pages=pager(request, part, listed),
-        search=params.search or "",
-    )
 
 
 @attrs.frozen(kw_only=True)
@@ -148,7 +116,10 @@ async def show_named(request: web.Request, visitor: Visitor) -> web.StreamRespon
     path = request.match_info["full_path"].removesuffix("/").removesuffix(_CLONED_FROM)
     if git_http_handlers.is_go_get(request) and (project := _outermost_project(path)) is not None:
         return await git_http_handlers.answer_go_get(request, path, project)
+    moved = gitlab_addresses.page_below(path)
     if not _leads_somewhere(path):
+        if moved is not None:
+            return gitlab_addresses.redirect(request, moved)
         raise not_found("Page")
     if path != request.match_info["full_path"]:
         return page.see_other(request, visitor, f"/{path}")
@@ -159,6 +130,8 @@ async def show_named(request: web.Request, visitor: Visitor) -> web.StreamRespon
         is not None
     ):
         return page.see_other(request, visitor, f"/groups/{path}")
+    if moved is not None:
+        return gitlab_addresses.redirect(request, moved)
     if "/" in path:
         raise SignInFirst if visitor.user is None else not_found("Page")
     return await show_user(request, visitor, structure(in_url(request), Paginated), path)

@@ -93,7 +93,7 @@ class ShowRelease:
     tag: str
 
 
-@pages.get("/{project}/-/releases", access=project(opens="repository"))
+@pages.get("/{project}/-/releases", access=project(feature="repository"))
 async def list_releases(
     request: web.Request, visitor: Visitor, params: ListReleases, project: Project
 ) -> web.Response:
@@ -113,7 +113,7 @@ async def list_releases(
     )
 
 
-@pages.get("/{project}/-/releases/{tag:.+}", access=project(opens="repository"))
+@pages.get("/{project}/-/releases/{tag:.+}", access=project(feature="repository"))
 async def show_release(
     request: web.Request, visitor: Visitor, params: ShowRelease, project: Project
 ) -> web.Response:

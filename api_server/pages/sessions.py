@@ -10,6 +10,7 @@ import hmac
 import re
 import secrets
 from collections.abc import Mapping
+from typing import Any
 
 import attrs
 from aiohttp import web
@@ -25,7 +26,7 @@ from api_server.web.auth import WRITE_SCOPES, Actor, note_activity
 from api_server.web.routes import speak_for
 
 #: The fields of a form that was sent.
-Form = Mapping[str, object]
+Form = Mapping[str, Any]
 
 #: In the place of a stranger's id, where a statement wants one.
 NOBODY = 0

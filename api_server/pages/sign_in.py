@@ -40,6 +40,7 @@ def setup(app: web.Application) -> None:
     services[UNKNOWN] = RateLimiter("unknown sign in", lambda: RECORDED_UNKNOWN)
     app.router.add_get("/-/sign_in", as_pages(show_form))
     app.router.add_post("/-/sign_in", as_pages(page.form(sign_in, BY_ADDRESS)))
+    app.router.add_get("/-/sign_out", as_pages(ask_to_sign_out))
     app.router.add_post("/-/sign_out", as_pages(page.form(sign_out)))
 
 
@@ -75,6 +76,11 @@ async def sign_out(request: web.Request, visitor: Visitor, _form: Form) -> web.S
     response = page.see_other(request, visitor, "/-/sign_in")
     sessions.forget(request, response)
     return response
+
+
+async def ask_to_sign_out(request: web.Request) -> web.Response:
+    """Only the form of this page signs out: an address alone could be opened by another site."""
+    return page.answer(request, await sessions.visitor(request), "sign_out.html")
 
 
 def _form(

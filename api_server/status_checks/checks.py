@@ -298,11 +298,11 @@ async def time_out_responses(transaction: Transaction, seconds: int) -> None:
         await _record_answer(transaction, SYSTEM, failed)
 
 
-async def _record_answer(transaction: Transaction, who: Author, answer: NewAnswer) -> None:
+async def _record_answer(transaction: Transaction, author: Author, answer: NewAnswer) -> None:
     await audit_trail.record(
         transaction,
         "status_check_response_update",
-        author=who,
+        author=author,
         entity=Entity(type="Project", id=answer.project_id, path=answer.full_path),
         target_id=answer.merge_request_id,
         target_details=answer.title,

@@ -28,7 +28,7 @@ pages = Pages()
 #: Events that are read at a time for a file.
 _BATCH = 500
 #: Seconds after which a long trail is better verified by the command.
-_PATIENCE = 60
+_TIMEOUT = 60
 _COLUMNS = (
     "id", "created_at", "event_name", "author_id", "author_name", "entity_type", "entity_id", "entity_path",
     "target_type", "target_id", "target_details", "ip_address", "custom_message",
@@ -89,7 +89,7 @@ async def export(request: web.Request, params: Export) -> web.StreamResponse:
 
 def _require_tier(request: web.Request) -> None:
     """As the API's lists do. Raises 403."""
-    routes.require_feature(INSTANCE_AUDIT_EVENTS, context.settings(request))
+    routes.require_license(INSTANCE_AUDIT_EVENTS, context.settings(request))
 
 
 async def _batches(database: Database, params: EventFilters) -> AsyncIterator[list[dict[str, Any]]]:
@@ -142,7 +142,7 @@ async def verify(request: web.Request, visitor: Visitor, form: Form) -> web.Resp
 async def _verified(request: web.Request) -> str:
     kept = await chain.kept_heads(context.services(request).objects)
     try:
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_TIMEOUT):
             verdict = await chain.verify(context.services(request).shared.database, kept)
     except TimeoutError:
         raise Refused(

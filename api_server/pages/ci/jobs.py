@@ -79,7 +79,7 @@ class Sight:
     log: LogPart | None
 
 
-@pages.get("/{project}/-/jobs", access=project(opens="builds"))
+@pages.get("/{project}/-/jobs", access=project(feature="builds"))
 async def list_jobs(
     request: web.Request, visitor: Visitor, params: ListOfJobs, project: Project
 ) -> web.Response:
@@ -104,7 +104,7 @@ async def list_jobs(
     )
 
 
-@pages.get("/{project}/-/jobs/{id}", access=project(opens="builds"))
+@pages.get("/{project}/-/jobs/{id}", access=project(feature="builds"))
 async def show_job(request: web.Request, visitor: Visitor, params: OneJob, project: Project) -> web.Response:
     return await job_page(request, visitor, project, params.id)
 
@@ -140,7 +140,7 @@ async def job_page(
     )
 
 
-@pages.get("/{project}/-/jobs/{id}/log", access=project(opens="builds"))
+@pages.get("/{project}/-/jobs/{id}/log", access=project(feature="builds"))
 async def follow_log(request: web.Request, params: FollowedLog, project: Project) -> web.StreamResponse:
     """What has been added to the log, for the script on the page: 206 from `Range: log=<byte>-` on, where a line
     begins; 304 where nothing has; 416 where the log is not that long any more."""
@@ -170,7 +170,7 @@ async def follow_log(request: web.Request, params: FollowedLog, project: Project
     return response
 
 
-@pages.get("/{project}/-/jobs/{id}/raw", access=project(opens="builds"))
+@pages.get("/{project}/-/jobs/{id}/raw", access=project(feature="builds"))
 async def show_raw_log(request: web.Request, params: OneJob, project: Project) -> web.StreamResponse:
     """All of it, as text."""
     return await ask(request, handlers.show_log, id=str(project.id), job_id=params.id)
@@ -208,7 +208,7 @@ def _state(text: str) -> Any:
         raise bad_parameters("state is invalid") from None
 
 
-DEVELOPER = project(Role.DEVELOPER, opens="builds")
+DEVELOPER = project(Role.DEVELOPER, feature="builds")
 
 
 @attrs.frozen(kw_only=True)
@@ -304,8 +304,8 @@ class ArtifactPath(OneJob):
     path: str = ""
 
 
-@pages.get(f"{_ONE}/browse", access=project(opens="builds"))
-@pages.get(f"{_ONE}/browse/{{path:.*}}", access=project(opens="builds"))
+@pages.get(f"{_ONE}/browse", access=project(feature="builds"))
+@pages.get(f"{_ONE}/browse/{{path:.*}}", access=project(feature="builds"))
 async def browse(
     request: web.Request, visitor: Visitor, params: ArtifactPath, project: Project
 ) -> web.Response:
@@ -336,14 +336,14 @@ async def browse(
     )
 
 
-@pages.get(f"{_ONE}/download", access=project(opens="builds"))
+@pages.get(f"{_ONE}/download", access=project(feature="builds"))
 async def download(request: web.Request, params: OneJob, project: Project) -> web.StreamResponse:
     """The archive."""
     return await ask(request, artifact_handlers.download, id=str(project.id), job_id=params.id)
 
 
-@pages.get(f"{_ONE}/file/{{path:.+}}", access=project(opens="builds"))
-@pages.get(f"{_ONE}/raw/{{path:.+}}", access=project(opens="builds"))
+@pages.get(f"{_ONE}/file/{{path:.+}}", access=project(feature="builds"))
+@pages.get(f"{_ONE}/raw/{{path:.+}}", access=project(feature="builds"))
 async def download_file(request: web.Request, params: ArtifactPath, project: Project) -> web.StreamResponse:
     """One file of the archive."""
     return await ask(

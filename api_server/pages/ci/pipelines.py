@@ -134,7 +134,7 @@ class Stage:
     earlier: list[PipelineJob]
 
 
-@pages.get("/{project}/-/pipelines", access=project(opens="builds"))
+@pages.get("/{project}/-/pipelines", access=project(feature="builds"))
 async def list_pipelines(
     request: web.Request, visitor: Visitor, params: ListOfPipelines, project: Project
 ) -> web.Response:
@@ -156,7 +156,7 @@ async def list_pipelines(
     )
 
 
-@pages.get("/{project}/-/pipelines/{id}", access=project(opens="builds"))
+@pages.get("/{project}/-/pipelines/{id}", access=project(feature="builds"))
 async def show_pipeline(
     request: web.Request, visitor: Visitor, params: OnePipeline, project: Project
 ) -> web.Response:
@@ -181,7 +181,7 @@ async def show_pipeline(
     )
 
 
-@pages.post("/{project}/-/pipelines/{id}/cancel", access=project(Role.DEVELOPER, opens="builds"))
+@pages.post("/{project}/-/pipelines/{id}/cancel", access=project(Role.DEVELOPER, feature="builds"))
 async def cancel(
     request: web.Request, visitor: Visitor, params: OnePipeline, project: Project
 ) -> web.Response:
@@ -189,7 +189,7 @@ async def cancel(
     return page.see_other(request, visitor, url(project, params.id), "Its jobs are canceled.")
 
 
-@pages.post("/{project}/-/pipelines/{id}/retry", access=project(Role.DEVELOPER, opens="builds"))
+@pages.post("/{project}/-/pipelines/{id}/retry", access=project(Role.DEVELOPER, feature="builds"))
 async def retry(
     request: web.Request, visitor: Visitor, params: OnePipeline, project: Project
 ) -> web.Response:
@@ -199,7 +199,7 @@ async def retry(
     )
 
 
-@pages.post("/{project}/-/pipelines/{id}/delete", access=project(Role.OWNER, opens="builds"))
+@pages.post("/{project}/-/pipelines/{id}/delete", access=project(Role.OWNER, feature="builds"))
 async def delete(
     request: web.Request, visitor: Visitor, params: OnePipeline, project: Project
 ) -> web.Response:

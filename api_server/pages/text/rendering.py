@@ -39,7 +39,7 @@ MOST_SOURCE = 256 * 1024
 #: Of the results that are kept, in characters.
 _KEPT = 16 * 2**20
 #: Seconds that a page waits for a child, on however busy a machine; its processor time is limited by itself.
-_PATIENCE = 15.0
+_TIMEOUT = 15.0
 #: So often a child is started anew behind a text that has ended one.
 _MOST_CHILDREN = 3
 #: How many things of each kind the texts of a page may name, for one statement or walk each.
@@ -138,7 +138,7 @@ async def _run_child(tasks: Sequence[Mapping[str, Any]]) -> list[Parts]:
     output = bytearray()
     command = [sys.executable, "-I", "-c", _PROGRAM, _ROOT]
     async with start_program(
-        command, name="text", environment=child_environment(), with_stdin=True, time_limit=_PATIENCE
+        command, name="text", environment=child_environment(), with_stdin=True, time_limit=_TIMEOUT
     ) as child:
         child.feed(once(orjson.dumps(tasks)))
         with suppress(GitError, ConnectionError):
