@@ -10,6 +10,7 @@ from api_server.pages import (
     finding,
     gitlab_addresses,
     mail_links,
+    merge_request_forms,
     merge_requests,
     namespaces,
     new_projects,
@@ -43,6 +44,7 @@ PAGES = [
     projects.pages,
     pipelines.pages,
     jobs.pages,
+    merge_request_forms.pages,
     merge_requests.pages,
     gitlab_addresses.pages,
 ]
