@@ -3,6 +3,8 @@
 import ast
 import contextlib
 import fnmatch
+import os
+import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -107,8 +109,10 @@ SILENT = {
 #: One route for all pages there, which declare themselves.
 BELOW_PROJECTS = "POST /{project}/-/{below}"
 EVENTS = """
-    SELECT event_type, author_id, ip_address, details, audit_events::text AS text FROM audit_events
-    WHERE id > %(after)s ORDER BY id
+    SELECT event_type, author_id, ip_address, details, audit_events::text AS text,
+        format('%%s: %%s %%s in %%s %%s about %%s %%s %%s from %%s: %%s', event_type, author_id, author_name,
+            entity_type, entity_path, target_type, target_id, target_details, ip_address, details) AS line
+    FROM audit_events WHERE id > %(after)s ORDER BY id
 """
 NEWEST = "SELECT coalesce(max(id), 0) FROM audit_events"
 
@@ -140,7 +144,24 @@ async def _events(forge: Forge, change: Change | Deed) -> list[Any]:
         # Go clients decode details into structs of strings.
         assert all(isinstance(value, str) for value in details.values()), row
         assert not any(secret in row.text for secret in SECRETS), row
+    _compare(str(change), [f"{change} -> {VARYING.sub('#', row.line)}" for row in rows])
     return rows
+
+
+#: What all changes write, a line for each event. Where a change of that is meant, `FREEZE=1 scripts/test -n 0
+#: tests/api_server/audit/test_coverage.py` writes the file anew.
+FROZEN = Path(__file__).parents[1] / "frozen" / "audit_events.txt"
+#: Digests and numbers differ from run to run.
+VARYING = re.compile(r"[0-9a-f]{32,}|[0-9]+")
+
+
+def _compare(change: str, lines: list[str]) -> None:
+    frozen, beginning = FROZEN.read_text().splitlines(), f"{change} -> "
+    if os.environ.get("FREEZE"):
+        others = [line for line in frozen if not line.startswith(beginning)]
+        FROZEN.write_text("".join(f"{line}\n" for line in sorted([*others, *lines])))
+    else:
+        assert [line for line in frozen if line.startswith(beginning)] == sorted(lines)
 
 
 #: What begins a token, and what the table's changes set that nobody may read.
