@@ -24,10 +24,13 @@ RESERVED_ROOTS = frozenset(
         "groups",
         "health_check",
         "help",
-        "users",
+        "profile",
         "projects",
+        "public",
         "raw",
         "robots.txt",
+        "search",
+        "users",
     ]
 )
 

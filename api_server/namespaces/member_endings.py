@@ -40,8 +40,8 @@ async def remove_expired(
     """Ends memberships that have expired: one user's at one place, or without arguments all."""
     for ended in await member_queries.remove_expired(transaction, user_id, namespace_id, project_id):
         on = f"expired on {ended.expires_at}"
-        told = {"system_event": "true", "reason": f"access {on}"}
-        await record_end(transaction, _place_of(ended), ended, SYSTEM, f"Membership {on}", **told)
+        details = {"system_event": "true", "reason": f"access {on}"}
+        await record_end(transaction, _place_of(ended), ended, SYSTEM, f"Membership {on}", **details)
         await withdraw_invitations(
             transaction,
             ended.user_id,

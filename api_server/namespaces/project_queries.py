@@ -101,6 +101,8 @@ async def list_projects(
     group; with `min_level`, those where she has that role; `simple`: with few keys. `filters` are visibility, archived
     and search, or None."""
     filters["found"] = await _SEARCH.find(database, filters["search"])
+    if viewer_id is None and not sees_all:  # said as a filter, an index finds few public ones among many
+        filters["visibility"] = filters["visibility"] or "public"
     hers = {"viewer_id": viewer_id, "min_level": min_level or Role.GUEST}
     if group_id is not None:
         listing = _OF_GROUP if below == "directly" else _BELOW_GROUP

@@ -115,20 +115,22 @@ class Compare(Paginated):
     refs: str
 
 
-@pages.get("/{project}/-/commits", access=project(opens="repository"))
-async def list_default_commits(request: web.Request, who: Visitor, project: Project) -> web.Response:
-    return page.see_other(request, who, f"/{project.full_path}/-/commits/{url_path(project.default_branch)}")
+@pages.get("/{project}/-/commits", access=project(feature="repository"))
+async def list_default_commits(request: web.Request, visitor: Visitor, project: Project) -> web.Response:
+    return page.see_other(
+        request, visitor, f"/{project.full_path}/-/commits/{url_path(project.default_branch)}"
+    )
 
 
-@pages.get("/{project}/-/commits/{rest:.+}", access=project(opens="repository"))
+@pages.get("/{project}/-/commits/{rest:.+}", access=project(feature="repository"))
 async def list_commits(
-    request: web.Request, who: Visitor, params: ListCommits, project: Project
+    request: web.Request, visitor: Visitor, params: ListCommits, project: Project
 ) -> web.Response:
     """Newest first; with a path, those that changed what is there."""
     services = context.services(request)
     at = await read_tree_path(request, project, params.rest)
     if at is None:
-        return page.answer(request, who, "projects/no_commits.html", project=project, tab="commits")
+        return page.answer(request, visitor, "projects/no_commits.html", project=project, tab="commits")
     part, url = offset_page(params), url_of(services, project)
     history = History(start=at.commit, path=at.path or None)
     async with reading(services, caller_or_stranger(request)):
@@ -136,7 +138,7 @@ async def list_commits(
     listed = ListPage("", len(shas) > part.size, None, None)
     return page.answer(
         request,
-        who,
+        visitor,
         "projects/commits.html",
         project=project,
         at=at,
@@ -145,9 +147,9 @@ async def list_commits(
     )
 
 
-@pages.get("/{project}/-/commit/{sha}", access=project(opens="repository"))
+@pages.get("/{project}/-/commit/{sha}", access=project(feature="repository"))
 async def show_commit(
-    request: web.Request, who: Visitor, params: ShowCommit, project: Project
+    request: web.Request, visitor: Visitor, params: ShowCommit, project: Project
 ) -> web.Response:
     """Against its first parent."""
     services = context.services(request)
@@ -159,7 +161,7 @@ async def show_commit(
     files, listed = await read_differences(request, repository, parent, sha, part)
     return page.answer(
         request,
-        who,
+        visitor,
         "projects/commit.html",
         project=project,
         commit=commit,
@@ -178,8 +180,8 @@ async def _pipeline(request: web.Request, project: Project, sha: str) -> dict[st
     return None if text is None else orjson.loads(text)
 
 
-@pages.get("/{project}/-/compare/{refs:.+}", access=project(opens="repository"))
-async def compare(request: web.Request, who: Visitor, params: Compare, project: Project) -> web.Response:
+@pages.get("/{project}/-/compare/{refs:.+}", access=project(feature="repository"))
+async def compare(request: web.Request, visitor: Visitor, params: Compare, project: Project) -> web.Response:
     """What the second has that the first has not: since they parted, or between two dots as they are."""
     services = context.services(request)
     ends = references.split_range(params.refs)
@@ -195,7 +197,7 @@ async def compare(request: web.Request, who: Visitor, params: Compare, project: 
     url = url_of(services, project)
     return page.answer(
         request,
-        who,
+        visitor,
         "projects/compare.html",
         project=project,
         first=first,

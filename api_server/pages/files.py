@@ -103,17 +103,19 @@ class ShowBlob:
     rest: str
 
 
-@pages.get("/{project}/-/tree", access=project(opens="repository"))
-async def show_default_tree(request: web.Request, who: Visitor, project: Project) -> web.Response:
-    return page.see_other(request, who, f"/{project.full_path}/-/tree/{url_path(project.default_branch)}")
+@pages.get("/{project}/-/tree", access=project(feature="repository"))
+async def show_default_tree(request: web.Request, visitor: Visitor, project: Project) -> web.Response:
+    return page.see_other(request, visitor, f"/{project.full_path}/-/tree/{url_path(project.default_branch)}")
 
 
-@pages.get("/{project}/-/tree/{rest:.+}", access=project(opens="repository"))
-async def show_tree(request: web.Request, who: Visitor, params: ShowTree, project: Project) -> web.Response:
+@pages.get("/{project}/-/tree/{rest:.+}", access=project(feature="repository"))
+async def show_tree(
+    request: web.Request, visitor: Visitor, params: ShowTree, project: Project
+) -> web.Response:
     """Folders first, then by name."""
     at = await read_tree_path(request, project, params.rest)
     if at is None:
-        return page.answer(request, who, "projects/no_commits.html", project=project, tab="files")
+        return page.answer(request, visitor, "projects/no_commits.html", project=project, tab="files")
     try:
         folder = trees.open_folder(at.repository, at.commit, at.path)
     except NotFoundError:
@@ -124,7 +126,7 @@ async def show_tree(request: web.Request, who: Visitor, params: ShowTree, projec
     listed = ListPage("", more, None, total)
     return page.answer(
         request,
-        who,
+        visitor,
         "projects/tree.html",
         project=project,
         at=at,
@@ -133,17 +135,21 @@ async def show_tree(request: web.Request, who: Visitor, params: ShowTree, projec
     )
 
 
-@pages.get("/{project}/-/blob/{rest:.+}", access=project(opens="repository"))
-async def show_blob(request: web.Request, who: Visitor, params: ShowBlob, project: Project) -> web.Response:
+@pages.get("/{project}/-/blob/{rest:.+}", access=project(feature="repository"))
+async def show_blob(
+    request: web.Request, visitor: Visitor, params: ShowBlob, project: Project
+) -> web.Response:
     at = await read_tree_path(request, project, params.rest)
     entry = trees.find_entry(at.repository, at.commit, at.path) if at else None
     if at is None or entry is None or entry.kind == "submodule":
         raise not_found("File")
     if not entry.is_blob:
-        return page.see_other(request, who, f"/{project.full_path}/-/tree/{url_path(f'{at.ref}/{at.path}')}")
+        return page.see_other(
+            request, visitor, f"/{project.full_path}/-/tree/{url_path(f'{at.ref}/{at.path}')}"
+        )
     return page.answer(
         request,
-        who,
+        visitor,
         "projects/blob.html",
         project=project,
         at=at,
@@ -162,9 +168,9 @@ class ShowTag:
     name: str
 
 
-@pages.get("/{project}/-/branches", access=project(opens="repository"))
+@pages.get("/{project}/-/branches", access=project(feature="repository"))
 async def list_branches(
-    request: web.Request, who: Visitor, params: ListRefs, project: Project
+    request: web.Request, visitor: Visitor, params: ListRefs, project: Project
 ) -> web.Response:
     """Those with the newest commits first."""
     services = context.services(request)
@@ -177,7 +183,7 @@ async def list_branches(
     listed = ListPage("", part.offset + part.size < len(ordered), None, len(ordered))
     return page.answer(
         request,
-        who,
+        visitor,
         "projects/branches.html",
         project=project,
         branches=await entities.branch_list(repository, shown, project, url, protected),
@@ -186,15 +192,19 @@ async def list_branches(
     )
 
 
-@pages.get("/{project}/-/tags/{name:.+}", access=project(opens="repository"))
-async def show_tag(request: web.Request, who: Visitor, params: ShowTag, project: Project) -> web.Response:
+@pages.get("/{project}/-/tags/{name:.+}", access=project(feature="repository"))
+async def show_tag(request: web.Request, visitor: Visitor, params: ShowTag, project: Project) -> web.Response:
     """What the tag is of."""
     tag_named(await opened(context.services(request), project), params.name)
-    return page.see_other(request, who, f"/{project.full_path}/-/tree/{url_path(f'refs/tags/{params.name}')}")
+    return page.see_other(
+        request, visitor, f"/{project.full_path}/-/tree/{url_path(f'refs/tags/{params.name}')}"
+    )
 
 
-@pages.get("/{project}/-/tags", access=project(opens="repository"))
-async def list_tags(request: web.Request, who: Visitor, params: ListRefs, project: Project) -> web.Response:
+@pages.get("/{project}/-/tags", access=project(feature="repository"))
+async def list_tags(
+    request: web.Request, visitor: Visitor, params: ListRefs, project: Project
+) -> web.Response:
     """The newest first."""
     services = context.services(request)
     repository, part = await opened(services, project), offset_page(params)
@@ -208,7 +218,7 @@ async def list_tags(request: web.Request, who: Visitor, params: ListRefs, projec
     listed = ListPage("", part.offset + part.size < len(ordered), None, len(ordered))
     return page.answer(
         request,
-        who,
+        visitor,
         "projects/tags.html",
         project=project,
         tags=await entities.tag_list(repository, shown, url, rules, releases),

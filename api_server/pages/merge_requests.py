@@ -67,17 +67,17 @@ class OneMergeRequest:
     iid: int
 
 
-@pages.get("/{project}/-/merge_requests", access=project(opens="repository"))
+@pages.get("/{project}/-/merge_requests", access=project(feature="repository"))
 async def list_merge_requests(
-    request: web.Request, who: Visitor, params: ListOfMergeRequests, project: Project
+    request: web.Request, visitor: Visitor, params: ListOfMergeRequests, project: Project
 ) -> web.Response:
     """Newest first."""
     part = wanted_page(params, list_queries.OF_PROJECT)
-    filters = filters_of(ListOfProject(id=str(project.id), state=params.state), who.user_id or 0)
+    filters = filters_of(ListOfProject(id=str(project.id), state=params.state), visitor.user_id or 0)
     listed = await list_queries.list_of_project(context.database(request), part, project.id, filters)
     return page.answer(
         request,
-        who,
+        visitor,
         "merge_requests/list.html",
         project=project,
         tab="merge_requests",
@@ -87,9 +87,9 @@ async def list_merge_requests(
     )
 
 
-@pages.get("/{project}/-/merge_requests/{iid}", access=project(opens="repository"))
+@pages.get("/{project}/-/merge_requests/{iid}", access=project(feature="repository"))
 async def show_merge_request(
-    request: web.Request, who: Visitor, params: OneMergeRequest, project: Project
+    request: web.Request, visitor: Visitor, params: OneMergeRequest, project: Project
 ) -> web.Response:
     one = {"id": str(project.id), "merge_request_iid": params.iid}
     shown = await _read(request, handlers.show_merge_request, **one)
@@ -101,7 +101,7 @@ async def show_merge_request(
     )
     return page.answer(
         request,
-        who,
+        visitor,
         "merge_requests/show.html",
         project=project,
         tab="merge_requests",
@@ -167,48 +167,52 @@ class OneDelivery(OneCheck):
 
 
 @pages.post(f"{_ONE}/merge", access=CHANGE)
-async def merge(request: web.Request, who: Visitor, params: Merge, project: Project) -> web.Response:
+async def merge(request: web.Request, visitor: Visitor, params: Merge, project: Project) -> web.Response:
     """Now, or (`later`) when its pipeline has succeeded."""
     sent = {"should_remove_source_branch": params.remove_source_branch, "auto_merge": params.later}
     text = "It is merged when its pipeline has succeeded." if params.later else "It is merged."
     return await _do(
-        request, who, project, params, handlers.merge_merge_request, text, sha=params.sha, **sent
+        request, visitor, project, params, handlers.merge_merge_request, text, sha=params.sha, **sent
     )
 
 
 @pages.post(f"{_ONE}/cancel_auto_merge", access=CHANGE)
 async def cancel_auto_merge(
-    request: web.Request, who: Visitor, params: OneMergeRequest, project: Project
+    request: web.Request, visitor: Visitor, params: OneMergeRequest, project: Project
 ) -> web.Response:
     return await _do(
-        request, who, project, params, handlers.cancel_auto_merge, "It is not merged by itself any more."
+        request, visitor, project, params, handlers.cancel_auto_merge, "It is not merged by itself any more."
     )
 
 
 @pages.post(f"{_ONE}/approve", access=CHANGE)
-async def approve(request: web.Request, who: Visitor, params: OfHead, project: Project) -> web.Response:
+async def approve(request: web.Request, visitor: Visitor, params: OfHead, project: Project) -> web.Response:
     text = "You approve of it."
-    return await _do(request, who, project, params, handlers.approve_merge_request, text, sha=params.sha)
+    return await _do(request, visitor, project, params, handlers.approve_merge_request, text, sha=params.sha)
 
 
 @pages.post(f"{_ONE}/unapprove", access=CHANGE)
 async def unapprove(
-    request: web.Request, who: Visitor, params: OneMergeRequest, project: Project
+    request: web.Request, visitor: Visitor, params: OneMergeRequest, project: Project
 ) -> web.Response:
     text = "You do not approve of it any more."
-    return await _do(request, who, project, params, handlers.unapprove_merge_request, text)
+    return await _do(request, visitor, project, params, handlers.unapprove_merge_request, text)
 
 
 @pages.post(f"{_ONE}/retry_check", access=CHANGE)
-async def retry_check(request: web.Request, who: Visitor, params: OneCheck, project: Project) -> web.Response:
+async def retry_check(
+    request: web.Request, visitor: Visitor, params: OneCheck, project: Project
+) -> web.Response:
     """The check is asked again."""
     sent = {"external_status_check_id": params.check_id}
-    return await _do(request, who, project, params, status_checks.retry, "The check is asked again.", **sent)
+    return await _do(
+        request, visitor, project, params, status_checks.retry, "The check is asked again.", **sent
+    )
 
 
-@pages.post(f"{_ONE}/redeliver", access=project(Role.MAINTAINER, opens="repository"))
+@pages.post(f"{_ONE}/redeliver", access=project(Role.MAINTAINER, feature="repository"))
 async def redeliver(
-    request: web.Request, who: Visitor, params: OneDelivery, project: Project
+    request: web.Request, visitor: Visitor, params: OneDelivery, project: Project
 ) -> web.Response:
     """The same message once more."""
     await ask(
@@ -218,12 +222,12 @@ async def redeliver(
         check_id=params.check_id,
         delivery_id=params.delivery_id,
     )
-    return _back(request, who, project, params, "The message is sent again.")
+    return _back(request, visitor, project, params, "The message is sent again.")
 
 
 async def _do(
     request: web.Request,
-    who: Visitor,
+    visitor: Visitor,
     project: Project,
     params: OneMergeRequest,
     handler: Handler,
@@ -231,10 +235,10 @@ async def _do(
     **sent: object,
 ) -> web.Response:
     await ask(request, handler, id=str(project.id), merge_request_iid=params.iid, **sent)
-    return _back(request, who, project, params, text)
+    return _back(request, visitor, project, params, text)
 
 
 def _back(
-    request: web.Request, who: Visitor, project: Project, params: OneMergeRequest, text: str
+    request: web.Request, visitor: Visitor, project: Project, params: OneMergeRequest, text: str
 ) -> web.Response:
-    return page.see_other(request, who, f"/{project.full_path}/-/merge_requests/{params.iid}", text)
+    return page.see_other(request, visitor, f"/{project.full_path}/-/merge_requests/{params.iid}", text)

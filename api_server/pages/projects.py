@@ -38,12 +38,14 @@ class Contents:
     readme: ShownText | None = None
 
 
-async def show_project(request: web.Request, who: Visitor, project: Project) -> web.Response:
-    entity = await project_queries.show_project(context.database(request), project.id, who.user_id or NOBODY)
+async def show_project(request: web.Request, visitor: Visitor, project: Project) -> web.Response:
+    entity = await project_queries.show_project(
+        context.database(request), project.id, visitor.user_id or NOBODY
+    )
     contents = await _contents(request, project) if project.reads_repository else None
     return page.answer(
         request,
-        who,
+        visitor,
         "projects/overview.html",
         project=project,
         entity=orjson.loads(entity),
@@ -84,9 +86,9 @@ class ShowRelease:
     tag: str
 
 
-@pages.get("/{project}/-/releases", access=project(opens="repository"))
+@pages.get("/{project}/-/releases", access=project(feature="repository"))
 async def list_releases(
-    request: web.Request, who: Visitor, params: ListReleases, project: Project
+    request: web.Request, visitor: Visitor, params: ListReleases, project: Project
 ) -> web.Response:
     """The newest first."""
     services = context.services(request)
@@ -95,7 +97,7 @@ async def list_releases(
     shown = await changes.release_entities(services, project, orjson.loads(listed.body))
     return page.answer(
         request,
-        who,
+        visitor,
         "projects/releases.html",
         project=project,
         releases=shown,
@@ -103,13 +105,13 @@ async def list_releases(
     )
 
 
-@pages.get("/{project}/-/releases/{tag:.+}", access=project(opens="repository"))
+@pages.get("/{project}/-/releases/{tag:.+}", access=project(feature="repository"))
 async def show_release(
-    request: web.Request, who: Visitor, params: ShowRelease, project: Project
+    request: web.Request, visitor: Visitor, params: ShowRelease, project: Project
 ) -> web.Response:
     services = context.services(request)
     row = await release_queries.show_release(services.database, project.id, params.tag)
     if row is None:
         raise not_found("Release")
     (shown,) = await changes.release_entities(services, project, [row])
-    return page.answer(request, who, "projects/release.html", project=project, release=shown)
+    return page.answer(request, visitor, "projects/release.html", project=project, release=shown)

@@ -113,6 +113,44 @@ async def delete_expired_sessions(transaction: Transaction) -> None: ...
 
 
 @statement("""
+    INSERT INTO submitted_forms (digest, created_at) VALUES (%(digest)s, %(now)s) ON CONFLICT DO NOTHING
+""")
+async def claim_form(transaction: Transaction, digest: bytes) -> bool:
+    """Whether the same form was not sent before."""
+
+
+@attrs.frozen
+class SubmittedForm:
+    """`location` is None while the form is being answered."""
+
+    location: str | None
+
+
+@statement("""
+    SELECT location FROM submitted_forms WHERE digest = %(digest)s
+""")
+async def submitted_form(database: Executor, digest: bytes) -> SubmittedForm | None: ...
+
+
+@statement("""
+    UPDATE submitted_forms SET location = %(location)s WHERE digest = %(digest)s
+""")
+async def settle_form(transaction: Transaction, digest: bytes, location: str) -> None: ...
+
+
+@statement("""
+    DELETE FROM submitted_forms WHERE digest = %(digest)s
+""")
+async def release_form(transaction: Transaction, digest: bytes) -> None: ...
+
+
+@statement("""
+    DELETE FROM submitted_forms WHERE created_at <= %(now)s - interval '1 hour'
+""")
+async def delete_old_forms(transaction: Transaction) -> None: ...
+
+
+@statement("""
     SELECT users.id, users.username, users.name, users.email, users.admin, users.bot, users.state, users.password_hash
     FROM users
     WHERE (lower(users.username) = lower(%(login)s) OR lower(users.email) = lower(%(login)s)) AND NOT users.bot

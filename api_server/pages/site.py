@@ -7,6 +7,8 @@ from api_server.pages import (
     api_docs,
     commits,
     files,
+    finding,
+    gitlab_addresses,
     mail_links,
     merge_requests,
     namespaces,
@@ -24,6 +26,7 @@ from api_server.web.context import SERVICES
 
 #: In the order in which their paths are tried.
 PAGES = [
+    finding.pages,
     namespaces.pages,
     api_docs.pages,
     account.pages,
@@ -38,6 +41,7 @@ PAGES = [
     pipelines.pages,
     jobs.pages,
     merge_requests.pages,
+    gitlab_addresses.pages,
 ]
 
 
@@ -56,6 +60,7 @@ def setup(app: web.Application) -> None:
     async def delete_expired_sessions() -> None:
         async with services.database.transaction() as transaction:
             await queries.delete_expired_sessions(transaction)
+            await queries.delete_old_forms(transaction)
 
     services.queue.add_periodic("delete_expired_sessions", "41 4 * * *", delete_expired_sessions)
 

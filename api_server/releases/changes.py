@@ -181,10 +181,10 @@ async def delete(services: Services, actor: Actor, project: Project, tag: str) -
     await check_may_change(services, project, tag)
     async with services.database.transaction() as transaction:
         release = await locked(transaction, project, tag)
-        shown = await queries.show_release(transaction, project.id, tag)
+        entity = await queries.show_release(transaction, project.id, tag)
         await queries.delete_release(transaction, release.id)
         await _record(transaction, "release_deleted_audit_event", actor.author, project.entity, release)
-    return shown or {}
+    return entity or {}
 
 
 async def check_may_change(services: Services, project: Project, tag: str) -> None:
@@ -196,10 +196,10 @@ async def check_may_change(services: Services, project: Project, tag: str) -> No
 
 async def locked(transaction: Transaction, project: Project, tag: str) -> Release:
     """Raises 404."""
-    found = await queries.lock_release(transaction, project.id, tag)
-    if found is None:
+    release = await queries.lock_release(transaction, project.id, tag)
+    if release is None:
         raise ApiError(404, {"message": "Release does not exist"})
-    return found
+    return release
 
 
 def _exists() -> ApiError:

@@ -279,11 +279,11 @@ async def time_out_responses(transaction: Transaction, seconds: int) -> None:
         await _record_answer(transaction, SYSTEM, failed)
 
 
-async def _record_answer(transaction: Transaction, who: Author, answer: NewAnswer) -> None:
+async def _record_answer(transaction: Transaction, author: Author, answer: NewAnswer) -> None:
     await audit_trail.record(
         transaction,
         "status_check_response_update",
-        who,
+        author,
         Entity("Project", answer.project_id, answer.full_path).target(answer.merge_request_id, answer.title),
         external_status_check_id=answer.check_id,
         external_status_check_name=answer.name,

@@ -49,7 +49,7 @@ DELIVERIES = "status check deliveries"
 #: How long a taken delivery stays away from other workers.
 TAKEN_FOR = datetime.timedelta(seconds=2 * (TIMEOUT.total or 0))
 #: A check whose receiver has failed for this long is paused.
-PATIENCE = datetime.timedelta(days=3)
+UNREACHABLE_FOR = datetime.timedelta(days=3)
 
 
 @attrs.define
@@ -200,8 +200,8 @@ class Dispatcher:
     def _landing(self, row: Due, outcome: Outcome) -> DeliveryResult:
         wait = None
         if not outcome.succeeded and not outcome.gone:
-            patience = retry_after(outcome.retry_after, self._database.now)
-            wait = wait_after(row.tries + 1, self._random(), patience)
+            asked_wait = retry_after(outcome.retry_after, self._database.now)
+            wait = wait_after(row.tries + 1, self._random(), asked_wait)
         return DeliveryResult(row.id, outcome, self._database.now + wait if wait else None)
 
     async def _record(self, transaction: Transaction, landed: list[DeliveryResult]) -> None:
@@ -215,7 +215,7 @@ class Dispatcher:
             elif (
                 not outcome.succeeded
                 and check.failing_since
-                and transaction.now - check.failing_since >= PATIENCE
+                and transaction.now - check.failing_since >= UNREACHABLE_FOR
             ):
                 reason = f"The receiver has failed since {check.failing_since:%Y-%m-%d %H:%M:%S} UTC"
                 await self._pause(transaction, check.check_id, reason)

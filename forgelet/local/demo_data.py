@@ -18,8 +18,8 @@ from forgelet.local.processes import CannotStart
 
 #: A fixed author and date make the same commits, so that pushing again is never refused.
 _AUTHOR = {
-    f"GIT_{who}_{what}": value
-    for who in ("AUTHOR", "COMMITTER")
+    f"GIT_{role}_{what}": value
+    for role in ("AUTHOR", "COMMITTER")
     for what, value in {
         "NAME": "Alice Archer",
         "EMAIL": "alice@example.org",

@@ -276,10 +276,10 @@ class Forgelet:
         return service.child
 
     def _hand_on_hangup(self) -> None:
-        told = [service for service in self._services if service.child and service.title != POSTGRESQL]
-        for service in told:
+        stopping = [service for service in self._services if service.child and service.title != POSTGRESQL]
+        for service in stopping:
             self._child(service).process.send_signal(signal.SIGHUP)
-        names = " and ".join(service.title[0].lower() + service.title[1:] for service in told)
+        names = " and ".join(service.title[0].lower() + service.title[1:] for service in stopping)
         self._tell(f"SIGHUP was handed on to {names or 'nobody'}.")
 
     def _start(self) -> None:
@@ -311,7 +311,7 @@ class Forgelet:
         folders = [self._data.part(name) for name in ("api", "edge")]
         if is_any_in(*folders):
             self.plan = attrs.evolve(self.plan, addresses=self.plan.addresses.supposed())
-            end_processes_in(*folders, stop_signal=signal.SIGTERM, patience=max(self._stop_timeouts()))
+            end_processes_in(*folders, stop_signal=signal.SIGTERM, timeout=max(self._stop_timeouts()))
 
     def _servers(self) -> list[Service]:
         """The servers that are wanted, not started yet."""

@@ -94,32 +94,32 @@ class BuiltInRunner:
                 self._asking.token = self._known_token()
             return None
 
-    def _play(self, told: Mapping[str, Any]) -> None:
+    def _play(self, payload: Mapping[str, Any]) -> None:
         connection = Connection(self._url)
         try:
             with contextlib.suppress(Gone, Unreachable):
-                self._to_its_end(told, JobInHand(connection, int(told["id"]), str(told["token"])))
+                self._to_its_end(payload, JobInHand(connection, int(payload["id"]), str(payload["token"])))
         finally:
             connection.close()
             self._room.release()
 
-    def _to_its_end(self, told: Mapping[str, Any], job: JobInHand) -> None:
-        variables = {one["key"]: one["value"] for one in told["variables"]}
+    def _to_its_end(self, payload: Mapping[str, Any], job: JobInHand) -> None:
+        variables = {one["key"]: one["value"] for one in payload["variables"]}
         try:
             wanted = played(variables, self._rules.values_for(variables))
         except ValueError as problem:
             job.log(f"ERROR: Job failed: {problem}\n")
             job.end("failed", "runner_system_failure", None)
             return
-        job.log(_opening(told, wanted))
-        longest = float(told["runner_info"]["timeout"])
+        job.log(_opening(payload, wanted))
+        longest = float(payload["runner_info"]["timeout"])
         if not self._last(job, min(wanted.duration, longest)):
             return
         reason, exit_code = wanted.failure_reason, wanted.script_exit_code
         if wanted.duration > longest:
             reason, exit_code = "job_execution_timeout", None
         try:
-            for upload in uploads(told["artifacts"], wanted.artifacts, succeeds=reason is None):
+            for upload in uploads(payload["artifacts"], wanted.artifacts, succeeds=reason is None):
                 job.upload(upload)
         except ValueError as problem:
             job.log(f"ERROR: Uploading artifacts failed: {problem}\n")
@@ -143,11 +143,11 @@ class BuiltInRunner:
         return True
 
 
-def _opening(told: Mapping[str, Any], wanted: Played) -> str:
+def _opening(payload: Mapping[str, Any], wanted: Played) -> str:
     """What a log begins with, or all of it."""
     if wanted.log is not None:
         return wanted.log
-    commands = [f"$ {command}" for step in told["steps"] for command in step["script"]]
+    commands = [f"$ {command}" for step in payload["steps"] for command in step["script"]]
     return "\n".join(["Played by the built-in runner; no command is executed.", *commands, ""])
 
 

@@ -86,18 +86,18 @@ def wanted_jobs(parameters: Paginated, listing: ListQuery) -> Page:
 
 async def find_job_or_bridge(services: Services, project: Project, job_id: int) -> Job:
     """Return the job. Raises 404 where it is not the project's."""
-    found = await queries.find_job(services.database, project.id, job_id)
-    if found is None:
+    job = await queries.find_job(services.database, project.id, job_id)
+    if job is None:
         raise record_not_found()
-    return found
+    return job
 
 
 async def find_job(services: Services, project: Project, job_id: int) -> Job:
     """Return the job. Raises 404 where it is not the project's, and for bridges."""
-    found = await find_job_or_bridge(services, project, job_id)
-    if found.kind == "bridge":
+    job = await find_job_or_bridge(services, project, job_id)
+    if job.kind == "bridge":
         raise record_not_found()
-    return found
+    return job
 
 
 def id_of_calling_job(actor: Actor) -> int:

@@ -147,7 +147,7 @@ class FileOfRef(ArtifactsOfRef):
 
 @routes.get(
     "/projects/{id}/jobs/artifacts/{ref:.+}/download",
-    access=project(opens="builds"),
+    access=project(feature="builds"),
     takes_job_token=True,
 )
 async def download_of_ref(
@@ -160,7 +160,7 @@ async def download_of_ref(
 
 @routes.get(
     "/projects/{id}/jobs/artifacts/{ref:.+}/raw/{path:(?s:.+)}",
-    access=project(opens="builds"),
+    access=project(feature="builds"),
     takes_job_token=True,
 )
 async def download_file_of_ref(
@@ -171,7 +171,7 @@ async def download_file_of_ref(
     return await send_member(request, archive, params.path)
 
 
-@routes.get("/projects/{id}/jobs/{job_id}/artifacts", access=project(opens="builds"), takes_job_token=True)
+@routes.get("/projects/{id}/jobs/{job_id}/artifacts", access=project(feature="builds"), takes_job_token=True)
 async def download(request: web.Request, params: OneJob, project: Project) -> web.StreamResponse:
     """The archive."""
     job = await find_job(context.services(request), project, params.job_id)
@@ -182,7 +182,7 @@ async def download(request: web.Request, params: OneJob, project: Project) -> we
 
 @routes.get(
     "/projects/{id}/jobs/{job_id}/artifacts/{path:(?s:.+)}",
-    access=project(opens="builds"),
+    access=project(feature="builds"),
     takes_job_token=True,
 )
 async def download_file(request: web.Request, params: OneFile, project: Project) -> web.StreamResponse:
@@ -193,7 +193,7 @@ async def download_file(request: web.Request, params: OneFile, project: Project)
     return await send_member(request, archive, params.path)
 
 
-@routes.post("/projects/{id}/jobs/{job_id}/artifacts/keep", access=project(Role.DEVELOPER, opens="builds"))
+@routes.post("/projects/{id}/jobs/{job_id}/artifacts/keep", access=project(Role.DEVELOPER, feature="builds"))
 async def keep(request: web.Request, params: OneJob, project: Project) -> web.Response:
     """The artifacts do not expire any more."""
     services = context.services(request)
@@ -206,7 +206,7 @@ async def keep(request: web.Request, params: OneJob, project: Project) -> web.Re
     return json_text(await show_job(services.database, job.id, archived_before(services)))
 
 
-@routes.delete("/projects/{id}/jobs/{job_id}/artifacts", access=project(Role.MAINTAINER, opens="builds"))
+@routes.delete("/projects/{id}/jobs/{job_id}/artifacts", access=project(Role.MAINTAINER, feature="builds"))
 async def delete(request: web.Request, params: OneJob, project: Project) -> web.Response:
     """The artifacts, not the log."""
     services = context.services(request)
@@ -222,7 +222,7 @@ async def delete(request: web.Request, params: OneJob, project: Project) -> web.
     return no_content()
 
 
-@routes.delete("/projects/{id}/artifacts", access=project(Role.MAINTAINER, opens="builds", changes=True))
+@routes.delete("/projects/{id}/artifacts", access=project(Role.MAINTAINER, feature="builds", changes=True))
 async def delete_of_project(request: web.Request, project: Project) -> web.Response:
     """Soon all artifacts but the newest of each branch and tag are gone."""
     async with context.database(request).transaction() as transaction:

@@ -49,9 +49,9 @@ async def look_for_lost_jobs(database: Database, runner_timeout: float, hand_out
     async with database.transaction() as transaction:
         listening_since = await upkeep_queries.note_look(transaction, LISTENING_GAP)
 
-    def reached(patience: datetime.timedelta) -> datetime.datetime | None:
+    def reached(allowed: datetime.timedelta) -> datetime.datetime | None:
         """Return the moment since which nobody may have been silent; None where nobody has listened for so long."""
-        moment = transaction.now - patience
+        moment = transaction.now - allowed
         return moment if listening_since <= moment else None
 
     lost = await upkeep_queries.lost_jobs(

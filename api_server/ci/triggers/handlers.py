@@ -28,8 +28,8 @@ from api_server.web.routes import ANYONE, Role, Routes, author, caller
 
 routes = Routes()
 
-MAINTAINER = project(Role.MAINTAINER, opens="builds")
-CHANGE = project(Role.MAINTAINER, opens="builds", changes=True)
+MAINTAINER = project(Role.MAINTAINER, feature="builds")
+CHANGE = project(Role.MAINTAINER, feature="builds", changes=True)
 #: Characters of a token that Maintainers see who do not own it.
 SHOWN_CHARACTERS = 4
 _SEED_BYTES = 32
@@ -104,7 +104,7 @@ async def update_trigger(request: web.Request, params: UpdateTrigger, project: P
         return await _answer(request, transaction, trigger.id)
 
 
-@routes.delete("/projects/{id}/triggers/{trigger_id}", access=CHANGE, ends="trigger:{trigger_id}")
+@routes.delete("/projects/{id}/triggers/{trigger_id}", access=CHANGE, revokes="trigger:{trigger_id}")
 async def delete_trigger(request: web.Request, params: OneTrigger, project: Project) -> web.Response:
     """From then on its token starts nothing."""
     trigger = await queries.find(context.database(request), project.id, params.trigger_id)
@@ -138,8 +138,8 @@ async def fire_trigger(request: web.Request, params: FireTrigger) -> web.Respons
     )
     pipeline_id = await making.make(new)
     await firing.note_use(services, fired)
-    shown = await pipelines.show_pipeline(services.database, fired.project.id, pipeline_id)
-    return json_text(shown, status=201)
+    entity = await pipelines.show_pipeline(services.database, fired.project.id, pipeline_id)
+    return json_text(entity, status=201)
 
 
 async def _refuse_too_many(request: web.Request, transaction: Transaction, project: Project) -> None:

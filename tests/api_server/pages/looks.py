@@ -31,7 +31,9 @@ class Look:
 
 LOOKS: list[Look] = [
     Look("/", "stranger"),
-    Look("/-/sign_in", "stranger"),
+    Look("/explore/groups", "stranger"),
+    Look("/help", "stranger"),
+    Look("/-/sign_in?return_to=/x", "stranger"),
     Look("/-/password/new", "stranger"),
     Look("/{project}", "stranger"),
     Look("/{project}/-/blob/main/src/code.py", "stranger"),
@@ -39,6 +41,9 @@ LOOKS: list[Look] = [
     Look("/-/nothing/like/that", "stranger", 404),
     Look("/"),
     Look("/?search=nothing-is-called-so"),
+    Look("/explore/projects"),
+    Look("/dashboard/groups"),
+    Look("/users/sign_out"),
     Look("/-/user_settings"),
     Look("/-/user_settings/password"),
     Look("/-/user_settings/personal_access_tokens"),
