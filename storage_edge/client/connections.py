@@ -171,10 +171,10 @@ class Connections(connections.Connections):
         """The protocol of a new connection, whose requests `server` reads."""
         return Connection(self, server)
 
-    def look(self, now: float) -> None:
+    async def look(self, now: float) -> None:
         """Lets deleted files go as well."""
         self.files.let_deleted_go()
-        super().look(now)
+        await super().look(now)
 
     def wire(self, http: web.Request) -> Wire:
         """The way to the client of a request; raises ConnectionError when its connection has gone."""
