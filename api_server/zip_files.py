@@ -239,7 +239,7 @@ _PIECE = 256 * 1024
 _LOCAL_HEADER = struct.Struct("<4s22x2H")
 #: Directories that are read at a time, and how long others wait for their turn, in seconds.
 _AT_A_TIME = 2
-_PATIENCE = 60.0
+_TIMEOUT = 60.0
 #: Bytes of names of archives that are kept so that folders need not be read again, in all and of one archive; and what
 #: a name takes besides its own.
 _NAMES_KEPT = 64 * 2**20
@@ -321,8 +321,8 @@ class ZipFiles:
     def __init__(self, objects: Objects, limits: Limits) -> None:
         self._objects = objects
         self._limits = limits
-        self._turns = ConcurrencyLimiter(_AT_A_TIME, _AT_A_TIME, patience=_PATIENCE)
-        self._looks = ConcurrencyLimiter(_AT_A_TIME, 1, patience=_PATIENCE)
+        self._turns = ConcurrencyLimiter(_AT_A_TIME, _AT_A_TIME, timeout=_TIMEOUT)
+        self._looks = ConcurrencyLimiter(_AT_A_TIME, 1, timeout=_TIMEOUT)
         self._names: LRUCache[str, Names] = LRUCache(_NAMES_KEPT, getsizeof=lambda names: names.memory)
 
     async def make_index(self, key: str) -> None:

@@ -77,14 +77,14 @@ class _Waiting:
 class ConcurrencyLimiter:
     """At most `total` holders of a place at once, and at most `each` of them with the same key.
 
-    Who finds none waits for up to `patience` seconds: first come, first served, but nobody waits for a place of a key
+    Who finds none waits for up to `timeout` seconds: first come, first served, but nobody waits for a place of a key
     that is not her own. No more than `queue` wait, so that waiting is bounded as well.
     """
 
-    def __init__(self, total: int, each: int, *, patience: float = 0.0, queue: int = 1000) -> None:
+    def __init__(self, total: int, each: int, *, timeout: float = 0.0, queue: int = 1000) -> None:
         self._total = total
         self._each = each
-        self._patience = patience
+        self._timeout = timeout
         self._queue = queue
         self._held = 0
         self._held_by: Counter[Hashable] = Counter()
@@ -95,9 +95,9 @@ class ConcurrencyLimiter:
         """How many places are taken."""
         return self._held
 
-    def resize(self, total: int, each: int, patience: float) -> None:
+    def resize(self, total: int, each: int, timeout: float) -> None:
         """Set other limits from now on; whoever holds a place keeps it."""
-        self._total, self._each, self._patience = total, each, patience
+        self._total, self._each, self._timeout = total, each, timeout
         self._admit()
 
     @asynccontextmanager
@@ -114,12 +114,12 @@ class ConcurrencyLimiter:
         if self._fits(keys):
             self._hold(keys)
             return
-        if not self._patience or len(self._waiting) >= self._queue:
+        if not self._timeout or len(self._waiting) >= self._queue:
             raise self._refusal()
         mine = _Waiting(keys, asyncio.get_running_loop().create_future())
         self._waiting.append(mine)
         try:
-            await asyncio.wait({mine.admitted}, timeout=self._patience)
+            await asyncio.wait({mine.admitted}, timeout=self._timeout)
         except asyncio.CancelledError:
             if mine.admitted.done():
                 self.give_back(*keys)

@@ -99,7 +99,7 @@ _CREDENTIALS = (
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
     "AWS_SKIP_SIGNATURE",
 )
-_PATIENCE = "5s"
+_TIMEOUT = "5s"
 
 
 def check_object_store(title: str, url: str) -> None:
@@ -137,7 +137,7 @@ def _answers(url: str) -> bool:
     from obstore.store import from_url
 
     try:
-        store = from_url(url, client_options={"timeout": _PATIENCE}, retry_config={"max_retries": 0})
+        store = from_url(url, client_options={"timeout": _TIMEOUT}, retry_config={"max_retries": 0})
         obstore.list_with_delimiter(store, prefix="none")
     except BaseError:
         return False

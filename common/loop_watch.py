@@ -64,10 +64,10 @@ class Held:
         return self.cpu_seconds > ALLOWED_SECONDS
 
     def __str__(self) -> str:
-        who = self.route or "something without a route"
+        subject = self.route or "something without a route"
         project = f" of {self.project}" if self.project else ""
         code = f" in {self.code}" if self.code else ""
-        return f"{who}{project} held the event loop for {self.seconds:.1f} s{code}"
+        return f"{subject}{project} held the event loop for {self.seconds:.1f} s{code}"
 
 
 @attrs.frozen

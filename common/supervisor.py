@@ -172,7 +172,7 @@ class Supervisor:
         slot.bind(self._plan["host"], ports)
         ours, theirs = socket.socketpair()
         public, operators = [one.fileno() for one in slot.sockets] + [0] * (2 - len(slot.sockets))
-        told = {
+        address = {
             "number": slot.number,
             "late": late,
             "public": public,
@@ -187,7 +187,7 @@ class Supervisor:
         with theirs:
             process = await asyncio.create_subprocess_exec(
                 *self._plan["command"],
-                env=os.environ | {WORKER_VARIABLE: json.dumps(told)},
+                env=os.environ | {WORKER_VARIABLE: json.dumps(address)},
                 pass_fds=descriptors,
                 stdin=asyncio.subprocess.DEVNULL,
             )

@@ -57,10 +57,10 @@ class WorkerAddress:
 @functools.cache
 def worker_address() -> WorkerAddress | None:
     """What the supervisor has told this worker, or None where the process serves alone. Its children are no workers."""
-    told = os.environ.pop(WORKER_VARIABLE, None)
-    if told is None:
+    address = os.environ.pop(WORKER_VARIABLE, None)
+    if address is None:
         return None
-    found = WorkerAddress(**json.loads(told))
+    found = WorkerAddress(**json.loads(address))
     for descriptor in (found.public, found.operators, found.line, found.memory):
         if descriptor:
             os.set_inheritable(descriptor, False)

@@ -289,10 +289,10 @@ def _listed(said: Any) -> list[Any]:
 
 def _by_hand(config: pytest.Config) -> tuple[str, str] | None:
     """The option that names a server which was started by hand, and what it says; variables come after options."""
-    told = {option: config.getoption(option) for option in (_READY_FILE, _URL)}
-    if not any(told.values()):
-        told = {option: os.environ.get(option[2:].upper().replace("-", "_")) for option in told}
-    return next(((option, said) for option, said in told.items() if said), None)
+    options = {option: config.getoption(option) for option in (_READY_FILE, _URL)}
+    if not any(options.values()):
+        options = {option: os.environ.get(option[2:].upper().replace("-", "_")) for option in options}
+    return next(((option, said) for option, said in options.items() if said), None)
 
 
 def _is_shared(config: pytest.Config) -> bool:

@@ -102,14 +102,14 @@ def play(service: Recorder, root_token: str) -> None:
 
 def _people(service: Recorder, root: Token) -> tuple[Token, int, int]:
     ask = service.ask
-    who = {
+    account = {
         "name": "Ada Example",
         "username": "ada-example",
         "email": "ada@people.example",
         "force_random_password": True,
         "skip_confirmation": True,
     }
-    user = ask(root, "POST", "/users", who)
+    user = ask(root, "POST", "/users", account)
     body = {"name": "examples", "scopes": ["api"]}
     token = ask(root, "POST", "/users/{user_id}/personal_access_tokens", body, user_id=user["id"])
     ada = {"PRIVATE-TOKEN": token["token"]}

@@ -155,12 +155,12 @@ def _table(*columns: str, rows: Iterable[str]) -> str:
 
 def _who(route: Route) -> str:
     access = route.access
-    who = "everybody" if access.strangers else _WHO.get(access.who, "")
+    caller = "everybody" if access.strangers else _WHO.get(access.who, "")
     if isinstance(access, ResourceAccess):
-        opened = _OPENED[access.opens if isinstance(access, ProjectAccess) else None]
-        who = access.role.title if access.role > Role.NO_ACCESS else opened
-    tier = route.feature.tier if route.feature else "free"
-    return who if tier == "free" else f"{who}; {tier.title()}"
+        opened = _OPENED[access.feature if isinstance(access, ProjectAccess) else None]
+        caller = access.role.title if access.role > Role.NO_ACCESS else opened
+    tier = route.license.tier if route.license else "free"
+    return caller if tier == "free" else f"{caller}; {tier.title()}"
 
 
 def _keywords() -> Iterator[str]:

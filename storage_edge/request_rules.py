@@ -56,7 +56,7 @@ class EdgeRequest:
     target URI, `uri`, which is the cache key (RFC 9111 section 2): two services may have the same paths. `token` is
     the user's. `forwarded` are the client's fields that go upstream, by lower-case name; a
     response can only vary on these. `client` is the address that the origin's work is counted for,
-    `told` gives what the origin is told about who asks. `has` are the lines that name entity tags the client
+    `caller_fields` gives what the origin is told about who asks. `has` are the lines that name entity tags the client
     has already.
     """
 
@@ -68,7 +68,7 @@ class EdgeRequest:
     forwarded: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     directives: RequestDirectives = freshness.NOTHING_ASKED
     client: str = attrs.field(default="", eq=False, repr=False)
-    told: Callable[[], Mapping[str, str]] = attrs.field(default=dict, eq=False, repr=False)
+    caller_fields: Callable[[], Mapping[str, str]] = attrs.field(default=dict, eq=False, repr=False)
     has: tuple[str, ...] = attrs.field(default=(), eq=False, repr=False)
     is_ranged: bool = attrs.field(default=False, eq=False)
     takes_gzip: bool = attrs.field(default=False, eq=False)
@@ -105,7 +105,7 @@ class Rules:
         target: str,
         headers: CIMultiDictProxy[str],
         client: str = "",
-        told: Callable[[], Mapping[str, str]] = dict,
+        caller_fields: Callable[[], Mapping[str, str]] = dict,
     ) -> EdgeRequest | Options | Refusal:
         """Static objects with external storage: 400 for what is no static object, then 405 for other methods."""
         try:
@@ -128,7 +128,7 @@ class Rules:
             forwarded=_end_to_end(headers) if self._forward_all else {},
             directives=freshness.request_directives(cache_control),
             client=client,
-            told=told,
+            caller_fields=caller_fields,
             has=(*headers.getall("If-None-Match", []), *headers.getall("If-Range", [])),
             is_ranged="Range" in headers,
             takes_gzip=coding.takes_gzip(headers.getall("Accept-Encoding", [])),

@@ -10,11 +10,11 @@ from api_server.web import context
 from api_server.web.answers import json_text, no_content
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import Description, Name
-from api_server.web.routes import ADMINISTRATOR, Feature, Role, Routes, author
+from api_server.web.routes import ADMINISTRATOR, License, Role, Routes, author
 
 routes = Routes()
 
-CUSTOM_ROLES = Feature("custom roles", "ultimate")
+CUSTOM_ROLES = License("custom roles", "ultimate")
 
 
 @attrs.frozen(kw_only=True)
@@ -29,7 +29,7 @@ class RoleId:
     id: int
 
 
-@routes.get("/member_roles", access=ADMINISTRATOR, feature=CUSTOM_ROLES)
+@routes.get("/member_roles", access=ADMINISTRATOR, license=CUSTOM_ROLES)
 async def list_roles(request: web.Request, params: Paginated) -> web.Response:
     page = wanted_page(params, member_role_queries.LISTING)
     return await paginated(
@@ -37,7 +37,7 @@ async def list_roles(request: web.Request, params: Paginated) -> web.Response:
     )
 
 
-@routes.post("/member_roles", access=ADMINISTRATOR, feature=CUSTOM_ROLES)
+@routes.post("/member_roles", access=ADMINISTRATOR, license=CUSTOM_ROLES)
 async def create_role(request: web.Request, params: CreateRole) -> web.Response:
     async with context.database(request).transaction() as transaction:
         made = await member_roles.create(
@@ -46,7 +46,7 @@ async def create_role(request: web.Request, params: CreateRole) -> web.Response:
     return json_text(made, status=201)
 
 
-@routes.delete("/member_roles/{id}", access=ADMINISTRATOR, feature=CUSTOM_ROLES)
+@routes.delete("/member_roles/{id}", access=ADMINISTRATOR, license=CUSTOM_ROLES)
 async def delete_role(request: web.Request, params: RoleId) -> web.Response:
     """Only one that nobody carries, and nobody is invited with."""
     async with context.database(request).transaction() as transaction:

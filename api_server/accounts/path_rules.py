@@ -24,10 +24,14 @@ RESERVED_ROOTS = frozenset(
         "groups",
         "health_check",
         "help",
-        "users",
+        "new",
+        "profile",
         "projects",
+        "public",
         "raw",
         "robots.txt",
+        "search",
+        "users",
     ]
 )
 

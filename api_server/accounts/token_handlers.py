@@ -81,16 +81,16 @@ async def create_token(request: web.Request, params: CreateToken) -> web.Respons
 @routes.post("/user/personal_access_tokens", access=SIGNED_IN)
 async def create_own_token(request: web.Request, params: CreateOwnToken) -> web.Response:
     """A token for the caller that opens next to nothing, and ends with the day where `expires_at` does not say else."""
-    who = caller(request)
+    actor = caller(request)
     new = tokens.NewToken(
-        user_id=who.user_id,
+        user_id=actor.user_id,
         name=params.name,
         scopes=list(dict.fromkeys(params.scopes)),
         description=params.description,
         expires_at=params.expires_at or context.now(request).date() + datetime.timedelta(days=1),
     )
     async with context.database(request).transaction() as transaction:
-        made = await tokens.create(transaction, new, who.username, who.name, author(request))
+        made = await tokens.create(transaction, new, actor.username, actor.name, author(request))
     return json_text(made, status=201)
 
 
@@ -98,13 +98,13 @@ async def create_own_token(request: web.Request, params: CreateOwnToken) -> web.
 async def list_tokens(request: web.Request, params: ListTokens) -> web.Response:
     """The caller's tokens; an administrator sees everybody's."""
     page = wanted_page(params, token_queries.LISTING)
-    who = caller(request)
-    if not who.admin and params.user_id not in (None, who.user_id):
+    actor = caller(request)
+    if not actor.admin and params.user_id not in (None, actor.user_id):
         raise forbidden()
     listed = await token_queries.list_tokens(
         context.database(request),
         page,
-        user_id=params.user_id if who.admin else who.user_id,
+        user_id=params.user_id if actor.admin else actor.user_id,
         revoked=params.revoked,
         active=params.active,
         search=params.search,
@@ -123,12 +123,14 @@ async def show_token(request: web.Request, params: TokenId) -> web.Response:
     return await _shown(request, await _found(request, params.id))
 
 
-@routes.delete("/personal_access_tokens/self", access=SIGNED_IN, scopes=ALL_SCOPES, ends="token:{token_id}")
+@routes.delete(
+    "/personal_access_tokens/self", access=SIGNED_IN, scopes=ALL_SCOPES, revokes="token:{token_id}"
+)
 async def revoke_own_token(request: web.Request) -> web.Response:
     return await _revoked(request, await _own(request))
 
 
-@routes.delete("/personal_access_tokens/{id}", access=SIGNED_IN, ends="token:{id}")
+@routes.delete("/personal_access_tokens/{id}", access=SIGNED_IN, revokes="token:{id}")
 async def revoke_token(request: web.Request, params: TokenId) -> web.Response:
     """From then on the token opens nothing."""
     return await _revoked(request, await _found(request, params.id))
@@ -138,13 +140,13 @@ async def revoke_token(request: web.Request, params: TokenId) -> web.Response:
     "/personal_access_tokens/self/rotate",
     access=SIGNED_IN,
     scopes=SELF_ROTATE_SCOPES,
-    ends="token:{token_id}",
+    revokes="token:{token_id}",
 )
 async def rotate_own_token(request: web.Request, params: RotateOwnToken) -> web.Response:
     return await _rotated(request, await _own(request), params.expires_at)
 
 
-@routes.post("/personal_access_tokens/{id}/rotate", access=SIGNED_IN, ends="token:{id}")
+@routes.post("/personal_access_tokens/{id}/rotate", access=SIGNED_IN, revokes="token:{id}")
 async def rotate_token(request: web.Request, params: RotateToken) -> web.Response:
     """A new token in the place of the old one, valid for a week where `expires_at` says nothing else."""
     return await _rotated(request, await _found(request, params.id), params.expires_at)
@@ -155,9 +157,9 @@ async def _own(request: web.Request) -> Token:
 
 
 async def _found(request: web.Request, token_id: int) -> Token:
-    who = caller(request)
+    actor = caller(request)
     token = await token_queries.find_token(context.database(request), token_id)
-    if token is None or not (who.admin or token.user_id == who.user_id):
+    if token is None or not (actor.admin or token.user_id == actor.user_id):
         raise record_not_found()
     return token
 

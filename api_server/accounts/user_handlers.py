@@ -80,9 +80,9 @@ class UpdateUser(Profile):
 @routes.get("/user", access=SIGNED_IN, scopes=READ_USER_SCOPES)
 async def show_current_user(request: web.Request) -> web.Response:
     """The caller, with private fields."""
-    who = caller(request)
-    view: user_queries.View = "user_for_administrators" if who.admin else "own_user"
-    return json_text(await user_queries.show_user(context.database(request), who.user_id, view))
+    actor = caller(request)
+    view: user_queries.View = "user_for_administrators" if actor.admin else "own_user"
+    return json_text(await user_queries.show_user(context.database(request), actor.user_id, view))
 
 
 @routes.get("/users", access=SIGNED_IN, scopes=READ_USER_SCOPES)
@@ -105,10 +105,10 @@ async def list_users(request: web.Request, params: ListUsers) -> web.Response:
 @routes.get("/users/{id}", access=SIGNED_IN, scopes=READ_USER_SCOPES)
 async def show_user(request: web.Request, params: UserId) -> web.Response:
     view: user_queries.View = "user_in_detail" if caller(request).admin else "user"
-    shown = await user_queries.show_user_if_there(context.database(request), params.id, view)
-    if shown is None:
+    entity = await user_queries.show_user_if_there(context.database(request), params.id, view)
+    if entity is None:
         raise not_found("User")
-    return json_text(shown)
+    return json_text(entity)
 
 
 @routes.post("/users", access=ADMINISTRATOR)
@@ -139,11 +139,11 @@ async def create_user(request: web.Request, params: CreateUser) -> web.Response:
         )
         if params.reset_password:
             await passwords.queue_mail(transaction, user_id, is_new=True)
-        shown = await user_queries.show_user(transaction, user_id, "user_for_administrators")
-    return json_text(shown, status=201)
+        entity = await user_queries.show_user(transaction, user_id, "user_for_administrators")
+    return json_text(entity, status=201)
 
 
-@routes.put("/users/{id}", access=ADMINISTRATOR, ends="user:{id}")
+@routes.put("/users/{id}", access=ADMINISTRATOR, revokes="user:{id}")
 async def update_user(request: web.Request, params: UpdateUser) -> web.Response:
     profile = await _profile(request, params)
     async with context.database(request).transaction() as transaction:
@@ -157,11 +157,11 @@ async def update_user(request: web.Request, params: UpdateUser) -> web.Response:
             email=params.email,
             **profile,
         )
-        shown = await user_queries.show_user(transaction, params.id, "user_for_administrators")
-    return json_text(shown)
+        entity = await user_queries.show_user(transaction, params.id, "user_for_administrators")
+    return json_text(entity)
 
 
-@routes.delete("/users/{id}", access=ADMINISTRATOR, ends="user:{id}")
+@routes.delete("/users/{id}", access=ADMINISTRATOR, revokes="user:{id}")
 async def delete_user(request: web.Request, params: DeleteUser) -> web.Response:
     """Removes the account with its own namespace and the projects in it. What she did elsewhere stays. Answers 409 for
     the only Owner of a group; with `hard_delete` such groups are removed too."""
@@ -174,7 +174,7 @@ async def delete_user(request: web.Request, params: DeleteUser) -> web.Response:
     return no_content()
 
 
-@routes.post("/users/{id}/block", access=ADMINISTRATOR, ends="user:{id}")
+@routes.post("/users/{id}/block", access=ADMINISTRATOR, revokes="user:{id}")
 async def block_user(request: web.Request, params: UserId) -> web.Response:
     """A blocked user's tokens work nowhere. The body is null where that is nothing new, as GitLab's is."""
     if params.id == caller(request).user_id:
@@ -249,12 +249,12 @@ async def list_own_emails(request: web.Request, params: Paginated) -> web.Respon
 
 @routes.get("/user/emails/{email_id}", access=SIGNED_IN, scopes=READ_USER_SCOPES)
 async def show_own_email(request: web.Request, params: EmailId) -> web.Response:
-    shown = await email_queries.show_email(
+    entity = await email_queries.show_email(
         context.database(request), params.email_id, caller(request).user_id
     )
-    if shown is None:
+    if entity is None:
         raise not_found("Email")
-    return json_text(shown)
+    return json_text(entity)
 
 
 @routes.post("/user/emails", access=SIGNED_IN)

@@ -15,12 +15,12 @@ from api_server.web import context
 from api_server.web.answers import json_text
 from api_server.web.errors import bad_parameters
 from api_server.web.pagination import Paginated, paginated, wanted_page
-from api_server.web.routes import ADMINISTRATOR, Feature, Role, Routes, caller
+from api_server.web.routes import ADMINISTRATOR, License, Role, Routes, caller
 
 routes = Routes()
 
-AUDIT_EVENTS = Feature("audit events", "premium")
-INSTANCE_AUDIT_EVENTS = Feature("instance audit events", "premium", ("self_managed", "dedicated"))
+AUDIT_EVENTS = License("audit events", "premium")
+INSTANCE_AUDIT_EVENTS = License("instance audit events", "premium", ("self_managed", "dedicated"))
 
 
 def _direction(sort: str | None) -> str | None:
@@ -69,7 +69,7 @@ class EventIdOf:
     audit_event_id: int
 
 
-@routes.get("/audit_events", access=ADMINISTRATOR, feature=INSTANCE_AUDIT_EVENTS)
+@routes.get("/audit_events", access=ADMINISTRATOR, license=INSTANCE_AUDIT_EVENTS)
 async def list_instance_events(request: web.Request, params: ListInstanceEvents) -> web.Response:
     """Endpoint 25. Events of all entities, newest first."""
     if params.entity_id is not None and params.entity_type is None:
@@ -77,25 +77,25 @@ async def list_instance_events(request: web.Request, params: ListInstanceEvents)
     return await _listed(request, params, {})
 
 
-@routes.get("/audit_events/{id}", access=ADMINISTRATOR, feature=INSTANCE_AUDIT_EVENTS)
+@routes.get("/audit_events/{id}", access=ADMINISTRATOR, license=INSTANCE_AUDIT_EVENTS)
 async def show_instance_event(request: web.Request, params: EventId) -> web.Response:
     """Endpoint 26: an event of whatever entity."""
     return json_text(await queries.show_event(context.database(request), params.id))
 
 
-@routes.get("/groups/{id}/audit_events", access=group(Role.DEVELOPER), feature=AUDIT_EVENTS)
+@routes.get("/groups/{id}/audit_events", access=group(Role.DEVELOPER), license=AUDIT_EVENTS)
 async def list_group_events(request: web.Request, params: ListEventsOf, group: Group) -> web.Response:
     """Endpoint 27: Owners see all events of exactly this group, Developers and Maintainers their own ones."""
     return await _listed(request, params, _of(request, group.entity, sees_all=group.role >= Role.OWNER))
 
 
-@routes.get("/groups/{id}/audit_events/{audit_event_id}", access=group(Role.OWNER), feature=AUDIT_EVENTS)
+@routes.get("/groups/{id}/audit_events/{audit_event_id}", access=group(Role.OWNER), license=AUDIT_EVENTS)
 async def show_group_event(request: web.Request, params: EventIdOf, group: Group) -> web.Response:
     """Endpoint 28. One event of exactly this group."""
     return await _shown_of(request, params.audit_event_id, group.entity)
 
 
-@routes.get("/projects/{id}/audit_events", access=project(Role.DEVELOPER), feature=AUDIT_EVENTS)
+@routes.get("/projects/{id}/audit_events", access=project(Role.DEVELOPER), license=AUDIT_EVENTS)
 async def list_project_events(request: web.Request, params: ListEventsOf, project: Project) -> web.Response:
     """Endpoint 29: Maintainers see all events of the project, Developers their own ones."""
     return await _listed(
@@ -104,7 +104,7 @@ async def list_project_events(request: web.Request, params: ListEventsOf, projec
 
 
 @routes.get(
-    "/projects/{id}/audit_events/{audit_event_id}", access=project(Role.MAINTAINER), feature=AUDIT_EVENTS
+    "/projects/{id}/audit_events/{audit_event_id}", access=project(Role.MAINTAINER), license=AUDIT_EVENTS
 )
 async def show_project_event(request: web.Request, params: EventIdOf, project: Project) -> web.Response:
     """Endpoint 30. One event of the project."""

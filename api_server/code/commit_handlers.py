@@ -124,7 +124,7 @@ class CreateCommit:
 
 @routes.post(
     "/projects/{id}/repository/commits",
-    access=project(Role.DEVELOPER, opens="repository"),
+    access=project(Role.DEVELOPER, feature="repository"),
 )
 async def create_commit(request: web.Request, params: CreateCommit, project: Project) -> web.Response:
     """All actions as one commit, or none of them."""
@@ -141,7 +141,7 @@ async def create_commit(request: web.Request, params: CreateCommit, project: Pro
 
 @routes.get(
     "/projects/{id}/repository/commits",
-    access=project(opens="repository"),
+    access=project(feature="repository"),
 )
 async def list_commits(request: web.Request, params: ListCommits, project: Project) -> web.Response:
     """Of a branch, tag, commit or range (by default of the default branch), newest first; not counted, as GitLab's are
@@ -180,7 +180,7 @@ def _history(repository: Repository, params: ListCommits, default_branch: str) -
 
 
 @routes.get(
-    "/projects/{id}/repository/commits/{sha}", access=project(opens="repository"), takes_job_token=True
+    "/projects/{id}/repository/commits/{sha}", access=project(feature="repository"), takes_job_token=True
 )
 async def show_commit(request: web.Request, params: OneCommit, project: Project) -> web.Response:
     """By SHA, or by the name of a branch or tag."""
@@ -190,7 +190,7 @@ async def show_commit(request: web.Request, params: OneCommit, project: Project)
     return json_value(await _detailed(request, project, repository, sha, stats))
 
 
-@routes.get("/projects/{id}/repository/tree", access=project(opens="repository"))
+@routes.get("/projects/{id}/repository/tree", access=project(feature="repository"))
 async def list_tree(request: web.Request, params: ListTree, project: Project) -> web.Response:
     """What is in a folder of a branch, tag or commit: folders first, then by name; with keyset pagination by path."""
     services = context.services(request)
@@ -262,7 +262,7 @@ class Compare:
 
 @routes.get(
     "/projects/{id}/repository/commits/{sha}/diff",
-    access=project(opens="repository"),
+    access=project(feature="repository"),
 )
 async def show_diff(request: web.Request, params: ShowDiff, project: Project) -> web.Response:
     """Of a commit against its first parent."""
@@ -274,7 +274,7 @@ async def show_diff(request: web.Request, params: ShowDiff, project: Project) ->
 
 @routes.get(
     "/projects/{id}/repository/compare",
-    access=project(opens="repository"),
+    access=project(feature="repository"),
 )
 async def compare(request: web.Request, params: Compare, project: Project) -> web.Response:
     """What `to` has that `from` has not: since they parted, or (`straight`) between the two as they are."""
@@ -322,7 +322,7 @@ class FindMergeBase:
     refs: CommaList[str]
 
 
-@routes.get("/projects/{id}/repository/commits/{sha}/refs", access=project(opens="repository"))
+@routes.get("/projects/{id}/repository/commits/{sha}/refs", access=project(feature="repository"))
 async def list_refs_of_commit(
     request: web.Request, params: ListRefsOfCommit, project: Project
 ) -> web.Response:
@@ -336,7 +336,7 @@ async def list_refs_of_commit(
     return await listed(request, params, shown, len(named))
 
 
-@routes.get("/projects/{id}/repository/commits/{sha}/signature", access=project(opens="repository"))
+@routes.get("/projects/{id}/repository/commits/{sha}/signature", access=project(feature="repository"))
 async def show_signature(request: web.Request, params: CommitSha, project: Project) -> web.Response:
     """With what a commit is signed: by an unknown key, since users have none here."""
     repository = await opened(context.services(request), project)
@@ -353,7 +353,7 @@ def _ref(name: str) -> dict[str, str]:
     return {"type": kind, "name": name.split("/", 2)[2]}
 
 
-@routes.get("/projects/{id}/repository/merge_base", access=project(opens="repository"))
+@routes.get("/projects/{id}/repository/merge_base", access=project(feature="repository"))
 async def find_merge_base(request: web.Request, params: FindMergeBase, project: Project) -> web.Response:
     """The best commit from which all of two or more branches, tags or commits descend."""
     services = context.services(request)
@@ -394,7 +394,7 @@ class CherryPick(Revert):
     message: Description | None = None
 
 
-@routes.post(f"{_COMMIT}/cherry_pick", access=project(Role.DEVELOPER, opens="repository"))
+@routes.post(f"{_COMMIT}/cherry_pick", access=project(Role.DEVELOPER, feature="repository"))
 async def cherry_pick(request: web.Request, params: CherryPick, project: Project) -> web.Response:
     made = await committing.pick(
         context.services(request),
@@ -409,7 +409,7 @@ async def cherry_pick(request: web.Request, params: CherryPick, project: Project
     return await _answer(request, project, made)
 
 
-@routes.post(f"{_COMMIT}/revert", access=project(Role.DEVELOPER, opens="repository"))
+@routes.post(f"{_COMMIT}/revert", access=project(Role.DEVELOPER, feature="repository"))
 async def revert(request: web.Request, params: Revert, project: Project) -> web.Response:
     made = await committing.pick(
         context.services(request),

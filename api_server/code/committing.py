@@ -54,11 +54,11 @@ async def check_known(
 ) -> None:
     """Raises 400, in these `words`, where the newest commit up to `parent` that changed a file is not the one that its
     action names; 503 where that takes too long to find."""
-    told = [action for action in actions if action.last_commit_id and action.action != "create"]
-    if not told:
+    checked = [action for action in actions if action.last_commit_id and action.action != "create"]
+    if not checked:
         return
     async with reading(services, actor):
-        for action in told:
+        for action in checked:
             path = action.previous_path or action.path
             known = History(start=parent, path=path)
             newest = await history(repository, known, skip=0, limit=1) if parent else []
@@ -91,9 +91,11 @@ async def create_branch(services: Services, actor: Actor, project: Project, name
 async def _first_commit(services: Services, actor: Actor, project: Project, repository: Repository) -> str:
     """Commit an empty README as the beginning of the default branch. Returns its SHA. Raises 403."""
     await check_may_push(services, project, project.default_branch)
-    who = acting_person(services, actor)
+    person = acting_person(services, actor)
     readme = FileAction("create", "README.md", b"")
-    return await new_commits.commit_files(repository, [readme], NewCommit("Add README.md", who, who), None)
+    return await new_commits.commit_files(
+        repository, [readme], NewCommit("Add README.md", person, person), None
+    )
 
 
 async def delete_branch(services: Services, actor: Actor, project: Project, name: str) -> None:
@@ -400,9 +402,9 @@ async def _begin_with_readme(services: Services, transaction: Transaction, creat
     """
     repositories = services[REPOSITORIES]
     await repositories.create(created.id, created.default_branch)
-    who = Person(created.author.name, created.author.email, int(transaction.now.timestamp()))
+    author = Person(created.author.name, created.author.email, int(transaction.now.timestamp()))
     readme = FileAction("create", "README.md", _readme_of(created).encode())
-    commit = NewCommit("Initial commit", who, who)
+    commit = NewCommit("Initial commit", author, author)
     repository = repositories.open(created.id)
     sha = await new_commits.commit_files(repository, [readme], commit, None)
     await ref_moves.set_first_branch(repository, created.default_branch, sha)

@@ -155,17 +155,17 @@ async def send_raw(
         return not_modified(headers)
     size = entry.size or 0
     part = wanted_part(request, size, headers[hdrs.ETAG])
-    told = {**headers, **part.headers}
+    all_headers = {**headers, **part.headers}
     if request.method == "HEAD" and describe is None:
-        return web.StreamResponse(status=part.status, headers=told)
+        return web.StreamResponse(status=part.status, headers=all_headers)
     if size <= IN_MEMORY_BYTES:
         data = await asyncio.to_thread(trees.read_blob, repository, entry)
-        told |= describe(data[:_DESCRIBED_BYTES]) if describe else {}
-        return web.Response(status=part.status, body=data[part.start : part.end], headers=told)
+        all_headers |= describe(data[:_DESCRIBED_BYTES]) if describe else {}
+        return web.Response(status=part.status, body=data[part.start : part.end], headers=all_headers)
     async with place, trees.stream_blob(repository, entry) as chunks:
         first = await _first(chunks)
-        told |= describe(first[:_DESCRIBED_BYTES]) if describe else {}
-        return await send_part(request, cut_to(rejoined(first, chunks), part), part, told)
+        all_headers |= describe(first[:_DESCRIBED_BYTES]) if describe else {}
+        return await send_part(request, cut_to(rejoined(first, chunks), part), part, all_headers)
 
 
 async def _first(chunks: AsyncIterator[bytes]) -> bytes:
@@ -193,16 +193,18 @@ async def send_json(
         return not_modified(headers)
     size = entry.size or 0
     length = len(_json(values, _EMPTY_DIGEST)) + 4 * -(-size // 3)
-    told = {**headers, hdrs.CONTENT_LENGTH: str(length)}
+    all_headers = {**headers, hdrs.CONTENT_LENGTH: str(length)}
     if request.method == "HEAD":
-        return web.StreamResponse(headers=told)
+        return web.StreamResponse(headers=all_headers)
     if size <= IN_MEMORY_BYTES:
         data = await asyncio.to_thread(trees.read_blob, repository, entry)
         content = base64.b64encode(data).decode()
-        return web.Response(body=_json(values, hashlib.sha256(data).hexdigest(), content), headers=told)
+        return web.Response(
+            body=_json(values, hashlib.sha256(data).hexdigest(), content), headers=all_headers
+        )
     async with place:
         before = _json(values, await _digest(repository, entry)).removesuffix(_AFTER)
-        response = web.StreamResponse(headers=told)
+        response = web.StreamResponse(headers=all_headers)
         await response.prepare(request)
         await response.write(before)
         async with trees.stream_blob(repository, entry) as chunks:

@@ -44,10 +44,10 @@ async def git_caller(request: web.Request) -> Actor | Anonymous:
         raise (blocked() if error.status == 403 else challenge()) from None
 
 
-async def current_caller(transaction: Transaction, who: Actor) -> Actor:
+async def current_caller(transaction: Transaction, actor: Actor) -> Actor:
     """Return the caller with her rights as the transaction sees them. Raises 401, 403."""
     try:
-        return await auth.still_valid(transaction, who)
+        return await auth.still_valid(transaction, actor)
     except ApiError as error:
         raise (blocked() if error.status == 403 else challenge()) from None
 
@@ -136,29 +136,29 @@ async def readable_project(request: web.Request) -> tuple[Project, Actor | Anony
     What strangers cannot see asks for credentials (401), then is 404. Raises 403 for guests of a private project and
     for tokens that may not read.
     """
-    who = await git_caller(request)
+    actor = await git_caller(request)
     path = request.match_info["path"]
     project = None
     if "\0" not in path:  # which PostgreSQL would refuse
         project = await visible_project(
             context.services(request),
             path,
-            user_id=who.user_id,
-            admin=who.admin,
-            job_project_id=who.job_project_id,
+            user_id=actor.user_id,
+            admin=actor.admin,
+            job_project_id=actor.job_project_id,
         )
-    return check_may_read(project, who), who
+    return check_may_read(project, actor), actor
 
 
-def check_may_read(project: Project | None, who: Actor | Anonymous) -> Project:
+def check_may_read(project: Project | None, actor: Actor | Anonymous) -> Project:
     """Return the project if that caller may fetch from it; None is one that she cannot see. Raises 401, 403 and 404."""
     if project is None or not project.opens(project.repository_access_level):
-        if isinstance(who, Anonymous):
+        if isinstance(actor, Anonymous):
             raise challenge()
         raise gone()
     if not project.reads_repository:
         raise web.HTTPForbidden(text="You are not allowed to download code from this project.\n")
-    if isinstance(who, Actor) and who.job_id is None and not who.scopes & READ_SCOPES:
+    if isinstance(actor, Actor) and actor.job_id is None and not actor.scopes & READ_SCOPES:
         raise web.HTTPForbidden(text="The token needs the scope read_repository, write_repository or api.\n")
     return project
 
@@ -172,16 +172,16 @@ def gone() -> web.HTTPNotFound:
 
 async def writable_project(request: web.Request) -> tuple[Project, Actor]:
     """Return the project at the request's `path` and the user who may push to it. Raises 401, 403 and 404."""
-    project, who = await readable_project(request)
-    return project, check_may_push(project, who)
+    project, actor = await readable_project(request)
+    return project, check_may_push(project, actor)
 
 
-def check_may_push(project: Project, who: Actor | Anonymous) -> Actor:
+def check_may_push(project: Project, actor: Actor | Anonymous) -> Actor:
     """Return the user who pushes. Raises 401 and 403 if somebody who may read may not push."""
-    if isinstance(who, Anonymous):
+    if isinstance(actor, Anonymous):
         raise challenge()
-    if not who.scopes & WRITE_SCOPES:
+    if not actor.scopes & WRITE_SCOPES:
         raise web.HTTPForbidden(text="The token needs the scope write_repository or api.\n")
     if problem := refusal_of_pushes(project):
         raise web.HTTPForbidden(text=f"{problem}\n")
-    return who
+    return actor

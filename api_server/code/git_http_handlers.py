@@ -90,21 +90,21 @@ class Places:
     """Strangers have places of their own, so that they leave those of users alone."""
 
     def __init__(self, settings: Settings) -> None:
-        each, patience = settings.git_processes_each, settings.git_queue_timeout
-        self._users = ConcurrencyLimiter(settings.git_processes, each, patience=patience, queue=PLACE_QUEUE)
+        each, timeout = settings.git_processes_each, settings.git_queue_timeout
+        self._users = ConcurrencyLimiter(settings.git_processes, each, timeout=timeout, queue=PLACE_QUEUE)
         self._strangers = ConcurrencyLimiter(
-            settings.git_anonymous_processes, each, patience=patience, queue=PLACE_QUEUE
+            settings.git_anonymous_processes, each, timeout=timeout, queue=PLACE_QUEUE
         )
 
     @asynccontextmanager
     async def place(
-        self, request: web.Request, project: Project, who: Actor | Anonymous
+        self, request: web.Request, project: Project, actor: Actor | Anonymous
     ) -> AsyncIterator[None]:
         """Raises 429."""
         keys: tuple[Hashable, ...] = (("project", project.id), ("address", request.remote))
         limiter = self._strangers
-        if isinstance(who, Actor):
-            keys, limiter = (("project", project.id), ("user", who.user_id)), self._users
+        if isinstance(actor, Actor):
+            keys, limiter = (("project", project.id), ("user", actor.user_id)), self._users
         try:
             async with limiter.place(*keys):
                 yield
@@ -141,19 +141,19 @@ async def answer_go_get(request: web.Request, path: str, outermost: str) -> web.
 
 
 async def _project_of_import(request: web.Request, path: str) -> str | None:
-    who: Actor | Anonymous = ANONYMOUS
+    actor: Actor | Anonymous = ANONYMOUS
     with suppress(web.HTTPException):  # credentials that are none make a stranger
-        who = await git_caller(request)
+        actor = await git_caller(request)
     beginnings = list(accumulate(path.split("/")[:MOST_SEGMENTS], "{}/{}".format))[1:]
     for beginning in filter(_FULL_PATH.fullmatch, reversed(beginnings)):
-        found = await visible_project(
+        project = await visible_project(
             context.services(request),
             beginning,
-            user_id=who.user_id,
-            admin=who.admin,
-            job_project_id=who.job_project_id,
+            user_id=actor.user_id,
+            admin=actor.admin,
+            job_project_id=actor.job_project_id,
         )
-        if found is not None:
+        if project is not None:
             return beginning
     return None
 
@@ -180,14 +180,14 @@ async def info_refs(request: web.Request) -> web.StreamResponse:
     service = next((known for known in _SERVICES if known == request.query.get("service")), None)
     if service is None:
         raise web.HTTPForbidden(text="Only git's smart protocol is spoken here: upgrade your git.\n")
-    project, who = await (writable_project if service == "git-receive-pack" else readable_project)(request)
+    project, actor = await (writable_project if service == "git-receive-pack" else readable_project)(request)
     await _ensure_repository(request, project)
     repository, protocol = (
         services[REPOSITORIES].path(project.id),
         request.headers.get("Git-Protocol"),
     )
     async with (
-        services[PLACES].place(request, project, who),
+        services[PLACES].place(request, project, actor),
         smart_http.info_refs(repository, service, protocol, _bounds(request)) as chunks,
     ):
         return await streamed(request, smart_http.content_type(service, "advertisement"), chunks)
@@ -206,7 +206,7 @@ async def to_full_address(request: web.Request) -> NoReturn:
 async def fetch(request: web.Request) -> web.StreamResponse:
     """Clone and fetch. git is started when there is something for it to do."""
     services = context.services(request)
-    project, who = await readable_project(request)
+    project, actor = await readable_project(request)
     await _ensure_repository(request, project)
     body = await begun(request_data.pieces(request))
     repository, protocol = (
@@ -214,7 +214,7 @@ async def fetch(request: web.Request) -> web.StreamResponse:
         request.headers.get("Git-Protocol"),
     )
     async with (
-        services[PLACES].place(request, project, who),
+        services[PLACES].place(request, project, actor),
         smart_http.upload_pack(repository, body, protocol, _bounds(request)) as chunks,
     ):
         return await streamed(request, smart_http.content_type("git-upload-pack", "result"), chunks)
@@ -223,16 +223,16 @@ async def fetch(request: web.Request) -> web.StreamResponse:
 async def push(request: web.Request) -> web.StreamResponse:
     """Push. Its consequences are decided before git's last word reaches the client."""
     services = context.services(request)
-    project, who = await writable_project(request)
+    project, actor = await writable_project(request)
     await _ensure_repository(request, project)
     bounds = _bounds(request)
     try:
         pushed = await read_push(request_data.pieces(request), bounds)
     except MalformedPushError as problem:
         raise web.HTTPBadRequest(text=f"{problem}\n") from None
-    judge = partial(push_judgement.judged, services, project, who, pushed.remarks)
+    judge = partial(push_judgement.judged, services, project, actor, pushed.remarks)
     async with (
-        services[PLACES].place(request, project, who),
+        services[PLACES].place(request, project, actor),
         receive_pack(services[REPOSITORIES].path(project.id), pushed, judge, bounds) as chunks,
     ):
         return await streamed(request, smart_http.content_type("git-receive-pack", "result"), chunks)

@@ -81,8 +81,8 @@ async def look_after(services: Services, *, packs: bool = True) -> None:
             note_writing(repository)  # the next look is to find it
 
 
-def _is_time(found: Found, now: float, patience: float) -> bool:
-    return found.is_quiet or now - found.since > patience
+def _is_time(found: Found, now: float, most_seconds: float) -> bool:
+    return found.is_quiet or now - found.since > most_seconds
 
 
 def _now(services: Services) -> float:

@@ -36,10 +36,10 @@ def setup(app: web.Application) -> None:
 
 async def batch(request: web.Request) -> web.Response:
     """What has to be done with each object that the client wants to bring or to fetch."""
-    project, who = await readable_project(request)
+    project, actor = await readable_project(request)
     wanted = read_batch(await request_data.read(request, context.settings(request).body_limit))
     if wanted.operation == "upload":
-        check_may_push(project, who)
+        check_may_push(project, actor)
     sizes = await lfs_queries.sizes(
         context.database(request), project.id, [each.oid for each in wanted.objects]
     )

@@ -121,7 +121,7 @@ async def show_protected_branch(request: web.Request, params: OneProtected, proj
 @routes.post(
     "/projects/{id}/protected_branches",
     access=project(Role.MAINTAINER),
-    ends="project:{id}",
+    revokes="project:{id}",
 )
 async def protect_branch(
     request: web.Request, params: WriteProtectedBranch, project: Project
@@ -130,26 +130,26 @@ async def protect_branch(
     rules = protected_refs.Rules(**params.sent())
     async with context.database(request).transaction() as transaction:
         await protected_refs.protect_branch(transaction, project, params.name, rules, author(request))
-        shown = await protected_ref_queries.show_protected_branch(transaction, project.id, params.name)
-    return json_text(shown, status=201)
+        entity = await protected_ref_queries.show_protected_branch(transaction, project.id, params.name)
+    return json_text(entity, status=201)
 
 
 @routes.patch(
     "/projects/{id}/protected_branches/{name}",
     access=project(Role.MAINTAINER),
-    ends="project:{id}",
+    revokes="project:{id}",
 )
 async def update_protected_branch(
     request: web.Request, params: WriteProtectedBranch, project: Project
 ) -> web.Response:
     async with context.database(request).transaction() as transaction:
         await protected_refs.update_branch(transaction, project, params.name, params.sent(), author(request))
-        shown = await protected_ref_queries.show_protected_branch(transaction, project.id, params.name)
-    return json_text(shown)
+        entity = await protected_ref_queries.show_protected_branch(transaction, project.id, params.name)
+    return json_text(entity)
 
 
 @routes.delete(
-    "/projects/{id}/protected_branches/{name}", access=project(Role.MAINTAINER), ends="project:{id}"
+    "/projects/{id}/protected_branches/{name}", access=project(Role.MAINTAINER), revokes="project:{id}"
 )
 async def unprotect_branch(request: web.Request, params: OneProtected, project: Project) -> web.Response:
     listeners = context.services(request)[protected_refs.END_OF_PROTECTION_LISTENERS]
@@ -195,16 +195,18 @@ async def show_protected_tag(request: web.Request, params: OneProtected, project
     )
 
 
-@routes.post("/projects/{id}/protected_tags", access=project(Role.MAINTAINER), ends="project:{id}")
+@routes.post("/projects/{id}/protected_tags", access=project(Role.MAINTAINER), revokes="project:{id}")
 async def protect_tag(request: web.Request, params: ProtectTag, project: Project) -> web.Response:
     """Protects the tags that match `name`, in which `*` stands for any text; they need not exist yet."""
     async with context.database(request).transaction() as transaction:
         await protected_refs.protect_tag(transaction, project, params.name, params.level, author(request))
-        shown = await protected_ref_queries.show_protected_tag(transaction, project.id, params.name)
-    return json_text(shown, status=201)
+        entity = await protected_ref_queries.show_protected_tag(transaction, project.id, params.name)
+    return json_text(entity, status=201)
 
 
-@routes.delete("/projects/{id}/protected_tags/{name}", access=project(Role.MAINTAINER), ends="project:{id}")
+@routes.delete(
+    "/projects/{id}/protected_tags/{name}", access=project(Role.MAINTAINER), revokes="project:{id}"
+)
 async def unprotect_tag(request: web.Request, params: OneProtected, project: Project) -> web.Response:
     async with context.database(request).transaction() as transaction:
         await protected_refs.unprotect_tag(transaction, project, params.name, author(request))

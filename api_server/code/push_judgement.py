@@ -29,21 +29,21 @@ log = structlog.stdlib.get_logger(__name__)
 
 #: Pushes whose refs are being moved: each holds a connection to the database meanwhile.
 MOVING = Key[ConcurrencyLimiter]("moving")
-PATIENCE_SECONDS = 60.0
+TIMEOUT_SECONDS = 60.0
 
 _LATER = Verdict("The server could not judge the push, try again in a minute.")
 
 
 def setup(services: Services) -> None:
     most = max(1, services.settings.database_pool // 3)
-    services[MOVING] = ConcurrencyLimiter(most, most, patience=PATIENCE_SECONDS)
+    services[MOVING] = ConcurrencyLimiter(most, most, timeout=TIMEOUT_SECONDS)
 
 
 @asynccontextmanager
 async def judged(
     services: Services,
     project: Project,
-    who: Actor,
+    actor: Actor,
     remarks: list[str],
     push: Push,
     arrived: Path | None,
@@ -58,13 +58,13 @@ async def judged(
         if refusal is not None:
             yield Verdict(refusal)
             return
-        await refs.propose(services.shared, project.id, who.user_id, push)
+        await refs.propose(services.shared, project.id, actor.user_id, push)
         try:
-            async with _held(services, project, who, push, size) as verdict:
+            async with _held(services, project, actor, push, size) as verdict:
                 judged_yet, accepted = True, verdict.refusal is None
                 yield verdict
         finally:
-            remarks += await asyncio.shield(_settle(services, project, who, push, accepted=accepted))
+            remarks += await asyncio.shield(_settle(services, project, actor, push, accepted=accepted))
     except Unavailable as problem:
         tell_unavailable(problem, "a push is settled later" if judged_yet else "a push could not be judged")
         if not judged_yet:
@@ -78,14 +78,14 @@ async def judged(
 
 @asynccontextmanager
 async def _held(
-    services: Services, project: Project, who: Actor, push: Push, size: int
+    services: Services, project: Project, actor: Actor, push: Push, size: int
 ) -> AsyncIterator[Verdict]:
     """A refusal holds nothing."""
     async with (
         services[MOVING].place(),
         services.database.transaction() as transaction,
     ):
-        verdict = await _verdict(services, transaction, project, who, push, size)
+        verdict = await _verdict(services, transaction, project, actor, push, size)
         if verdict.refusal is None:
             yield verdict
             return
@@ -93,12 +93,12 @@ async def _held(
 
 
 async def _verdict(
-    services: Services, transaction: Transaction, project: Project, who: Actor, push: Push, size: int
+    services: Services, transaction: Transaction, project: Project, actor: Actor, push: Push, size: int
 ) -> Verdict:
-    await preconditions.share(transaction, _names(project, who))
+    await preconditions.share(transaction, _names(project, actor))
     await ref_queries.hold_push(transaction, push.id)
     try:
-        current = await current_caller(transaction, who)
+        current = await current_caller(transaction, actor)
         found = await find_project(
             transaction,
             project_id=project.id,
@@ -109,7 +109,7 @@ async def _verdict(
         )
         readable = check_may_read(found, current)
         check_may_push(readable, current)
-        if not _names(readable, current) <= _names(project, who):  # it has been transferred
+        if not _names(readable, current) <= _names(project, actor):  # it has been transferred
             return _LATER
     except web.HTTPException as refused:
         return Verdict(refused.text)
@@ -126,18 +126,18 @@ async def _verdict(
     return verdict
 
 
-def _names(project: Project, who: Actor) -> set[str]:
+def _names(project: Project, actor: Actor) -> set[str]:
     """Under which what the verdict depends on is changed."""
     return {
-        f"user:{who.user_id}",
-        f"token:{who.token_id}",
+        f"user:{actor.user_id}",
+        f"token:{actor.token_id}",
         f"project:{project.id}",
         *(f"group:{namespace_id}" for namespace_id in project.lineage),
     }
 
 
 async def _settle(
-    services: Services, project: Project, who: Actor, push: Push, *, accepted: bool
+    services: Services, project: Project, actor: Actor, push: Push, *, accepted: bool
 ) -> list[str]:
     """Returns remarks on the options of the push."""
     remarks: list[str] = []
@@ -148,7 +148,7 @@ async def _settle(
         applied = await refs.settle_push(services.shared, project.id, push)
         if applied and push.options:
             for listener in services[refs.PUSH_OPTION_LISTENERS]:
-                remarks += await listener(project.id, who.user_id, applied)
+                remarks += await listener(project.id, actor.user_id, applied)
     except (LockNotAvailable, Unavailable) as problem:
         # git has moved the refs, and that is written down: what follows is made up for by the minute's task
         log.warning("a push is settled later", project_id=project.id, problem=str(problem))

@@ -36,12 +36,12 @@ STREAMS = Key[ConcurrencyLimiter]("file_streams")
 
 def setup(services: Services) -> None:
     settings = services.settings
-    patience = settings.repository_patience
+    timeout = settings.repository_patience
     services[READS] = ConcurrencyLimiter(
-        settings.repository_reads, settings.repository_reads_per_caller, patience=patience
+        settings.repository_reads, settings.repository_reads_per_caller, timeout=timeout
     )
     services[STREAMS] = ConcurrencyLimiter(
-        settings.file_streams, settings.file_streams_per_caller, patience=patience
+        settings.file_streams, settings.file_streams_per_caller, timeout=timeout
     )
 
 

@@ -93,7 +93,7 @@ class WriteFile(ChangeFile):
 
 @routes.get(
     "/projects/{id}/repository/branches",
-    access=project(opens="repository"),
+    access=project(feature="repository"),
     takes_job_token=True,
 )
 async def list_branches(request: web.Request, params: ListBranches, project: Project) -> web.Response:
@@ -105,16 +105,16 @@ async def list_branches(request: web.Request, params: ListBranches, project: Pro
     named = await asyncio.to_thread(entities.sorted_branches, repository, named, params.sort)
     shown, url = on_page(params, named), url_of(services, project)
     protected = await protections_of(services.database, project.id, [branch.name for branch in shown])
-    told = await entities.branch_list(repository, shown, project, url, protected)
-    return await listed(request, params, told, len(named))
+    entries = await entities.branch_list(repository, shown, project, url, protected)
+    return await listed(request, params, entries, len(named))
 
 
-@routes.get("/projects/{id}/repository/branches/{name}", access=project(opens="repository"))
+@routes.get("/projects/{id}/repository/branches/{name}", access=project(feature="repository"))
 async def show_branch(request: web.Request, params: OneRef, project: Project) -> web.Response:
     return json_value(await _branch(request, project, params.name))
 
 
-@routes.post("/projects/{id}/repository/branches", access=project(Role.DEVELOPER, opens="repository"))
+@routes.post("/projects/{id}/repository/branches", access=project(Role.DEVELOPER, feature="repository"))
 async def create_branch(request: web.Request, params: CreateBranch, project: Project) -> web.Response:
     await committing.create_branch(
         context.services(request), caller(request), project, params.branch, params.ref
@@ -123,14 +123,14 @@ async def create_branch(request: web.Request, params: CreateBranch, project: Pro
 
 
 @routes.delete(
-    "/projects/{id}/repository/branches/{name}", access=project(Role.DEVELOPER, opens="repository")
+    "/projects/{id}/repository/branches/{name}", access=project(Role.DEVELOPER, feature="repository")
 )
 async def delete_branch(request: web.Request, params: OneRef, project: Project) -> web.Response:
     await committing.delete_branch(context.services(request), caller(request), project, params.name)
     return no_content()
 
 
-@routes.get("/projects/{id}/repository/tags", access=project(opens="repository"), takes_job_token=True)
+@routes.get("/projects/{id}/repository/tags", access=project(feature="repository"), takes_job_token=True)
 async def list_tags(request: web.Request, params: ListTags, project: Project) -> web.Response:
     """The newest first, unless `order_by` and `sort` say otherwise."""
     repository = await opened(context.services(request), project)
@@ -140,16 +140,16 @@ async def list_tags(request: web.Request, params: ListTags, project: Project) ->
     named = await asyncio.to_thread(
         entities.sorted_tags, repository, named, params.order_by, descending=descending
     )
-    told = await _tags(request, project, repository, on_page(params, named))
-    return await listed(request, params, told, len(named))
+    entries = await _tags(request, project, repository, on_page(params, named))
+    return await listed(request, params, entries, len(named))
 
 
-@routes.get("/projects/{id}/repository/tags/{name}", access=project(opens="repository"))
+@routes.get("/projects/{id}/repository/tags/{name}", access=project(feature="repository"))
 async def show_tag(request: web.Request, params: OneRef, project: Project) -> web.Response:
     return json_value(await _tag(request, project, params.name))
 
 
-@routes.post("/projects/{id}/repository/tags", access=project(Role.DEVELOPER, opens="repository"))
+@routes.post("/projects/{id}/repository/tags", access=project(Role.DEVELOPER, feature="repository"))
 async def create_tag(request: web.Request, params: CreateTag, project: Project) -> web.Response:
     """An annotated one where there is a message."""
     await committing.create_tag(
@@ -158,13 +158,13 @@ async def create_tag(request: web.Request, params: CreateTag, project: Project) 
     return json_value(await _tag(request, project, params.tag_name), status=201)
 
 
-@routes.delete("/projects/{id}/repository/tags/{name}", access=project(Role.DEVELOPER, opens="repository"))
+@routes.delete("/projects/{id}/repository/tags/{name}", access=project(Role.DEVELOPER, feature="repository"))
 async def delete_tag(request: web.Request, params: OneRef, project: Project) -> web.Response:
     await committing.delete_tag(context.services(request), caller(request), project, params.name)
     return no_content()
 
 
-@routes.get("/projects/{id}/repository/files/{path}", access=project(opens="repository"))
+@routes.get("/projects/{id}/repository/files/{path}", access=project(feature="repository"))
 async def show_file(request: web.Request, params: OneFile, project: Project) -> web.StreamResponse:
     """The file with its bytes in base64; HEAD tells of it in header fields, and reads no bytes."""
     services = context.services(request)
@@ -185,7 +185,7 @@ async def show_file(request: web.Request, params: OneFile, project: Project) -> 
 
 @routes.get(
     "/projects/{id}/repository/files/{path}/raw",
-    access=project(opens="repository"),
+    access=project(feature="repository"),
     takes_job_token=True,
 )
 async def show_raw_file(request: web.Request, params: OneFile, project: Project) -> web.StreamResponse:
@@ -199,7 +199,7 @@ async def show_raw_file(request: web.Request, params: OneFile, project: Project)
 
 @routes.post(
     "/projects/{id}/repository/files/{path}",
-    access=project(Role.DEVELOPER, opens="repository"),
+    access=project(Role.DEVELOPER, feature="repository"),
 )
 async def create_file(request: web.Request, params: WriteFile, project: Project) -> web.Response:
     return await _changed(request, project, params, "create", status=201)
@@ -207,7 +207,7 @@ async def create_file(request: web.Request, params: WriteFile, project: Project)
 
 @routes.put(
     "/projects/{id}/repository/files/{path}",
-    access=project(Role.DEVELOPER, opens="repository"),
+    access=project(Role.DEVELOPER, feature="repository"),
 )
 async def update_file(request: web.Request, params: WriteFile, project: Project) -> web.Response:
     return await _changed(request, project, params, "update")
@@ -215,7 +215,7 @@ async def update_file(request: web.Request, params: WriteFile, project: Project)
 
 @routes.delete(
     "/projects/{id}/repository/files/{path}",
-    access=project(Role.DEVELOPER, opens="repository"),
+    access=project(Role.DEVELOPER, feature="repository"),
 )
 async def delete_file(request: web.Request, params: ChangeFile, project: Project) -> web.Response:
     await _changed(request, project, params, "delete")

@@ -26,8 +26,11 @@ def show_example(operation: Schema, example: dict[str, Any] | None) -> None:
     """Puts the example where the operation tells of bodies."""
     if example is None:
         return
-    told = operation["responses"][str(example["status"])]
-    for about, value in ((told, example["response"]), (operation.get("requestBody"), example["request"])):
+    documented = operation["responses"][str(example["status"])]
+    for about, value in (
+        (documented, example["response"]),
+        (operation.get("requestBody"), example["request"]),
+    ):
         if about is not None and value is not None:
             for content in about.get("content", {}).values():
                 content["examples"] = {_NAME: {"value": value}}

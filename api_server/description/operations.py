@@ -200,14 +200,14 @@ def _success(route: Route, answer: Answer) -> Schema:
         names.append("X-Ignored-Parameters")
     if 300 <= answer.status < 400:
         names.append("Location")
-    told: Schema = {"description": (_SUCCESSES | _REFUSALS)[answer.status], "headers": _headers(*names)}
+    response: Schema = {"description": (_SUCCESSES | _REFUSALS)[answer.status], "headers": _headers(*names)}
     if answer.form == "json":
-        told["content"] = {"application/json": {"schema": answer.schema or {}}}
+        response["content"] = {"application/json": {"schema": answer.schema or {}}}
     elif answer.form:
         media_type = _MEDIA_TYPES[answer.form]
         form = {"format": "binary"} if answer.form == "bytes" else {}
-        told["content"] = {media_type: {"schema": {"type": "string"} | form}}
-    return told
+        response["content"] = {media_type: {"schema": {"type": "string"} | form}}
+    return response
 
 
 def _is_paginated(route: Route) -> bool:
@@ -221,7 +221,7 @@ def _refusals(route: Route) -> Iterator[int]:
         yield from (401, 403)
     if "{" in route.path:
         yield 404
-    if _is_paginated(route) or route.ends or isinstance(route.access, ResourceAccess):
+    if _is_paginated(route) or route.revokes or isinstance(route.access, ResourceAccess):
         yield 405
     if route.method != "GET":
         yield 409
@@ -237,12 +237,12 @@ def _refusals(route: Route) -> Iterator[int]:
 
 
 def _refusal(status: int, description: str) -> Schema:
-    told: Schema = {
+    response: Schema = {
         "description": description,
         "headers": _headers("X-Request-Id", *(["Retry-After"] if status in (429, 503) else [])),
         "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
     }
-    return told
+    return response
 
 
 def _name(status: int) -> str:
@@ -267,7 +267,7 @@ def operation_of(route: Route) -> tuple[Schema, dict[str, Schema]]:
     """The operation, and the schemas of its body by their names."""
     name = operation_id(route)
     body, schemas = body_of(route, f"{name.title().replace('_', '')}Body")
-    endpoint, text = _told(route)
+    endpoint, text = _title_and_text(route)
     operation: Schema = {
         "operationId": name,
         "tags": [tag_of(route)],
@@ -281,14 +281,14 @@ def operation_of(route: Route) -> tuple[Schema, dict[str, Schema]]:
         if isinstance(route.access, ResourceAccess) and route.access.role
         else None,
         "x-scopes": list(route.scopes) if route.access.who not in ("anyone", "job") else None,
-        "x-tier": route.feature.tier if route.feature else None,
+        "x-tier": route.license.tier if route.license else None,
         "x-ignored-parameters": _ignored_names(route) or None,
     }
-    told = {key: value for key, value in operation.items() if value not in (None, [])}
-    return told | {"security": _security(route)}, schemas
+    described = {key: value for key, value in operation.items() if value not in (None, [])}
+    return described | {"security": _security(route)}, schemas
 
 
-def _told(route: Route) -> tuple[int | None, str]:
+def _title_and_text(route: Route) -> tuple[int | None, str]:
     """The endpoint's number in docs/service-api.md, and what the handler says of itself."""
     text = inspect.getdoc(route.handler) or ""
     numbered = _ENDPOINT.match(text)
@@ -308,11 +308,11 @@ def _who_may(route: Route) -> str:
 
 
 def _where(route: Route) -> str:
-    if route.feature is None:
+    if route.license is None:
         return ""
-    only = f"From tier {route.feature.tier} on."
-    if route.feature.offerings != get_args(Offering):
-        only += f" Offerings: {', '.join(route.feature.offerings)}."
+    only = f"From tier {route.license.tier} on."
+    if route.license.offerings != get_args(Offering):
+        only += f" Offerings: {', '.join(route.license.offerings)}."
     return only
 
 

@@ -172,9 +172,9 @@ def field_schema(field: "attrs.Attribute[Any]", describe: Callable[[Any], Schema
     schema = dict(describe(accepted_type(field)))
     if "minimum" in field.metadata:
         schema["minimum"] = field.metadata["minimum"]
-    for told, keyword in _TOLD.items():
-        if told in field.metadata:
-            schema[keyword] = field.metadata[told]
+    for name_in_metadata, keyword in _TOLD.items():
+        if name_in_metadata in field.metadata:
+            schema[keyword] = field.metadata[name_in_metadata]
     if field.metadata.get("present"):
         schema = _present(schema)
     if (default := _default(field)) is not None:

@@ -131,21 +131,21 @@ def _repaired(raw: bytes, codec: str) -> str:
 
 def _person(line: bytes, codec: str) -> Person:
     """Read a line `name <address> seconds zone` as git-log does; 1970 where it has no date, UTC without a zone."""
-    found = _PERSON.match(line)
-    name, email = found.groups(b"") if found else (b"", b"")
+    match = _PERSON.match(line)
+    name, email = match.groups(b"") if match else (b"", b"")
     time, offset = _read_date(line)
     return Person(decode(name.strip(), codec), decode(email, codec), time, offset)
 
 
 def _read_date(line: bytes) -> tuple[int, int]:
-    found = _DATE.match(line.rpartition(b">")[2])
-    if found is None or len(found[1]) > _DATE_DIGITS:
+    match = _DATE.match(line.rpartition(b">")[2])
+    if match is None or len(match[1]) > _DATE_DIGITS:
         return 0, 0
-    hours, minutes = divmod(int(found[3] or 0), 100)
+    hours, minutes = divmod(int(match[3] or 0), 100)
     offset = hours * 60 + minutes
     if offset >= _MINUTES_OF_DAY:
-        return int(found[1]), 0
-    return int(found[1]), -offset if found[2] == b"-" else offset
+        return int(match[1]), 0
+    return int(match[1]), -offset if match[2] == b"-" else offset
 
 
 def _kept(text: str) -> str:
@@ -249,11 +249,11 @@ async def line_counts(repository: Repository, shas: Sequence[str]) -> dict[str, 
     lines = "".join(" ".join([sha, *_first_parent(repository, sha)]) + "\n" for sha in counts)
     arguments = ["diff-tree", "--stdin", "-r", "--root", "--shortstat", "--no-renames", "--no-ext-diff"]
     threshold = ("core.bigFileThreshold", str(_MOST_COUNTED_BYTES))
-    told = await run(
+    completed = await run(
         arguments, repository=Path(repository.path), stdin=lines.encode(), configuration=[threshold]
     )
     sha = ""
-    for line in told.stdout.decode().splitlines():
+    for line in completed.stdout.decode().splitlines():
         if FULL_SHA.fullmatch(line):
             sha = line
         elif found := {kind: int(number) for number, kind in _COUNT.findall(line)}:
@@ -288,8 +288,8 @@ async def descendants(repository: Repository, sha: str, among: Collection[str]) 
     """Those of the commits `among` which `sha` can be reached from, itself among them."""
     stdin = "".join(f"{line}\n" for line in [f"^{_full(sha)}", *map(_full, among)]).encode()
     arguments = ["rev-list", "--ancestry-path", "--ignore-missing", "--stdin"]
-    told = await run(arguments, repository=Path(repository.path), stdin=stdin)
-    return {sha, *told.stdout.decode().split()}.intersection(among)
+    completed = await run(arguments, repository=Path(repository.path), stdin=stdin)
+    return {sha, *completed.stdout.decode().split()}.intersection(among)
 
 
 async def is_ancestor(repository: Repository, ancestor: str, descendant: str) -> bool:
@@ -301,8 +301,8 @@ async def is_ancestor(repository: Repository, ancestor: str, descendant: str) ->
 async def branch_with(repository: Repository, sha: str) -> str | None:
     """The first branch by name from which the commit with this full SHA is reached."""
     arguments = ["for-each-ref", "--count=1", f"--contains={_full(sha)}", "--format=%(refname)", BRANCHES]
-    told = await run(arguments, repository=Path(repository.path))
-    return told.stdout.decode(errors="replace").strip().removeprefix(BRANCHES) or None
+    completed = await run(arguments, repository=Path(repository.path))
+    return completed.stdout.decode(errors="replace").strip().removeprefix(BRANCHES) or None
 
 
 async def _shas(repository: Repository, arguments: Sequence[str], accept: Sequence[int] = (0,)) -> list[str]:

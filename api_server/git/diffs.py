@@ -249,9 +249,9 @@ async def patch_id(repository: Repository, old: str | None, new: str) -> str | N
         start(["patch-id", "--stable"], repository=place, with_stdin=True, time_limit=limit) as child,
     ):
         child.feed(difference.checked_output())
-        told = await child.whole_output()
+        output = await child.whole_output()
         await child.check()
-    return told.split()[0].decode() if told else None
+    return output.split()[0].decode() if output else None
 
 
 _HUNK = re.compile(rb"^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@", re.MULTILINE)

@@ -245,11 +245,12 @@ def new_tag_target(
     check_branch_name(name)
     if not message:
         return commit
-    who = tagger.signature()
+    signature = tagger.signature()
     hours, minutes = divmod(abs(tagger.offset), 60)
     zone = f"{'-' if tagger.offset < 0 else '+'}{hours:02}{minutes:02}"
     text = message.replace("\0", "").rstrip("\n")
-    head = f"object {commit}\ntype commit\ntag {name}\ntagger {who.name} <{who.email}> {who.time} {zone}\n"
+    tagged_by = f"{signature.name} <{signature.email}> {signature.time} {zone}"
+    head = f"object {commit}\ntype commit\ntag {name}\ntagger {tagged_by}\n"
     with storing():
         return str(repository.write(ObjectType.TAG, f"{head}\n{text}\n".encode()))
 
@@ -328,10 +329,10 @@ async def rebase(repository: Repository, head: str, onto: str, committer: Person
         raise _too_many_files()
     # What stands on the right of the three dots, but for what stands on their left as well under another SHA.
     wanted = ["--cherry-pick", "--right-only", "--no-merges", "--topo-order", f"{onto}...{head}", "--"]
-    told = await run(
+    completed = await run(
         ["rev-list", f"--max-count={MOST_REBASED + 1}", *wanted], repository=Path(repository.path)
     )
-    shas = told.stdout.decode().split()
+    shas = completed.stdout.decode().split()
     if len(shas) > MOST_REBASED:
         raise TooManyCommitsError(f"More than {MOST_REBASED} commits are not rebased.")
     last, sizes = onto, TreeSizes(repository)

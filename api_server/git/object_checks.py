@@ -147,7 +147,7 @@ async def repository_problems(repository: Path, time_limit: float) -> list[str]:
     if not (repository / "HEAD").is_file():
         return ["there is no repository"]
     try:
-        told = await run(
+        completed = await run(
             ["fsck", "--full", "--no-dangling", "--no-progress"],
             repository=repository,
             time_limit=time_limit,
@@ -155,9 +155,11 @@ async def repository_problems(repository: Path, time_limit: float) -> list[str]:
         )
     except GitError as problem:
         return [f"git cannot check it: {problem}"]
-    lines = told.stdout.decode(errors="replace").splitlines()
+    lines = completed.stdout.decode(errors="replace").splitlines()
     wrong = [line for line in lines if line.strip() and not _HARMLESS.match(line)]
-    return wrong[:_LINES] or [f"git fsck ended with status {told.returncode}"] * bool(told.returncode)
+    return wrong[:_LINES] or [f"git fsck ended with status {completed.returncode}"] * bool(
+        completed.returncode
+    )
 
 
 async def missing_commits(repository: Path, shas: Sequence[str]) -> set[str]:
@@ -165,9 +167,9 @@ async def missing_commits(repository: Path, shas: Sequence[str]) -> set[str]:
     if not shas:
         return set()
     asked = "".join(f"{sha}\n" for sha in shas).encode()
-    told = await run(["cat-file", "--batch-check"], repository=repository, stdin=asked)
+    completed = await run(["cat-file", "--batch-check"], repository=repository, stdin=asked)
     return {
         line.partition(" ")[0]
-        for line in told.stdout.decode().splitlines()
+        for line in completed.stdout.decode().splitlines()
         if line.endswith((" missing", " ambiguous"))
     }

@@ -1,4 +1,4 @@
-"""The one place where the git program is started: process group, time limit, stderr, end, version."""
+"""The one place where git and other programs are started: process group, time limit, stderr, end; git's version."""
 
 import asyncio
 import os
@@ -50,9 +50,9 @@ class Output:
 class Child:
     """A running git. `output()` yields its stdout; `end()` waits for it to end."""
 
-    def __init__(self, command: str, process: Process, patience: float) -> None:
+    def __init__(self, command: str, process: Process, exit_timeout: float) -> None:
         self.command = command
-        self.patience = patience
+        self.exit_timeout = exit_timeout
         self.process = process
         self.pid = process.pid
         self.timed_out = False
@@ -160,8 +160,8 @@ class Child:
             self._feed_task.cancel()
             tasks.add(self._feed_task)
         try:
-            if self.patience:
-                await asyncio.wait({exited}, timeout=self.patience)
+            if self.exit_timeout:
+                await asyncio.wait({exited}, timeout=self.exit_timeout)
             self.signal_group(signal.SIGTERM)
             await asyncio.wait({exited}, timeout=GRACE_SECONDS)
         finally:  # also when the waiting task is cancelled, however often
@@ -195,7 +195,7 @@ class Child:
                 except (BrokenPipeError, ConnectionResetError):
                     heard = False
         except Exception:
-            if not self.patience:
+            if not self.exit_timeout:
                 self.signal_group(signal.SIGTERM)
             raise
         finally:
@@ -220,7 +220,7 @@ async def start(
     configuration: Sequence[tuple[str, str]] = (),
     with_stdin: bool = False,
     time_limit: float | None = None,
-    patience: float = 0.0,
+    exit_timeout: float = 0.0,
     pass_fds: Sequence[int] = (),
     background: bool = False,
 ) -> AsyncIterator[Child]:
@@ -229,26 +229,52 @@ async def start(
     `repository` becomes `--git-dir`; `configuration` follows (and so overrides) `CONFIGURATION`; secrets
     belong into `extra_environment`, never into arguments, which every user of the machine can read.
     `time_limit` is in seconds; when it is over, the whole group is killed and `GitTimeoutError` raised.
-    Leaving the block ends whatever still runs: at once, or after `patience` seconds in which git can notice
+    Leaving the block ends whatever still runs: at once, or after `exit_timeout` seconds in which git can notice
     the end of its stdin. git and all that it starts inherit the descriptors `pass_fds`, and have its limits.
     What is `background` gives way to all else from its beginning.
     """
     git_dir = [f"--git-dir={repository}"] if repository is not None else []
+    async with start_program(
+        ["git", *git_dir, *arguments],
+        name=arguments[0],
+        environment=child_environment(extra_environment, configuration),
+        with_stdin=with_stdin,
+        time_limit=time_limit,
+        exit_timeout=exit_timeout,
+        pass_fds=pass_fds,
+        background=background,
+    ) as child:
+        yield child
+
+
+@asynccontextmanager
+async def start_program(
+    command: Sequence[str],
+    *,
+    name: str,
+    environment: Mapping[str, str],
+    with_stdin: bool = False,
+    time_limit: float | None = None,
+    exit_timeout: float = 0.0,
+    pass_fds: Sequence[int] = (),
+    background: bool = False,
+) -> AsyncIterator[Child]:
+    """Like `start`, for any program; `name` is what errors call it."""
     loop = asyncio.get_running_loop()
     with priority_turn(background=background) as gives_way:
         starting = asyncio.create_task(
             spawn(
-                limited(["git", *git_dir, *arguments], gives_way=gives_way),
+                limited(command, gives_way=gives_way),
                 with_stdin=with_stdin,
                 limit=CHUNK_BYTES,
-                env={**child_environment(extra_environment, configuration), **spawning.orphan_mark()},
+                env={**environment, **spawning.orphan_mark()},
                 cwd="/",
                 start_new_session=True,
                 pass_fds=pass_fds,
             )
         )
         cancelled = await _completion(starting)
-        child = Child(arguments[0], starting.result(), patience)
+        child = Child(name, starting.result(), exit_timeout)
         timers = [loop.call_later(LONG_SECONDS, child.give_way)]
         if time_limit is not None:
             timers.append(loop.call_later(time_limit, child.expire))
@@ -329,9 +355,9 @@ def check_git() -> str:
         said = subprocess.run(["git", "--version"], capture_output=True, text=True, check=False).stdout
     except OSError as problem:
         raise ConfigError(f"{needed}, and none can be run ({problem.strerror}): install it on PATH") from None
-    found = re.match(r"git version (\d+)\.(\d+)", said)
-    if found is None:
+    match = re.match(r"git version (\d+)\.(\d+)", said)
+    if match is None:
         raise ConfigError(f"{needed}, and the git on PATH does not say which it is: install it on PATH")
-    if (int(found[1]), int(found[2])) < OLDEST:
-        raise ConfigError(f"{needed}, the one on PATH is {found[1]}.{found[2]}: upgrade it")
-    return f"{found[1]}.{found[2]}"
+    if (int(match[1]), int(match[2])) < OLDEST:
+        raise ConfigError(f"{needed}, the one on PATH is {match[1]}.{match[2]}: upgrade it")
+    return f"{match[1]}.{match[2]}"

@@ -151,7 +151,7 @@ Judge = Callable[[Push, Path | None], AbstractAsyncContextManager[Verdict]]
 
 #: When a client goes away, receive-pack sees its input end: it completes what it has wholly received (a pack
 #: has a checksum) or throws it away. Killed by a signal it would leave the quarantined objects on disk.
-PATIENCE_SECONDS = 10.0
+TIMEOUT_SECONDS = 10.0
 #: How long git may move refs after the verdict: what the verdict depends on is held meanwhile.
 MOVING_SECONDS = 120.0
 
@@ -213,7 +213,7 @@ async def receive_pack(
                 extra_environment={**gate.environment, **reflog_identity(push)},
                 with_stdin=True,
                 time_limit=bounds.time_limit,
-                patience=PATIENCE_SECONDS,
+                exit_timeout=TIMEOUT_SECONDS,
                 pass_fds=(*gate.childs_ends, transferring, moving),
             ) as child,
         ):
@@ -276,7 +276,7 @@ async def _judged(receiving: _Receiving, judge: Judge) -> AsyncIterator[AsyncIte
         yield chunks()
     finally:
         try:
-            await asyncio.wait({judging}, timeout=PATIENCE_SECONDS)
+            await asyncio.wait({judging}, timeout=TIMEOUT_SECONDS)
         finally:  # also when that is cancelled
             await end(judging)
             await end(listening)

@@ -36,7 +36,7 @@ log = structlog.stdlib.get_logger(__name__)
 _Result = TypeVar("_Result")
 
 #: How long a lock is waited for whose holder lives; most are held for milliseconds.
-LOCK_PATIENCE_SECONDS = 2.0
+LOCK_TIMEOUT_SECONDS = 2.0
 _PAUSE_SECONDS = 0.05
 
 _PACKED = ("packed-refs.lock", "packed-refs.new")
@@ -74,7 +74,7 @@ async def make_way(repository: Path, refs: Iterable[str]) -> None:
 
 
 async def _in_spite_of_locks(repository: Path, attempt: Callable[[], Awaitable[_Result]]) -> _Result:
-    given_up = time.monotonic() + LOCK_PATIENCE_SECONDS
+    given_up = time.monotonic() + LOCK_TIMEOUT_SECONDS
     while True:
         try:
             return await attempt()

@@ -303,12 +303,12 @@ class _Count:
     @classmethod
     async def of(cls, repository: Path) -> "_Count":
         printed = (await run(["count-objects", "-v"], repository=repository)).stdout.decode()
-        told = {name: int(value) for name, value in _pairs(printed.splitlines())}
-        size = (told["size"] + told["size-pack"]) * 1024
+        counts = {name: int(value) for name, value in _pairs(printed.splitlines())}
+        size = (counts["size"] + counts["size-pack"]) * 1024
         largest = max(
             (pack.stat().st_size for pack in (repository / "objects/pack").glob("*.pack")), default=0
         )
-        return cls(told["count"], told["packs"], told["count"] + told["in-pack"], size, largest)
+        return cls(counts["count"], counts["packs"], counts["count"] + counts["in-pack"], size, largest)
 
     def has_doubled(self, style: Style) -> bool:
         """Whether most of it is not in its largest pack: so all that is ever packed as a whole is twice what there is

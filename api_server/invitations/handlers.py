@@ -61,7 +61,7 @@ class UpdateInvitation(InvitationEmail):
 async def invite(request: web.Request, params: Invite, resource: Project | Group) -> web.Response:
     """Endpoint 31: 201 whatever becomes of each recipient; what went wrong is in the body."""
     if params.member_role_id is not None:
-        tiers.require_feature(CUSTOM_ROLES, context.settings(request))
+        tiers.require_license(CUSTOM_ROLES, context.settings(request))
     invited = changes.read_recipients(params.email, params.user_id)
     offer = Offer(
         source=source_of(resource),

@@ -60,7 +60,9 @@ def _subject(inviter: str | None, source: str, reminder: int) -> str:
     return f"{inviter} invited you to join forgelet"
 
 
-async def queue_answer(transaction: Transaction, invitation: Invitation, who: str, *, accepted: bool) -> None:
+async def queue_answer(
+    transaction: Transaction, invitation: Invitation, name: str, *, accepted: bool
+) -> None:
     """Tells the inviter, where she still is."""
     if not invitation.inviter_email:
         return
@@ -72,7 +74,7 @@ async def queue_answer(transaction: Transaction, invitation: Invitation, who: st
             to=invitation.inviter_email,
             subject=f"Invitation {verb}",
             paragraphs=[
-                f"{who} {verb} your invitation to join the {invitation.kind} {invitation.source_name}"
+                f"{name} {verb} your invitation to join the {invitation.kind} {invitation.source_name}"
                 f" ({invitation.source_path})."
             ],
         ),

@@ -136,9 +136,9 @@ async def acting_later(services: Services, project_id: int, user_id: int | None)
     user = None if user_id is None else await queries.find_active_user(database, user_id)
     if user is None:
         return None
-    who = f"user:{user.id}"
+    user_right = f"user:{user.id}"
     preconditions.add(
-        Precondition((who,), user, functools.partial(queries.find_active_user, user_id=user.id))
+        Precondition((user_right,), user, functools.partial(queries.find_active_user, user_id=user.id))
     )
     read = functools.partial(
         find_project, project_id=project_id, path=None, user_id=user.id, admin=user.admin, job_project_id=None
@@ -147,7 +147,7 @@ async def acting_later(services: Services, project_id: int, user_id: int | None)
     if project is None or project.archived or project.role < Role.DEVELOPER or not project.reads_repository:
         return None
     groups = (f"group:{namespace_id}" for namespace_id in project.lineage)
-    preconditions.add(Precondition((who, *groups, f"project:{project_id}"), project, read))
+    preconditions.add(Precondition((user_right, *groups, f"project:{project_id}"), project, read))
     person = Person(user.name, user.email, int(database.now.timestamp()))
     return ProjectActor(
         services=services, project=project, user_id=user.id, person=person, preconditions=preconditions
@@ -297,15 +297,8 @@ async def delete(
     """Whatever its state, with what keeps its commits. Raises as `remove_internal_ref`."""
     before = await queries.lock(transaction, merge_request_id)
     await queries.delete(transaction, before.id)
-    await audit_trail.record(
-        transaction,
-        "delete_merge_request",
-        author=actor.author,
-        entity=project.entity,
-        target_id=before.id,
-        target_details=f"!{before.iid} {before.title}",
-        message=f"Removed merge request !{before.iid}",
-    )
+    target = project.entity.target(before.id, f"!{before.iid} {before.title}")
+    await audit_trail.record(transaction, "delete_merge_request", actor.author, target, iid=before.iid)
     await _forget_heads(services, project, before.iid)
 
 
@@ -411,10 +404,10 @@ async def unapprove(
     await announce(services.shared, transaction, actor.user_id, merge_request_id, "unapproved")
 
 
-async def reset_approvals(transaction: Transaction, merge_request_id: int, who: Actor) -> None:
+async def reset_approvals(transaction: Transaction, merge_request_id: int, actor: Actor) -> None:
     """Takes all approvals back, whatever has become of the merge request; nobody hears of it. Raises 401 for who is no
     bot of a project or group."""
-    if not await user_queries.is_bot(transaction, who.user_id):
+    if not await user_queries.is_bot(transaction, actor.user_id):
         raise unauthorized()
     await queries.lock(transaction, merge_request_id)
     await queries.reset_approvals(transaction, merge_request_id)

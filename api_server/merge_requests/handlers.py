@@ -34,7 +34,7 @@ routes = Routes()
 
 PATH = "/projects/{id}/merge_requests"
 ONE = f"{PATH}/{{merge_request_iid}}"
-CHANGE = project(Role.DEVELOPER, opens="repository", changes=True)
+CHANGE = project(Role.DEVELOPER, feature="repository", changes=True)
 
 
 @attrs.frozen(kw_only=True)
@@ -96,7 +96,7 @@ async def create_merge_request(
 
 @routes.get(
     ONE,
-    access=project(opens="repository"),
+    access=project(feature="repository"),
     takes_job_token=True,
 )
 async def show_merge_request(
@@ -136,7 +136,7 @@ async def update_merge_request(
     return json_text(shown)
 
 
-@routes.delete(ONE, access=project(Role.OWNER, opens="repository", changes=True))
+@routes.delete(ONE, access=project(Role.OWNER, feature="repository", changes=True))
 async def delete_merge_request(
     request: web.Request, params: MergeRequestId, project: Project
 ) -> web.Response:
@@ -210,7 +210,7 @@ class ListContents(Paginated):
     merge_request_iid: int
 
 
-@routes.get(f"{ONE}/commits", access=project(opens="repository"))
+@routes.get(f"{ONE}/commits", access=project(feature="repository"))
 async def list_commits(request: web.Request, params: ListContents, project: Project) -> web.Response:
     """Newest first."""
     services = context.services(request)
@@ -220,7 +220,7 @@ async def list_commits(request: web.Request, params: ListContents, project: Proj
     return await listed_commits(request, params, project, repository, shas)
 
 
-@routes.get(f"{ONE}/diffs", access=project(opens="repository"))
+@routes.get(f"{ONE}/diffs", access=project(feature="repository"))
 async def list_diffs(request: web.Request, params: ListContents, project: Project) -> web.Response:
     """What the source has changed since it parted from the target."""
     services = context.services(request)
@@ -234,14 +234,14 @@ async def list_diffs(request: web.Request, params: ListContents, project: Projec
     )
 
 
-@routes.get(f"{ONE}/closes_issues", access=project(opens="repository"))
+@routes.get(f"{ONE}/closes_issues", access=project(feature="repository"))
 async def list_closed_issues(request: web.Request, params: ListContents, project: Project) -> web.Response:
     """None, as where a project has no issues; release tools ask."""
     await queries.find(context.database(request), project.id, params.merge_request_iid)
     return await listed(request, params, [], 0)
 
 
-@routes.get(f"{ONE}/changes", access=project(opens="repository"))
+@routes.get(f"{ONE}/changes", access=project(feature="repository"))
 async def show_changes(request: web.Request, params: MergeRequestId, project: Project) -> web.Response:
     """The merge request with all of its diffs; `overflow` where there are more than are shown."""
     services = context.services(request)
@@ -262,7 +262,7 @@ async def shas_of(request: web.Request, repository: Repository, merge_request: M
         return await commits_between(repository, merge_request.base_sha, merge_request.head_sha, MOST_COMMITS)
 
 
-@routes.get(f"{ONE}/pipelines", access=project(opens="builds"))
+@routes.get(f"{ONE}/pipelines", access=project(feature="builds"))
 async def list_pipelines(request: web.Request, params: ListContents, project: Project) -> web.Response:
     """Its own, and those of the source branch for any of its commits, newest first; for readers of both."""
     services = context.services(request)
@@ -281,7 +281,7 @@ async def list_pipelines(request: web.Request, params: ListContents, project: Pr
     return await paginated(request, page, listed)
 
 
-@routes.post(f"{ONE}/pipelines", access=project(Role.DEVELOPER, opens="builds", changes=True))
+@routes.post(f"{ONE}/pipelines", access=project(Role.DEVELOPER, feature="builds", changes=True))
 async def create_pipeline(request: web.Request, params: MergeRequestId, project: Project) -> web.Response:
     """One for its head, beside those that are there; 405 where it has no commits."""
     services = context.services(request)
@@ -313,7 +313,7 @@ class ListPeople(Paginated):
     merge_request_iid: int
 
 
-@routes.get(f"{ONE}/reviewers", access=project(opens="repository"))
+@routes.get(f"{ONE}/reviewers", access=project(feature="repository"))
 async def list_reviewers(request: web.Request, params: ListPeople, project: Project) -> web.Response:
     """Each with what she has said of it: `approved` or `unreviewed`."""
     page = wanted_page(params, queries.REVIEWERS, default_sort="asc")
@@ -322,7 +322,7 @@ async def list_reviewers(request: web.Request, params: ListPeople, project: Proj
     return await paginated(request, page, await queries.list_reviewers(database, page, merge_request.id))
 
 
-@routes.get(f"{ONE}/participants", access=project(opens="repository"))
+@routes.get(f"{ONE}/participants", access=project(feature="repository"))
 async def list_participants(request: web.Request, params: ListPeople, project: Project) -> web.Response:
     """The author, assignees, reviewers, and who has written notes."""
     page = wanted_page(params, queries.PARTICIPANTS, default_sort="asc")
@@ -336,13 +336,13 @@ class ApproveMergeRequest(MergeRequestId):
     sha: str | None = None
 
 
-@routes.get(f"{ONE}/approvals", access=project(opens="repository"))
+@routes.get(f"{ONE}/approvals", access=project(feature="repository"))
 async def show_approvals(request: web.Request, params: MergeRequestId, project: Project) -> web.Response:
     merge_request = await queries.find(context.database(request), project.id, params.merge_request_iid)
     return await _approvals(request, merge_request.id, project.role)
 
 
-@routes.get(f"{ONE}/approval_state", access=project(opens="repository"))
+@routes.get(f"{ONE}/approval_state", access=project(feature="repository"))
 async def show_approval_state(request: web.Request, params: MergeRequestId, project: Project) -> web.Response:
     """There are no approval rules, so that none is left to be satisfied."""
     await queries.find(context.database(request), project.id, params.merge_request_iid)
@@ -384,13 +384,13 @@ async def reset_approvals(request: web.Request, params: MergeRequestId, project:
 async def _approvals(
     request: web.Request, merge_request_id: int, role: int, status: int = 200
 ) -> web.Response:
-    shown = await queries.show_approvals(
+    entity = await queries.show_approvals(
         context.database(request),
         merge_request_id,
         viewer_id=caller(request).user_id,
         viewer_may_approve=role >= Role.DEVELOPER,
     )
-    return json_text(shown, status=status)
+    return json_text(entity, status=status)
 
 
 @attrs.frozen(kw_only=True)
@@ -438,7 +438,7 @@ async def cancel_auto_merge(request: web.Request, params: MergeRequestId, projec
     return json_value({"status": "success"}, status=201)
 
 
-@routes.get(f"{ONE}/merge_ref", access=project(opens="repository"))
+@routes.get(f"{ONE}/merge_ref", access=project(feature="repository"))
 async def show_merge_ref(request: web.Request, params: MergeRequestId, project: Project) -> web.Response:
     """The commit that merging would make now, which can be fetched from `refs/merge-requests/:iid/merge`."""
     services = context.services(request)

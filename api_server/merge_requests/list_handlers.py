@@ -157,21 +157,21 @@ async def _readable(
     request: web.Request, params: ListOfAll | ListOfGroup, found: Group | None = None
 ) -> web.Response:
     page = wanted_page(params, list_queries.OF_ALL if found is None else list_queries.BELOW_GROUP)
-    who = caller(request)
+    actor = caller(request)
     listed = await list_queries.list_readable(
         context.database(request),
         page,
-        viewer_id=who.user_id,
+        viewer_id=actor.user_id,
         # whoever has a role in a group has it in all of its projects
-        sees_all=who.admin or (found is not None and found.role >= Role.REPORTER),
+        sees_all=actor.admin or (found is not None and found.role >= Role.REPORTER),
         non_archived=params.non_archived,
-        filters=filters_of(params, who.user_id),
+        filters=filters_of(params, actor.user_id),
         group_id=None if found is None else found.id,
     )
     return await paginated(request, page, listed)
 
 
-@routes.get(PATH, access=project(opens="repository"), takes_job_token=True)
+@routes.get(PATH, access=project(feature="repository"), takes_job_token=True)
 async def list_of_project(request: web.Request, params: ListOfProject, project: Project) -> web.Response:
     """Newest first; those that match every filter."""
     page = wanted_page(params, list_queries.OF_PROJECT)

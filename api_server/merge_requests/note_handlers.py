@@ -119,8 +119,8 @@ routes = Routes()
 NOTES = f"{ONE}/notes"
 NOTE = f"{NOTES}/{{note_id}}"
 #: Everybody who reads a merge request may say something.
-READ = project(opens="repository")
-WRITE = project(opens="repository", changes=True)
+READ = project(feature="repository")
+WRITE = project(feature="repository", changes=True)
 
 
 @routes.get(NOTES, access=READ)
@@ -242,8 +242,8 @@ async def create_discussion(request: web.Request, params: CreateDiscussion, proj
     )
     async with services.database.transaction() as transaction:
         talk = await conversation(services, caller(request), transaction, project, params.merge_request_iid)
-        shown = await note_queries.show_discussion_of(transaction, await talk.write(said))
-    return json_text(shown, status=201)
+        entity = await note_queries.show_discussion_of(transaction, await talk.write(said))
+    return json_text(entity, status=201)
 
 
 @routes.put(DISCUSSION, access=WRITE)
@@ -328,9 +328,9 @@ async def delete_discussion_note(
 async def _discussion(database: Executor, project: Project, merge_request_id: int, discussion_id: str) -> str:
     """Raises 404."""
     shows_internal = notes.reads_internal(project)
-    shown = await note_queries.show_discussion(
+    entity = await note_queries.show_discussion(
         database, merge_request_id, discussion_id, shows_internal=shows_internal
     )
-    if shown is None:
+    if entity is None:
         raise not_found("Discussion")
-    return shown
+    return entity

@@ -36,11 +36,11 @@ MAX_BODY = 1_000_000
 
 def not_saved(problems: Mapping[str, Sequence[str]]) -> ApiError:
     """400 in GitLab's words, which are Ruby's: `Note {:note=>["can't be blank"]}`."""
-    told = ", ".join(
+    messages = ", ".join(
         f":{field}=>[{', '.join(orjson.dumps(text).decode() for text in texts)}]"
         for field, texts in problems.items()
     )
-    return bad_request(f"Note {{{told}}}")
+    return bad_request(f"Note {{{messages}}}")
 
 
 def check_note_body(body: str) -> None:

@@ -127,7 +127,7 @@ async def carry_out(
     problems = [f"merge_request.{name} is not supported" for name in options.unknown]
     if problem := _problem(actor, moved, options):
         return _warnings(*problems, problem)
-    told = []
+    lines = []
     for name, head in moved.items():
         try:
             iid = await _one_branch(services, project_id, user_id, name, head, options)
@@ -139,8 +139,8 @@ async def carry_out(
             problems.append(f"{name}: The server is busy, try again with the API")
         else:
             url = f"{services.settings.base_url}/{actor.project.full_path}/-/merge_requests/{iid}"
-            told += ["", f"View merge request for {name}:", f"  {url}", ""]
-    return [*told, *(_warnings(*problems) if problems else [])]
+            lines += ["", f"View merge request for {name}:", f"  {url}", ""]
+    return [*lines, *(_warnings(*problems) if problems else [])]
 
 
 def _warnings(*problems: str) -> list[str]:

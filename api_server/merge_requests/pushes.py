@@ -131,13 +131,13 @@ async def _queue_pipeline(transaction: Transaction, event: MergeRequestEvent) ->
     """Queues a pipeline where the merge request is new, or has a new head."""
     if event.user_id is None or (event.action != "open" and event.old_head is None):
         return
-    found = await find_merge_request(transaction, event.merge_request_id)
-    if found is not None:
+    merge_request = await find_merge_request(transaction, event.merge_request_id)
+    if merge_request is not None:
         await enqueue(
             transaction,
             CREATE_PIPELINE,
-            merge_request_id=found.id,
-            head_sha=found.head_sha,
+            merge_request_id=merge_request.id,
+            head_sha=merge_request.head_sha,
             user_id=event.user_id,
             origin=uuid.uuid4().hex,
         )
@@ -148,17 +148,17 @@ async def make_pipeline(
 ) -> None:
     """Makes what `_react` has queued, where the file asks for it, unless there is another head by now, which has one of
     its own; and cancels what it makes superfluous."""
-    found = await find_merge_request(services.database, merge_request_id)
-    if found is None or found.state != "opened" or found.mergeability == "no_commits":
+    merge_request = await find_merge_request(services.database, merge_request_id)
+    if merge_request is None or merge_request.state != "opened" or merge_request.mergeability == "no_commits":
         return
-    if found.head_sha != head_sha:
+    if merge_request.head_sha != head_sha:
         return
-    wanted = wanted_pipeline(found, user_id, origin)
+    wanted = wanted_pipeline(merge_request, user_id, origin)
     try:
         pipeline_id = await creation.make_with_rights(pipeline_maker(services), wanted)
     except PipelineRefused as refused:
         reason = "; ".join(refused.errors)
-        log.info("no pipeline for a merge request", merge_request_id=found.id, reason=reason)
+        log.info("no pipeline for a merge request", merge_request_id=merge_request.id, reason=reason)
     else:
         now = await find_merge_request(services.database, merge_request_id)
         await transitions.cancel_superseded(

@@ -121,11 +121,11 @@ def _marked(title: str, head: int, tail: int, mark: str) -> str:
 def _people(before: Sequence[Any], after: Sequence[Any], named: str, dismissed: str) -> str:
     """Who has been named, and who is it no longer; users are `{"username": ...}`."""
     old, new = ([f"@{user['username']}" for user in users] for users in (before, after))
-    told = (
+    changes = (
         (named, [user for user in new if user not in old]),
         (dismissed, [user for user in old if user not in new]),
     )
-    return " and ".join(f"{verb} {_sentence(users)}" for verb, users in told if users)
+    return " and ".join(f"{verb} {_sentence(users)}" for verb, users in changes if users)
 
 
 def _sentence(users: Sequence[str]) -> str:

@@ -87,7 +87,7 @@ class OneVersion:
     version_id: int
 
 
-@routes.get(VERSIONS, access=project(opens="repository"))
+@routes.get(VERSIONS, access=project(feature="repository"))
 async def list_versions(request: web.Request, params: ListVersions, project: Project) -> web.Response:
     """Newest first."""
     database = context.database(request)
@@ -99,7 +99,7 @@ async def list_versions(request: web.Request, params: ListVersions, project: Pro
     return await paginated(request, page, attrs.evolve(listed, body=orjson.dumps(versions).decode()))
 
 
-@routes.get(f"{VERSIONS}/{{version_id}}", access=project(opens="repository"))
+@routes.get(f"{VERSIONS}/{{version_id}}", access=project(feature="repository"))
 async def show_version(request: web.Request, params: OneVersion, project: Project) -> web.Response:
     """With its commits, newest first, and what it changes."""
     services = context.services(request)
@@ -128,7 +128,7 @@ class ListOfCommit(Paginated):
     state: Literal["opened", "closed", "locked", "merged", "all"] = "all"
 
 
-@routes.get("/projects/{id}/repository/commits/{sha}/merge_requests", access=project(opens="repository"))
+@routes.get("/projects/{id}/repository/commits/{sha}/merge_requests", access=project(feature="repository"))
 async def list_of_commit(request: web.Request, params: ListOfCommit, project: Project) -> web.Response:
     """Those that bring it, and the one that it has merged, the newest first."""
     services = context.services(request)
@@ -149,6 +149,6 @@ async def _bringing(request: web.Request, project: Project, repository: Reposito
         names = await refs_containing(repository, sha, f"{MERGE_REQUESTS}*/head")
         iids = sorted(int(name.split("/")[2]) for name in names)[:MOST_CANDIDATES]
         candidates = await list_queries.candidates(services.database, project.id, iids)
-        bases = {one.base_sha for one in candidates if one.base_sha}
+        bases = {candidate.base_sha for candidate in candidates if candidate.base_sha}
         later = await descendants(repository, sha, bases)
-    return [one.id for one in candidates if one.base_sha not in later]
+    return [candidate.id for candidate in candidates if candidate.base_sha not in later]

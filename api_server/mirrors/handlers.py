@@ -11,11 +11,11 @@ from api_server.web import context
 from api_server.web.answers import json_text, json_value, no_content, require_unmodified
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import UNSET, Unset, Url
-from api_server.web.routes import Feature, Role, Routes, caller, require_feature
+from api_server.web.routes import License, Role, Routes, caller, require_license
 
 routes = Routes()
 
-REGEX = Feature("Mirror branch regex", "premium")
+REGEX = License("Mirror branch regex", "premium")
 _MIRROR = "/projects/{id}/remote_mirrors/{mirror_id}"
 
 
@@ -117,4 +117,4 @@ def _number(mirror_id: str) -> int:
 
 def _require_regex(request: web.Request, wishes: MirrorUpdate) -> None:
     if wishes.sets_a_regex:
-        require_feature(REGEX, context.settings(request))
+        require_license(REGEX, context.settings(request))

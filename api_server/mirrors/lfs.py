@@ -245,18 +245,18 @@ class LfsTarget:
             "PUT",
             params.upload,
             {"Content-Type": "application/octet-stream"},
-            lambda patience: _Content(self.objects, stored, patience),
+            lambda silence: _Content(self.objects, stored, silence),
             authenticated=params.authenticated,
         )
         if status // 100 == 2 and params.verify is not None:
-            told = attrs.asdict(stored.pointer)
-            status, body = await self._send_json(params.verify, told, authenticated=params.authenticated)
+            pointer = attrs.asdict(stored.pointer)
+            status, body = await self._send_json(params.verify, pointer, authenticated=params.authenticated)
         return None if status // 100 == 2 else self._refusal(status, body)
 
     async def _send_json(self, action: Action, value: object, *, authenticated: bool) -> tuple[int, bytes]:
         headers = {"Accept": MEDIA_TYPE, "Content-Type": MEDIA_TYPE}
         body = orjson.dumps(value)
-        return await self._send("POST", action, headers, lambda _patience: body, authenticated=authenticated)
+        return await self._send("POST", action, headers, lambda _silence: body, authenticated=authenticated)
 
     async def _send(
         self,
@@ -272,11 +272,11 @@ class LfsTarget:
             await check_url(action.href, await self.policy(), self.resolver, schemes=HTTP_SCHEMES)
             headers = self._headers(action, defaults, authenticated=authenticated)
             async with (
-                asyncio.timeout(SILENCE_SECONDS) as patience,
+                asyncio.timeout(SILENCE_SECONDS) as silence,
                 self.session.request(
                     method,
                     written_url(action.href),
-                    data=data(patience),
+                    data=data(silence),
                     headers=headers,
                     allow_redirects=False,
                     timeout=_NO_TIMEOUT,
@@ -318,14 +318,14 @@ class LfsTarget:
 class _Content(Payload):
     """An object's bytes as a request's body; each time it is sent, it is read anew.
 
-    While bytes are taken, the sender's patience does not end.
+    While bytes are taken, the time without progress does not end.
     """
 
-    def __init__(self, objects: Objects, stored: Stored, patience: asyncio.Timeout) -> None:
+    def __init__(self, objects: Objects, stored: Stored, silence: asyncio.Timeout) -> None:
         super().__init__(stored, content_type="application/octet-stream")
         self._objects = objects
         self._stored = stored
-        self._patience = patience
+        self._silence = silence
         self._size = stored.pointer.size
 
     def decode(self, _encoding: str = "utf-8", _errors: str = "strict") -> str:
@@ -335,7 +335,7 @@ class _Content(Payload):
         loop = asyncio.get_running_loop()
         async with aclosing(self._objects.read(self._stored.key, 0, self._stored.pointer.size)) as chunks:
             async for chunk in chunks:
-                self._patience.reschedule(loop.time() + SILENCE_SECONDS)
+                self._silence.reschedule(loop.time() + SILENCE_SECONDS)
                 await writer.write(chunk)
 
 

@@ -98,9 +98,9 @@ async def group_to_name(services: Services, actor: Actor, parameter: str, group_
 
 
 async def _group_for_caller(services: Services, actor: Actor, reference: str) -> Group | None:
-    who, number = actor, id_in(reference)
+    number = id_in(reference)
     return await visible_group(
-        services, reference if number is None else number, user_id=who.user_id, admin=who.admin
+        services, reference if number is None else number, user_id=actor.user_id, admin=actor.admin
     )
 
 
@@ -130,10 +130,10 @@ PROJECTS = Key[LookupCache[Project]]("projects")
 
 @attrs.frozen
 class ProjectAccess(ResourceAccess):
-    """Callers with at least `role` in the project, to whom the feature that the route `opens` is open; of an archived
+    """Callers with at least `role` in the project, to whom `feature` is open; of an archived
     project nobody to whom the route `changes` what is archived with it."""
 
-    opens: Feature | None = None
+    feature: Feature | None = None
     changes: bool = False
 
     finds: ClassVar[type] = Project
@@ -145,16 +145,16 @@ class ProjectAccess(ResourceAccess):
 
     def check(self, project: Project) -> None:
         """Raises 403 where the rule keeps whoever has `found` the project out."""
-        closed = self.opens is not None and not project.shows(self.opens)
+        closed = self.feature is not None and not project.shows(self.feature)
         if project.role < self.role or closed or (self.changes and project.archived):
             raise forbidden()
 
 
 def project(
-    role: Role = Role.NO_ACCESS, *, opens: Feature | None = None, changes: bool = False
+    role: Role = Role.NO_ACCESS, *, feature: Feature | None = None, changes: bool = False
 ) -> ProjectAccess:
     """The rule of a route whose `{id}` names a project."""
-    return ProjectAccess("project", role, opens, changes)
+    return ProjectAccess("project", role, feature, changes)
 
 
 async def find_project(request: web.Request, reference: str, role: Role = Role.NO_ACCESS) -> Project:

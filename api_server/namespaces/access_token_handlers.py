@@ -122,9 +122,9 @@ async def create_access_token(
 
 
 @routes.delete(
-    "/projects/{id}/access_tokens/{token_id}", access=project(Role.MAINTAINER), ends="token:{token_id}"
+    "/projects/{id}/access_tokens/{token_id}", access=project(Role.MAINTAINER), revokes="token:{token_id}"
 )
-@routes.delete("/groups/{id}/access_tokens/{token_id}", access=group(Role.OWNER), ends="token:{token_id}")
+@routes.delete("/groups/{id}/access_tokens/{token_id}", access=group(Role.OWNER), revokes="token:{token_id}")
 async def revoke_access_token(
     request: web.Request, params: AccessTokenId, resource: Group | Project
 ) -> web.Response:
@@ -144,23 +144,23 @@ async def revoke_access_token(
     "/projects/{id}/access_tokens/self/rotate",
     access=project(),
     scopes=SELF_ROTATE_SCOPES,
-    ends="token:{token_id}",
+    revokes="token:{token_id}",
 )
 @routes.post(
     "/groups/{id}/access_tokens/self/rotate",
     access=group(),
     scopes=SELF_ROTATE_SCOPES,
-    ends="token:{token_id}",
+    revokes="token:{token_id}",
 )
 async def rotate_own_access_token(
     request: web.Request, params: RotateOwnAccessToken, resource: Group | Project
 ) -> web.Response:
     """The token that the request is made with; 405 for people's, 401 for one of another place."""
-    who, source = caller(request), source_of(resource)
+    actor, source = caller(request), source_of(resource)
     async with context.database(request).transaction() as transaction:
-        if not await user_queries.is_bot(transaction, who.user_id):
+        if not await user_queries.is_bot(transaction, actor.user_id):
             raise ApiError(405, {"message": "405 Method Not Allowed"})
-        token = await access_token_queries.find_token(transaction, who.token_id or 0, source.place)
+        token = await access_token_queries.find_token(transaction, actor.token_id or 0, source.place)
         if token is None:
             raise unauthorized()
         made = await access_tokens.rotate(transaction, source, token, params.expires_at, author(request))
@@ -168,10 +168,12 @@ async def rotate_own_access_token(
 
 
 @routes.post(
-    "/projects/{id}/access_tokens/{token_id}/rotate", access=project(Role.MAINTAINER), ends="token:{token_id}"
+    "/projects/{id}/access_tokens/{token_id}/rotate",
+    access=project(Role.MAINTAINER),
+    revokes="token:{token_id}",
 )
 @routes.post(
-    "/groups/{id}/access_tokens/{token_id}/rotate", access=group(Role.OWNER), ends="token:{token_id}"
+    "/groups/{id}/access_tokens/{token_id}/rotate", access=group(Role.OWNER), revokes="token:{token_id}"
 )
 async def rotate_access_token(
     request: web.Request, params: RotateAccessToken, resource: Group | Project

@@ -15,7 +15,16 @@ from api_server.web.answers import json_text, json_value
 from api_server.web.errors import forbidden, not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import CommaList, Description, Name
-from api_server.web.routes import SIGNED_IN, ById, Role, Routes, author, caller
+from api_server.web.routes import (
+    SIGNED_IN,
+    SIGNED_IN_OR_NOT,
+    ById,
+    Role,
+    Routes,
+    author,
+    caller,
+    caller_or_stranger,
+)
 
 routes = Routes()
 
@@ -62,9 +71,9 @@ class ListNamespaces(Paginated):
     search: str | None = None
 
 
-@routes.get("/groups", access=SIGNED_IN)
+@routes.get("/groups", access=SIGNED_IN_OR_NOT)
 async def list_groups(request: web.Request, params: ListGroups) -> web.Response:
-    """The groups that the caller can see."""
+    """The groups that the caller can see: without credentials the public ones."""
     return await _listed(request, params)
 
 
@@ -84,13 +93,14 @@ async def _listed(
     request: web.Request, params: ListGroups, *, parent_id: int | None = None, ancestor_id: int | None = None
 ) -> web.Response:
     page = wanted_page(params, namespace_queries.LISTING, default_order="name", default_sort="asc")
-    who = caller(request)
-    levels = [params.min_access_level, params.owned and Role.OWNER]
+    actor = caller_or_stranger(request)
+    # a stranger owns nothing, and is not asked for a role
+    levels = [actor.user_id and params.min_access_level, params.owned and Role.OWNER]
     listed = await namespace_queries.list_groups(
         context.database(request),
         page,
-        user_id=who.user_id,
-        admin=who.admin,
+        user_id=actor.user_id,
+        admin=actor.admin,
         min_level=max(filter(None, levels), default=None),
         parent_id=parent_id,
         ancestor_id=ancestor_id,
@@ -114,16 +124,18 @@ async def create_group(request: web.Request, params: CreateGroup) -> web.Respons
     )
     async with context.database(request).transaction() as transaction:
         made = await groups.create(transaction, new, caller(request).user_id, author(request))
-        shown = await namespace_queries.show_group(transaction, made)
-    return json_text(shown, status=201)
+        entity = await namespace_queries.show_group(transaction, made)
+    return json_text(entity, status=201)
 
 
 async def _parent(request: web.Request, parent_id: int | None) -> Group | None:
     """The group that the caller makes a subgroup in. Raises 404, and 403 where she may not, or not at the top."""
     if parent_id is not None:
         return await find_group(request, str(parent_id), Role.OWNER)
-    who = caller(request)
-    if not (who.admin or await namespace_queries.may_create_group(context.database(request), who.user_id)):
+    actor = caller(request)
+    if not (
+        actor.admin or await namespace_queries.may_create_group(context.database(request), actor.user_id)
+    ):
         raise forbidden()
     return None
 
@@ -133,16 +145,16 @@ async def show_group(request: web.Request, group: Group) -> web.Response:
     return json_text(await namespace_queries.show_group(context.database(request), group.id))
 
 
-@routes.put("/groups/{id}", access=group(Role.OWNER), ends="group:{id}")
+@routes.put("/groups/{id}", access=group(Role.OWNER), revokes="group:{id}")
 async def update_group(request: web.Request, params: UpdateGroup, group: Group) -> web.Response:
     wishes = attrs.asdict(params, filter=lambda field, _: field.name != "id")
     async with context.database(request).transaction() as transaction:
         await groups.update(transaction, group, wishes, author(request))
-        shown = await namespace_queries.show_group(transaction, group.id)
-    return json_text(shown)
+        entity = await namespace_queries.show_group(transaction, group.id)
+    return json_text(entity)
 
 
-@routes.delete("/groups/{id}", access=group(Role.OWNER), ends="group:{id}")
+@routes.delete("/groups/{id}", access=group(Role.OWNER), revokes="group:{id}")
 async def delete_group(request: web.Request, group: Group) -> web.Response:
     """With everything in it."""
     async with context.database(request).transaction() as transaction:
@@ -154,9 +166,9 @@ async def delete_group(request: web.Request, group: Group) -> web.Response:
 async def list_namespaces(request: web.Request, params: ListNamespaces) -> web.Response:
     """The caller's own namespace and the groups that she is a member of; all of them for administrators."""
     page = wanted_page(params, namespace_queries.NAMESPACES, default_sort="asc")
-    who = caller(request)
+    actor = caller(request)
     listed = await namespace_queries.list_namespaces(
-        context.database(request), page, user_id=who.user_id, admin=who.admin, search=params.search
+        context.database(request), page, user_id=actor.user_id, admin=actor.admin, search=params.search
     )
     return await paginated(request, page, listed)
 
@@ -170,13 +182,13 @@ class NamespacePath:
 @routes.get("/namespaces/{path}/exists", access=SIGNED_IN)
 async def namespace_exists(request: web.Request, params: NamespacePath) -> web.Response:
     """Whether something has that path (below a group), and a free one beside it."""
-    who = caller(request)
+    actor = caller(request)
     taken = await namespace_queries.namespace_paths_like(
         context.database(request),
         params.path,
         parent_id=params.parent_id,
-        user_id=who.user_id,
-        admin=who.admin,
+        user_id=actor.user_id,
+        admin=actor.admin,
     )
     exists = params.path.lower() in taken
     return json_value({"exists": exists, "suggests": [_free(params.path, taken)] if exists else []})
@@ -188,14 +200,14 @@ def _free(path: str, taken: set[str]) -> str:
 
 @routes.get("/namespaces/{id}", access=SIGNED_IN)
 async def show_namespace(request: web.Request, params: ById) -> web.Response:
-    number, who = access.id_in(params.id), caller(request)
-    shown = await namespace_queries.show_namespace(
+    number, actor = access.id_in(params.id), caller(request)
+    entity = await namespace_queries.show_namespace(
         context.database(request),
         namespace_id=number,
         path=None if number is not None else params.id,
-        user_id=who.user_id,
-        admin=who.admin,
+        user_id=actor.user_id,
+        admin=actor.admin,
     )
-    if shown is None:
+    if entity is None:
         raise not_found("Namespace")
-    return json_text(shown)
+    return json_text(entity)

@@ -46,7 +46,7 @@ async def show_scope(request: web.Request, project: Project) -> web.Response:
     return json_value({"inbound_enabled": enabled, "outbound_enabled": False})
 
 
-@routes.patch("/projects/{id}/job_token_scope", access=project(Role.MAINTAINER), ends="project:{id}")
+@routes.patch("/projects/{id}/job_token_scope", access=project(Role.MAINTAINER), revokes="project:{id}")
 async def limit_access(request: web.Request, params: LimitAccess, project: Project) -> web.Response:
     async with context.database(request).transaction() as transaction:
         await job_token_scope.limit_access(transaction, project, author(request), enabled=params.enabled)
@@ -88,7 +88,7 @@ async def allow_group(request: web.Request, params: OneGroup, project: Project) 
 @routes.delete(
     "/projects/{id}/job_token_scope/allowlist/{target_project_id}",
     access=project(Role.MAINTAINER),
-    ends="project:{id}",
+    revokes="project:{id}",
 )
 async def disallow_project(request: web.Request, params: OneProject, project: Project) -> web.Response:
     if not await _disallowed(request, project, "project", params.target_project_id):
@@ -100,7 +100,7 @@ async def disallow_project(request: web.Request, params: OneProject, project: Pr
 @routes.delete(
     "/projects/{id}/job_token_scope/groups_allowlist/{target_group_id}",
     access=project(Role.MAINTAINER),
-    ends="project:{id}",
+    revokes="project:{id}",
 )
 async def disallow_group(request: web.Request, params: OneGroup, project: Project) -> web.Response:
     if not await _disallowed(request, project, "group", params.target_group_id):

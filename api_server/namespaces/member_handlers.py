@@ -126,8 +126,8 @@ async def add_members(request: web.Request, params: AddMember, resource: Group |
         member_id = await members.add(
             transaction, source, user, params.access_level, author(request), expires_at=params.expires_at
         )
-        shown = await member_queries.show_member(transaction, user.id, **source.direct, changed=member_id)
-    return json_text(shown, status=201)
+        entity = await member_queries.show_member(transaction, user.id, **source.direct, changed=member_id)
+    return json_text(entity, status=201)
 
 
 async def _added_several(
@@ -137,19 +137,19 @@ async def _added_several(
         problems = await members.add_several(
             transaction, source, user_ids, params.access_level, author(request), expires_at=params.expires_at
         )
-    told = {"status": "error", "message": problems} if problems else {"status": "success"}
-    return json_value(told, status=201)
+    answer = {"status": "error", "message": problems} if problems else {"status": "success"}
+    return json_value(answer, status=201)
 
 
 @routes.put(
     "/groups/{id}/members/{user_id}",
     access=group(Role.OWNER),
-    ends="user:{user_id}",
+    revokes="user:{user_id}",
 )
 @routes.put(
     "/projects/{id}/members/{user_id}",
     access=project(Role.MAINTAINER),
-    ends="user:{user_id}",
+    revokes="user:{user_id}",
 )
 async def update_member(
     request: web.Request, params: UpdateMember, resource: Group | Project
@@ -160,21 +160,21 @@ async def update_member(
         member_id = await members.update(
             transaction, source, params.user_id, params.access_level, params.expires_at, author(request)
         )
-        shown = await member_queries.show_member(
+        entity = await member_queries.show_member(
             transaction, params.user_id, **source.direct, changed=member_id
         )
-    return json_text(shown)
+    return json_text(entity)
 
 
 @routes.delete(
     "/groups/{id}/members/{user_id}",
     access=group(),
-    ends="user:{user_id}",
+    revokes="user:{user_id}",
 )
 @routes.delete(
     "/projects/{id}/members/{user_id}",
     access=project(),
-    ends="user:{user_id}",
+    revokes="user:{user_id}",
 )
 async def remove_member(
     request: web.Request, params: RemoveMember, resource: Group | Project

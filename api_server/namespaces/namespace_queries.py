@@ -148,9 +148,9 @@ _OF_HERS = ListQuery(
 
 
 async def list_groups(
-    database: Executor, page: Page, *, user_id: int, admin: bool, min_level: int | None, **filters: Any
+    database: Executor, page: Page, *, user_id: int | None, admin: bool, min_level: int | None, **filters: Any
 ) -> ListPage:
-    """The groups that the user can see; with `min_level`, those where she has that role."""
+    """The groups that the user (None: a stranger) can see; with `min_level`, those where she has that role."""
     filters["found"] = await _SEARCH.find(database, filters["search"])
     if min_level is not None:
         return await _OF_HERS.read(database, page, user_id=user_id, min_level=min_level, **filters)

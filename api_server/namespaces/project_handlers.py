@@ -183,14 +183,14 @@ async def _listed(
     sees_all: bool = False,
 ) -> web.Response:
     page = wanted_page(params, project_queries.LISTING)
-    who = caller_or_stranger(request)
-    is_stranger = who.user_id is None  # has no role anywhere, and is not asked for one
+    actor = caller_or_stranger(request)
+    is_stranger = actor.user_id is None  # has no role anywhere, and is not asked for one
     levels = [params.min_access_level, params.membership and Role.GUEST, params.owned and Role.OWNER]
     listed = await project_queries.list_projects(
         context.database(request),
         page,
-        viewer_id=who.user_id,
-        sees_all=who.admin or sees_all,
+        viewer_id=actor.user_id,
+        sees_all=actor.admin or sees_all,
         min_level=None if is_stranger else max(filter(None, levels), default=None),
         group_id=namespace_id,
         below=below,
@@ -210,13 +210,13 @@ async def create_project(request: web.Request, params: CreateProject) -> web.Res
         "name": params.name or params.path,
         "path": params.path or paths.path_from(params.name or ""),
     }
-    who = caller(request)
+    actor = caller(request)
     database = context.database(request)
     made = await projects.create(
-        context.services(request).shared, database, NewProject(**values), who, author(request)
+        context.services(request).shared, database, NewProject(**values), actor, author(request)
     )
-    shown = await project_queries.show_project(database, made, who.user_id)
-    return json_text(shown, status=201)
+    entity = await project_queries.show_project(database, made, actor.user_id)
+    return json_text(entity, status=201)
 
 
 @routes.get("/projects/{id}", access=project())
@@ -233,7 +233,7 @@ async def list_issues(request: web.Request, params: ListIssues) -> web.Response:
 @routes.put(
     "/projects/{id}",
     access=project(Role.MAINTAINER),
-    ends="project:{id}",
+    revokes="project:{id}",
 )
 async def update_project(request: web.Request, params: UpdateProject, project: Project) -> web.Response:
     """Path and visibility are changed by Owners only."""
@@ -241,7 +241,7 @@ async def update_project(request: web.Request, params: UpdateProject, project: P
     return await _updated(request, project, wishes)
 
 
-@routes.post("/projects/{id}/archive", access=project(Role.OWNER), ends="project:{id}")
+@routes.post("/projects/{id}/archive", access=project(Role.OWNER), revokes="project:{id}")
 async def archive_project(request: web.Request, project: Project) -> web.Response:
     """Nothing can be pushed to an archived project."""
     return await _updated(request, project, {"archived": True}, status=201)
@@ -264,7 +264,7 @@ async def _updated(
     return await _shown(request, project, status)
 
 
-@routes.put("/projects/{id}/transfer", access=project(Role.OWNER), ends="project:{id}")
+@routes.put("/projects/{id}/transfer", access=project(Role.OWNER), revokes="project:{id}")
 async def transfer_project(request: web.Request, params: TransferProject, project: Project) -> web.Response:
     """Into another namespace, named by id or full path; the old paths redirect."""
     async with context.database(request).transaction() as transaction:
@@ -276,7 +276,7 @@ async def transfer_project(request: web.Request, params: TransferProject, projec
 @routes.delete(
     "/projects/{id}",
     access=project(Role.OWNER),
-    ends="project:{id}",
+    revokes="project:{id}",
 )
 async def delete_project(request: web.Request, project: Project) -> web.Response:
     """With its repository and all that belongs to it."""
@@ -286,5 +286,7 @@ async def delete_project(request: web.Request, project: Project) -> web.Response
 
 
 async def _shown(request: web.Request, project: Project, status: int = 200) -> web.Response:
-    shown = await project_queries.show_project(context.database(request), project.id, caller(request).user_id)
-    return json_text(shown, status=status)
+    entity = await project_queries.show_project(
+        context.database(request), project.id, caller(request).user_id
+    )
+    return json_text(entity, status=status)

@@ -65,19 +65,19 @@ _CREATORS = {
 }
 
 
-async def find_namespace(database: Executor, reference: str, who: Actor) -> Namespace:
+async def find_namespace(database: Executor, reference: str, actor: Actor) -> Namespace:
     """Return the namespace with that id or full path. Raises 404 if the caller cannot see it."""
     number = access.id_in(reference)
-    found = await project_queries.find_namespace(
+    namespace = await project_queries.find_namespace(
         database,
         namespace_id=number,
         path=None if number is not None else reference,
-        user_id=who.user_id,
-        admin=who.admin,
+        user_id=actor.user_id,
+        admin=actor.admin,
     )
-    if found is None:
+    if namespace is None:
         raise not_found("Namespace")
-    return found
+    return namespace
 
 
 def may_create_in(namespace: Namespace, *, admin: bool) -> bool:
@@ -219,8 +219,10 @@ async def update(
     await project_queries.update_project(transaction, project.id, after)
     renamed = attrs.evolve(project, full_path=after.full_path)
     for name in filter(changed.__contains__, _AUDITED):
-        told = "full_path" if name == "path" else name
-        await _record_change(transaction, renamed, author, name, getattr(before, told), getattr(after, told))
+        attribute = "full_path" if name == "path" else name
+        await _record_change(
+            transaction, renamed, author, name, getattr(before, attribute), getattr(after, attribute)
+        )
     if _PURGED_AFTER & changed:
         await edges.changed(transaction, edges.project_key(project.id))
     return changed
@@ -321,15 +323,8 @@ async def _record_change(
     transaction: Transaction, project: Project, author: Author, name: str, old: Any, new: Any
 ) -> None:
     event_type = "project_unarchived" if name == "archived" and not new else _AUDITED[name]
-    await audit_trail.record(
-        transaction,
-        event_type,
-        author=author,
-        entity=project.entity,
-        message=f"Changed {name} from {audit_trail.words(old)} to {audit_trail.words(new)}",
-        change=name,
-        **{"from": old, "to": new},
-    )
+    change = {"change": name, "from": old, "to": new}
+    await audit_trail.record(transaction, event_type, author, project.entity, **change)
 
 
 @attrs.frozen(kw_only=True)
@@ -361,7 +356,7 @@ class NewProject:
 
 
 async def create(
-    services: Services, database: Database, params: NewProject, who: Actor, author: Author
+    services: Services, database: Database, params: NewProject, actor: Actor, author: Author
 ) -> int:
     """Create a project. Returns its id. Raises 400, 403 and 404 in GitLab's words.
 
@@ -374,8 +369,8 @@ async def create(
     project_id = None
     try:
         async with database.transaction() as transaction:
-            namespace = await _home_of(transaction, params, who)
-            project_id = await _insert(transaction, params, namespace, who, author)
+            namespace = await _home_of(transaction, params, actor)
+            project_id = await _insert(transaction, params, namespace, actor, author)
             created = _creation_event(project_id, params, author)
             for listener in services[CREATION_LISTENERS]:
                 await listener(transaction, created)
@@ -386,19 +381,19 @@ async def create(
     return project_id
 
 
-async def _home_of(transaction: Transaction, params: NewProject, who: Actor) -> Namespace:
+async def _home_of(transaction: Transaction, params: NewProject, actor: Actor) -> Namespace:
     """Return the namespace in which the caller may create the project. Raises 404 and 403."""
     namespace_id = params.namespace_id
     if namespace_id is None:
-        namespace_id = (await namespace_queries.namespace_of(transaction, who.user_id)).id
-    namespace = await find_namespace(transaction, str(namespace_id), who)
-    if not may_create_in(namespace, admin=who.admin):
+        namespace_id = (await namespace_queries.namespace_of(transaction, actor.user_id)).id
+    namespace = await find_namespace(transaction, str(namespace_id), actor)
+    if not may_create_in(namespace, admin=actor.admin):
         raise forbidden()
     return namespace
 
 
 async def _insert(
-    transaction: Transaction, params: NewProject, namespace: Namespace, who: Actor, author: Author
+    transaction: Transaction, params: NewProject, namespace: Namespace, actor: Actor, author: Author
 ) -> int:
     held = await namespace_queries.hold(transaction, namespace.lineage)
     await require_room(transaction, namespace)
@@ -408,18 +403,15 @@ async def _insert(
     check_visibility(params.visibility, held.visibility)
     project_id = await project_queries.create_project(
         transaction,
-        creator_id=who.user_id,
+        creator_id=actor.user_id,
         full_path=full_path,
         **(attrs.asdict(params) | {"namespace_id": namespace.id}),
     )
     if not await path_queries.take(transaction, full_path, project_id=project_id):
         taken = ["has already been taken"]
         raise invalid({"project_namespace.name": taken, "name": taken, "path": taken})
-    await add_first_member(transaction, namespace, project_id, who.user_id)
-    entity = Entity(type="Project", id=project_id, path=full_path)
-    await audit_trail.record(
-        transaction, "project_created", author=author, entity=entity, message="Added project", add="project"
-    )
+    await add_first_member(transaction, namespace, project_id, actor.user_id)
+    await audit_trail.record(transaction, "project_created", author, Entity("Project", project_id, full_path))
     return project_id
 
 

@@ -97,17 +97,17 @@ async def _edges(database: Executor, now: datetime.datetime) -> list[Failure]:
     """Those that cannot be told, by the queue's own word, and those that do not answer when they are asked how they
     are: each once."""
     found = {
-        one.url: Failure(
+        edge.url: Failure(
             kind="edge",
-            name=one.url,
-            since=one.since,
+            name=edge.url,
+            since=edge.since,
             reason=_sentence(
-                f"It cannot be told of changes: {failures.shortened(one.problem or 'the log has the reason')}"
+                f"It cannot be told of changes: {failures.shortened(edge.problem or 'the log has the reason')}"
             ),
             remedy=_REMEDIES["edge"],
             page=_PAGES["edge"],
         )
-        for one in await queries.edges(database, now - SECOND_TRY, MOST)
+        for edge in await queries.edges(database, now - SECOND_TRY, MOST)
     }
     for noted in await _of(database, "edge", now):
         found.setdefault(noted.subject, attrs.evolve(_noted(noted), name=noted.subject))
@@ -147,12 +147,12 @@ def _why_unserved(one: queries.Unserved) -> str:
     tagged = f" with the tags {', '.join(one.tags)}" if one.tags else ""
     if not one.runners:
         return failures.shortened(f"{jobs}{tagged}, and there is no runner that may take them.")
-    who = "the only runner" if one.runners == 1 else f"none of the {one.runners} runners"
+    runners = "the only runner" if one.runners == 1 else f"none of the {one.runners} runners"
     heard = "was ever heard of" if one.runners > 1 else "was never heard of"
     if one.last_heard is not None:
         when = f"{one.last_heard:%Y-%m-%d %H:%M:%S} UTC"
         heard = f"has been heard of since {when}" if one.runners > 1 else f"was last heard of at {when}"
-    return failures.shortened(f"{jobs}{tagged}; {who} that may take them {heard}.")
+    return failures.shortened(f"{jobs}{tagged}; {runners} that may take them {heard}.")
 
 
 def _mirror(one: queries.FailingMirror) -> Failure:

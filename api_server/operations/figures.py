@@ -30,7 +30,7 @@ from common.logs import ThrottledLog
 #: Seconds for which figures are as good as new ones.
 FRESH_SECONDS = 5.0
 #: What is asked for a metric or a page may take so long.
-PATIENCE_SECONDS = 8.0
+TIMEOUT_SECONDS = 8.0
 
 
 @attrs.frozen(kw_only=True)
@@ -83,7 +83,7 @@ class FreshFigures:
     async def get(self) -> Figures:
         """Raises `Unavailable`, and TimeoutError where the database takes long."""
         loop = asyncio.get_running_loop()
-        async with asyncio.timeout(PATIENCE_SECONDS), self._reading:
+        async with asyncio.timeout(TIMEOUT_SECONDS), self._reading:
             if self._known is None or loop.time() - self._read_at >= FRESH_SECONDS:
                 self._known = await read_figures(
                     self._services.database,

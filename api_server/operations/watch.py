@@ -206,9 +206,12 @@ async def _key_check(services: Services) -> None:
 
 
 async def _queue_check(services: Services) -> None:
-    now, patience = services.database.now, datetime.timedelta(seconds=services.settings.worker_timeout)
+    now, heartbeat_timeout = (
+        services.database.now,
+        datetime.timedelta(seconds=services.settings.worker_timeout),
+    )
     try:
-        alive = await figure_queries.alive_workers(services.database, now - patience)
+        alive = await figure_queries.alive_workers(services.database, now - heartbeat_timeout)
     except Unavailable:
         return  # which is told of under its own name
     if not alive:

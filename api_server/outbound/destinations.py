@@ -153,11 +153,11 @@ def written_url(url: str) -> URL:
 
     Only a character that no request line can hold (a space, one beyond ASCII) is percent-encoded. Raises ValueError.
     """
-    found = _PATH_AND_QUERY.match(url)
+    match = _PATH_AND_QUERY.match(url)
     host = URL(url)
-    if found is None or not host.raw_host:
+    if match is None or not host.raw_host:
         raise ValueError("not an absolute URL")
-    path, query = (quote(part, safe=_VISIBLE) for part in found.groups())
+    path, query = (quote(part, safe=_VISIBLE) for part in match.groups())
     if query == "?":  # yarl drops an empty query
         path, query = f"{path or '/'}?", ""
     return URL.build(

@@ -115,7 +115,7 @@ UNDER_WAY = datetime.timedelta(seconds=5)
 #: Changes that an edge has missed up to which it is told of each.
 MOST_OWED = 1000
 #: An edge that could not be told for so long is a matter for operators.
-PATIENCE = datetime.timedelta(seconds=15)
+TIMEOUT = datetime.timedelta(seconds=15)
 #: After which a server says again which edges it lists, and after which one that nobody lists is none any more: a
 #: server that is started anew has time to come back.
 LISTED_ANEW = datetime.timedelta(seconds=20)
@@ -183,8 +183,8 @@ class Edges:
         stays what could not be told, for `catch_up`."""
         document = {"keys": sorted(keys)}
         each = {one.edge_id: one.url for one in owed}
-        told = await asyncio.gather(*(self._tell(*edge, document) for edge in each.items()))
-        problems = {edge_id: problem for edge_id, problem in zip(each, told, strict=True) if problem}
+        outcomes = await asyncio.gather(*(self._tell(*edge, document) for edge in each.items()))
+        problems = {edge_id: problem for edge_id, problem in zip(each, outcomes, strict=True) if problem}
         settled = [one.id for one in owed if one.edge_id not in problems]
         if not (settled or problems):
             return
@@ -228,7 +228,7 @@ class Edges:
 
     async def check(self) -> None:
         """Readiness: raises `Degraded` where edges cannot be told."""
-        known, since = await queries.known(self._database), self._database.now - PATIENCE
+        known, since = await queries.known(self._database), self._database.now - TIMEOUT
         failing = [one for one in known if one.failing_since is not None and one.failing_since < since]
         if failing:
             raise Degraded(f"{len(failing)} of {len(known)} storage edges cannot be told of changes")

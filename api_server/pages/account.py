@@ -25,7 +25,7 @@ from api_server.state.listing import Page
 from api_server.state.preconditions import Precondition
 from api_server.state.secrets import digest
 from api_server.web import context
-from api_server.web.errors import ApiError, not_found, reason_of
+from api_server.web.errors import not_found
 from api_server.web.pagination import MAX_PER_PAGE, Paginated, wanted_page
 from api_server.web.rate_limits import RateLimiter
 from api_server.web.routes import SIGNED_IN
@@ -40,53 +40,36 @@ class EmailId:
     id: int
 
 
-def user_of(who: Visitor) -> User:
+def user_of(visitor: Visitor) -> User:
     """Who has signed in; for pages that nobody else reaches."""
-    if who.user is None:
+    if visitor.user is None:
         raise problems.SignInFirst
-    return who.user
+    return visitor.user
 
 
 @pages.get(PROFILE, access=SIGNED_IN)
-async def show_profile(request: web.Request, who: Visitor) -> web.Response:
-    return await _profile_page(request, who)
+async def show_profile(request: web.Request, visitor: Visitor) -> web.Response:
+    most = Page(MAX_PER_PAGE, descending=False, counted=False)
+    listed = await email_queries.list_emails(context.database(request), most, user_of(visitor).id)
+    return page.answer(request, visitor, "account/profile.html", emails=orjson.loads(listed.body))
 
 
-@pages.post(f"{PROFILE}/emails")
-async def add_email(request: web.Request, who: Visitor, form: Form) -> web.Response:
+@pages.post(f"{PROFILE}/emails", form_page=show_profile)
+async def add_email(request: web.Request, visitor: Visitor, form: Form) -> web.Response:
     """Unconfirmed, until somebody has followed the link that is mailed there."""
     email, settings = str(form.get("email", "")).strip(), context.settings(request)
-    try:
-        async with context.database(request).transaction() as transaction:
-            await emails.add(transaction, user_of(who), email, who.author(), settings, confirmed=False)
-    except ApiError as problem:
-        return await _profile_page(request, who, email, reason_of(problem), problem.status)
+    async with context.database(request).transaction() as transaction:
+        await emails.add(transaction, user_of(visitor), email, visitor.author(), settings, confirmed=False)
     return page.see_other(
-        request, who, PROFILE, f"A mail with a link that confirms it is on its way to {email}."
+        request, visitor, PROFILE, f"A mail with a link that confirms it is on its way to {email}."
     )
 
 
 @pages.post(f"{PROFILE}/emails/{{id}}/remove")
-async def remove_email(request: web.Request, who: Visitor, params: EmailId) -> web.Response:
+async def remove_email(request: web.Request, visitor: Visitor, params: EmailId) -> web.Response:
     async with context.database(request).transaction() as transaction:
-        await emails.remove(transaction, params.id, user_of(who).id, who.author())
-    return page.see_other(request, who, PROFILE, "The address is removed.")
-
-
-async def _profile_page(
-    request: web.Request, who: Visitor, email: str = "", problem: str = "", status: int = 200
-) -> web.Response:
-    most = Page(MAX_PER_PAGE, descending=False, counted=False)
-    listed = await email_queries.list_emails(context.database(request), most, user_of(who).id)
-    return page.answer(
-        request,
-        who,
-        "account/profile.html",
-        status,
-        emails=orjson.loads(listed.body),
-        email=email,
-        problem=problem,
-    )
+        await emails.remove(transaction, params.id, user_of(visitor).id, visitor.author())
+    return page.see_other(request, visitor, PROFILE, "The address is removed.")
 
 
 PASSWORD = f"{PROFILE}/password"
@@ -101,24 +84,24 @@ def setup(services: Services) -> None:
 
 
 @pages.get(PASSWORD, access=SIGNED_IN)
-async def show_password_form(request: web.Request, who: Visitor) -> web.Response:
-    return page.answer(request, who, "account/password.html", problems=[])
+async def show_password_form(request: web.Request, visitor: Visitor) -> web.Response:
+    return page.answer(request, visitor, "account/password.html", problems=[])
 
 
 @pages.post(PASSWORD)
-async def change_password(request: web.Request, who: Visitor, form: Form) -> web.Response:
+async def change_password(request: web.Request, visitor: Visitor, form: Form) -> web.Response:
     """Ends all other sessions."""
-    user = user_of(who)
+    user = user_of(visitor)
     if wait := context.services(request)[BY_USER].retry_after(user.id):
         return _password_refused(
-            request, who, f"There were too many attempts. Try again in {wait} seconds.", 429
+            request, visitor, f"There were too many attempts. Try again in {wait} seconds.", 429
         )
     read = functools.partial(queries.find_account, login=user.username)
     account = await read(context.database(request))
     if account is None:
         raise not_found("User")
     if problem := await _password_problem(request, account, form):
-        return _password_refused(request, who, problem, 400)
+        return _password_refused(request, visitor, problem, 400)
     vault = context.vault(request)
     hashed = await asyncio.to_thread(vault.hash_password, str(form.get("password", "")))
     context.services(request).require_unchanged(Precondition((f"user:{user.id}",), account, read))
@@ -145,8 +128,8 @@ async def _password_problem(request: web.Request, account: Account, form: Form) 
     return "" if new == form.get("password_confirmation") else "The two new passwords are not the same."
 
 
-def _password_refused(request: web.Request, who: Visitor, problem: str, status: int) -> web.Response:
-    return page.answer(request, who, "account/password.html", status, problems=[problem])
+def _password_refused(request: web.Request, visitor: Visitor, problem: str, status: int) -> web.Response:
+    return page.answer(request, visitor, "account/password.html", status, problems=[problem])
 
 
 TOKENS = f"{PROFILE}/personal_access_tokens"
@@ -177,40 +160,40 @@ class TokenId:
 
 
 @pages.get(TOKENS, access=SIGNED_IN)
-async def list_tokens(request: web.Request, who: Visitor, params: ListTokens) -> web.Response:
+async def list_tokens(request: web.Request, visitor: Visitor, params: ListTokens) -> web.Response:
     until = context.now(request).date() + _LIFETIME
-    return await _token_page(request, who, params, {"expires_at": until.isoformat()})
+    return await _token_page(request, visitor, params, {"expires_at": until.isoformat()})
 
 
 @pages.post(TOKENS)
-async def create_token(request: web.Request, who: Visitor, form: Form) -> web.Response:
+async def create_token(request: web.Request, visitor: Visitor, form: Form) -> web.Response:
     """Answered at once, and not by a redirect: the token's text is in no address, cookie or table."""
-    user, today = user_of(who), context.now(request).date()
-    scopes = [scope for scope in _offered(who) if f"scope_{scope}" in form]
+    user, today = user_of(visitor), context.now(request).date()
+    scopes = [scope for scope in _offered(visitor) if f"scope_{scope}" in form]
     name, until = str(form.get("name", "")).strip(), str(form.get("expires_at", "")).strip()
     problems = _token_problems(name, scopes, until, today)
     if problems:
-        return await _token_page(request, who, ListTokens(), form, problems=problems, status=400)
+        return await _token_page(request, visitor, ListTokens(), form, problems=problems, status=400)
     expires_at = datetime.date.fromisoformat(until) if until else None
     new = NewToken(user_id=user.id, name=name, scopes=scopes, expires_at=expires_at)
     async with context.database(request).transaction() as transaction:
-        made = await tokens.create(transaction, new, user.username, user.name, who.author())
-    return await _token_page(request, who, ListTokens(), {}, made=orjson.loads(made))
+        made = await tokens.create(transaction, new, user.username, user.name, visitor.author())
+    return await _token_page(request, visitor, ListTokens(), {}, made=orjson.loads(made))
 
 
 @pages.post(f"{TOKENS}/{{id}}/revoke")
-async def revoke_token(request: web.Request, who: Visitor, params: TokenId) -> web.Response:
+async def revoke_token(request: web.Request, visitor: Visitor, params: TokenId) -> web.Response:
     token = await token_queries.find_token(context.database(request), params.id)
-    if token is None or token.user_id != user_of(who).id:
+    if token is None or token.user_id != user_of(visitor).id:
         raise not_found("Token")
     context.services(request).revoke(f"token:{token.id}")
     async with context.database(request).transaction() as transaction:
-        await tokens.revoke(context.services(request).shared, transaction, token, who.author())
-    return page.see_other(request, who, TOKENS, f"The token {token.name} is revoked.")
+        await tokens.revoke(context.services(request).shared, transaction, token, visitor.author())
+    return page.see_other(request, visitor, TOKENS, f"The token {token.name} is revoked.")
 
 
-def _offered(who: Visitor) -> dict[str, str]:
-    return {**SCOPES, **(FOR_ADMINISTRATORS if who.is_admin else {})}
+def _offered(visitor: Visitor) -> dict[str, str]:
+    return {**SCOPES, **(FOR_ADMINISTRATORS if visitor.is_admin else {})}
 
 
 def _token_problems(name: str, scopes: list[str], until: str, today: datetime.date) -> list[str]:
@@ -233,7 +216,7 @@ def _token_problems(name: str, scopes: list[str], until: str, today: datetime.da
 
 async def _token_page(
     request: web.Request,
-    who: Visitor,
+    visitor: Visitor,
     params: ListTokens,
     form: Form,
     *,
@@ -245,19 +228,19 @@ async def _token_page(
     listed = await token_queries.list_tokens(
         context.database(request),
         part,
-        user_id=user_of(who).id,
+        user_id=user_of(visitor).id,
         revoked=None,
         active=True,
         search=None,
     )
     return page.answer(
         request,
-        who,
+        visitor,
         "account/tokens.html",
         status,
         tokens=orjson.loads(listed.body),
         pages=pager(request, part, listed),
-        offered=_offered(who),
+        offered=_offered(visitor),
         form=form,
         made=made,
         problems=problems or [],
@@ -286,30 +269,30 @@ class SessionId:
 
 
 @pages.get(SESSIONS, access=SIGNED_IN)
-async def list_sessions(request: web.Request, who: Visitor) -> web.Response:
+async def list_sessions(request: web.Request, visitor: Visitor) -> web.Response:
     found = await queries.list_sessions(
-        context.database(request), user_of(who).id, digest(who.cookie), MOST_SESSIONS
+        context.database(request), user_of(visitor).id, digest(visitor.cookie), MOST_SESSIONS
     )
     shown = [(each, browser_named(each.user_agent or "")) for each in found]
-    return page.answer(request, who, "account/sessions.html", sessions=shown)
+    return page.answer(request, visitor, "account/sessions.html", sessions=shown)
 
 
 @pages.post(f"{SESSIONS}/{{id}}/end")
-async def end_session(request: web.Request, who: Visitor, params: SessionId) -> web.Response:
-    user = user_of(who)
+async def end_session(request: web.Request, visitor: Visitor, params: SessionId) -> web.Response:
+    user = user_of(visitor)
     context.services(request).revoke(f"user:{user.id}")
     async with context.database(request).transaction() as transaction:
         await queries.end_session(transaction, user.id, params.id)
-    return page.see_other(request, who, SESSIONS, "The session has ended.")
+    return page.see_other(request, visitor, SESSIONS, "The session has ended.")
 
 
 @pages.post(f"{SESSIONS}/end_others")
-async def end_others(request: web.Request, who: Visitor) -> web.Response:
-    user = user_of(who)
+async def end_others(request: web.Request, visitor: Visitor) -> web.Response:
+    user = user_of(visitor)
     context.services(request).revoke(f"user:{user.id}")
     async with context.database(request).transaction() as transaction:
-        await queries.end_other_sessions(transaction, user.id, digest(who.cookie))
-    return page.see_other(request, who, SESSIONS, "All other sessions have ended.")
+        await queries.end_other_sessions(transaction, user.id, digest(visitor.cookie))
+    return page.see_other(request, visitor, SESSIONS, "All other sessions have ended.")
 
 
 def browser_named(user_agent: str) -> str:

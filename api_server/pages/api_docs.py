@@ -22,9 +22,9 @@ _FILES = ("swagger-ui.css", "swagger-ui-bundle.js")
 
 
 @pages.get("/api/docs")
-async def show_api_docs(request: web.Request, who: Visitor) -> web.Response:
+async def show_api_docs(request: web.Request, visitor: Visitor) -> web.Response:
     description = await context.services(request)[DESCRIPTION].written()
-    return page.answer(request, who, "api_docs.html", resources=description.outline, files=_addresses())
+    return page.answer(request, visitor, "api_docs.html", resources=description.outline, files=_addresses())
 
 
 def setup(app: web.Application) -> None:

@@ -115,20 +115,22 @@ class Compare(Paginated):
     refs: str
 
 
-@pages.get("/{project}/-/commits", access=project(opens="repository"))
-async def list_default_commits(request: web.Request, who: Visitor, project: Project) -> web.Response:
-    return page.see_other(request, who, f"/{project.full_path}/-/commits/{url_path(project.default_branch)}")
+@pages.get("/{project}/-/commits", access=project(feature="repository"))
+async def list_default_commits(request: web.Request, visitor: Visitor, project: Project) -> web.Response:
+    return page.see_other(
+        request, visitor, f"/{project.full_path}/-/commits/{url_path(project.default_branch)}"
+    )
 
 
-@pages.get("/{project}/-/commits/{rest:.+}", access=project(opens="repository"))
+@pages.get("/{project}/-/commits/{rest:.+}", access=project(feature="repository"))
 async def list_commits(
-    request: web.Request, who: Visitor, params: ListCommits, project: Project
+    request: web.Request, visitor: Visitor, params: ListCommits, project: Project
 ) -> web.Response:
     """Newest first; with a path, those that changed what is there."""
     services = context.services(request)
     at = await read_tree_path(request, project, params.rest)
     if at is None:
-        return page.answer(request, who, "projects/no_commits.html", project=project, tab="commits")
+        return page.answer(request, visitor, "projects/no_commits.html", project=project, tab="commits")
     part, url = offset_page(params), url_of(services, project)
     history = History(start=at.commit, path=at.path or None)
     async with reading(services, caller_or_stranger(request)):
@@ -136,7 +138,7 @@ async def list_commits(
     listed = ListPage("", len(shas) > part.size, None, None)
     return page.answer(
         request,
-        who,
+        visitor,
         "projects/commits.html",
         project=project,
         at=at,
@@ -145,9 +147,9 @@ async def list_commits(
     )
 
 
-@pages.get("/{project}/-/commit/{sha}", access=project(opens="repository"))
+@pages.get("/{project}/-/commit/{sha}", access=project(feature="repository"))
 async def show_commit(
-    request: web.Request, who: Visitor, params: ShowCommit, project: Project
+    request: web.Request, visitor: Visitor, params: ShowCommit, project: Project
 ) -> web.Response:
     """Against its first parent."""
     services = context.services(request)
@@ -159,7 +161,7 @@ async def show_commit(
     files, listed = await read_differences(request, repository, parent, sha, part)
     return page.answer(
         request,
-        who,
+        visitor,
         "projects/commit.html",
         project=project,
         commit=commit,
@@ -178,31 +180,49 @@ async def _pipeline(request: web.Request, project: Project, sha: str) -> dict[st
     return None if text is None else orjson.loads(text)
 
 
-@pages.get("/{project}/-/compare/{refs:.+}", access=project(opens="repository"))
-async def compare(request: web.Request, who: Visitor, params: Compare, project: Project) -> web.Response:
-    """What the second has that the first has not: since they parted, or between two dots as they are."""
+@attrs.frozen
+class Comparison:
+    """What one commit has that another has not: at most `MOST_COMPARED` commits, and a page of the files."""
+
+    commits: list[dict[str, Any]]
+    more: bool
+    files: Sequence[FileDifference]
+    listed: ListPage
+
+
+async def read_comparison(
+    request: web.Request, project: Project, first: str, second: str, part: Page, *, since_parting: bool = True
+) -> Comparison:
+    """What `second` has that `first` has not, since they parted or as they are. Raises 404 for unknown refs."""
     services = context.services(request)
+    repository = await opened(services, project)
+    old, new = commit_named(repository, first), commit_named(repository, second)
+    async with reading(services, caller_or_stranger(request)):
+        base = await commits.merge_base(repository, old, new) if since_parting else old
+        shas = await commits.commits_between(repository, old, new, MOST_COMPARED + 1)
+    files, listed = await read_differences(request, repository, base, new, part)
+    entries = await entities.commit_list(repository, shas[:MOST_COMPARED], url_of(services, project))
+    return Comparison(entries, len(shas) > MOST_COMPARED, files, listed)
+
+
+@pages.get("/{project}/-/compare/{refs:.+}", access=project(feature="repository"))
+async def compare(request: web.Request, visitor: Visitor, params: Compare, project: Project) -> web.Response:
+    """What the second has that the first has not: since they parted, or between two dots as they are."""
     ends = references.split_range(params.refs)
     if ends is None:
         raise not_found("Comparison")
-    first, dots, second = ends
-    repository, part = await opened(services, project), offset_page(params)
-    old, new = commit_named(repository, first), commit_named(repository, second)
-    async with reading(services, caller_or_stranger(request)):
-        base = old if dots == ".." else await commits.merge_base(repository, old, new)
-        shas = await commits.commits_between(repository, old, new, MOST_COMPARED + 1)
-    files, listed = await read_differences(request, repository, base, new, part)
-    url = url_of(services, project)
+    (first, dots, second), part = ends, offset_page(params)
+    found = await read_comparison(request, project, first, second, part, since_parting=dots != "..")
     return page.answer(
         request,
-        who,
+        visitor,
         "projects/compare.html",
         project=project,
         first=first,
         second=second,
-        commits=await entities.commit_list(repository, shas[:MOST_COMPARED], url),
-        more=len(shas) > MOST_COMPARED,
-        files=files,
-        total=listed.total,
-        pages=pager(request, part, listed),
+        commits=found.commits,
+        more=found.more,
+        files=found.files,
+        total=found.listed.total,
+        pages=pager(request, part, found.listed),
     )

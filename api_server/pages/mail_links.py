@@ -27,24 +27,26 @@ from api_server.web.rate_limits import RateLimiter
 
 
 async def show_email(request: web.Request) -> web.Response:
-    who = await sessions.visitor(request)
+    visitor = await sessions.visitor(request)
     email = _linked(request, await email_queries.find(context.database(request), _email_id(request)))
     if email is None:
-        return _unknown_email(request, who)
-    own = who.user is not None and who.user.id == email.user_id
-    return page.answer(request, who, "account/email.html", email=email, own_account=own, path=request.path)
+        return _unknown_email(request, visitor)
+    own = visitor.user is not None and visitor.user.id == email.user_id
+    return page.answer(
+        request, visitor, "account/email.html", email=email, own_account=own, path=request.path
+    )
 
 
-async def confirm_email(request: web.Request, who: Visitor, _form: Form) -> web.StreamResponse:
+async def confirm_email(request: web.Request, visitor: Visitor, _form: Form) -> web.StreamResponse:
     async with context.database(request).transaction() as transaction:
         email = _linked(request, await email_queries.lock(transaction, _email_id(request)))
         if email is None:
-            return _unknown_email(request, who)
-        if who.user is None or email.user_id != who.user.id:
+            return _unknown_email(request, visitor)
+        if visitor.user is None or email.user_id != visitor.user.id:
             text = f"It was added to the account @{email.username}. Sign in with that one, and try again."
-            return page.say(request, who, "The address could not be confirmed", text, status=403)
-        await emails.confirm(transaction, email, who.author())
-    return page.say(request, who, f"{email.email} is confirmed")
+            return page.say(request, visitor, "The address could not be confirmed", text, status=403)
+        await emails.confirm(transaction, email, visitor.author())
+    return page.say(request, visitor, f"{email.email} is confirmed")
 
 
 def _email_id(request: web.Request) -> int:
@@ -59,23 +61,23 @@ def _linked(request: web.Request, email: Email | None) -> Email | None:
     return email if emails.is_token_of(context.vault(request), email, token) else None
 
 
-def _unknown_email(request: web.Request, who: Visitor) -> web.Response:
+def _unknown_email(request: web.Request, visitor: Visitor) -> web.Response:
     text = "The address may have been removed from the account. Add it again to get a new link."
-    return page.say(request, who, "There is no such address", text, status=404)
+    return page.say(request, visitor, "There is no such address", text, status=404)
 
 
 async def show_invitation(request: web.Request) -> web.Response:
-    who = await sessions.visitor(request)
+    visitor = await sessions.visitor(request)
     database = context.database(request)
     invitation = await invitation_queries.find_by_token(database, _digest(request))
     if invitation is None:
-        return _unknown_invitation(request, who)
-    own = who.user is not None and await invitation_queries.is_own_address(
-        database, who.user.id, invitation.email
+        return _unknown_invitation(request, visitor)
+    own = visitor.user is not None and await invitation_queries.is_own_address(
+        database, visitor.user.id, invitation.email
     )
     return page.answer(
         request,
-        who,
+        visitor,
         "account/invite.html",
         invitation=invitation,
         token=request.match_info["token"],
@@ -83,31 +85,33 @@ async def show_invitation(request: web.Request) -> web.Response:
     )
 
 
-async def accept_invitation(request: web.Request, who: Visitor, _form: Form) -> web.StreamResponse:
+async def accept_invitation(request: web.Request, visitor: Visitor, _form: Form) -> web.StreamResponse:
     """Only for somebody who has confirmed that the invited address is hers."""
     await _rely_on_inviter(request)
     async with context.database(request).transaction() as transaction:
         invitation = await invitation_queries.lock_by_token(transaction, _digest(request))
         if invitation is None:
-            return _unknown_invitation(request, who)
-        if who.user is None:  # only here, where what was sent is known to be a token, and fit for a header
+            return _unknown_invitation(request, visitor)
+        if (
+            visitor.user is None
+        ):  # only here, where what was sent is known to be a token, and fit for a header
             here = f"/-/invites/{request.match_info['token']}"
             return web.Response(status=303, headers={"Location": f"/-/sign_in?return_to={here}"})
-        if not await invitation_queries.is_own_address(transaction, who.user.id, invitation.email):
+        if not await invitation_queries.is_own_address(transaction, visitor.user.id, invitation.email):
             text = f"{invitation.email} is not a confirmed address of your account."
-            return page.say(request, who, "The invitation could not be accepted", text, status=403)
-        await invitation_changes.accept(transaction, invitation, who.user, who.author())
-    return page.say(request, who, f"Welcome to the {invitation.kind} {invitation.source_name}")
+            return page.say(request, visitor, "The invitation could not be accepted", text, status=403)
+        await invitation_changes.accept(transaction, invitation, visitor.user, visitor.author())
+    return page.say(request, visitor, f"Welcome to the {invitation.kind} {invitation.source_name}")
 
 
-async def decline_invitation(request: web.Request, who: Visitor, _form: Form) -> web.StreamResponse:
+async def decline_invitation(request: web.Request, visitor: Visitor, _form: Form) -> web.StreamResponse:
     """For anyone who has the link."""
     async with context.database(request).transaction() as transaction:
         invitation = await invitation_queries.lock_by_token(transaction, _digest(request))
         if invitation is None:
-            return _unknown_invitation(request, who)
-        await invitation_changes.decline(transaction, invitation, who.author(invitation.email))
-    return page.say(request, who, "You have declined the invitation", "Whoever invited you is told.")
+            return _unknown_invitation(request, visitor)
+        await invitation_changes.decline(transaction, invitation, visitor.author(invitation.email))
+    return page.say(request, visitor, "You have declined the invitation", "Whoever invited you is told.")
 
 
 async def _rely_on_inviter(request: web.Request) -> None:
@@ -124,9 +128,9 @@ def _digest(request: web.Request) -> bytes:
     return digest(request.match_info["token"])
 
 
-def _unknown_invitation(request: web.Request, who: Visitor) -> web.Response:
+def _unknown_invitation(request: web.Request, visitor: Visitor) -> web.Response:
     text = "It may have expired, been answered already, or been taken back. Ask for a new one."
-    return page.say(request, who, "There is no such invitation", text, status=404)
+    return page.say(request, visitor, "There is no such invitation", text, status=404)
 
 
 #: Forms a minute from one address.
@@ -136,34 +140,36 @@ BY_ADDRESS = Key[RateLimiter]("passwords_by_address")
 
 
 async def show_password_question(request: web.Request) -> web.Response:
-    return page.answer(request, await sessions.visitor(request), "account/password_question.html")
+    sends_mail = bool(context.settings(request).smtp_url)
+    visitor = await sessions.visitor(request)
+    return page.answer(request, visitor, "account/password_question.html", sends_mail=sends_mail)
 
 
-async def send_password_link(request: web.Request, who: Visitor, form: Form) -> web.StreamResponse:
+async def send_password_link(request: web.Request, visitor: Visitor, form: Form) -> web.StreamResponse:
     email = str(form.get("email", "")).strip()
     async with context.database(request).transaction() as transaction:
         await passwords.ask_for_link(transaction, context.settings(request), email, request.remote)
     text = "If there is an account with that address, a link to set a new password is on its way to it."
-    return page.say(request, who, "Look into your mail", text)
+    return page.say(request, visitor, "Look into your mail", text)
 
 
 async def show_password_form(request: web.Request) -> web.Response:
-    who = await sessions.visitor(request)
+    visitor = await sessions.visitor(request)
     account = await password_queries.find(context.database(request), digest(_token(request)))
-    return _unknown_link(request, who) if account is None else _password_form(request, who, account)
+    return _unknown_link(request, visitor) if account is None else _password_form(request, visitor, account)
 
 
-async def set_password(request: web.Request, who: Visitor, form: Form) -> web.StreamResponse:
+async def set_password(request: web.Request, visitor: Visitor, form: Form) -> web.StreamResponse:
     """Ends all sessions of the account."""
     read = functools.partial(password_queries.find, digest=digest(_token(request)))
     account = await read(context.database(request))
     if account is None:
-        return _unknown_link(request, who)
+        return _unknown_link(request, visitor)
     password, again = str(form.get("password", "")), str(form.get("password_confirmation", ""))
     problem = f"Password {text}." if (text := problem_with(password)) else None
     if problem or password != again:
         return _password_form(
-            request, who, account, problem or "The two passwords are not the same.", status=400
+            request, visitor, account, problem or "The two passwords are not the same.", status=400
         )
     # Takes some 50 ms of computing.
     hashed = await asyncio.to_thread(context.vault(request).hash_password, password)
@@ -171,24 +177,24 @@ async def set_password(request: web.Request, who: Visitor, form: Form) -> web.St
     context.services(request).revoke(f"user:{account.id}")
     async with context.database(request).transaction() as transaction:
         if await passwords.use_link(transaction, _token(request), hashed, request.remote) is None:
-            return _unknown_link(request, who)
+            return _unknown_link(request, visitor)
     return page.answer(request, await sessions.visitor(request), "account/password_set.html")
 
 
 def _password_form(
-    request: web.Request, who: Visitor, account: Account, problem: str = "", status: int = 200
+    request: web.Request, visitor: Visitor, account: Account, problem: str = "", status: int = 200
 ) -> web.Response:
     values = {"token": _token(request), "username": account.username, "problem": problem}
-    return page.answer(request, who, "account/password_form.html", status, **values)
+    return page.answer(request, visitor, "account/password_form.html", status, **values)
 
 
 def _token(request: web.Request) -> str:
     return request.match_info["token"]
 
 
-def _unknown_link(request: web.Request, who: Visitor) -> web.Response:
+def _unknown_link(request: web.Request, visitor: Visitor) -> web.Response:
     text = "It may have expired, or been used or replaced already. Ask for a new one."
-    return page.say(request, who, "There is no such link", text, status=404)
+    return page.say(request, visitor, "There is no such link", text, status=404)
 
 
 def setup(app: web.Application) -> None:

@@ -1,4 +1,4 @@
-"""`/`, `/groups/<full path>`, and `/<full path>` of a project or user: what no other route has taken, last of all."""
+"""`/groups/<full path>`, and `/<full path>` of a project or user: what no other route has taken, last of all."""
 
 import re
 
@@ -13,7 +13,7 @@ from api_server.namespaces import namespace_queries, project_queries
 from api_server.namespaces.access import group, visible_group
 from api_server.namespaces.paths import MOST_SEGMENTS, problem_with
 from api_server.namespaces.resources import Group
-from api_server.pages import page, routes
+from api_server.pages import gitlab_addresses, new_projects, page, routes
 from api_server.pages.page import pager
 from api_server.pages.problems import SignInFirst
 from api_server.pages.projects import show_project
@@ -31,50 +31,19 @@ pages = Pages()
 
 
 @attrs.frozen(kw_only=True)
-class ShowHome(Paginated):
-    search: str | None = None
-
-
-@pages.get("/")
-async def show_home(request: web.Request, who: Visitor, params: ShowHome) -> web.Response:
-    if who.user is None:
-        base_url = context.settings(request).base_url
-        return page.answer(request, who, "welcome.html", base_url=base_url)
-    part = wanted_page(params, project_queries.LISTING, default_order="last_activity_at")
-    listed = await project_queries.list_projects(
-        context.database(request),
-        part,
-        viewer_id=who.user.id,
-        sees_all=False,
-        min_level=Role.GUEST,
-        visibility=None,
-        archived=None,
-        search=params.search,
-    )
-    return page.answer(
-        request,
-        who,
-        "home.html",
-        projects=orjson.loads(listed.body),
-        pages=pager(request, part, listed),
-        search=params.search or "",
-    )
-
-
-@attrs.frozen(kw_only=True)
 class ShowGroup(Paginated):
     pass
 
 
 @pages.get(f"/groups/{{group:{FULL_PATH}}}", access=group())
-async def show_group(request: web.Request, who: Visitor, params: ShowGroup, group: Group) -> web.Response:
-    database, viewer = context.database(request), who.user_id or NOBODY
+async def show_group(request: web.Request, visitor: Visitor, params: ShowGroup, group: Group) -> web.Response:
+    database, viewer = context.database(request), visitor.user_id or NOBODY
     entity = orjson.loads(await namespace_queries.show_group(database, group.id))
     groups = await namespace_queries.list_groups(
         database,
         Page(MAX_PER_PAGE, order="name", descending=False, counted=False),
         user_id=viewer,
-        admin=who.is_admin,
+        admin=visitor.is_admin,
         min_level=None,
         parent_id=group.id,
         ancestor_id=None,
@@ -87,7 +56,7 @@ async def show_group(request: web.Request, who: Visitor, params: ShowGroup, grou
         database,
         part,
         viewer_id=viewer,
-        sees_all=who.is_admin,
+        sees_all=visitor.is_admin,
         group_id=group.id,
         visibility=None,
         archived=None,
@@ -95,31 +64,33 @@ async def show_group(request: web.Request, who: Visitor, params: ShowGroup, grou
     )
     return page.answer(
         request,
-        who,
+        visitor,
         "group.html",
         group=entity,
         groups=orjson.loads(groups.body),
         more_groups=groups.more,
         projects=orjson.loads(projects.body),
         pages=pager(request, part, projects),
+        may_create_projects=await new_projects.may_create_projects(request, visitor, group.id),
+        may_create_groups=group.role >= Role.OWNER,
     )
 
 
-async def show_user(request: web.Request, who: Visitor, params: Paginated, username: str) -> web.Response:
+async def show_user(request: web.Request, visitor: Visitor, params: Paginated, username: str) -> web.Response:
     """Raises `SignInFirst`, and 404."""
-    if who.user is None:
+    if visitor.user is None:
         raise SignInFirst
     database = context.database(request)
     namespace = await namespace_queries.namespace_of_named(database, user_id=None, username=username)
     if namespace is None:
         raise not_found("User")
-    own = namespace.owner_id == who.user.id
+    own = namespace.owner_id == visitor.user.id
     part = wanted_page(params, project_queries.LISTING, default_order="last_activity_at")
     projects = await project_queries.list_projects(
         database,
         part,
-        viewer_id=who.user.id,
-        sees_all=who.user.admin or own,
+        viewer_id=visitor.user.id,
+        sees_all=visitor.user.admin or own,
         group_id=namespace.id,
         visibility=None,
         archived=None,
@@ -127,7 +98,7 @@ async def show_user(request: web.Request, who: Visitor, params: Paginated, usern
     )
     return page.answer(
         request,
-        who,
+        visitor,
         "user.html",
         user=orjson.loads(await user_queries.show_user(database, namespace.owner_id, "user")),
         own=own,
@@ -143,25 +114,30 @@ _CLONED_FROM = ".git"
 
 
 @named_pages.get("/{full_path:(?s:.*)}")
-async def show_named(request: web.Request, who: Visitor) -> web.StreamResponse:
+async def show_named(request: web.Request, visitor: Visitor) -> web.StreamResponse:
     """Strangers are sent to sign in from whatever may be a private project, and told nothing of it."""
     path = request.match_info["full_path"].removesuffix("/").removesuffix(_CLONED_FROM)
     if git_http_handlers.is_go_get(request) and (project := _outermost_project(path)) is not None:
         return await git_http_handlers.answer_go_get(request, path, project)
+    moved = gitlab_addresses.page_below(path)
     if not _leads_somewhere(path):
+        if moved is not None:
+            return gitlab_addresses.redirect(request, moved)
         raise not_found("Page")
     if path != request.match_info["full_path"]:
-        return page.see_other(request, who, f"/{path}")
-    if "/" in path and (found := await routes.visible_project(request, who, path)) is not None:
-        return await show_project(request, who, found)
+        return page.see_other(request, visitor, f"/{path}")
+    if "/" in path and (found := await routes.visible_project(request, visitor, path)) is not None:
+        return await show_project(request, visitor, found)
     if (
-        await visible_group(context.services(request), path, user_id=who.user_id, admin=who.is_admin)
+        await visible_group(context.services(request), path, user_id=visitor.user_id, admin=visitor.is_admin)
         is not None
     ):
-        return page.see_other(request, who, f"/groups/{path}")
+        return page.see_other(request, visitor, f"/groups/{path}")
+    if moved is not None:
+        return gitlab_addresses.redirect(request, moved)
     if "/" in path:
-        raise SignInFirst if who.user is None else not_found("Page")
-    return await show_user(request, who, structure(in_url(request), Paginated), path)
+        raise SignInFirst if visitor.user is None else not_found("Page")
+    return await show_user(request, visitor, structure(in_url(request), Paginated), path)
 
 
 def _outermost_project(path: str) -> str | None:

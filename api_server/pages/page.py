@@ -10,9 +10,11 @@ import base64
 import binascii
 import contextlib
 import datetime
+import functools
 import hashlib
 import hmac
 import re
+import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from importlib import resources
 from typing import Any
@@ -22,10 +24,11 @@ import aiohttp_jinja2
 import attrs
 import jinja2
 import markupsafe
+import orjson
 from aiohttp import web
 from jinja2.bccache import Bucket
 
-from api_server.pages import sessions
+from api_server.pages import forms, sessions
 from api_server.pages.sessions import Form, Visitor, is_secure
 from api_server.services import Key
 from api_server.state.listing import MOST_COUNTED, ListPage, Page
@@ -34,6 +37,7 @@ from api_server.web.context import SERVICES
 from api_server.web.errors import ApiError
 from api_server.web.rate_limits import RateLimiter
 from api_server.web.request_data import read_form
+from api_server.web.routes import Handler, ask
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
@@ -124,12 +128,12 @@ _FLASH_SECONDS = 60
 _LONGEST_FLASH = 500
 
 
-def leave_flash(request: web.Request, response: web.StreamResponse, who: Visitor, text: str) -> None:
+def leave_flash(request: web.Request, response: web.StreamResponse, visitor: Visitor, text: str) -> None:
     """Has the next page that this browser is shown say `text`."""
     encoded = base64.urlsafe_b64encode(text[:_LONGEST_FLASH].encode()).decode()
     response.set_cookie(
         _FLASH_COOKIE,
-        f"{encoded}.{_flash_seal(request, who, encoded)}",
+        f"{encoded}.{_flash_seal(request, visitor, encoded)}",
         max_age=_FLASH_SECONDS,
         path="/",
         secure=is_secure(request),
@@ -138,10 +142,10 @@ def leave_flash(request: web.Request, response: web.StreamResponse, who: Visitor
     )
 
 
-def flash_text(request: web.Request, who: Visitor) -> str:
+def flash_text(request: web.Request, visitor: Visitor) -> str:
     """The text that was left for this browser, or ""."""
     encoded, _, seal = request.cookies.get(_FLASH_COOKIE, "").partition(".")
-    if not encoded or not hmac.compare_digest(seal.encode(), _flash_seal(request, who, encoded).encode()):
+    if not encoded or not hmac.compare_digest(seal.encode(), _flash_seal(request, visitor, encoded).encode()):
         return ""
     try:
         return base64.urlsafe_b64decode(encoded).decode()
@@ -155,8 +159,8 @@ def forget_flash(request: web.Request, response: web.StreamResponse) -> None:
         response.del_cookie(_FLASH_COOKIE, path="/", secure=is_secure(request), httponly=True)
 
 
-def _flash_seal(request: web.Request, who: Visitor, encoded: str) -> str:
-    return context.vault(request).derived_token("", f"flash: {who.cookie} {encoded}".encode())
+def _flash_seal(request: web.Request, visitor: Visitor, encoded: str) -> str:
+    return context.vault(request).derived_token("", f"flash: {visitor.cookie} {encoded}".encode())
 
 
 #: Answers a form of the page's visitor.
@@ -175,7 +179,9 @@ _HEADERS = {
 
 
 #: Fields of forms that are not shown again: secrets, and what people have not written.
-_UNSHOWN = re.compile("password|passphrase|token|secret|login|^back$|return_to")
+_UNSHOWN = re.compile("password|passphrase|token|secret|login|sha$|^form_key$|^back$|return_to")
+#: What somebody has written into a form, to be shown on whatever page answers it.
+_WRITTEN = web.RequestKey("written", dict[str, Any])
 
 
 class _Compiled(jinja2.BytecodeCache):
@@ -235,32 +241,40 @@ def setup(app: web.Application) -> None:
 
 
 def answer(
-    request: web.Request, who: Visitor, template: str, status: int = 200, **values: Any
+    request: web.Request, visitor: Visitor, template: str, status: int = 200, **values: Any
 ) -> web.Response:
     """The page. It sets the visitor's cookie where it has a form that needs one.
 
     Templates find `visitor`, the request's `path`, `here` (its address as a value in another one), `csrf()` (the field
-    that every form needs) and `flash` (what the page before has left to be said).
+    that every form needs), `flash` (what the page before has left to be said), and what `forms.html` needs. A page that
+    shows a refused form again has the status of the refusal.
     """
-    forms: list[None] = []
+    has_forms: list[None] = []
+    form_key = secrets.token_urlsafe(16)
 
     def csrf() -> markupsafe.Markup:
-        forms.append(None)
-        return markupsafe.Markup('<input type="hidden" name="csrf_token" value="{}">').format(who.csrf_token)
+        has_forms.append(None)
+        return markupsafe.Markup('<input type="hidden" name="csrf_token" value="{}">').format(
+            visitor.csrf_token
+        )
 
-    told = {
-        "visitor": who,
+    context_values = {
+        "visitor": visitor,
         "path": request.path,
         "here": quote(address(request), safe="/"),
         "csrf": csrf,
-        "flash": flash_text(request, who),
+        "form_key": form_key,
+        "fields_of": functools.partial(forms.fields_of, request),
+        "flash": flash_text(request, visitor),
     }
-    told |= values
-    response = aiohttp_jinja2.render_template(template, request, told, status=status)
+    context_values |= values
+    if forms.REFUSED in request:
+        status = request[forms.REFUSED].status
+    response = aiohttp_jinja2.render_template(template, request, context_values, status=status)
     response.headers.update(_HEADERS)
     forget_flash(request, response)
-    if forms and who.is_new:
-        sessions.remember(request, response, who)
+    if has_forms and visitor.is_new:
+        sessions.remember(request, response, visitor)
     return response
 
 
@@ -269,42 +283,60 @@ def address(request: web.Request) -> str:
     return request.rel_url.raw_path_qs if request.method in ("GET", "HEAD") else "/"
 
 
-def say(request: web.Request, who: Visitor, title: str, text: str = "", status: int = 200) -> web.Response:
-    """A page that only tells something."""
-    return answer(request, who, "message.html", status, title=title, text=text)
+def say(
+    request: web.Request, visitor: Visitor, title: str, text: str = "", status: int = 200
+) -> web.Response:
+    """A page that only tells something, and shows what was written into the form that it answers."""
+    written = request.get(_WRITTEN, {})
+    return answer(request, visitor, "message.html", status, title=title, text=text, written=written)
 
 
-def see_other(request: web.Request, who: Visitor, path: str, text: str = "") -> web.Response:
+def see_other(request: web.Request, visitor: Visitor, path: str, text: str = "") -> web.Response:
     """Sends the browser on to `path` of ours after a form; the page there says `text`."""
     response = web.Response(status=303, headers={"Location": path, "Cache-Control": "no-store"})
     if text:
-        leave_flash(request, response, who, text)
+        leave_flash(request, response, visitor, text)
     return response
 
 
-def _refused(request: web.Request, who: Visitor, sent: Form) -> web.Response:
-    """Shows what was sent, so that nothing has to be thought of twice: the session may have ended meanwhile. Not what
-    another site made the browser send, which would speak with our voice."""
-    title, text = "This form cannot be accepted", "It was opened too long ago, or cookies are blocked."
-    own = request.headers.get("Sec-Fetch-Site") == "same-origin"
-    written = {name: value for name, value in sent.items() if own and value and not _UNSHOWN.search(name)}
-    return answer(request, who, "refused_form.html", 403, title=title, text=text, written=written)
+def refused_form(request: web.Request, visitor: Visitor, text: str) -> web.Response:
+    """Says why a form is not accepted, and shows what was written, so that nothing has to be thought of twice."""
+    written = request.get(_WRITTEN, {})
+    return answer(request, visitor, "refused_form.html", 403, text=text, written=written)
+
+
+def has_written(request: web.Request) -> bool:
+    """Whether the request is a form in which somebody has written something that should not be lost."""
+    return bool(request.get(_WRITTEN))
+
+
+def _keep_written(request: web.Request, sent: Form) -> None:
+    request[_WRITTEN] = {name: value for name, value in sent.items() if value and not _UNSHOWN.search(name)}
 
 
 def form(
-    handler: FormHandler, by_address: Key[RateLimiter] | None = None
+    handler: FormHandler, by_address: Key[RateLimiter] | None = None, *, has_page: bool = False
 ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     """Wraps what answers a form: one that this browser was not given by us is refused. With `by_address`, forms of one
-    address are counted before anything is read of them, and those beyond the limit are 429."""
+    address are counted before anything is read of them, and those beyond the limit are 429. `has_page`: people write
+    longer texts into it."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
-        who = await sessions.visitor(request)
+        visitor, settings = await sessions.visitor(request), context.settings(request)
+        limit = settings.early_body_limit
+        if has_page:  # a stranger may be somebody whose session has ended
+            limit = settings.body_limit if visitor.user else settings.runner_body_limit
         sent: Form = {}
         with contextlib.suppress(ApiError):  # what cannot be read is as good as nothing
-            sent = await read_form(request, context.settings(request).early_body_limit)
-        if not who.wrote(sent):
-            return _refused(request, who, sent)
-        return await handler(request, who, sent)
+            sent = await read_form(request, limit)
+        if not visitor.wrote(sent):
+            # Not what another site made the browser send, which would speak with our voice.
+            if request.headers.get("Sec-Fetch-Site") == "same-origin":
+                _keep_written(request, sent)
+            return refused_form(request, visitor, "It was opened too long ago, or cookies are blocked.")
+        if has_page:
+            _keep_written(request, sent)
+        return await handler(request, visitor, sent)
 
     judged = context.judging_again(handle)
     if by_address is None:
@@ -330,16 +362,54 @@ class Pager:
 
 def pager(request: web.Request, page: Page, listed: ListPage) -> Pager:
     """For the page of a list that was read by offset; every other parameter of the address stays."""
+    known = listed.total is not None and listed.total <= MOST_COUNTED
     number = page.offset // page.size + 1
+    return _pager(request, number, page.size, more=listed.more, total=listed.total if known else None)
+
+
+def _pager(request: web.Request, number: int, size: int, *, more: bool, total: int | None) -> Pager:
+    """`total` is None for more entries than are counted."""
     where, previous = f"Page {number}", number - 1
-    if listed.total is not None and listed.total <= MOST_COUNTED:
-        pages = max(1, -(-listed.total // page.size))
-        where += f" of {pages}, {plural(listed.total, 'entry', 'entries')}"
+    if total is not None:
+        pages = max(1, -(-total // size))
+        where += f" of {pages}, {plural(total, 'entry', 'entries')}"
         previous = min(previous, pages)
     return Pager(
         previous=_address(request, previous) if previous else None,
-        next=_address(request, number + 1) if listed.more else None,
+        next=_address(request, number + 1) if more else None,
         where=where,
+    )
+
+
+async def read(request: web.Request, handler: Handler, resource: Any = None, /, **sent: Any) -> Any:
+    """Ask the API, as `ask` does, and return the JSON of its answer."""
+    answer = await ask(request, handler, resource, **sent)
+    assert isinstance(answer, web.Response)  # noqa: S101 - a handler of JSON
+    return orjson.loads(answer.body)  # type: ignore[arg-type]
+
+
+@attrs.frozen
+class List:
+    """One page of a list of the API."""
+
+    rows: list[dict[str, Any]]
+    pages: Pager
+
+
+async def read_list(request: web.Request, handler: Handler, resource: Any = None, /, **sent: Any) -> List:
+    """Ask a list of the API for the page that `sent` names, as `ask` does."""
+    answer = await ask(request, handler, resource, **sent)
+    assert isinstance(answer, web.Response)  # noqa: S101 - a handler of JSON
+    rows, head = orjson.loads(answer.body), answer.headers  # type: ignore[arg-type]
+    return List(
+        rows,
+        _pager(
+            request,
+            int(head["X-Page"]),
+            int(head["X-Per-Page"]),
+            more=bool(head["X-Next-Page"]),
+            total=int(head["X-Total"]) if "X-Total" in head else None,
+        ),
     )
 
 

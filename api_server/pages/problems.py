@@ -7,7 +7,9 @@ from urllib.parse import quote
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from api_server.pages import page, sessions
+from api_server.pages import forms, page, sessions
+from api_server.pages.forms import RefusedForm
+from api_server.pages.sessions import Form
 from api_server.state.errors import LockNotAvailable, NotFound, TooLong, Unavailable
 from api_server.web import context
 from api_server.web.errors import (
@@ -77,32 +79,51 @@ def say(request: web.Request, status: int, reason: str = "") -> web.Response:
 
 
 def _answer_to(problem: Exception, request: web.Request) -> web.Response:
+    if isinstance(problem, SignInFirst):
+        return sign_in_first(request)
+    status, text, headers = refusal_of(problem, request)
+    return _page(request, status, text, headers)
+
+
+def refusal_of(problem: Exception, request: web.Request) -> tuple[int, str, Mapping[str, str]]:
+    """The status of what was raised, a sentence or "", and headers. Logs what nobody expects."""
     match problem:
-        case SignInFirst():
-            return sign_in_first(request)
         case ApiError():
-            return _page(request, problem.status, reason_of(problem), problem.headers)
+            return problem.status, reason_of(problem), problem.headers
         case NotFound():
-            return _page(request, record_not_found().status)
+            return record_not_found().status, "", {}
         case TooLong():
-            return _page(request, 400)
+            return 400, "", {}
         case BodyRefused():
-            return _page(request, problem.status, str(problem), problem.headers)
+            return problem.status, str(problem), problem.headers
         case BodyTooSlow():
-            return _page(request, 408)
+            return 408, "", {}
         case ShareTaken():
-            return _page(request, 429, headers={"Retry-After": "5"})
+            return 429, "", {"Retry-After": "5"}
         case LockNotAvailable():
-            return _page(request, 409)
+            return 409, "", {}
         case Unavailable() | TooBusy():
-            return _page(request, 503, headers=told_to_come_later(problem))
+            return 503, "", told_to_come_later(problem)
         case _:
             tell_unexpected(problem, request)
-            return _page(request, 500)
+            return 500, "", {}
+
+
+def refuse_form(request: web.Request, form: Form, problem: Exception) -> Mapping[str, str]:
+    """Have the request's page show `form` again, with what is wrong with it. Returns further headers of the answer."""
+    status, text, headers = refusal_of(problem, request)
+    problems = forms.problems_of(problem) if isinstance(problem, ApiError) else {}
+    if not problems:
+        title, usual = _words(status)
+        problems = {"": [text or f"{title}. {usual}"]}
+    request[forms.REFUSED] = RefusedForm(request.path, form, problems, status)
+    return headers
 
 
 def sign_in_first(request: web.Request) -> web.Response:
-    """Sends a stranger to sign in, and back to where she wanted to go."""
+    """Sends a stranger to sign in, and back to where she wanted to go; what she has written is shown to her first."""
+    if page.has_written(request):
+        return page.refused_form(request, sessions.stranger(request), "Your session has ended.")
     location = f"/-/sign_in?return_to={quote(page.address(request), safe='/')}"
     return web.Response(status=303, headers={"Location": location, "Cache-Control": "no-store"})
 
@@ -110,7 +131,11 @@ def sign_in_first(request: web.Request) -> web.Response:
 def _page(
     request: web.Request, status: int, text: str = "", headers: Mapping[str, str] | None = None
 ) -> web.Response:
-    title, usual = _WORDS.get(status, _WORDS[500 if status >= 500 else 400])
+    title, usual = _words(status)
     response = page.say(request, sessions.stranger(request), title, text or usual, status)
     response.headers.update(headers or {})
     return response
+
+
+def _words(status: int) -> tuple[str, str]:
+    return _WORDS.get(status, _WORDS[500 if status >= 500 else 400])

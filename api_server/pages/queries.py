@@ -113,6 +113,44 @@ async def delete_expired_sessions(transaction: Transaction) -> None: ...
 
 
 @statement("""
+    INSERT INTO submitted_forms (digest, created_at) VALUES (%(digest)s, %(now)s) ON CONFLICT DO NOTHING
+""")
+async def claim_form(transaction: Transaction, digest: bytes) -> bool:
+    """Whether the same form was not sent before."""
+
+
+@attrs.frozen
+class SubmittedForm:
+    """`location` is None while the form is being answered."""
+
+    location: str | None
+
+
+@statement("""
+    SELECT location FROM submitted_forms WHERE digest = %(digest)s
+""")
+async def submitted_form(database: Executor, digest: bytes) -> SubmittedForm | None: ...
+
+
+@statement("""
+    UPDATE submitted_forms SET location = %(location)s WHERE digest = %(digest)s
+""")
+async def settle_form(transaction: Transaction, digest: bytes, location: str) -> None: ...
+
+
+@statement("""
+    DELETE FROM submitted_forms WHERE digest = %(digest)s
+""")
+async def release_form(transaction: Transaction, digest: bytes) -> None: ...
+
+
+@statement("""
+    DELETE FROM submitted_forms WHERE created_at <= %(now)s - interval '1 hour'
+""")
+async def delete_old_forms(transaction: Transaction) -> None: ...
+
+
+@statement("""
     SELECT users.id, users.username, users.name, users.email, users.admin, users.bot, users.state, users.password_hash
     FROM users
     WHERE (lower(users.username) = lower(%(login)s) OR lower(users.email) = lower(%(login)s)) AND NOT users.bot
@@ -155,3 +193,35 @@ class Delivery:
     """)
 async def deliveries_of_merge_request(database: Executor, merge_request_id: int, most: int) -> list[Delivery]:
     """The newest."""
+
+
+@attrs.frozen
+class NamedMergeRequest:
+    """What a text names by its number."""
+
+    iid: int
+    title: str
+
+
+@statement("""
+    SELECT merge_requests.iid, merge_requests.title FROM merge_requests
+    WHERE merge_requests.project_id = %(project_id)s AND merge_requests.iid = ANY (%(iids)s::bigint[])
+""")
+async def merge_requests_numbered(
+    database: Executor, project_id: int, iids: Sequence[int]
+) -> list[NamedMergeRequest]: ...
+
+
+@attrs.frozen
+class NamedUser:
+    """Whom a text names."""
+
+    username: str
+    name: str
+
+
+@statement("""
+    SELECT users.username, users.name FROM users
+    WHERE users.username = ANY (%(usernames)s::text[]) AND users.state = 'active'
+""")
+async def users_named(database: Executor, usernames: Sequence[str]) -> list[NamedUser]: ...

@@ -1,13 +1,14 @@
 """Pages with their declarations: who may open them, what their addresses name, and what of it has to be open for that.
 
-A page is `async def show(request, who, params, project)`, and what answers a form is given the `form` too; it takes as
-many of these as it needs. `who` is the visitor, `params` the parameters in path and query (and form) as the class of
-its annotation (`web/params.py`), `project` or `group` what that part of the path names, to which the route's rule has
-been applied: the rules are those of the API. A stranger whom one refuses is sent to sign in; everybody else is told on
-a page. The pages below `/<project>/-/` are one route of the router: that one tries its routes one after the other, also
+A page is `async def show(request, visitor, params, project)`, and what answers a form is given the `form` too; it
+takes as many of these as it needs. `params` are the parameters in path and query (and form) as the class of its
+annotation (`web/params.py`), `project` or `group` what that part of the path names, to which the route's rule has been
+applied: the rules are those of the API. A stranger whom one refuses is sent to sign in; everybody else is told on a
+page. The pages below `/<project>/-/` are one route of the router: that one tries its routes one after the other, also
 for git, files and archives, which should not wait for it.
 """
 
+import functools
 import inspect
 import re
 import typing
@@ -23,11 +24,12 @@ from api_server.accounts.path_rules import FULL_PATH
 from api_server.namespaces import access as resource_access
 from api_server.namespaces.access import GroupAccess, ProjectAccess, visible_group
 from api_server.namespaces.resources import Group, Project
-from api_server.pages import page, problems, sessions
+from api_server.pages import forms, page, problems, sessions
 from api_server.pages.page import url_path
 from api_server.pages.problems import SignInFirst
 from api_server.pages.sessions import Form, Visitor
 from api_server.services import Key
+from api_server.state.preconditions import ChangedMeanwhile
 from api_server.web import context
 from api_server.web.context import SERVICES
 from api_server.web.errors import ApiError, forbidden, not_found
@@ -58,10 +60,10 @@ class BelowProjects:
         below, method = request.match_info.pop("below"), request.method
         allowed = set()
         for known, pattern, handler in self._by_word.get(below.partition("/")[0], ()):
-            if (found := pattern.fullmatch(below)) is None:
+            if (match := pattern.fullmatch(below)) is None:
                 continue
             if known == ("GET" if method == "HEAD" else method):
-                request.match_info.update(found.groupdict())
+                request.match_info.update(match.groupdict())
                 return await handler(request)
             allowed.add(known)
         if allowed:
@@ -80,40 +82,44 @@ def setup(app: web.Application) -> None:
         below.add_route(method, answer)
 
 
-async def project_in_path(request: web.Request, who: Visitor, path: str, access: ProjectAccess) -> Project:
+async def project_in_path(
+    request: web.Request, visitor: Visitor, path: str, access: ProjectAccess
+) -> Project:
     """The project with that full path, to which `access` lets the visitor. Raises 404, 403, and `SignInFirst` for
     strangers, who are not told whether there is anything."""
-    found = await visible_project(request, who, path)
-    if found is None:
-        raise SignInFirst if who.user is None else not_found("Project")
+    project = await visible_project(request, visitor, path)
+    if project is None:
+        raise SignInFirst if visitor.user is None else not_found("Project")
     try:
-        access.check(found)
+        access.check(project)
     except ApiError:
-        if who.user is None:
+        if visitor.user is None:
             raise SignInFirst from None
         raise
-    return found
+    return project
 
 
-async def visible_project(request: web.Request, who: Visitor, path: str) -> Project | None:
+async def visible_project(request: web.Request, visitor: Visitor, path: str) -> Project | None:
     """The project with that full path, where the visitor can see it."""
-    found = await resource_access.visible_project(
-        context.services(request), path, user_id=who.user_id, admin=who.is_admin, job_project_id=None
+    project = await resource_access.visible_project(
+        context.services(request), path, user_id=visitor.user_id, admin=visitor.is_admin, job_project_id=None
     )
-    if found is not None and found.moved:
-        _redirect(request, path, found.full_path)
-    return found
+    if project is not None and project.moved:
+        _redirect(request, path, project.full_path)
+    return project
 
 
-async def group_in_path(request: web.Request, who: Visitor, path: str, access: GroupAccess) -> Group:
+async def group_in_path(request: web.Request, visitor: Visitor, path: str, access: GroupAccess) -> Group:
     """The group with that full path. Raises as `project`."""
-    found = await visible_group(context.services(request), path, user_id=who.user_id, admin=who.is_admin)
-    if found is None or (found.role < access.role and who.user is None):
-        raise SignInFirst if who.user is None else not_found("Group")
-    if found.moved:
-        _redirect(request, path, found.full_path)
-    access.check(found)
-    return found
+    group = await visible_group(
+        context.services(request), path, user_id=visitor.user_id, admin=visitor.is_admin
+    )
+    if group is None or (group.role < access.role and visitor.user is None):
+        raise SignInFirst if visitor.user is None else not_found("Group")
+    if group.moved:
+        _redirect(request, path, group.full_path)
+    access.check(group)
+    return group
 
 
 def _redirect(request: web.Request, old: str, new: str) -> NoReturn:
@@ -128,7 +134,7 @@ def _redirect(request: web.Request, old: str, new: str) -> NoReturn:
 Page = Callable[..., Awaitable[web.StreamResponse]]
 PageT = TypeVar("PageT", bound=Page)
 
-_GIVEN = frozenset({"who", "params", "project", "group", "form"})
+_GIVEN = frozenset({"visitor", "params", "project", "group", "form"})
 
 
 @attrs.frozen(kw_only=True)
@@ -142,6 +148,12 @@ class PageRoute:
     #: The attrs class of the handler's `params`.
     parameters: type | None
     takes: frozenset[str]
+    #: Shows the form again where it is refused.
+    form_page: "PageRoute | None" = None
+
+
+#: The declaration of each page.
+_ROUTES: dict[Page, PageRoute] = {}
 
 
 class Pages:
@@ -154,25 +166,31 @@ class Pages:
         """Also answers HEAD."""
         return self._declare("GET", path, access)
 
-    def post(self, path: str, *, access: Access = SIGNED_IN) -> Callable[[PageT], PageT]:
-        """A form that only our pages can send; what it rests on holds when it writes (`state/preconditions.py`)."""
-        return self._declare("POST", path, access)
+    def post(
+        self, path: str, *, access: Access = SIGNED_IN, form_page: Page | None = None
+    ) -> Callable[[PageT], PageT]:
+        """A form that only our pages can send; what it rests on holds when it writes (`state/preconditions.py`). A form
+        that is refused is shown again by `form_page`, a declared page: what the handler raises stands at its fields
+        (`forms.py`)."""
+        return self._declare("POST", path, access, form_page)
 
-    def _declare(self, method: str, path: str, access: Access) -> Callable[[PageT], PageT]:
+    def _declare(
+        self, method: str, path: str, access: Access, form_page: Page | None = None
+    ) -> Callable[[PageT], PageT]:
         def declare(handler: PageT) -> PageT:
             takes = frozenset(list(inspect.signature(handler).parameters)[1:])
             if unknown := takes - (_GIVEN if method == "POST" else _GIVEN - {"form"}):
                 raise TypeError(f"{method} {path}: a page is not given {', '.join(sorted(unknown))}")
-            self.routes.append(
-                PageRoute(
-                    method=method,
-                    path=path,
-                    handler=handler,
-                    access=access,
-                    parameters=typing.get_type_hints(handler).get("params"),
-                    takes=takes,
-                )
+            route = _ROUTES[handler] = PageRoute(
+                method=method,
+                path=path,
+                handler=handler,
+                access=access,
+                parameters=typing.get_type_hints(handler).get("params"),
+                takes=takes,
+                form_page=_ROUTES[form_page] if form_page else None,
             )
+            self.routes.append(route)
             return handler
 
         return declare
@@ -190,29 +208,48 @@ class Pages:
 
 def endpoint(route: PageRoute) -> Page:
     """`route`'s handler behind its declarations."""
-
-    async def answer(request: web.Request, who: Visitor, form: Form) -> web.StreamResponse:
-        given: dict[str, Any] = {"who": who, "form": form}
-        given["project"] = given["group"] = await _let_in(request, who, route.access)
-        if route.parameters is not None:
-            given["params"] = structure({**form, **in_url(request)}, route.parameters)
-        return await route.handler(request, **{name: given[name] for name in route.takes})
+    form_page = route.form_page
 
     async def show(request: web.Request) -> web.StreamResponse:
-        return await answer(request, await sessions.visitor(request), {})
+        return await _answer(request, route, await sessions.visitor(request), {})
 
-    return problems.as_pages(page.form(answer) if route.method == "POST" else show)
+    async def submit(request: web.Request, visitor: Visitor, form: Form) -> web.StreamResponse:
+        if form_page is None:
+            return await _answer(request, route, visitor, form)
+        try:
+            answer = functools.partial(_answer, request, route, visitor, form)
+            return await forms.once(request, visitor, form, answer)
+        except (SignInFirst, ChangedMeanwhile, ConnectionResetError, web.HTTPException):
+            raise
+        except Exception as problem:
+            headers = problems.refuse_form(request, form, problem)
+            response = await _answer(request, form_page, visitor, form)
+            response.headers.update(headers)
+            return response
+
+    if route.method == "GET":
+        return problems.as_pages(show)
+    return problems.as_pages(page.form(submit, has_page=form_page is not None))
 
 
-async def _let_in(request: web.Request, who: Visitor, access: Access) -> Any:
+async def _answer(request: web.Request, route: PageRoute, visitor: Visitor, form: Form) -> web.StreamResponse:
+    """The handler's answer, if the visitor may have it."""
+    given: dict[str, Any] = {"visitor": visitor, "form": form}
+    given["project"] = given["group"] = await _let_in(request, visitor, route.access)
+    if route.parameters is not None:
+        given["params"] = structure({**form, **in_url(request)}, route.parameters)
+    return await route.handler(request, **{name: given[name] for name in route.takes})
+
+
+async def _let_in(request: web.Request, visitor: Visitor, access: Access) -> Any:
     """What the path names, where the visitor may have it. Raises `SignInFirst`, 403, 404 and redirects."""
     match access:
         case ProjectAccess():
-            return await project_in_path(request, who, request.match_info["project"], access)
+            return await project_in_path(request, visitor, request.match_info["project"], access)
         case GroupAccess():
-            return await group_in_path(request, who, request.match_info["group"], access)
-    if access.who != "anyone" and who.user is None:
+            return await group_in_path(request, visitor, request.match_info["group"], access)
+    if access.who != "anyone" and visitor.user is None:
         raise SignInFirst
-    if access.who == "administrator" and not (who.user and who.user.admin):
+    if access.who == "administrator" and not (visitor.user and visitor.user.admin):
         raise forbidden()
     return None

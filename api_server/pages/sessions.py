@@ -10,6 +10,7 @@ import hmac
 import re
 import secrets
 from collections.abc import Mapping
+from typing import Any
 
 import attrs
 from aiohttp import web
@@ -25,7 +26,7 @@ from api_server.web.auth import WRITE_SCOPES, Actor, note_activity
 from api_server.web.routes import speak_for
 
 #: The fields of a form that was sent.
-Form = Mapping[str, object]
+Form = Mapping[str, Any]
 
 #: In the place of a stranger's id, where a statement wants one.
 NOBODY = 0
@@ -128,12 +129,12 @@ async def end(request: web.Request, transaction: Transaction) -> None:
     await queries.delete_session(transaction, digest(sent))
 
 
-def remember(request: web.Request, response: web.StreamResponse, who: Visitor) -> None:
+def remember(request: web.Request, response: web.StreamResponse, visitor: Visitor) -> None:
     """Sets the cookie, for as long as the session lives, or until the browser is closed."""
     response.set_cookie(
         _cookie_name(request),
-        who.cookie,
-        max_age=int(LIFETIME.total_seconds()) if who.user else None,
+        visitor.cookie,
+        max_age=int(LIFETIME.total_seconds()) if visitor.user else None,
         path="/",
         secure=is_secure(request),
         httponly=True,

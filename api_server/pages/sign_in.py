@@ -40,6 +40,7 @@ def setup(app: web.Application) -> None:
     services[UNKNOWN] = RateLimiter("unknown sign in", lambda: RECORDED_UNKNOWN)
     app.router.add_get("/-/sign_in", as_pages(show_form))
     app.router.add_post("/-/sign_in", as_pages(page.form(sign_in, BY_ADDRESS)))
+    app.router.add_get("/-/sign_out", as_pages(ask_to_sign_out))
     app.router.add_post("/-/sign_out", as_pages(page.form(sign_out)))
 
 
@@ -47,11 +48,11 @@ async def show_form(request: web.Request) -> web.Response:
     return _form(request, await sessions.visitor(request), request.query.get("return_to"))
 
 
-async def sign_in(request: web.Request, who: Visitor, form: Form) -> web.StreamResponse:
+async def sign_in(request: web.Request, visitor: Visitor, form: Form) -> web.StreamResponse:
     login, password = _text(form, "login").strip(), _text(form, "password")
     if wait := context.services(request)[BY_LOGIN].retry_after(login.lower()):
         problem = f"There were too many attempts. Try again in {wait} seconds."
-        return _form(request, who, form.get("return_to"), login, problem, status=429)
+        return _form(request, visitor, form.get("return_to"), login, problem, status=429)
     account = await queries.find_account(context.database(request), login)
     # Takes some 50 ms of computing, with or without an account.
     hashed = account.password_hash if account else None
@@ -60,35 +61,40 @@ async def sign_in(request: web.Request, who: Visitor, form: Form) -> web.StreamR
         await _record_failure(request, account, login)
         blocked = matches and account is not None and account.state != "active"
         problem = "Your account has been blocked." if blocked else "Invalid login or password."
-        return _form(request, who, form.get("return_to"), login, problem, status=401)
+        return _form(request, visitor, form.get("return_to"), login, problem, status=401)
     # A password that another one takes the place of meanwhile opens nothing.
     read = functools.partial(queries.find_account, login=login)
     context.services(request).require_unchanged(Precondition((f"user:{account.id}",), account, read))
-    response = page.see_other(request, who, _safe(form.get("return_to")))
+    response = page.see_other(request, visitor, _safe(form.get("return_to")))
     sessions.remember(request, response, await _begin(request, account))
     return response
 
 
-async def sign_out(request: web.Request, who: Visitor, _form: Form) -> web.StreamResponse:
+async def sign_out(request: web.Request, visitor: Visitor, _form: Form) -> web.StreamResponse:
     async with context.database(request).transaction() as transaction:
         await sessions.end(request, transaction)
-    response = page.see_other(request, who, "/-/sign_in")
+    response = page.see_other(request, visitor, "/-/sign_in")
     sessions.forget(request, response)
     return response
 
 
+async def ask_to_sign_out(request: web.Request) -> web.Response:
+    """Only the form of this page signs out: an address alone could be opened by another site."""
+    return page.answer(request, await sessions.visitor(request), "sign_out.html")
+
+
 def _form(
     request: web.Request,
-    who: Visitor,
+    visitor: Visitor,
     return_to: object,
     login: str = "",
     problem: str = "",
     status: int = 200,
 ) -> web.Response:
-    if who.user and not problem:
-        return page.see_other(request, who, _safe(return_to))
+    if visitor.user and not problem:
+        return page.see_other(request, visitor, _safe(return_to))
     return page.answer(
-        request, who, "sign_in.html", status, return_to=_safe(return_to), login=login, problem=problem
+        request, visitor, "sign_in.html", status, return_to=_safe(return_to), login=login, problem=problem
     )
 
 
@@ -105,16 +111,8 @@ async def _begin(request: web.Request, account: Account) -> Visitor:
     """The account's new session."""
     async with context.database(request).transaction() as transaction:
         signed_in = await sessions.begin(request, transaction, account)
-        await audit_trail.record(
-            transaction,
-            "authenticated_with_password",
-            author=signed_in.author(),
-            entity=account.entity,
-            target_id=account.id,
-            target_details=account.username,
-            message="Signed in with STANDARD authentication",
-            **{"with": "STANDARD"},
-        )
+        author = signed_in.author()
+        await audit_trail.record(transaction, "authenticated_with_password", author, account.entity)
     return signed_in
 
 
@@ -123,12 +121,6 @@ async def _record_failure(request: web.Request, account: Account | None, login: 
     if account is None and context.services(request)[UNKNOWN].retry_after("all"):
         return
     async with context.database(request).transaction() as transaction:
-        await audit_trail.record(
-            transaction,
-            "login_failed_with_standard_authentication",
-            author=Author(id=-1, name=login, ip_address=request.remote),
-            entity=account.entity if account else INSTANCE,
-            target_details=None if account else login,
-            message="Failed to login with STANDARD authentication",
-            failed_login="STANDARD",
-        )
+        author = Author(id=-1, name=login, ip_address=request.remote)
+        about = account.entity if account else INSTANCE.target(None, login)
+        await audit_trail.record(transaction, "login_failed_with_standard_authentication", author, about)

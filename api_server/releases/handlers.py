@@ -107,7 +107,7 @@ class UpdateRelease(OneRelease):
         return {field: value for field, value in sent.items() if value is not UNSET}
 
 
-@routes.get("/projects/{id}/releases", access=project(opens="repository"), takes_job_token=True)
+@routes.get("/projects/{id}/releases", access=project(feature="repository"), takes_job_token=True)
 async def list_releases(request: web.Request, params: ListReleases, project: Project) -> web.Response:
     """By `released_at` (the default) or `created_at`, the newest first."""
     services = context.services(request)
@@ -119,8 +119,8 @@ async def list_releases(request: web.Request, params: ListReleases, project: Pro
     return await paginated(request, page, attrs.evolve(listed, body=orjson.dumps(shown).decode()))
 
 
-@routes.get(_LATEST, access=project(opens="repository"), takes_job_token=True)
-@routes.get(_LATEST + "/{suffix_path:(?s:.+)}", access=project(opens="repository"), takes_job_token=True)
+@routes.get(_LATEST, access=project(feature="repository"), takes_job_token=True)
+@routes.get(_LATEST + "/{suffix_path:(?s:.+)}", access=project(feature="repository"), takes_job_token=True)
 async def latest_release(request: web.Request, params: LatestRelease, project: Project) -> web.Response:
     """Redirects to the release with the latest date, or to what is below it."""
     services = context.services(request)
@@ -130,14 +130,14 @@ async def latest_release(request: web.Request, params: LatestRelease, project: P
     raise web.HTTPFound(written_url(changes.release_address(services, project, tag, params.suffix_path)))
 
 
-@routes.get(_ONE, access=project(opens="repository"), takes_job_token=True)
+@routes.get(_ONE, access=project(feature="repository"), takes_job_token=True)
 async def show_release(request: web.Request, params: OneRelease, project: Project) -> web.Response:
     return json_value(await _shown(request, project, params.tag_name))
 
 
 @routes.post(
     "/projects/{id}/releases",
-    access=project(Role.DEVELOPER, opens="repository", changes=True),
+    access=project(Role.DEVELOPER, feature="repository", changes=True),
     takes_job_token=True,
 )
 async def create_release(request: web.Request, params: CreateRelease, project: Project) -> web.Response:
@@ -148,7 +148,7 @@ async def create_release(request: web.Request, params: CreateRelease, project: P
 
 @routes.put(
     _ONE,
-    access=project(Role.DEVELOPER, opens="repository", changes=True),
+    access=project(Role.DEVELOPER, feature="repository", changes=True),
     takes_job_token=True,
 )
 async def update_release(request: web.Request, params: UpdateRelease, project: Project) -> web.Response:
@@ -156,7 +156,7 @@ async def update_release(request: web.Request, params: UpdateRelease, project: P
     return json_value(await _shown(request, project, params.tag_name))
 
 
-@routes.delete(_ONE, access=project(Role.DEVELOPER, opens="repository", changes=True), takes_job_token=True)
+@routes.delete(_ONE, access=project(Role.DEVELOPER, feature="repository", changes=True), takes_job_token=True)
 async def delete_release(request: web.Request, params: OneRelease, project: Project) -> web.Response:
     """Answers what it was; the tag stays."""
     services = context.services(request)
@@ -229,7 +229,7 @@ class DirectPath(OneRelease):
     path: str
 
 
-@routes.get(_LINKS, access=project(opens="repository"), takes_job_token=True)
+@routes.get(_LINKS, access=project(feature="repository"), takes_job_token=True)
 async def list_links(request: web.Request, params: ListLinks, project: Project) -> web.Response:
     """The newest first."""
     services = context.services(request)
@@ -240,20 +240,20 @@ async def list_links(request: web.Request, params: ListLinks, project: Project) 
     return await paginated(request, page, attrs.evolve(listed, body=orjson.dumps(shown).decode()))
 
 
-@routes.get(_LINK, access=project(opens="repository"), takes_job_token=True)
+@routes.get(_LINK, access=project(feature="repository"), takes_job_token=True)
 async def show_link(request: web.Request, params: OneLink, project: Project) -> web.Response:
     release = await _release(request, project, params.tag_name)
     row = await queries.show_link(context.database(request), release.id, params.link_id)
     return _answer(request, project, release.tag, row)
 
 
-@routes.post(_LINKS, access=project(Role.DEVELOPER, opens="repository", changes=True), takes_job_token=True)
+@routes.post(_LINKS, access=project(Role.DEVELOPER, feature="repository", changes=True), takes_job_token=True)
 async def create_link(request: web.Request, params: CreateLink, project: Project) -> web.Response:
     row = await changes.add_link(context.services(request), project, params.tag_name, params.link)
     return _answer(request, project, params.tag_name, row, status=201)
 
 
-@routes.put(_LINK, access=project(Role.DEVELOPER, opens="repository", changes=True), takes_job_token=True)
+@routes.put(_LINK, access=project(Role.DEVELOPER, feature="repository", changes=True), takes_job_token=True)
 async def update_link(request: web.Request, params: UpdateLink, project: Project) -> web.Response:
     row = await changes.update_link(
         context.services(request), project, params.tag_name, params.link_id, params.changed
@@ -261,7 +261,9 @@ async def update_link(request: web.Request, params: UpdateLink, project: Project
     return _answer(request, project, params.tag_name, row)
 
 
-@routes.delete(_LINK, access=project(Role.DEVELOPER, opens="repository", changes=True), takes_job_token=True)
+@routes.delete(
+    _LINK, access=project(Role.DEVELOPER, feature="repository", changes=True), takes_job_token=True
+)
 async def delete_link(request: web.Request, params: OneLink, project: Project) -> web.Response:
     """Answers what it was."""
     row = await changes.remove_link(context.services(request), project, params.tag_name, params.link_id)
@@ -270,7 +272,7 @@ async def delete_link(request: web.Request, params: OneLink, project: Project) -
 
 @routes.get(
     "/projects/{id}/releases/{tag_name}/downloads/{path:(?s:.+)}",
-    access=project(opens="repository"),
+    access=project(feature="repository"),
     takes_job_token=True,
 )
 async def follow_direct_path(request: web.Request, params: DirectPath, project: Project) -> web.Response:

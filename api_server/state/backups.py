@@ -20,7 +20,7 @@ UNFINISHED_RESTORE = "unfinished-restore"
 RESTORE_AGAIN = "if nothing restores any more, delete what is in that folder and restore again"
 _NAME = "backup"
 #: Those who ask hold it for microseconds.
-_PATIENCE_SECONDS = 2.0
+_TIMEOUT_SECONDS = 2.0
 _PAUSE_SECONDS = 0.01
 
 
@@ -61,7 +61,7 @@ def not_during(repositories: Path) -> None:
 
 
 def _take(descriptor: int) -> None:
-    given_up = time.monotonic() + _PATIENCE_SECONDS
+    given_up = time.monotonic() + _TIMEOUT_SECONDS
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

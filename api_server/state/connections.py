@@ -29,10 +29,10 @@ class Connections:
     """
 
     def __init__(
-        self, open_connection: Callable[[], Awaitable[Connection]], size: int, patience: float
+        self, open_connection: Callable[[], Awaitable[Connection]], size: int, timeout: float
     ) -> None:
         self._open_connection = open_connection
-        self._patience = patience
+        self._timeout = timeout
         self._room = asyncio.Semaphore(size)
         self.size = size
         #: Who waits for one now, how often somebody has had to, and for how many seconds in all.
@@ -43,14 +43,14 @@ class Connections:
         self._used: set[Connection] = set()
 
     async def acquire(self) -> Connection:
-        """One that is nobody else's until it is released. Raises `Unavailable` after `patience` seconds without one."""
+        """One that is nobody else's until it is released. Raises `Unavailable` after `timeout` seconds without one."""
         try:
             if self._room.locked():
                 await self._wait()
             else:
                 await self._room.acquire()
         except TimeoutError:
-            busy = TimeoutError(f"all {len(self._used)} connections were in use for {self._patience:g} s")
+            busy = TimeoutError(f"all {len(self._used)} connections were in use for {self._timeout:g} s")
             raise Unavailable("the database") from busy
         try:
             connection = self._free_one() or await self._open_connection()
@@ -66,7 +66,7 @@ class Connections:
         self.waiting += 1
         self.waits += 1
         try:
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(self._timeout):
                 await self._room.acquire()
         finally:
             self.waiting -= 1
@@ -267,21 +267,21 @@ class Replicas:
 
 
 def replicas_at(
-    urls: list[str], open_connection: Opener, size: int, patience: float, ask: Callable[[str], Awaitable[Any]]
+    urls: list[str], open_connection: Opener, size: int, timeout: float, ask: Callable[[str], Awaitable[Any]]
 ) -> Replicas | None:
     """Those at `urls`, up to `size` connections to each; nothing where there are none."""
     if not urls:
         return None
-    return Replicas([_replica(url, open_connection, size, patience) for url in urls], ask)
+    return Replicas([_replica(url, open_connection, size, timeout) for url in urls], ask)
 
 
-def _replica(url: str, open_connection: Opener, size: int, patience: float) -> Replica:
+def _replica(url: str, open_connection: Opener, size: int, timeout: float) -> Replica:
     async def opened() -> Connection:
         return await open_connection(url)
 
     known = parse_dsn(url)
     name = f"{known.get('host', 'localhost')}:{known.get('port', 5432)}"
-    return Replica(name, Connections(opened, size, patience), Connections(opened, 1, patience))
+    return Replica(name, Connections(opened, size, timeout), Connections(opened, 1, timeout))
 
 
 @asynccontextmanager

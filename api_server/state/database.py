@@ -53,7 +53,7 @@ def system_clock() -> datetime.datetime:
 
 
 #: Seconds that PostgreSQL gets to say that it has ended a statement.
-PATIENCE = 5.0
+TIMEOUT = 5.0
 #: Numbers that PostgreSQL's bigint holds; ids outside of them cannot exist.
 MAX_BIGINT = 2**63 - 1
 
@@ -311,7 +311,7 @@ async def connect(
     """A pool of up to `size` connections to `url` (postgresql://...), each made within `connect_timeout` seconds.
 
     Statements end after `statement_timeout` seconds; where PostgreSQL itself does not end them, or all connections are
-    in use, that is given up after PATIENCE more.
+    in use, that is given up after TIMEOUT more.
 
     `base_url` is what `web_url()` of functions.sql puts before paths. `prepares=False` is for a pooler of transactions
     in between that does not show; one that does, as PgBouncer, needs nothing. `replica_urls` get a pool each.
@@ -324,18 +324,18 @@ async def connect(
         "client_min_messages": "warning",  # which is said at a COMMIT that no standby has
         "forgelet.base_url": base_url,
     }
-    patience = statement_timeout + PATIENCE
+    timeout = statement_timeout + TIMEOUT
 
     async def open_connection(url: str = url) -> Connection:
         return await driver.open_connection(
-            url, session, connect_timeout=connect_timeout, patience=patience, prepares=prepares
+            url, session, connect_timeout=connect_timeout, answer_timeout=timeout, prepares=prepares
         )
 
-    connections = Connections(open_connection, size, patience)
+    connections = Connections(open_connection, size, timeout)
     try:
         connections.release(await connections.acquire())
         database = Database(connections, clock)
-        database.replicas = replicas_at(replica_urls.split(), open_connection, size, patience, database.value)
+        database.replicas = replicas_at(replica_urls.split(), open_connection, size, timeout, database.value)
         async with database.replicas.watched() if database.replicas else contextlib.nullcontext():
             yield database
     finally:

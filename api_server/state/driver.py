@@ -239,19 +239,19 @@ class Connection:
     set anew in each transaction, in SQL: behind a pooler the next one may run in another session.
 
     What runs on it raises the errors of `state/errors.py`, whatever the driver does: `ConnectionLost` where it is dead,
-    `Unavailable` where the database cannot, or has not answered after `patience` seconds. psycopg2's are left for what
+    `Unavailable` where the database cannot, or has not answered after `timeout` seconds. psycopg2's are left for what
     is wrong with a statement.
     """
 
     _driver: WatchedConnection
-    _patience: float
+    _timeout: float
     _prepared: set[str] | None
     _settings: str = ""
 
     async def run(self, statement: str, parameters: Mapping[str, Any]) -> Result:
         with self._cursor() as cursor:
             sql = await self._sql(cursor, statement)
-            await self._driver.execute(cursor, sql, parameters, self._patience)
+            await self._driver.execute(cursor, sql, parameters, self._timeout)
             if cursor.description is None:
                 return Result([], [], cursor.rowcount)
             names = [column.name for column in cursor.description]
@@ -265,7 +265,7 @@ class Connection:
     async def command(self, sql: str) -> None:
         """Runs SQL that takes no parameters; several statements go in one round trip."""
         with self._cursor() as cursor:
-            await self._driver.execute(cursor, sql, None, self._patience)
+            await self._driver.execute(cursor, sql, None, self._timeout)
 
     async def begin(self) -> None:
         """Begins a transaction."""
@@ -306,7 +306,7 @@ class Connection:
         if not isinstance(statement, Statement) or self._prepared is None:
             return statement
         if statement.name not in self._prepared:
-            await self._driver.execute(cursor, statement.prepare, None, self._patience)
+            await self._driver.execute(cursor, statement.prepare, None, self._timeout)
             self._prepared.add(statement.name)
         return statement.execute
 
@@ -351,12 +351,12 @@ class Connection:
 
 
 async def open_connection(
-    url: str, session: Mapping[str, object], *, connect_timeout: float, patience: float, prepares: bool
+    url: str, session: Mapping[str, object], *, connect_timeout: float, answer_timeout: float, prepares: bool
 ) -> Connection:
     """A connection to `url` with the settings of `session`. Raises `Unavailable` where there is none after
-    `connect_timeout` seconds, and whatever is said of statements on it that take more than `patience`."""
+    `connect_timeout` seconds, and whatever is said of statements on it that take more than `answer_timeout`."""
     driver = await _connected(url, session, connect_timeout)
-    connection = Connection(driver, patience, None)
+    connection = Connection(driver, answer_timeout, None)
     try:
         _read_as_they_are(driver)
         ((backend, quiet),) = (await connection.run(_SESSION, {})).rows
@@ -364,10 +364,10 @@ async def open_connection(
         connection.close()
         raise
     if backend == driver.raw.info.backend_pid:
-        return Connection(driver, patience, set() if prepares else None)
+        return Connection(driver, answer_timeout, set() if prepares else None)
     if quiet is not None:
         session = {**session, "log_min_error_statement": quiet}
-    return Connection(driver, patience, None, _set_local(session))
+    return Connection(driver, answer_timeout, None, _set_local(session))
 
 
 async def _connected(url: str, session: Mapping[str, object], seconds: float) -> WatchedConnection:
@@ -483,7 +483,7 @@ LISTENING_SECONDS = 5.0
 async def listening_connection(url: str, *channels: str) -> AsyncIterator[Connection]:
     """A connection of its own on which `notification()` waits for what is said on `channels`. Raises `Unavailable`."""
     connection = await open_connection(
-        url, {}, connect_timeout=LISTENING_SECONDS, patience=LISTENING_SECONDS, prepares=False
+        url, {}, connect_timeout=LISTENING_SECONDS, answer_timeout=LISTENING_SECONDS, prepares=False
     )
     try:
         await connection.command("; ".join(f"LISTEN {channel}" for channel in channels))

@@ -159,8 +159,8 @@ class ObjectsInFolder(Objects):
             raise Unavailable("the object store") from NotADirectoryError(errno.ENOENT, "its folder is gone")
 
 
-def _listed(key: str, told: os.stat_result) -> Listed:
-    return Listed(key, told.st_size, datetime.datetime.fromtimestamp(told.st_mtime, datetime.UTC))
+def _listed(key: str, status: os.stat_result) -> Listed:
+    return Listed(key, status.st_size, datetime.datetime.fromtimestamp(status.st_mtime, datetime.UTC))
 
 
 def is_unfinished(name: str) -> bool:

@@ -4,7 +4,7 @@ Whoever judges a request reads something for it: the token, the project with the
 Each such reading is written down as a `Precondition`. The first transaction of a request that writes begins by locking
 the names of what it was judged on, and by reading all of it once more. Where something differs, nothing has happened
 yet, and the request is judged again, as if it had come then. Until the transaction ends, nobody takes away what it
-needs: routes that take rights away declare whose (`ends="user:{user_id}"`), and hold that name alone.
+needs: routes that take rights away declare whose (`revokes="user:{user_id}"`), and hold that name alone.
 
 So whatever was remembered for a moment, and whatever another process does, a right that is gone when somebody has been
 told so gives nothing any more. These locks come before all locks of rows, and in one order: they cannot deadlock among

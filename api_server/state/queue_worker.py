@@ -113,7 +113,7 @@ class QueueConnector(BaseAsyncConnector):
             self._url,
             self._session,
             connect_timeout=CONNECT_SECONDS,
-            patience=STATEMENT_SECONDS + database.PATIENCE,
+            answer_timeout=STATEMENT_SECONDS + database.TIMEOUT,
             prepares=False,
         )
 

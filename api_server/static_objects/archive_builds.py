@@ -353,7 +353,7 @@ def setup(services: Services) -> None:
     )
     files = ArchiveFiles(settings.data_dir / "archives", bounds)
     places = ConcurrencyLimiter(
-        settings.archive_builds, settings.archive_builds_each, patience=settings.archive_wait
+        settings.archive_builds, settings.archive_builds_each, timeout=settings.archive_wait
     )
     services[ARCHIVES] = ArchiveStore(files, places, settings.archive_timeout)
 

@@ -77,10 +77,10 @@ class GetArchive:
     path: str = ""
 
 
-@routes.get("/projects/{id}/repository/archive", access=project(opens="repository"))
+@routes.get("/projects/{id}/repository/archive", access=project(feature="repository"))
 @routes.get(
     "/projects/{id}/repository/archive.{format:[a-z0-9.]+}",
-    access=project(opens="repository"),
+    access=project(feature="repository"),
 )
 async def show_archive(request: web.Request, params: GetArchive, project: Project) -> web.StreamResponse:
     """Of the branch, tag or commit `sha` (by default the default branch), or of the folder `path` of it."""

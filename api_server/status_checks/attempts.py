@@ -25,7 +25,7 @@ _HOUR = 60 * _MINUTE
 WAITS = (5 * _SECOND, 30 * _SECOND, 2 * _MINUTE, 10 * _MINUTE, _HOUR, 6 * _HOUR, 24 * _HOUR)
 #: A wait grows by up to this share of itself, so that what failed together does not come back together.
 JITTER = 0.1
-#: A receiver that asks for more patience gets this much.
+#: A receiver that asks for more time gets this much.
 LONGEST_RETRY_AFTER = 24 * _HOUR
 
 

@@ -49,7 +49,7 @@ DELIVERIES = "status check deliveries"
 #: How long a taken delivery stays away from other workers.
 TAKEN_FOR = datetime.timedelta(seconds=2 * (TIMEOUT.total or 0))
 #: A check whose receiver has failed for this long is paused.
-PATIENCE = datetime.timedelta(days=3)
+UNREACHABLE_FOR = datetime.timedelta(days=3)
 
 
 @attrs.define
@@ -200,8 +200,8 @@ class Dispatcher:
     def _landing(self, row: Due, outcome: Outcome) -> DeliveryResult:
         wait = None
         if not outcome.succeeded and not outcome.gone:
-            patience = retry_after(outcome.retry_after, self._database.now)
-            wait = wait_after(row.tries + 1, self._random(), patience)
+            asked_wait = retry_after(outcome.retry_after, self._database.now)
+            wait = wait_after(row.tries + 1, self._random(), asked_wait)
         return DeliveryResult(row.id, outcome, self._database.now + wait if wait else None)
 
     async def _record(self, transaction: Transaction, landed: list[DeliveryResult]) -> None:
@@ -215,7 +215,7 @@ class Dispatcher:
             elif (
                 not outcome.succeeded
                 and check.failing_since
-                and transaction.now - check.failing_since >= PATIENCE
+                and transaction.now - check.failing_since >= UNREACHABLE_FOR
             ):
                 reason = f"The receiver has failed since {check.failing_since:%Y-%m-%d %H:%M:%S} UTC"
                 await self._pause(transaction, check.check_id, reason)
@@ -225,14 +225,9 @@ class Dispatcher:
         paused = await queries.pause(transaction, check_id, reason)
         if paused is not None:
             log.warning("deliveries paused", check=check_id, project=paused.project_id, reason=reason)
+            target = Entity("Project", paused.project_id, paused.full_path).target(paused.id, paused.name)
             await audit_trail.record(
-                transaction,
-                "external_status_check_paused",
-                author=SYSTEM,
-                entity=Entity(type="Project", id=paused.project_id, path=paused.full_path),
-                target_id=paused.id,
-                target_details=paused.name,
-                message=f"Paused {paused.name} status check: {reason}",
+                transaction, "external_status_check_paused", SYSTEM, target, reason=reason
             )
 
     async def _finish(self, seconds: float) -> None:

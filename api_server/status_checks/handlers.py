@@ -8,19 +8,20 @@ from aiohttp import web
 from api_server.merge_requests import queries as merge_requests
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
+from api_server.state import audit_trail
 from api_server.status_checks import checks, delivery_queries, queries
-from api_server.status_checks.checks import Configuration, ServiceAudit
+from api_server.status_checks.checks import Configuration
 from api_server.status_checks.queries import Service
 from api_server.web import context
 from api_server.web.answers import json_text, json_value, no_content, require_unmodified
 from api_server.web.errors import forbidden
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import UNSET, CommaList, Description, Unset, Url
-from api_server.web.routes import Feature, Role, Routes, author, caller
+from api_server.web.routes import License, Role, Routes, author, caller
 
 routes = Routes()
 
-STATUS_CHECKS = Feature("External status checks", tier="ultimate")
+STATUS_CHECKS = License("External status checks", tier="ultimate")
 SERVICES = "/projects/{id}/external_status_checks"
 SERVICE = f"{SERVICES}/{{check_id}}"
 
@@ -55,7 +56,7 @@ class UpdateService(ServiceId):
     paused: bool | None = None
 
 
-@routes.get(SERVICES, access=project(Role.MAINTAINER), feature=STATUS_CHECKS)
+@routes.get(SERVICES, access=project(Role.MAINTAINER), license=STATUS_CHECKS)
 async def list_services(request: web.Request, params: ListServices, project: Project) -> web.Response:
     """Endpoint 12. The services that are asked of every merge request."""
     page = wanted_page(params, queries.LISTING, default_sort="asc")
@@ -63,7 +64,7 @@ async def list_services(request: web.Request, params: ListServices, project: Pro
     return await paginated(request, page, listed)
 
 
-@routes.post(SERVICES, access=project(Role.MAINTAINER), feature=STATUS_CHECKS)
+@routes.post(SERVICES, access=project(Role.MAINTAINER), license=STATUS_CHECKS)
 async def create_service(request: web.Request, params: CreateService, project: Project) -> web.Response:
     """Endpoint 13. Its secret is never shown."""
     services = context.services(request)
@@ -81,13 +82,13 @@ async def create_service(request: web.Request, params: CreateService, project: P
     return json_text(shown, status=201)
 
 
-@routes.get(SERVICE, access=project(Role.MAINTAINER), feature=STATUS_CHECKS)
+@routes.get(SERVICE, access=project(Role.MAINTAINER), license=STATUS_CHECKS)
 async def show_service(request: web.Request, params: ServiceId, project: Project) -> web.Response:
     """One service; beyond GitLab."""
     return json_text(await queries.show(context.database(request), project.id, params.check_id))
 
 
-@routes.put(SERVICE, access=project(Role.MAINTAINER), feature=STATUS_CHECKS)
+@routes.put(SERVICE, access=project(Role.MAINTAINER), license=STATUS_CHECKS)
 async def update_service(request: web.Request, params: UpdateService, project: Project) -> web.Response:
     """Endpoint 14. What is not sent stays as it is."""
     services = context.services(request)
@@ -103,7 +104,7 @@ async def update_service(request: web.Request, params: UpdateService, project: P
     return json_text(shown)
 
 
-@routes.delete(SERVICE, access=project(Role.MAINTAINER), feature=STATUS_CHECKS)
+@routes.delete(SERVICE, access=project(Role.MAINTAINER), license=STATUS_CHECKS)
 async def delete_service(request: web.Request, params: ServiceId, project: Project) -> web.Response:
     """Endpoint 15. Its results and deliveries go with it."""
     async with context.database(request).transaction() as transaction:
@@ -167,7 +168,7 @@ class ListResponses(ListChecks):
     external_status_check_id: int
 
 
-@routes.get(f"{CHECKS}/status_checks", access=project(opens="repository"), feature=STATUS_CHECKS)
+@routes.get(f"{CHECKS}/status_checks", access=project(feature="repository"), license=STATUS_CHECKS)
 async def list_checks(request: web.Request, params: ListChecks, project: Project) -> web.Response:
     """Endpoint 16. The services' results for the head; their URLs are for Developers."""
     page = wanted_page(params, queries.CHECKS, default_sort="asc")
@@ -184,8 +185,8 @@ async def list_checks(request: web.Request, params: ListChecks, project: Project
 
 @routes.post(
     f"{CHECKS}/status_check_responses",
-    access=project(Role.DEVELOPER, opens="repository", changes=True),
-    feature=STATUS_CHECKS,
+    access=project(Role.DEVELOPER, feature="repository", changes=True),
+    license=STATUS_CHECKS,
 )
 async def respond(request: web.Request, params: Respond, project: Project) -> web.Response:
     """Endpoint 17. A service says how the head does; `pending` where it does not say."""
@@ -207,8 +208,8 @@ async def respond(request: web.Request, params: Respond, project: Project) -> we
 
 @routes.post(
     f"{CHECKS}/status_checks/{{external_status_check_id}}/retry",
-    access=project(Role.DEVELOPER, opens="repository", changes=True),
-    feature=STATUS_CHECKS,
+    access=project(Role.DEVELOPER, feature="repository", changes=True),
+    license=STATUS_CHECKS,
 )
 async def retry(request: web.Request, params: CheckOfMergeRequest, project: Project) -> web.Response:
     """Endpoint 18. Asks a service whose check has failed once more."""
@@ -221,8 +222,8 @@ async def retry(request: web.Request, params: CheckOfMergeRequest, project: Proj
 
 @routes.get(
     f"{CHECKS}/status_checks/{{external_status_check_id}}/responses",
-    access=project(opens="repository"),
-    feature=STATUS_CHECKS,
+    access=project(feature="repository"),
+    license=STATUS_CHECKS,
 )
 async def list_responses(request: web.Request, params: ListResponses, project: Project) -> web.Response:
     """Every answer, for every head, newest first."""
@@ -255,7 +256,7 @@ class DeliveryId:
     delivery_id: int
 
 
-@routes.get(f"{SERVICE}/deliveries", access=project(Role.MAINTAINER), feature=STATUS_CHECKS)
+@routes.get(f"{SERVICE}/deliveries", access=project(Role.MAINTAINER), license=STATUS_CHECKS)
 async def list_deliveries(request: web.Request, params: ListDeliveries, project: Project) -> web.Response:
     """What was sent to the service, newest first; beyond GitLab."""
     page = wanted_page(params, delivery_queries.LISTING)
@@ -266,7 +267,7 @@ async def list_deliveries(request: web.Request, params: ListDeliveries, project:
     return await paginated(request, page, listed)
 
 
-@routes.get(f"{SERVICE}/deliveries/{{delivery_id}}", access=project(Role.MAINTAINER), feature=STATUS_CHECKS)
+@routes.get(f"{SERVICE}/deliveries/{{delivery_id}}", access=project(Role.MAINTAINER), license=STATUS_CHECKS)
 async def show_delivery(request: web.Request, params: DeliveryId, project: Project) -> web.Response:
     """One delivery with its payload and every attempt; beyond GitLab."""
     check = await queries.find(context.database(request), project.id, params.check_id)
@@ -275,16 +276,18 @@ async def show_delivery(request: web.Request, params: DeliveryId, project: Proje
 
 
 @routes.post(
-    f"{SERVICE}/deliveries/{{delivery_id}}/redeliver", access=project(Role.MAINTAINER), feature=STATUS_CHECKS
+    f"{SERVICE}/deliveries/{{delivery_id}}/redeliver", access=project(Role.MAINTAINER), license=STATUS_CHECKS
 )
 async def redeliver(request: web.Request, params: DeliveryId, project: Project) -> web.Response:
     """The same message at once, also to a paused check; beyond GitLab."""
     async with context.database(request).transaction() as transaction:
         check = await queries.hold(transaction, project.id, params.check_id)
         await delivery_queries.redeliver(transaction, check.id, params.delivery_id)
-        await ServiceAudit(author(request), transaction, project, check.id, check.name).record(
+        await audit_trail.record(
+            transaction,
             "status_check_delivery_redelivered",
-            f"Redelivered to {check.name} status check",
+            author(request),
+            project.entity.target(check.id, check.name),
             delivery_id=params.delivery_id,
         )
         shown = await delivery_queries.show(transaction, check.id, params.delivery_id)

@@ -326,8 +326,8 @@ async def _read_body(request: web.Request) -> None:
 async def _whose(request: web.Request) -> str | None:
     """The name of the user whose token the request has, in whichever way."""
     with contextlib.suppress(ApiError, web.HTTPException, Unavailable):
-        who: Actor | Anonymous | None
-        who = await auth.authenticate(request, takes_job_token=True, reads_body=False)
-        who = who or await git_caller(request)
-        return who.username if isinstance(who, Actor) else None
+        actor: Actor | Anonymous | None
+        actor = await auth.authenticate(request, takes_job_token=True, reads_body=False)
+        actor = actor or await git_caller(request)
+        return actor.username if isinstance(actor, Actor) else None
     return None

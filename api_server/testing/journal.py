@@ -310,8 +310,8 @@ def _note_head(request: web.Request, entry: Entry, response: web.StreamResponse)
 
 def _note_user(request: web.Request, entry: Entry) -> None:
     """With whose rights it was asked, where that has been looked up."""
-    who = request.get(CALLER) or request.get(TOKEN_OWNER)
-    entry.user = who.username if isinstance(who, Actor) else None
+    actor = request.get(CALLER) or request.get(TOKEN_OWNER)
+    entry.user = actor.username if isinstance(actor, Actor) else None
 
 
 def _note_answer(

@@ -106,11 +106,11 @@ REQUEST_GATE = Key[RequestGate]("request_gate")
 
 
 #: Seconds that is waited for what is due.
-PATIENCE = 10.0
+TIMEOUT = 10.0
 _PAUSE = 0.02
 
 
-async def settled(services: Services, seconds: float = PATIENCE) -> list[str]:
+async def settled(services: Services, seconds: float = TIMEOUT) -> list[str]:
     """Waits until no work is due or under way, and gives the names of what still is after a while. For who has the turn
     of `Snapshots`."""
     if not services.settings.work:

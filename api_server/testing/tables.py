@@ -17,7 +17,7 @@ from api_server.testing.queries import Table
 from common.config_errors import ConfigError
 
 #: Seconds that one statement may take.
-PATIENCE = 60.0
+TIMEOUT = 60.0
 CONNECT_SECONDS = 5.0
 #: A table whose file is so many times as large as it was, and at least so many bytes, is full of rows that were
 #: replaced again and again.
@@ -174,9 +174,9 @@ class Tables:
     async def _connected(self) -> Connection:
         connection = await driver.open_connection(
             self._url,
-            {"timezone": "UTC", "lock_timeout": int(PATIENCE * 1000)},
+            {"timezone": "UTC", "lock_timeout": int(TIMEOUT * 1000)},
             connect_timeout=CONNECT_SECONDS,
-            patience=PATIENCE,
+            answer_timeout=TIMEOUT,
             prepares=False,
         )
         if not (await connection.run(queries.MAY_REPLICATE, {})).rows[0][0]:

@@ -185,7 +185,7 @@ def acting_as(user: ActingUser, impersonator: Actor) -> Actor:
 def rely_on_caller(request: web.Request, caller: Actor) -> None:
     """Has the request write only while `still_valid` says of the caller what it says now."""
     people = (caller, caller.impersonator) if caller.impersonator is not None else (caller,)
-    names = {f"user:{who.user_id}" for who in people} | {f"token:{caller.token_id}"}
+    names = {f"user:{person.user_id}" for person in people} | {f"token:{caller.token_id}"}
     context.services(request).require_unchanged(
         Precondition(tuple(names), caller, functools.partial(still_valid, caller=caller))
     )
@@ -256,24 +256,24 @@ SUDO_PARAMETER = "sudo"
 _USERNAME = re.compile(r"[\w.-]{1,255}", re.ASCII)
 
 
-async def acting_caller(request: web.Request, who: Actor, *, reads_body: bool) -> Actor:
-    """The user whom the request names, by id or user name, with the token of `who` as her `impersonator`; `who` where
-    it names nobody. Raises 403 for whom it is not meant, 404, and 400 for what is neither."""
+async def acting_caller(request: web.Request, actor: Actor, *, reads_body: bool) -> Actor:
+    """The user whom the request names, by id or user name, with the token of `actor` as her `impersonator`; `actor` if
+    it names nobody. Raises 403 for callers who may not, 404, and 400 for what is neither."""
     identifier = await _named_user(request, reads_body=reads_body)
     if identifier is None:
-        return who
-    if who.job_id is not None:
+        return actor
+    if actor.job_id is not None:
         raise needs_personal_access_token()
-    if not who.admin:
+    if not actor.admin:
         raise forbidden("Must be admin to use sudo")
-    if "sudo" not in who.scopes:
+    if "sudo" not in actor.scopes:
         raise insufficient_scope("sudo")
     user = await _find_acting_user(request, identifier)
     if user is None:
         raise not_found(f"User with ID or username '{identifier}'")
-    if user.id == who.user_id:
-        return who
-    return acting_as(user, who)
+    if user.id == actor.user_id:
+        return actor
+    return acting_as(user, actor)
 
 
 async def refuse_sudo(request: web.Request, *, reads_body: bool) -> None:

@@ -290,8 +290,8 @@ def _answer_http_exception(error: web.HTTPException) -> web.StreamResponse:
     if error.status < 400:  # a redirect; aiohttp wants exceptions raised, not answered
         location = {"Location": error.headers["Location"]}
         return web.Response(status=error.status, text=error.text, headers=location)
-    told = {name: error.headers[name] for name in ("Content-Range",) if name in error.headers}
-    return _answer(error.status, {"error": f"{error.status} {REASONS[error.status]}"}, told)
+    kept_headers = {name: error.headers[name] for name in ("Content-Range",) if name in error.headers}
+    return _answer(error.status, {"error": f"{error.status} {REASONS[error.status]}"}, kept_headers)
 
 
 def _answer(
@@ -309,8 +309,8 @@ def _answer(
 def reason_of(problem: ApiError) -> str:
     """The rule's sentence, or "" where it says no more than its status: `{"message": {"name": ["is too long"]}}` is
     `Name is too long.`"""
-    told = problem.body.get("message", problem.body.get("error", ""))
-    text = " ".join(_sentences(told))
+    message = problem.body.get("message", problem.body.get("error", ""))
+    text = " ".join(sentences(message))
     return (
         ""
         if text.startswith(f"{problem.status} ") and " - " not in text
@@ -318,14 +318,13 @@ def reason_of(problem: ApiError) -> str:
     )
 
 
-def _sentences(told: Any, field: str = "") -> list[str]:
-    if isinstance(told, Mapping):
-        return [text for name, inner in told.items() for text in _sentences(inner, str(name))]
-    if isinstance(told, list):
-        return [text for inner in told for text in _sentences(inner, field)]
-    text = (
-        f"{field.replace('_', ' ')} {told}".strip()
-        if field not in ("", "base", "error")
-        else str(told).strip()
-    )
+def sentences(message: Any, field: str = "") -> list[str]:
+    """What an error's body says, as sentences; a text that is no sentence continues the name of its `field`."""
+    if isinstance(message, Mapping):
+        return [text for name, inner in message.items() for text in sentences(inner, str(name))]
+    if isinstance(message, list):
+        return [text for inner in message for text in sentences(inner, field)]
+    text = str(message).strip()
+    if field not in ("", "base", "error") and not text[:1].isupper():
+        text = f"{field.replace('_', ' ')} {text}".strip()
     return [f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '!', '?')) else '.'}"] if text else []

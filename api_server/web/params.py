@@ -86,7 +86,7 @@ def read_moment(text: str) -> datetime.datetime:
 def _other_form(text: str) -> datetime.datetime:
     time = _TIME.search(text)
     rest = text if time is None else text[: time.start()] + text[time.end() :]
-    date = next((found for form in _DATES if (found := form.fullmatch(rest))), None)
+    date = next((match for form in _DATES if (match := form.fullmatch(rest))), None)
     if date is None:
         raise ValueError("no date")
     month = date["month"]

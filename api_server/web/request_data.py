@@ -310,17 +310,18 @@ async def _read_by(parse: Callable[..., _Parsed], body: bytes, *more: Any) -> _P
     return parse(body, *more) if len(body) <= _LARGE else await asyncio.to_thread(parse, body, *more)
 
 
-async def read_form(request: web.Request, limit: int) -> Mapping[str, str]:
-    """The fields of an HTML form of at most `limit` bytes; our pages upload no files, so it is always urlencoded.
-    Raises 400 where it is something else, or has a NUL, which no browser sends and no table keeps; and 413."""
+async def read_form(request: web.Request, limit: int) -> Mapping[str, Any]:
+    """The fields of an HTML form of at most `limit` bytes, nested as their names say. Our pages upload no files, so it
+    is always urlencoded. Raises 400 where it is something else, or has a NUL, which no browser sends and no table
+    keeps; and 413."""
     if not request.body_exists:
         return {}
     if request.content_type != "application/x-www-form-urlencoded":
         raise bad_parameters("the form cannot be read")
-    form = dict(_form_pairs(await read(request, limit), MAX_PAGE_FIELDS))
-    if any("\0" in value for value in form.values()):
+    pairs = _form_pairs(await read(request, limit), MAX_PAGE_FIELDS)
+    if any("\0" in value for _, value in pairs):
         raise bad_parameters("the form has a NUL character")
-    return form
+    return _nested(pairs)
 
 
 def _form(body: bytes) -> dict[str, Any]:

@@ -83,9 +83,9 @@ def _tell(request: web.Request, request_id: str, status: int, took: float) -> No
         "client": request.remote,
         "request_id": request_id,
     }
-    who = request.get(CALLER)
-    if who is not None and who.impersonator is None:
-        fields["user"] = who.username
-    elif who is not None:
-        fields["user"], fields["sudo"] = who.impersonator.username, who.username
+    actor = request.get(CALLER)
+    if actor is not None and actor.impersonator is None:
+        fields["user"] = actor.username
+    elif actor is not None:
+        fields["user"], fields["sudo"] = actor.impersonator.username, actor.username
     write(fields)

@@ -83,7 +83,7 @@ _TIER_ORDER: tuple[Tier, ...] = get_args(Tier)
 
 
 @attrs.frozen
-class Feature:
+class License:
     """A capability as refusals name it, with the least tier and the offerings that have it."""
 
     name: str
@@ -91,12 +91,12 @@ class Feature:
     offerings: tuple[Offering, ...] = get_args(Offering)
 
 
-def require_feature(feature: Feature, settings: Settings) -> None:
-    """Raises the 403 that says why `feature` is missing here, if it is."""
-    if _TIER_ORDER.index(settings.tier) < _TIER_ORDER.index(feature.tier):
-        raise forbidden(f"{feature.name} is not available on the {settings.tier} tier")
-    if settings.offering not in feature.offerings:
-        raise forbidden(f"{feature.name} is not available on the {settings.offering} offering")
+def require_license(required: License, settings: Settings) -> None:
+    """Raise 403, which says what is missing, if this server's tier or offering does not have `required`."""
+    if _TIER_ORDER.index(settings.tier) < _TIER_ORDER.index(required.tier):
+        raise forbidden(f"{required.name} is not available on the {settings.tier} tier")
+    if settings.offering not in required.offerings:
+        raise forbidden(f"{required.name} is not available on the {settings.offering} offering")
 
 
 Handler = Callable[..., Awaitable[web.StreamResponse]]
@@ -115,7 +115,7 @@ class Declaration(TypedDict, total=False):
     """What a route says of itself beside its path and its handler."""
 
     access: Required[Access]
-    feature: Feature
+    license: License
     scopes: tuple[str, ...]
     #: Running jobs' tokens are taken too, with their users' rights where the project lets them in.
     takes_job_token: bool
@@ -124,7 +124,7 @@ class Declaration(TypedDict, total=False):
     #: The media type of a body of bytes that the handler streams; parameters are in the path and the query only then.
     streams_body: str
     #: Whose rights it takes away: the name of that, with parameters' names in braces (`state/preconditions.py`).
-    ends: str
+    revokes: str
 
 
 @attrs.frozen(kw_only=True)
@@ -135,12 +135,12 @@ class Route:
     path: str
     handler: Handler
     access: Access
-    feature: Feature | None = None
+    license: License | None = None
     scopes: tuple[str, ...] = ()
     takes_job_token: bool = False
     never_throttled: bool = False
     streams_body: str | None = None
-    ends: str | None = None
+    revokes: str | None = None
     #: The parameters that GitLab's route has and this one has no use for.
     ignores: tuple[unsupported.Ignored, ...] = ()
     #: The attrs class of the handler's `params`.
@@ -156,8 +156,8 @@ class ById:
     id: str
 
 
-#: The route of each handler.
-_ROUTES: dict[Handler, Route] = {}
+#: The routes of each handler.
+_ROUTES: dict[Handler, list[Route]] = {}
 
 
 class Routes:
@@ -190,8 +190,9 @@ class Routes:
             if declared.get("takes_job_token") and declared["access"].who != "project":
                 raise TypeError(f"{path}: only projects say which jobs they let in")
             ignored = unsupported.ignored_parameters().get(f"{method} {path}", ())
-            told: dict[str, Any] = {"scopes": scopes, "ignores": ignored, **declared, **taken}
-            route = _ROUTES[handler] = Route(method=method, path=path, handler=handler, **told)
+            declaration: dict[str, Any] = {"scopes": scopes, "ignores": ignored, **declared, **taken}
+            route = Route(method=method, path=path, handler=handler, **declaration)
+            _ROUTES.setdefault(handler, []).append(route)
             self.routes.append(route)
             return handler
 
@@ -249,14 +250,19 @@ def endpoint(route: Route) -> Callable[[web.Request], Awaitable[web.StreamRespon
     return answer
 
 
-async def ask(request: web.Request, handler: Handler, /, **sent: Any) -> web.StreamResponse:
+async def ask(
+    request: web.Request, handler: Handler, resource: Any = None, /, **sent: Any
+) -> web.StreamResponse:
     """What the API's route of `handler` answers the caller of `request`, who has sent it these parameters: for pages,
-    which show what the API shows, and do what it does, by the same rules. Strangers may look at what the route's rule
-    lets everybody see. Raises what the route raises."""
-    route = _ROUTES[handler]
+    which show what the API shows, and do what it does, by the same rules. `resource` is the project or the group that
+    the route's `{id}` names, for handlers that have routes of both. Strangers may look at what the route's rule lets
+    everybody see. Raises what the route raises."""
+    route = _route_of(handler, resource)
+    if resource is not None and isinstance(route.access, ResourceAccess):
+        sent["id"] = str(resource.id)
     is_stranger = CALLER not in request
     if is_stranger:
-        if route.method != "GET" or not isinstance(route.access, ResourceAccess):
+        if route.method != "GET" or not (route.access.strangers or isinstance(route.access, ResourceAccess)):
             raise unauthorized()
         request[CALLER] = typing.cast("Actor", auth.Anonymous(address=request.remote))
     if route.access.who == "administrator" and not caller(request).admin:
@@ -272,13 +278,23 @@ async def ask(request: web.Request, handler: Handler, /, **sent: Any) -> web.Str
             del request[CALLER]
 
 
+def _route_of(handler: Handler, resource: Any) -> Route:
+    """The handler's route; of several the one whose rule finds what `resource` is."""
+    fitting = (
+        route
+        for route in _ROUTES[handler]
+        if isinstance(route.access, ResourceAccess) and route.access.finds is type(resource)
+    )
+    return next(fitting, _ROUTES[handler][-1])
+
+
 async def _handled(request: web.Request, route: Route, sent: Sent) -> web.StreamResponse:
     """The handler's answer to a known caller, behind the rest of the route's declarations."""
-    if route.feature:
-        require_feature(route.feature, context.settings(request))
+    if route.license:
+        require_license(route.license, context.settings(request))
     given = await _given(request, route, sent)
-    if route.ends is not None:
-        context.services(request).revoke(_named(route.ends, request, given))
+    if route.revokes is not None:
+        context.services(request).revoke(_named(route.revokes, request, given))
     return await route.handler(request, **given)
 
 

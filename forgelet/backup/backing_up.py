@@ -33,7 +33,7 @@ from forgelet.backup.contents import Copier, Keys, Places, Refs, Tally
 from forgelet.backup.form import DATABASE, HEADER, MANIFEST, Seal, Writer
 
 #: Seconds in which a transaction that moves refs has to end; pushes that begin wait meanwhile.
-_PATIENCE_SECONDS = 2.0
+_TIMEOUT_SECONDS = 2.0
 _TRIES = 30
 #: Times that refs are read before pushes wait: what has moved during the first one is nearly all that is read again.
 _READINGS = 2
@@ -138,8 +138,8 @@ def _take_moment(places: Places, snapshot: Any, barrier: Any, refs: Refs, progre
         table_queries.begin_snapshot(snapshot)
         now, moving = table_queries.projects(snapshot), table_queries.pushed(snapshot)
         for project_id in {*dict(now.items() - known.items()), *moving, *refs.missing}.intersection(now):
-            patience = begun + _HOLD_SECONDS if project_id in moving else None
-            refs.read(places.repositories, project_id, moving_until=patience)
+            timeout = begun + _HOLD_SECONDS if project_id in moving else None
+            refs.read(places.repositories, project_id, moving_until=timeout)
     finally:
         barrier.execute("ROLLBACK")
     pushed_to = {project_id for project_id, project in now.items() if not project.is_empty}
@@ -150,12 +150,12 @@ def _hold_pushes(barrier: Any) -> None:
     for _ in range(_TRIES):
         barrier.execute("BEGIN")
         try:
-            table_queries.hold_pushes(barrier, _PATIENCE_SECONDS)
+            table_queries.hold_pushes(barrier, _TIMEOUT_SECONDS)
         except psycopg2.errors.LockNotAvailable:
             barrier.execute("ROLLBACK")  # those who came after us go on
         else:
             return
-    seconds = f"{_TRIES * _PATIENCE_SECONDS:.0f} seconds"
+    seconds = f"{_TRIES * _TIMEOUT_SECONDS:.0f} seconds"
     raise ConfigError(f"A push has been moving refs for more than {seconds}: try again when it has ended")
 
 
@@ -202,7 +202,7 @@ def _copy_objects(writer: Writer, places: Places, keys: Keys, chain_end: int, pr
 
 
 def _close(writer: Writer, seal: Seal, header: bytes, made: BackedUp, rows: dict[str, int]) -> None:
-    parts = {name: part.told() for name, part in writer.parts.items()}
+    parts = {name: part.as_manifest() for name, part in writer.parts.items()}
     counts = {"projects": made.projects, "objects": made.objects, "rows": rows, "missing": made.missing}
     text = orjson.dumps({**counts, "parts": parts})
     signed = {"manifest": text.decode(), "signature": seal.signature(header, text)}

@@ -110,11 +110,11 @@ _IN_MEMORY = 32 * 2**20
 def wait_for_packing(repositories: Repositories, ids: list[int]) -> Iterator[int]:
     """Returns when nobody packs any of them: what is being removed belongs to before. Gives those it waits for."""
     for project_id in ids:
-        told = False
+        reported = False
         while _is_being_packed(repositories.path(project_id)):
-            if not told:
+            if not reported:
                 yield project_id
-                told = True
+                reported = True
             time.sleep(_PAUSE_SECONDS)
 
 

@@ -130,7 +130,7 @@ class Part:
     def add(self, piece: bytes) -> None:
         self._digest.update(piece)
 
-    def told(self) -> dict[str, Any]:
+    def as_manifest(self) -> dict[str, Any]:
         return {"members": self.members, "bytes": self.size, "sha256": self._digest.hexdigest()}
 
 
@@ -260,9 +260,9 @@ class Reader:
     def check(self, seal: Seal | None) -> None:
         """After the last member: each part is what the manifest says, and with the passphrase's seal, that what it says
         was written by whoever had that. Raises `ConfigError`."""
-        told = self.manifest.get("parts", {})
+        parts = self.manifest.get("parts", {})
         for name, part in self.parts.items():
-            if told.get(name) != part.told():
+            if parts.get(name) != part.as_manifest():
                 raise damaged(f"its {name} is not what was written")
         if seal is not None and not seal.is_signature(self._signature, self.header_text, self._manifest_text):
             raise damaged("it was changed by somebody who has not its passphrase")
@@ -358,14 +358,14 @@ def verify(stream: IO[bytes], passphrase: str | None) -> Verified:
             for _ in unpacked(member):
                 continue
     reader.check(seal)
-    told = reader.manifest
+    manifest = reader.manifest
     return Verified(
         str(reader.header.get("made_at")),
         str(reader.header.get("forgelet")),
-        told["projects"],
-        told["objects"],
-        sum(told["rows"].values()),
-        told["missing"],
+        manifest["projects"],
+        manifest["objects"],
+        sum(manifest["rows"].values()),
+        manifest["missing"],
         None if seal is None else True,
     )
 

@@ -89,8 +89,8 @@ def restore(places: Places, passphrase: str, stream: IO[bytes], progress: Progre
         _put_in_place(places, stage, files)
         undo.pop_all()
         target.close()
-    told = reader.manifest
-    return Restored(told["projects"], told["objects"], sum(rows.values()), added, told["missing"])
+    manifest = reader.manifest
+    return Restored(manifest["projects"], manifest["objects"], sum(rows.values()), added, manifest["missing"])
 
 
 @contextlib.contextmanager
@@ -151,8 +151,8 @@ def _document(members: Members, name: str) -> Any:
         raise form.damaged(name) from None
 
 
-def _compare(loaded: Mapping[str, int], told: Mapping[str, int]) -> None:
-    for name, count in told.items():
+def _compare(loaded: Mapping[str, int], expected: Mapping[str, int]) -> None:
+    for name, count in expected.items():
         if loaded.get(name) != count:
             raise form.damaged(f"{count:,} rows of {name} were written, {loaded.get(name):,} were read")
 

@@ -126,9 +126,9 @@ def _as_it_takes(cursor: Cursor) -> None:
         cursor.execute("SELECT set_config(%s, %s, true)", (name, value))
 
 
-def hold_pushes(cursor: Cursor, patience: float) -> None:
+def hold_pushes(cursor: Cursor, timeout: float) -> None:
     """Nobody proposes or settles a push until the transaction ends. Raises LockNotAvailable after so many seconds."""
-    cursor.execute("SET LOCAL lock_timeout = %s", (int(patience * 1000),))
+    cursor.execute("SET LOCAL lock_timeout = %s", (int(timeout * 1000),))
     cursor.execute("LOCK TABLE pushes IN SHARE MODE")
 
 

@@ -94,7 +94,7 @@ def set_password(instance: Instance, username: str, password: str | None) -> Non
     async def change(services: Services, found: User) -> None:
         values = dict.fromkeys(field.name for field in attrs.fields(users.NewUser))
         values["password_hash"] = services.vault.hash_password(chosen)
-        async with changing(services, ends=f"user:{found.id}") as transaction:
+        async with changing(services, revokes=f"user:{found.id}") as transaction:
             await users.update(services, transaction, found.id, author(), **values)
 
     _with_user(instance, username, change)
@@ -119,7 +119,7 @@ def unblock(instance: Instance, username: str) -> None:
 
 def _set_state(instance: Instance, username: str, state: Literal["active", "blocked"]) -> None:
     async def change(services: Services, found: User) -> bool:
-        async with changing(services, ends=f"user:{found.id}") as transaction:
+        async with changing(services, revokes=f"user:{found.id}") as transaction:
             return await users.set_state(services, transaction, found.id, state, author())
 
     changed = _with_user(instance, username, change)
@@ -220,7 +220,7 @@ def revoke_token(instance: Instance, token_id: int) -> None:
             found = await token_queries.find_token(services.database, token_id)
             if found is None:
                 raise ConfigError(f"There is no personal access token with id {token_id}")
-            async with changing(services, ends=f"token:{token_id}") as transaction:
+            async with changing(services, revokes=f"token:{token_id}") as transaction:
                 await tokens.revoke(services, transaction, found, author())
             return found.username
 
@@ -275,18 +275,18 @@ def create_runner(
 
 
 async def _project(services: Services, path: str) -> int:
-    found = await project_queries.find_project(
+    project = await project_queries.find_project(
         services.database, project_id=None, path=path, user_id=None, admin=True, job_project_id=None
     )
-    if found is None:
+    if project is None:
         raise ConfigError(f"There is no project {path}")
-    return found.id
+    return project.id
 
 
 async def _group(services: Services, path: str) -> int:
-    found = await namespace_queries.find_group(
+    group = await namespace_queries.find_group(
         services.database, group_id=None, path=path, user_id=0, admin=True
     )
-    if found is None:
+    if group is None:
         raise ConfigError(f"There is no group {path}")
-    return found.id
+    return group.id

@@ -42,11 +42,11 @@ async def services_of(instance: Instance) -> AsyncIterator[Services]:
 
 
 @asynccontextmanager
-async def changing(services: Services, *, ends: str | None = None) -> AsyncIterator[Transaction]:
-    """One transaction; it holds the rights of what is called `ends` ("user:7") alone, which it takes away."""
+async def changing(services: Services, *, revokes: str | None = None) -> AsyncIterator[Transaction]:
+    """One transaction; it holds the rights of what is called `revokes` ("user:7") alone, which it takes away."""
     async with services.database.transaction() as transaction:
-        if ends is not None:
-            await revoke_alone(transaction, ends)
+        if revokes is not None:
+            await revoke_alone(transaction, revokes)
         yield transaction
 
 

@@ -48,8 +48,8 @@ def verify(instance: Instance, expect: str | None) -> None:
     async def run(db: Database) -> tuple[chain.Verdict, list[chain.Head]]:
         settings = instance.api_settings
         kept = await chain.kept_heads(open_objects(settings.object_store_url, settings.data_dir))
-        with progress("events") as told:
-            return await chain.verify(db, [*kept, *expected], told), kept
+        with progress("events") as report:
+            return await chain.verify(db, [*kept, *expected], report), kept
 
     verdict, kept = _with_database(instance, run)
     if verdict.problem:
@@ -81,11 +81,11 @@ def export(
 
     async def run(db: Database) -> exports.Exported:
         end = until.replace(tzinfo=datetime.UTC) if until else db.now
-        with progress("events", await queries.count_events(db, start, end)) as told:
+        with progress("events", await queries.count_events(db, start, end)) as report:
             async with db.transaction() as transaction:
                 if output:
-                    return await exports.export_to_file(transaction, start, end, output, told)
-                return await exports.export(transaction, start, end, sys.stdout.buffer, told)
+                    return await exports.export_to_file(transaction, start, end, output, report)
+                return await exports.export(transaction, start, end, sys.stdout.buffer, report)
 
     exported = _with_database(instance, run)
     click.echo(f"{exported.events} events, SHA-256 {exported.sha256}", err=True)
@@ -113,8 +113,8 @@ def remove(instance: Instance, before: datetime.datetime, export_to: Path) -> No
             raise exports.BrokenTrail(problem)
         found = await queries.old_partitions(db, moment)
         for partition in found:
-            with progress(partition.name) as told:
-                exported = await exports.remove_partition(db, partition, export_to, told)
+            with progress(partition.name) as report:
+                exported = await exports.remove_partition(db, partition, export_to, report)
             row = {"month": partition.name, "events": exported.events, "sha256": exported.sha256}
             removed.append(row)
             if not wants_json():  # each as soon as it is done

@@ -359,13 +359,13 @@ def _say_verified(file: str, found: Verified) -> None:
 def _say_restored(made: Restored, folder: Path, database_url: str | None) -> None:
     for one in made.missing:
         frame.note(f"Missing in the backup: {one}")
-    told: Mapping[str, Any] = {"data_dir": str(folder), **attrs.asdict(made)}
+    result: Mapping[str, Any] = {"data_dir": str(folder), **attrs.asdict(made)}
     how = f"`forgelet up --data-dir {folder}`" if database_url is None else "the API server with these two"
     upgraded = (
         f", its schema brought up to date by {len(made.migrations)} migrations" if made.migrations else ""
     )
     frame.answer(
-        told,
+        result,
         f"Restored {made.projects:,} projects, {made.objects:,} stored objects, {made.rows:,} rows{upgraded}."
         f" Start {how}.",
     )

@@ -73,7 +73,7 @@ async def _check(instance: Instance, projects: Sequence[str]) -> list[dict[str, 
         with frame.progress("Checking repositories", len(wanted)) as done:
             for one in wanted:
                 folder = _repositories(instance).path(one.id)
-                told = (
+                messages = (
                     []
                     if _is_to_come(folder, one)
                     else await object_checks.repository_problems(folder, _SECONDS)
@@ -81,12 +81,12 @@ async def _check(instance: Instance, projects: Sequence[str]) -> list[dict[str, 
                 if folder.is_dir():
                     named = await queries.named_commits(database, one.id)
                     gone = await object_checks.missing_commits(folder, [row.sha for row in named])
-                    told += [
+                    messages += [
                         f"the commit {row.sha} is missing, which {row.named_by} names"
                         for row in named
                         if row.sha in gone
                     ]
-                problems += [{"project": one.id, "path": one.full_path, "problem": text} for text in told]
+                problems += [{"project": one.id, "path": one.full_path, "problem": text} for text in messages]
                 done(1)
     return problems
 

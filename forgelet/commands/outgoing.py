@@ -110,7 +110,8 @@ def _status_of(latest: dict[str, Any]) -> str | None:
 
 
 async def _run_mirror(transaction: Transaction, mirror_id: int) -> None:
-    await running.run_at_once(transaction, await queries.enabled_mirror(transaction, mirror_id))
+    mirror = await queries.enabled_mirror(transaction, mirror_id)
+    await running.run_at_once(transaction, mirror.id)
 
 
 async def _redeliver(transaction: Transaction, delivery_id: int) -> None:
@@ -124,11 +125,8 @@ async def _redeliver(transaction: Transaction, delivery_id: int) -> None:
     await record(
         transaction,
         "status_check_delivery_redelivered",
-        author=author(),
-        entity=Entity(type="Project", id=project.id, path=project.full_path),
-        target_id=check.id,
-        target_details=check.name,
-        message=f"Redelivered to {check.name} status check",
+        author(),
+        Entity("Project", project.id, project.full_path).target(check.id, check.name),
         delivery_id=delivery_id,
     )
 

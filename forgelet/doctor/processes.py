@@ -311,19 +311,19 @@ async def work(instance: DiagnosedInstance) -> list[Finding]:
             prepares=settings.prepare_statements,
         ) as database:
             failures = await failing.failing(database, database.now)
-            return [*_told(failures), *await external_storage(instance, database)]
+            return [*_findings_of(failures), *await external_storage(instance, database)]
     except Unavailable as problem:
         remedy = "look at PostgreSQL's log and load"
         return [failed(f"the database did not say what fails: {problem.cause}", remedy)]
 
 
-def _told(failures: Sequence[Failure]) -> list[Finding]:
+def _findings_of(failures: Sequence[Failure]) -> list[Finding]:
     """A line each, the first `MOST` of a kind."""
     if not failures:
         return [ok("no mirror, delivery, letter, edge, store, runner or task fails")]
     findings: list[Finding] = []
-    for kind in dict.fromkeys(one.kind for one in failures):
-        of_kind = list(dict.fromkeys(_finding(one) for one in failures if one.kind == kind))
+    for kind in dict.fromkeys(failure.kind for failure in failures):
+        of_kind = list(dict.fromkeys(_finding(failure) for failure in failures if failure.kind == kind))
         findings += of_kind[:MOST]
         if len(of_kind) > MOST:
             command = _COMMANDS.get(kind)

@@ -24,7 +24,7 @@ RUNNING = "running"
 #: Whether people have been shown the administrator's token, likewise.
 TOKEN_SHOWN = "root-token-shown"
 #: Seconds for which a folder is waited for that a short command holds, or that is only looked at.
-PATIENCE = 5.0
+TIMEOUT = 5.0
 
 
 class DataDirectory:
@@ -116,7 +116,7 @@ class DataDirectory:
         return str(self.secret_file(name))
 
     def _lock(self, lock: IO[str]) -> None:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -229,13 +229,13 @@ def written_down(
     """Lets commands that know `data` know for as long as the block lasts; it has to be `opened`."""
     from importlib import metadata  # every command imports this module, and this one takes a while
 
-    told = {name: text for name, text in variables.items() if name.startswith("FORGELET_")}
+    own_variables = {name: text for name, text in variables.items() if name.startswith("FORGELET_")}
     running = Running(
         pid=os.getpid(),
         version=metadata.version("forgelet"),
         api_url=api_url,
         edge_url=edge_url,
-        variables=told,
+        variables=own_variables,
     )
     data.remember(RUNNING, json.dumps(attrs.asdict(running)))
     try:
@@ -251,7 +251,7 @@ def found_running(data: DataDirectory) -> Running | None:
     What a killed one has written does not count: its hold on the folder has ended with it, and whoever holds the folder
     next forgets it.
     """
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while data.is_held():
         if text := data.recall(RUNNING):
             return Running(**json.loads(text))

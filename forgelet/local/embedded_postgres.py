@@ -74,11 +74,11 @@ def give_folder(path: Path, account: Account) -> None:
 #: Where sockets are whose path would be too long beside the data: below /tmp, in folders with names that begin so.
 SOCKET_FOLDER_PREFIX = "forgelet-pg-"
 #: Seconds that an earlier server may take to end.
-PATIENCE = 10.0
+TIMEOUT = 10.0
 
 
 @contextlib.contextmanager
-def clear_leftovers(data: Path, sockets: Path, patience: float = PATIENCE) -> Iterator[int]:
+def clear_leftovers(data: Path, sockets: Path, timeout: float = TIMEOUT) -> Iterator[int]:
     """For as long as the block lasts nobody else starts a server on `data`. Gives the open file that a server has to
     inherit. Raises `CannotStart` where an earlier one works on that cannot be ended from here."""
     # Never through a link: the folder may belong to another account than ours.
@@ -86,8 +86,8 @@ def clear_leftovers(data: Path, sockets: Path, patience: float = PATIENCE) -> It
     try:
         pid_file = data / "postmaster.pid"
         if pid_file.exists() or not _is_ours(lock):
-            end_processes_in(data, stop_signal=signal.SIGINT, patience=patience)
-        deadline = time.monotonic() + patience
+            end_processes_in(data, stop_signal=signal.SIGINT, timeout=timeout)
+        deadline = time.monotonic() + timeout
         while not _is_ours(lock):
             if time.monotonic() > deadline:
                 raise CannotStart(
@@ -224,10 +224,10 @@ class Cluster:
         self._ensure_database()
         return self._server
 
-    def stop(self, patience: float = 5.0, hurried: Callable[[], bool] = lambda: False) -> None:
+    def stop(self, timeout: float = 5.0, hurried: Callable[[], bool] = lambda: False) -> None:
         """Ends the server by a fast shutdown, within seconds; at once when `hurried` says so, which loses nothing."""
         if self._server is not None:
-            self._server.stop(patience, hurried)
+            self._server.stop(timeout, hurried)
         if self._sockets not in (None, self._directory):
             shutil.rmtree(self._sockets, ignore_errors=True)
 

@@ -176,8 +176,8 @@ def _version_text(postgres: Path) -> str:
         said = subprocess.run([postgres, "--version"], capture_output=True, text=True, check=False).stdout
     except OSError:
         return ""
-    found = re.search(r"\(PostgreSQL\) (\d+[\w.]*)", said)
-    return found[1] if found else ""
+    match = re.search(r"\(PostgreSQL\) (\d+[\w.]*)", said)
+    return match[1] if match else ""
 
 
 def check_external(url: str) -> None:

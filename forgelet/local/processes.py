@@ -28,7 +28,7 @@ class CannotStart(ConfigError):
 
 
 class StartWait:
-    """One start's patience: `timeout` seconds from now on, and a line by `tell` every ten seconds."""
+    """The time limit of a start: `timeout` seconds from now on, and a line by `tell` every ten seconds."""
 
     def __init__(self, timeout: float = START_TIMEOUT, tell: Callable[[str], None] = lambda _: None) -> None:
         self._timeout = timeout
@@ -171,11 +171,11 @@ class Child:
             self._is_asked = True
             self.process.send_signal(self._stop_signal)
 
-    def stop(self, patience: float = 5.0, hurried: Callable[[], bool] = lambda: False) -> None:
-        """Ends the process and whatever is left of its session within about `patience` seconds, at once when `hurried`
+    def stop(self, timeout: float = 5.0, hurried: Callable[[], bool] = lambda: False) -> None:
+        """Ends the process and whatever is left of its session within about `timeout` seconds, at once when `hurried`
         says so."""
         self.ask_to_stop()
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout
         while not self.has_ended():
             if hurried() or time.monotonic() > deadline:
                 self.process.kill()
@@ -186,13 +186,13 @@ class Child:
             os.killpg(self.process.pid, signal.SIGKILL)
 
 
-def end_processes_in(*directories: Path, stop_signal: signal.Signals, patience: float) -> None:
-    """Asks every process that works in one of `directories` to stop, kills those still there after `patience` seconds,
+def end_processes_in(*directories: Path, stop_signal: signal.Signals, timeout: float) -> None:
+    """Asks every process that works in one of `directories` to stop, kills those still there after `timeout` seconds,
     and then whatever works below: what they had started.
 
     Our children work in folders of their own, so this finds the ones that a killed `up` left behind (Linux).
     """
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     asked: set[int] = set()
     while found := _processes_in(directories):
         overdue = time.monotonic() > deadline
@@ -220,7 +220,9 @@ def _processes_in(directories: Sequence[Path], *, below: bool = False) -> set[in
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             place = (entry / "cwd").readlink()
-            if place in directories or (below and any(one in place.parents for one in directories)):
+            if place in directories or (
+                below and any(directory in place.parents for directory in directories)
+            ):
                 found.add(int(entry.name))
     return found - {os.getpid()}
 
@@ -242,6 +244,6 @@ def last_line(log: Path, begin: int = 0) -> str:
 
 
 def _launched(command: Sequence[str], account: Account, stop_signal: signal.Signals) -> list[str]:
-    who = "-" if account.is_ours else f"{account.uid}:{account.gid}"
-    launch = (sys.executable, "-I", "-S", str(_LAUNCH), str(os.getpid()), str(int(stop_signal)), who)
+    account_ids = "-" if account.is_ours else f"{account.uid}:{account.gid}"
+    launch = (sys.executable, "-I", "-S", str(_LAUNCH), str(os.getpid()), str(int(stop_signal)), account_ids)
     return [*launch, *command]

@@ -35,7 +35,7 @@ _NAME = re.compile(rf"{_PREFIX}(\d+)-[0-9a-f]{{16}}")
 #: Seconds after which whoever has made a folder holds it, or has ended: its number may be another process's by now.
 _UNHELD = 60.0
 #: Seconds that what a killed one has left may take to end.
-_PATIENCE = 2.0
+_TIMEOUT = 2.0
 
 
 @contextlib.contextmanager
@@ -74,15 +74,15 @@ def _remove_leftovers(folder: Path) -> None:
             name = _NAME.fullmatch(path.name)
             if name and _is_left(path, int(name[1])):
                 parts = [path / "api", path / "edge", path / "postgres/data"]
-                end_processes_in(*parts, stop_signal=signal.SIGKILL, patience=_PATIENCE)
+                end_processes_in(*parts, stop_signal=signal.SIGKILL, timeout=_TIMEOUT)
                 shutil.rmtree(path, ignore_errors=True)
 
 
 def _is_left(path: Path, pid: int) -> bool:
     with contextlib.suppress(OSError):
-        told = path.stat()
-        is_new = Path(f"/proc/{pid}").exists() and time.time() - told.st_mtime < _UNHELD
-        if told.st_uid == os.geteuid() and not is_new:
+        status = path.stat()
+        is_new = Path(f"/proc/{pid}").exists() and time.time() - status.st_mtime < _UNHELD
+        if status.st_uid == os.geteuid() and not is_new:
             return not DataDirectory(path).is_held()  # whose process may be one of another container
     return False
 
@@ -123,12 +123,12 @@ def _name(binaries: Binaries, password: str) -> str:
 
     import api_server.state
 
-    told = hashlib.sha256()
+    digest = hashlib.sha256()
     for part in (password, binaries.directory, *map(metadata.version, ("forgelet", "procrastinate"))):
-        told.update(f"{part}\n".encode())
+        digest.update(f"{part}\n".encode())
     for file in sorted(Path(api_server.state.__path__[0]).rglob("*.sql")):
-        told.update(file.name.encode() + b"\n" + file.read_bytes())
-    return f"{binaries.major}-{told.hexdigest()[:24]}"
+        digest.update(file.name.encode() + b"\n" + file.read_bytes())
+    return f"{binaries.major}-{digest.hexdigest()[:24]}"
 
 
 @attrs.frozen

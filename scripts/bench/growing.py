@@ -292,7 +292,7 @@ class Measured:
     whole: dict[str, list[str]] = attrs.Factory(dict)
     plans: dict[str, str] = attrs.Factory(dict)
     sizes: dict[str, str] = attrs.Factory(dict)
-    not_told: str = ""
+    why_no_plans: str = ""
 
 
 def measure_growth(rows: int, projects: int, report: Callable[[str], None]) -> Measured:
@@ -332,7 +332,7 @@ def _explained(
     try:
         explain(cluster, on=True)
     except NotMeasured as reason:
-        found.not_told = str(reason)
+        found.why_no_plans = str(reason)
         return
     try:
         with _server(cluster, folder) as server, asking(server) as ask:
@@ -388,8 +388,8 @@ def growth_text(found: Sequence[Measured]) -> str:
     lines += [_line(name, [f"{one.filling[name]:,.1f}" for one in found]) for name in last.filling]
     lines += ["", "with indexes"]
     lines += [_line(name, [one.sizes[name] for one in found]) for name in last.sizes]
-    if last.not_told:
-        lines += ["", f"Plans are not report: {last.not_told}"]
+    if last.why_no_plans:
+        lines += ["", f"No plans are shown: {last.why_no_plans}"]
     return "\n".join(lines)
 
 

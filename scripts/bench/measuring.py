@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from forgelet.local import postgres_binaries
-from forgelet.local.api_client import answers
+from forgelet.testing.api import answers
 from scripts.bench.runs import NotMeasured, Sample
 from scripts.harness.processes import descendants
 from tests.support.ports import free_port
@@ -23,9 +23,9 @@ from tests.support.ports import free_port
 
 def describe_machine() -> dict[str, str]:
     """Return processor, Python, PostgreSQL and git; no names of hosts."""
-    found = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    match = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     return {
-        "processor": f"{len(os.sched_getaffinity(0))} x {found[1].strip() if found else platform.machine()}",
+        "processor": f"{len(os.sched_getaffinity(0))} x {match[1].strip() if match else platform.machine()}",
         "load before": f"{os.getloadavg()[0]:.2f}",
         "Python": platform.python_version(),
         "PostgreSQL": _last_word([str(postgres_binaries.preferred().postgres), "--version"]),
@@ -35,8 +35,8 @@ def describe_machine() -> dict[str, str]:
 
 def _last_word(command: list[str]) -> str:
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    found = re.search(r"\d[\d.]*", said)
-    return found[0] if found else said.strip()
+    match = re.search(r"\d[\d.]*", said)
+    return match[0] if match else said.strip()
 
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -267,7 +267,7 @@ def _run_for(command: list[str], seconds: float) -> str:
 
 
 def _figure(pattern: str, text: str) -> float:
-    found = re.search(pattern, text)
-    if found is None:
+    match = re.search(pattern, text)
+    if match is None:
         raise RuntimeError(f"No figure in: {text}")
-    return float(found[1])
+    return float(match[1])

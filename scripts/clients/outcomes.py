@@ -239,7 +239,7 @@ def _changed_tests(outcomes: Sequence[Outcome], written: Expected) -> Iterator[s
 
 def _changed_files(outcomes: Sequence[Outcome], written: Expected) -> Iterator[str]:
     known = written.failing
-    now = Counter((one.file, one.result) for one in outcomes if one.name not in known)
+    now = Counter((outcome.file, outcome.result) for outcome in outcomes if outcome.name not in known)
     numbers: dict[Result, dict[str, int]] = {"passed": written.passed, "skipped": written.skipped}
     for result, then in numbers.items():
         for file in sorted({file for file, kind in now if kind == result} | set(then)):

@@ -21,7 +21,7 @@ PROGRAMS = Path(__file__).with_name("programs")
 #: Where Debian's packages have the sources of libraries for Go.
 GOPATH = Path("/usr/share/gocode")
 #: Longer than the longest suite takes on a small machine.
-PATIENCE_SECONDS = 1800
+TIMEOUT_SECONDS = 1800
 #: Set for the test that signs in on a page.
 ROOT_PASSWORD = "correct-horse-battery-9"
 
@@ -141,7 +141,7 @@ def _ran(command: list[str], folder: Path, **environment: str) -> "subprocess.Co
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=PATIENCE_SECONDS,
+        timeout=TIMEOUT_SECONDS,
         check=False,
     )
 

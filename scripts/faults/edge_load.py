@@ -88,8 +88,8 @@ class Versions(Worker):
             for reader, process in zip(self._readers, processes, strict=True):
                 await self._read(reader, process)
 
-    async def _read(self, reader: EdgeReader, told: int) -> None:
-        """Look at the version that an edge has now. `told` is its process that was there when the newest was made."""
+    async def _read(self, reader: EdgeReader, process: int) -> None:
+        """Look at the version that an edge has now. `process` was there when the newest was made."""
         answer = await reader.read("edge read", RAW)
         if answer is None or not answer.ok:
             return
@@ -97,7 +97,7 @@ class Versions(Worker):
         if not 0 < version <= self._begun or answer.body != text(version):
             size = len(answer.body)
             self.ledger.find(f"{edge}: version {version} of {self._newest} was served damaged ({size} bytes)")
-        elif told and told == reader.process and version < self._newest:
+        elif process and process == reader.process and version < self._newest:
             self.ledger.find(f"{edge}: version {version} was served after {self._newest} was acknowledged")
 
     async def present(self) -> Present:
@@ -151,12 +151,12 @@ class Visibility(Worker):
         answer = await self.owner.ask(kind, "PUT", where, json={"visibility": visibility})
         return answer is not None and answer.ok
 
-    async def _is_kept_out(self, reader: EdgeReader, told: int) -> bool:
-        """Whether a stranger is kept out. `told` is the edge's process that was there when it was made private."""
+    async def _is_kept_out(self, reader: EdgeReader, process: int) -> bool:
+        """Whether a stranger is kept out. `process` is the edge's process that was there when it was made private."""
         answer = await reader.read("veiled read", PRIVATE_RAW, expected={404})
         if answer is None or answer.status == 404:
             return True
-        if told and told == reader.process:
+        if process and process == reader.process:
             got = f"{answer.status} ({answer.headers.get('Cache-Status')})"
             self.ledger.find(f"{reader.edge.name}: a stranger got {got} after the project was private")
         return False

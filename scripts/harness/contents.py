@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from common.logs import redact
-from forgelet.local.api_client import Api
+from forgelet.testing.api import Api
 
 _BOUNDARY = "between-the-parts"
 
@@ -71,13 +71,13 @@ def multipart(content: bytes, name: str = "artifacts.zip") -> tuple[bytes, str]:
 def git(repository: Path, *arguments: str, stdin: bytes | Iterable[bytes] = b"") -> str:
     """Run git on a bare repository, with no configuration of this machine; return what it printed. Raise RuntimeError
     where it fails."""
-    who = {f"GIT_{role}_{part}": "alice@example.org" for role in _ROLES for part in ("NAME", "EMAIL")}
+    identity = {f"GIT_{role}_{part}": "alice@example.org" for role in _ROLES for part in ("NAME", "EMAIL")}
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(repository.parent),
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_TERMINAL_PROMPT": "0",
-        **who,
+        **identity,
     }
     done = subprocess.run(
         ["git", f"--git-dir={repository}", *arguments],

@@ -181,7 +181,7 @@ class KeptProcess(abc.ABC):
                 await wait_until(self._child.has_ended, STOP_SECONDS)
         finally:
             if self._child is not None:
-                self._child.stop(patience=0.1)
+                self._child.stop(timeout=0.1)
 
     async def start_again(self) -> None:
         """Start it after its block has ended."""

@@ -207,7 +207,7 @@ class Fetcher:
             request.method,
             request.uri,
             token=request.token,
-            fields={**request.forwarded, **request.told()},
+            fields={**request.forwarded, **request.caller_fields()},
             conditions=conditions,
             client=request.client,
         )

@@ -64,20 +64,20 @@ class OriginBusy(OriginError):
 class OriginResponse:
     """A response whose body has not been read yet. It has to be read to its end or closed; `done` is called then, and
     before that `broken` with an error that ends the body too early. Between two pieces of the body it may take
-    `patience` seconds.
+    `timeout` seconds.
     """
 
     def __init__(
         self,
         response: aiohttp.ClientResponse,
         metrics: Metrics,
-        patience: float,
+        timeout: float,
         done: Callable[[], None],
         broken: Callable[[Exception], None],
     ) -> None:
         self._response = response
         self._metrics = metrics
-        self._patience = patience
+        self._timeout = timeout
         self._done: Callable[[], None] | None = done
         self._broken = broken
         self._begun = time.perf_counter()
@@ -101,7 +101,7 @@ class OriginResponse:
         connection = self._response.connection
         protocol = None if connection is None else connection.protocol
         if protocol is not None:
-            protocol.read_timeout = self._patience  # until now it was the head's
+            protocol.read_timeout = self._timeout  # until now it was the head's
             if not protocol._reading_paused:
                 protocol.start_timeout()
         try:
@@ -176,7 +176,7 @@ class OriginHealth:
         self._unreachable: str | None = None
         self._refused: str | None = None
         self._was_right = False
-        self._told_at = float("-inf")
+        self._reported_at = float("-inf")
         self._changed = asyncio.Event()
         self.token: Literal["right", "wrong", "unknown"] = "unknown"
 
@@ -241,9 +241,9 @@ class OriginHealth:
     def _tell(self, before: str | None) -> None:
         now = time.monotonic()
         self._was_right |= self.token == "right"
-        if self.problem == before and (before is None or now - self._told_at < REMIND_SECONDS):
+        if self.problem == before and (before is None or now - self._reported_at < REMIND_SECONDS):
             return
-        self._told_at = now
+        self._reported_at = now
         if self.problem is None:
             log.info("the origin can be used again")
         else:
@@ -296,10 +296,10 @@ def _no_answer(origin: str, error: OriginError) -> str:
 def _is_back(uri: str, location: str) -> bool:
     """Whether a redirect goes to the same path at another host, where the origin thinks that the storage is."""
     try:
-        asked, told = urlsplit(uri), urlsplit(location)
+        asked, target = urlsplit(uri), urlsplit(location)
     except ValueError:
         return False
-    return bool(told.netloc) and told.netloc != asked.netloc and told.path == asked.path
+    return bool(target.netloc) and target.netloc != asked.netloc and target.path == asked.path
 
 
 VIA: Final = "1.1 forgelet-edge"

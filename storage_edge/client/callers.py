@@ -39,12 +39,12 @@ class Caller:
 
     def fields(self) -> dict[str, str]:
         """What the origin is told of it, by lower-case name."""
-        told = {REQUEST_ID.lower(): self.request_id}
+        fields = {REQUEST_ID.lower(): self.request_id}
         if self.address:
-            told[FORWARDED_FOR.lower()] = ", ".join(self.way)
+            fields[FORWARDED_FOR.lower()] = ", ".join(self.way)
         if self.loop:
-            told[CDN_LOOP.lower()] = self.loop
-        return told
+            fields[CDN_LOOP.lower()] = self.loop
+        return fields
 
 
 @attrs.frozen
@@ -113,7 +113,7 @@ AGENT_LENGTH = 200
 
 
 def log_request(
-    who: Caller | None,
+    caller: Caller | None,
     method: str,
     target: str,
     status: int,
@@ -125,14 +125,14 @@ def log_request(
     """The line about one request that was answered."""
     log(
         {
-            "client": None if who is None else who.address,
+            "client": None if caller is None else caller.address,
             "method": method,
             "target": target,
             "status": status,
             "cache": cache,
             "bytes": body_bytes,
             "seconds": round(seconds, 6),
-            "request_id": None if who is None else who.request_id,
+            "request_id": None if caller is None else caller.request_id,
             "agent": None if agent is None else agent[:AGENT_LENGTH],
         }
     )

@@ -94,13 +94,13 @@ async def name_request(request: web.Request, response: web.StreamResponse) -> No
 
 
 async def _response(http: web.Request) -> web.StreamResponse:
-    app, who = http.app, http[CALLER]
-    client = who.client
+    app, caller = http.app, http[CALLER]
+    client = caller.client
     wait = app[RATES].wait(client, time.monotonic())
     if wait:
         app[METRICS].limited("requests")
         return answers.failure(429, "You ask too often; try again later.", str(wait))
-    request = app[RULES].read(http.method, http.raw_path, http.headers, client, who.fields)
+    request = app[RULES].read(http.method, http.raw_path, http.headers, client, caller.fields)
     if isinstance(request, Refusal):
         return _refused(http, request)
     if isinstance(request, Options):

@@ -19,7 +19,7 @@ from common.logs import ThrottledLog
 from storage_edge.storage.bodies import FileBody, identity
 
 #: Seconds for which a process waits for another that holds the directory's lock.
-PATIENCE: Final = 1.0
+TIMEOUT: Final = 1.0
 
 
 class Arrived(Protocol):
@@ -163,7 +163,7 @@ def is_in_use(place: Path) -> bool:
 
 
 def _lock(descriptor: int) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while True:
         try:
             return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -184,7 +184,7 @@ SLOT_BYTES: Final = 1024
 LONGEST_NAME: Final = 400
 
 #: Seconds for which a file is waited for that another process writes when it is opened.
-PATIENCE: Final = 0.01
+TIMEOUT: Final = 0.01
 
 _MAGIC: Final = b"purges 2"
 _EPOCH = struct.Struct("=Q")
@@ -245,7 +245,7 @@ class PurgeFile:
 
     def _raise_above(self, known: int) -> None:
         """Another file was here before, whose numbers must not come again. Raises OSError."""
-        with self._exclusive(patience=PATIENCE) as is_ours:
+        with self._exclusive(timeout=TIMEOUT) as is_ours:
             if not is_ours:
                 raise BlockingIOError
             newest = max(self._slot(number)[0] for number in range(self._slots))
@@ -290,9 +290,9 @@ class PurgeFile:
         return _HEADER_BYTES + number % self._slots * SLOT_BYTES
 
     @contextlib.contextmanager
-    def _exclusive(self, patience: float = 0.0) -> Iterator[bool]:
+    def _exclusive(self, timeout: float = 0.0) -> Iterator[bool]:
         """Whether no other process writes meanwhile, which is waited for so many seconds."""
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout
         while not _is_locked(self.descriptor):
             if time.monotonic() >= deadline:
                 yield False

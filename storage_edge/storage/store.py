@@ -21,7 +21,7 @@ from storage_edge.storage import files as checking
 from storage_edge.storage import index
 from storage_edge.storage.bodies import BodyGoneError, FileBody, MemoryBody
 from storage_edge.storage.disk import DiskTier, Saved, Unsaved, WaitingRoom
-from storage_edge.storage.files import PATIENCE, ArrivingFile
+from storage_edge.storage.files import TIMEOUT, ArrivingFile
 from storage_edge.storage.memory import MemoryTier
 from storage_edge.storage.purges import Ledger, OldLogError, Purge
 from storage_edge.storage.spool import Spool
@@ -332,7 +332,7 @@ class Store:
     async def _announce(self, purge: Purge) -> int:
         """Makes a purge known to all processes and obeys it; how many responses it hit in memory. Raises OSError."""
         purges, loop = self.disk.purges, asyncio.get_running_loop()
-        deadline = loop.time() + PATIENCE
+        deadline = loop.time() + TIMEOUT
         try:
             while not purges.add(purge, self.ledger.epoch):
                 if loop.time() > deadline:

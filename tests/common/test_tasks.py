@@ -158,7 +158,7 @@ async def test_all_keys_of_a_holder_count() -> None:
 
 
 async def test_who_waits_is_admitted_in_order_and_past_those_whose_key_is_full() -> None:
-    places = ConcurrencyLimiter(2, 1, patience=60)
+    places = ConcurrencyLimiter(2, 1, timeout=60)
     order = []
 
     async def work(key: str, name: str) -> None:
@@ -179,7 +179,7 @@ async def test_who_waits_is_admitted_in_order_and_past_those_whose_key_is_full()
 
 
 async def test_patience_ends() -> None:
-    places = ConcurrencyLimiter(1, 1, patience=0.01)
+    places = ConcurrencyLimiter(1, 1, timeout=0.01)
     async with places.place("a"):
         with pytest.raises(TooBusy):
             async with places.place("b"):
@@ -189,7 +189,7 @@ async def test_patience_ends() -> None:
 
 
 async def test_no_more_than_the_queue_wait() -> None:
-    places = ConcurrencyLimiter(1, 1, patience=60, queue=0)
+    places = ConcurrencyLimiter(1, 1, timeout=60, queue=0)
     async with places.place("a"):
         with pytest.raises(TooBusy):
             async with places.place("b"):
@@ -198,7 +198,7 @@ async def test_no_more_than_the_queue_wait() -> None:
 
 @pytest.mark.parametrize("freed_first", [False, True])
 async def test_who_goes_away_while_waiting_leaves_nothing_behind(freed_first: bool) -> None:
-    places = ConcurrencyLimiter(1, 1, patience=60)
+    places = ConcurrencyLimiter(1, 1, timeout=60)
 
     async def work() -> None:
         async with places.place("b"):
@@ -222,7 +222,7 @@ async def test_who_goes_away_while_waiting_leaves_nothing_behind(freed_first: bo
     st.integers(1, 4), st.integers(1, 3), st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xyz")))
 )
 def test_neither_bound_is_ever_passed(total: int, each: int, askers: list[tuple[str, str]]) -> None:
-    places = ConcurrencyLimiter(total, each, patience=60)
+    places = ConcurrencyLimiter(total, each, timeout=60)
     running: list[str] = []
 
     async def work(keys: tuple[str, str]) -> None:

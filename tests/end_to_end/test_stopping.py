@@ -122,7 +122,7 @@ CONTENT = bytes(range(256)) * 1000
 OID = hashlib.sha256(CONTENT).hexdigest()
 CONFIG = "build:\n  script: echo\n"
 #: Seconds; a process that waits for several things in turn needs several times as many.
-PATIENCE = 4.0
+TIMEOUT = 4.0
 
 
 @attrs.define
@@ -203,7 +203,7 @@ async def test_what_is_being_sent_arrives_and_nothing_else_begins(
 async def test_a_client_that_stalls_is_cut_off_in_time(
     new_database: Callable[[], str], tmp_path: Path
 ) -> None:
-    settings = {"shutdown_timeout": PATIENCE, "body_timeout": 100, "operations_port": free_port()}
+    settings = {"shutdown_timeout": TIMEOUT, "body_timeout": 100, "operations_port": free_port()}
     async with server_process(new_database(), tmp_path / "data", **settings) as server:
         project = (await server.root.post("/projects", {"name": "stop"})).body
         url = f"{server.base}/{project['path_with_namespace']}.git/info/lfs/objects/{OID}/{len(CONTENT)}"
@@ -213,7 +213,7 @@ async def test_a_client_that_stalls_is_cut_off_in_time(
         )
         await body.begun.wait()
         server.signal(signal.SIGTERM)
-        assert await seconds_of(server.wait) < 2.75 * PATIENCE
+        assert await seconds_of(server.wait) < 2.75 * TIMEOUT
         assert isinstance((await asyncio.gather(sending, return_exceptions=True))[0], aiohttp.ClientError)
 
 

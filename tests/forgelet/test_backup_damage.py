@@ -335,7 +335,7 @@ async def test_a_missing_repository_and_object_are_named(here: Forge) -> None:
 
 
 def test_one_backup_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("api_server.state.backups._PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("api_server.state.backups._TIMEOUT_SECONDS", 0.0)
     not_during(tmp_path)
     with backing_up(tmp_path), pytest.raises(ConfigError, match="Another backup"), backing_up(tmp_path):
         pass

@@ -23,7 +23,7 @@ from tests.support.wire import talk
 #: New connections until both processes of a port have surely been met.
 CONNECTIONS = 40
 #: Seconds that answers may take at the end.
-PATIENCE = 4.0
+TIMEOUT = 4.0
 
 
 async def _get(url: str, context: ssl.SSLContext | bool = True) -> tuple[bytes, str]:
@@ -187,14 +187,14 @@ async def test_what_has_been_written_is_sent_before_the_process_ends(origin: Ori
 async def test_a_client_that_takes_nothing_is_cut_off_in_time(origin: Origin, tmp_path: Path) -> None:
     """A process that waits for several things in turn needs several times as long as it may."""
     origin.answers(bytes(20_000_000))
-    options = ("--shutdown-timeout", str(PATIENCE), "--operations-port", str(free_port()))
+    options = ("--shutdown-timeout", str(TIMEOUT), "--operations-port", str(free_port()))
     async with (
         edge_process(origin, tmp_path / "edge", *options) as edge,
         talk(edge.port, takes_little=True) as client,
     ):
         await client.send(f"GET {RAW} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         assert (await client.head()).startswith(b"HTTP/1.1 200 ")
-        assert await seconds_of(edge.stop) < 2.75 * PATIENCE
+        assert await seconds_of(edge.stop) < 2.75 * TIMEOUT
 
 
 async def test_it_may_have_as_many_connections_as_the_system_lets_it(origin: Origin, tmp_path: Path) -> None:

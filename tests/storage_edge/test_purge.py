@@ -322,7 +322,7 @@ def test_without_a_log_everything_is_purged_all_the_time(path: Path) -> None:
 async def test_a_process_that_keeps_the_log_locked_stops_no_purge(
     start_edge: StartEdge, origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("storage_edge.storage.store.PATIENCE", 0.05)
+    monkeypatch.setattr("storage_edge.storage.store.TIMEOUT", 0.05)
     edges = [await start_edge(), await start_edge()]
     origin.answers(b"old", cache_control="max-age=600", Surrogate_Key="project-1")
     for edge in edges:

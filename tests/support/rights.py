@@ -10,7 +10,7 @@ import pytest
 from api_server.state.database import Database, Opening, Transaction
 from tests.support.forge import Forge
 
-PATIENCE = 20.0
+TIMEOUT = 20.0
 
 #: What the example of a request lacks to be one that would be done; `{names}` stand for what is furnished.
 _FILE = {"branch": "main", "commit_message": "Change", "content": "x"}
@@ -75,7 +75,7 @@ class Stop:
 
     async def until(self, count: int, answers: list[asyncio.Task[Any]] | None = None) -> None:
         """Until so many requests wait, or have been answered without getting here."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while self.arrived + sum(answer.done() for answer in answers or []) < count:
                 with contextlib.suppress(TimeoutError):
                     async with self._news:

@@ -122,7 +122,7 @@ _KEEPS = {
 
 
 def _opens(route: Route) -> bool:
-    return isinstance(route.access, ProjectAccess) and route.access.opens is not None
+    return isinstance(route.access, ProjectAccess) and route.access.feature is not None
 
 
 _SCHEDULE = "/projects/{id}/pipeline_schedules/{pipeline_schedule_id}"

@@ -65,7 +65,7 @@ class SetStatus:
         )
 
 
-@routes.get("/projects/{id}/repository/commits/{sha}/statuses", access=project(opens="builds"))
+@routes.get("/projects/{id}/repository/commits/{sha}/statuses", access=project(feature="builds"))
 async def list_statuses(request: web.Request, params: ListStatuses, project: Project) -> web.Response:
     """Of a commit, by SHA or the name of a branch or tag: what others say, and its jobs; the oldest first."""
     services = context.services(request)
@@ -85,7 +85,7 @@ async def list_statuses(request: web.Request, params: ListStatuses, project: Pro
     return await paginated(request, page, listed)
 
 
-@routes.post("/projects/{id}/statuses/{sha}", access=project(Role.DEVELOPER, opens="builds"))
+@routes.post("/projects/{id}/statuses/{sha}", access=project(Role.DEVELOPER, feature="builds"))
 async def set_status(request: web.Request, params: SetStatus, project: Project) -> web.Response:
     """Says how the commit does, in the newest pipeline of it and of `ref`, or in one of its own."""
     services = context.services(request)

@@ -10,8 +10,6 @@ from api_server.ci.jobs.queries import Job
 from api_server.ci.pipelines.states import STATUSES, Status
 from api_server.namespaces.resources import Project
 from api_server.services import Services
-from api_server.state import audit_trail
-from api_server.state.database import Transaction
 from api_server.state.listing import ListQuery, Page
 from api_server.web.auth import Actor
 from api_server.web.errors import ApiError, forbidden, not_found, record_not_found
@@ -88,18 +86,18 @@ def wanted_jobs(parameters: Paginated, listing: ListQuery) -> Page:
 
 async def find_job_or_bridge(services: Services, project: Project, job_id: int) -> Job:
     """Return the job. Raises 404 where it is not the project's."""
-    found = await queries.find_job(services.database, project.id, job_id)
-    if found is None:
+    job = await queries.find_job(services.database, project.id, job_id)
+    if job is None:
         raise record_not_found()
-    return found
+    return job
 
 
 async def find_job(services: Services, project: Project, job_id: int) -> Job:
     """Return the job. Raises 404 where it is not the project's, and for bridges."""
-    found = await find_job_or_bridge(services, project, job_id)
-    if found.kind == "bridge":
+    job = await find_job_or_bridge(services, project, job_id)
+    if job.kind == "bridge":
         raise record_not_found()
-    return found
+    return job
 
 
 def id_of_calling_job(actor: Actor) -> int:
@@ -121,25 +119,3 @@ def check_may_erase(actor: Actor, project: Project, job: Job) -> None:
     """Raise 403 unless `may_erase`."""
     if not may_erase(actor, project, job):
         raise forbidden()
-
-
-async def record_job_event(
-    actor: Actor,
-    transaction: Transaction,
-    event_type: str,
-    project: Project,
-    job: Job,
-    message: str,
-    **details: int,
-) -> None:
-    """Record an audit event of the caller about the job."""
-    await audit_trail.record(
-        transaction,
-        event_type,
-        author=actor.author,
-        entity=project.entity,
-        target_id=job.id,
-        target_details=job.name,
-        message=message,
-        **details,
-    )

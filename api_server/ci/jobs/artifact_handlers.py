@@ -9,7 +9,7 @@ import attrs
 from aiohttp import hdrs, web
 
 from api_server.ci.jobs import artifact_queries, upkeep
-from api_server.ci.jobs.access import OneJob, find_job, record_job_event
+from api_server.ci.jobs.access import OneJob, find_job
 from api_server.ci.jobs.artifact_queries import Artifact
 from api_server.ci.jobs.queries import show_job
 from api_server.ci.pipelines.access import (
@@ -34,7 +34,7 @@ from api_server.web.answers import (
     send_stored,
 )
 from api_server.web.errors import forbidden, not_found, record_not_found
-from api_server.web.routes import Role, Routes, author, caller
+from api_server.web.routes import Role, Routes, author
 from api_server.zip_files import ZIP_FILES, DamagedError
 
 _CODED = {"gzip": "application/gzip", "bzip2": "application/x-bzip2", "xz": "application/x-xz"}
@@ -147,7 +147,7 @@ class FileOfRef(ArtifactsOfRef):
 
 @routes.get(
     "/projects/{id}/jobs/artifacts/{ref:.+}/download",
-    access=project(opens="builds"),
+    access=project(feature="builds"),
     takes_job_token=True,
 )
 async def download_of_ref(
@@ -160,7 +160,7 @@ async def download_of_ref(
 
 @routes.get(
     "/projects/{id}/jobs/artifacts/{ref:.+}/raw/{path:(?s:.+)}",
-    access=project(opens="builds"),
+    access=project(feature="builds"),
     takes_job_token=True,
 )
 async def download_file_of_ref(
@@ -171,7 +171,7 @@ async def download_file_of_ref(
     return await send_member(request, archive, params.path)
 
 
-@routes.get("/projects/{id}/jobs/{job_id}/artifacts", access=project(opens="builds"), takes_job_token=True)
+@routes.get("/projects/{id}/jobs/{job_id}/artifacts", access=project(feature="builds"), takes_job_token=True)
 async def download(request: web.Request, params: OneJob, project: Project) -> web.StreamResponse:
     """The archive."""
     job = await find_job(context.services(request), project, params.job_id)
@@ -182,7 +182,7 @@ async def download(request: web.Request, params: OneJob, project: Project) -> we
 
 @routes.get(
     "/projects/{id}/jobs/{job_id}/artifacts/{path:(?s:.+)}",
-    access=project(opens="builds"),
+    access=project(feature="builds"),
     takes_job_token=True,
 )
 async def download_file(request: web.Request, params: OneFile, project: Project) -> web.StreamResponse:
@@ -193,7 +193,7 @@ async def download_file(request: web.Request, params: OneFile, project: Project)
     return await send_member(request, archive, params.path)
 
 
-@routes.post("/projects/{id}/jobs/{job_id}/artifacts/keep", access=project(Role.DEVELOPER, opens="builds"))
+@routes.post("/projects/{id}/jobs/{job_id}/artifacts/keep", access=project(Role.DEVELOPER, feature="builds"))
 async def keep(request: web.Request, params: OneJob, project: Project) -> web.Response:
     """The artifacts do not expire any more."""
     services = context.services(request)
@@ -206,7 +206,7 @@ async def keep(request: web.Request, params: OneJob, project: Project) -> web.Re
     return json_text(await show_job(services.database, job.id, archived_before(services)))
 
 
-@routes.delete("/projects/{id}/jobs/{job_id}/artifacts", access=project(Role.MAINTAINER, opens="builds"))
+@routes.delete("/projects/{id}/jobs/{job_id}/artifacts", access=project(Role.MAINTAINER, feature="builds"))
 async def delete(request: web.Request, params: OneJob, project: Project) -> web.Response:
     """The artifacts, not the log."""
     services = context.services(request)
@@ -215,25 +215,19 @@ async def delete(request: web.Request, params: OneJob, project: Project) -> web.
     async with services.database.transaction() as transaction:
         keys = await artifact_queries.delete_artifacts(transaction, job.id)
         await delete_objects(transaction, keys)
-        message = f"Deleted the artifacts of job {job.id}"
-        await record_job_event(
-            caller(request), transaction, "job_artifacts_deleted", project, job, message, artifacts=len(keys)
+        target = project.entity.target(job.id, job.name)
+        await audit_trail.record(
+            transaction, "job_artifacts_deleted", author(request), target, artifacts=len(keys)
         )
     return no_content()
 
 
-@routes.delete("/projects/{id}/artifacts", access=project(Role.MAINTAINER, opens="builds", changes=True))
+@routes.delete("/projects/{id}/artifacts", access=project(Role.MAINTAINER, feature="builds", changes=True))
 async def delete_of_project(request: web.Request, project: Project) -> web.Response:
     """Soon all artifacts but the newest of each branch and tag are gone."""
     async with context.database(request).transaction() as transaction:
         await upkeep.request_artifact_deletion(transaction, project.id)
-        await audit_trail.record(
-            transaction,
-            "project_artifacts_deleted",
-            author=author(request),
-            entity=project.entity,
-            message="Deleted the artifacts of the project",
-        )
+        await audit_trail.record(transaction, "project_artifacts_deleted", author(request), project.entity)
     return json_value({"message": "202 Accepted"}, status=202)
 
 

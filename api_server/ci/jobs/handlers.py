@@ -18,7 +18,6 @@ from api_server.ci.jobs.access import (
     find_job,
     find_job_or_bridge,
     id_of_calling_job,
-    record_job_event,
     wanted_jobs,
 )
 from api_server.ci.jobs.log_queries import Log
@@ -37,19 +36,20 @@ from api_server.ci.pipelines.job_queries import plan_of
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.services import Key
+from api_server.state import audit_trail
 from api_server.state.database import Executor
 from api_server.web import context
 from api_server.web.answers import json_text, json_value, matches_etag, not_modified, wanted_part
 from api_server.web.errors import ApiError, bad_request, forbidden, record_not_found, too_many_requests
 from api_server.web.pagination import paginated
 from api_server.web.rate_limits import RateLimiter
-from api_server.web.routes import JOB, Feature, Role, Routes, caller
+from api_server.web.routes import JOB, License, Role, Routes, author, caller
 from common.http_fields import rejoined
 
 routes = Routes()
 
 
-@routes.get("/projects/{id}/jobs/{job_id}/trace", access=project(opens="builds"))
+@routes.get("/projects/{id}/jobs/{job_id}/trace", access=project(feature="builds"))
 async def show_log(request: web.Request, params: OneJob, project: Project) -> web.StreamResponse:
     """Endpoint 7. A log that may show secrets is for those who could run the job."""
     job = await find_job(context.services(request), project, params.job_id)
@@ -110,7 +110,7 @@ async def send_log(request: web.Request, job_id: int) -> web.StreamResponse:
 JOBS_LIMIT = Key[RateLimiter]("jobs_limit")
 
 
-@routes.get("/projects/{id}/jobs", access=project(opens="builds"))
+@routes.get("/projects/{id}/jobs", access=project(feature="builds"))
 async def list_project_jobs(request: web.Request, params: ListProjectJobs, project: Project) -> web.Response:
     """Endpoint 1. Newest first."""
     services = context.services(request)
@@ -123,7 +123,7 @@ async def list_project_jobs(request: web.Request, params: ListProjectJobs, proje
     return await paginated(request, page, listed)
 
 
-@routes.get("/projects/{id}/pipelines/{pipeline_id}/jobs", access=project(opens="builds"))
+@routes.get("/projects/{id}/pipelines/{pipeline_id}/jobs", access=project(feature="builds"))
 async def list_pipeline_jobs(
     request: web.Request, params: ListPipelineJobs, project: Project
 ) -> web.Response:
@@ -131,7 +131,7 @@ async def list_pipeline_jobs(
     return await _jobs_of_pipeline(request, params, project, "build")
 
 
-@routes.get("/projects/{id}/pipelines/{pipeline_id}/bridges", access=project(opens="builds"))
+@routes.get("/projects/{id}/pipelines/{pipeline_id}/bridges", access=project(feature="builds"))
 async def list_bridges(request: web.Request, params: ListPipelineJobs, project: Project) -> web.Response:
     """Endpoint 3. Jobs that start other pipelines, newest first."""
     return await _jobs_of_pipeline(request, params, project, "bridge")
@@ -161,19 +161,19 @@ async def show_own_job(request: web.Request) -> web.Response:
     return json_text(await _shown(request, id_of_calling_job(caller(request))))
 
 
-@routes.get("/projects/{id}/jobs/{job_id}", access=project(opens="builds"))
+@routes.get("/projects/{id}/jobs/{job_id}", access=project(feature="builds"))
 async def show_job(request: web.Request, params: OneJob, project: Project) -> web.Response:
     """Endpoint 6. One job."""
     services = context.services(request)
-    shown = await queries.show_job_of_project(
+    entity = await queries.show_job_of_project(
         services.database, project.id, params.job_id, archived_before(services)
     )
-    if shown is None:
+    if entity is None:
         raise record_not_found()
-    return json_text(shown)
+    return json_text(entity)
 
 
-@routes.post("/projects/{id}/jobs/{job_id}/cancel", access=project(Role.DEVELOPER, opens="builds"))
+@routes.post("/projects/{id}/jobs/{job_id}/cancel", access=project(Role.DEVELOPER, feature="builds"))
 async def cancel_job(request: web.Request, params: CancelJob, project: Project) -> web.Response:
     """Endpoint 8. `force` is for Maintainers."""
     services = context.services(request)
@@ -186,7 +186,7 @@ async def cancel_job(request: web.Request, params: CancelJob, project: Project) 
     return json_text(await _shown(request, job.id), status=201)
 
 
-@routes.post("/projects/{id}/jobs/{job_id}/retry", access=project(Role.DEVELOPER, opens="builds"))
+@routes.post("/projects/{id}/jobs/{job_id}/retry", access=project(Role.DEVELOPER, feature="builds"))
 async def retry_job(request: web.Request, params: OneJob, project: Project) -> web.Response:
     """Endpoint 9. Answers the new job."""
     services = context.services(request)
@@ -200,7 +200,7 @@ async def retry_job(request: web.Request, params: OneJob, project: Project) -> w
     return json_text(await _shown(request, again.id), status=201)
 
 
-@routes.post("/projects/{id}/jobs/{job_id}/erase", access=project(Role.DEVELOPER, opens="builds"))
+@routes.post("/projects/{id}/jobs/{job_id}/erase", access=project(Role.DEVELOPER, feature="builds"))
 async def erase_job(request: web.Request, params: OneJob, project: Project) -> web.Response:
     """Endpoint 10. Its log and artifacts go; what it was stays."""
     services = context.services(request)
@@ -211,15 +211,15 @@ async def erase_job(request: web.Request, params: OneJob, project: Project) -> w
     async with services.database.transaction() as transaction:
         if not await transitions.erase_job(transaction, job.id, caller(request).user_id):
             raise forbidden("Job is not erasable!")
-        message = f"Erased the log and the artifacts of job {job.id}"
-        await record_job_event(
-            caller(request), transaction, "job_erased", project, job, message, pipeline_id=job.pipeline_id
+        target = project.entity.target(job.id, job.name)
+        await audit_trail.record(
+            transaction, "job_erased", author(request), target, pipeline_id=job.pipeline_id
         )
-    shown = await queries.show_erased_job(services.database, job.id, archived_before(services))
-    return json_text(shown, status=201)
+    entity = await queries.show_erased_job(services.database, job.id, archived_before(services))
+    return json_text(entity, status=201)
 
 
-@routes.post("/projects/{id}/jobs/{job_id}/play", access=project(Role.DEVELOPER, opens="builds"))
+@routes.post("/projects/{id}/jobs/{job_id}/play", access=project(Role.DEVELOPER, feature="builds"))
 async def play_job(request: web.Request, params: PlayJob, project: Project) -> web.Response:
     """Endpoint 11. Answers a bridge as one."""
     services = context.services(request)
@@ -244,7 +244,7 @@ async def _shown(request: web.Request, job_id: int) -> str:
     return await queries.show_job(services.database, job_id, archived_before(services))
 
 
-@routes.get("/job/allowed_agents", access=JOB, feature=Feature("Agent access for CI jobs", "premium"))
+@routes.get("/job/allowed_agents", access=JOB, license=License("Agent access for CI jobs", "premium"))
 async def show_allowed_agents(request: web.Request) -> web.Response:
     """Endpoint 5. The cluster agents that the calling job may use."""
     return json_value(

@@ -290,8 +290,8 @@ def _cut(attributes: dict[str, str]) -> dict[str, str]:
 
 def _seconds(text: str) -> float:
     """Return the number that a text begins with."""
-    found = _NUMBER.match(text)
-    return float(found[0]) if found and abs(float(found[0])) < 1e12 else 0.0
+    match = _NUMBER.match(text)
+    return float(match[0]) if match and abs(float(match[0])) < 1e12 else 0.0
 
 
 def _refuse_declarations(*_: object) -> None:

@@ -29,7 +29,7 @@ from api_server.web.routes import Routes, caller_or_stranger
 from common.concurrency import ConcurrencyLimiter
 
 #: Pipelines whose reports are read at a time, and those of one caller; seconds that others wait.
-_READ_AT_A_TIME, _EACH, _PATIENCE = 2, 1, 30
+_READ_AT_A_TIME, _EACH, _TIMEOUT = 2, 1, 30
 #: Bytes of answers that are kept so that the same reports need not be read again.
 _KEPT = 32 * 2**20
 _MOST_FILES = 10_000
@@ -44,7 +44,7 @@ class Readers:
     """Limits how many reports are read at a time, and caches the answers: reports never change."""
 
     places: ConcurrencyLimiter = attrs.field(
-        factory=lambda: ConcurrencyLimiter(_READ_AT_A_TIME, _EACH, patience=_PATIENCE)
+        factory=lambda: ConcurrencyLimiter(_READ_AT_A_TIME, _EACH, timeout=_TIMEOUT)
     )
     kept: "LRUCache[object, str]" = attrs.field(factory=lambda: LRUCache(_KEPT, sys.getsizeof))
 
@@ -146,13 +146,13 @@ class ReportsOfPipeline:
     pipeline_id: int
 
 
-@routes.get("/projects/{id}/pipelines/{pipeline_id}/test_report", access=project(opens="builds"))
+@routes.get("/projects/{id}/pipelines/{pipeline_id}/test_report", access=project(feature="builds"))
 async def show_report(request: web.Request, params: ReportsOfPipeline, project: Project) -> web.Response:
     """All test cases of the pipeline's jobs."""
     return await _answer(request, params, project, junit.report)
 
 
-@routes.get("/projects/{id}/pipelines/{pipeline_id}/test_report_summary", access=project(opens="builds"))
+@routes.get("/projects/{id}/pipelines/{pipeline_id}/test_report_summary", access=project(feature="builds"))
 async def show_summary(request: web.Request, params: ReportsOfPipeline, project: Project) -> web.Response:
     """How many there are."""
     return await _answer(request, params, project, junit.summary)

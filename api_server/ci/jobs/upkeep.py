@@ -49,9 +49,9 @@ async def look_for_lost_jobs(database: Database, runner_timeout: float, hand_out
     async with database.transaction() as transaction:
         listening_since = await upkeep_queries.note_look(transaction, LISTENING_GAP)
 
-    def reached(patience: datetime.timedelta) -> datetime.datetime | None:
+    def reached(allowed: datetime.timedelta) -> datetime.datetime | None:
         """Return the moment since which nobody may have been silent; None where nobody has listened for so long."""
-        moment = transaction.now - patience
+        moment = transaction.now - allowed
         return moment if listening_since <= moment else None
 
     lost = await upkeep_queries.lost_jobs(
@@ -109,22 +109,15 @@ async def remove_before(
         if not dry_run:
             async with database.transaction() as transaction:
                 await delete_job_data(transaction, *ids)
-                await _record_removal(transaction, len(ids), moment)
+                await audit_trail.record(
+                    transaction,
+                    "job_data_removed",
+                    SYSTEM,
+                    INSTANCE.target(None, "logs and artifacts"),
+                    before=moment.isoformat(),
+                    jobs=len(ids),
+                )
         yield Removed(len(ids), size)
-
-
-async def _record_removal(transaction: Transaction, jobs: int, before: datetime.datetime) -> None:
-    await audit_trail.record(
-        transaction,
-        "job_data_removed",
-        author=SYSTEM,
-        entity=INSTANCE,
-        target_id=None,
-        target_details="logs and artifacts",
-        message=f"Removed the logs and artifacts of {jobs} jobs",
-        before=before.isoformat(),
-        jobs=jobs,
-    )
 
 
 DELETE_PROJECT_ARTIFACTS = "delete_project_artifacts"

@@ -124,7 +124,7 @@ class LintFile:
 
 @routes.post(
     "/projects/{id}/pipeline",
-    access=project(Role.DEVELOPER, opens="builds"),
+    access=project(Role.DEVELOPER, feature="builds"),
 )
 async def create_pipeline(request: web.Request, params: CreatePipeline, project: Project) -> web.Response:
     """Runs a pipeline on a branch or tag."""
@@ -151,7 +151,7 @@ async def create_pipeline(request: web.Request, params: CreatePipeline, project:
     return await _answer(request, project, pipeline_id, status=201)
 
 
-@routes.get("/projects/{id}/pipelines", access=project(opens="builds"))
+@routes.get("/projects/{id}/pipelines", access=project(feature="builds"))
 async def list_pipelines(request: web.Request, params: ListPipelines, project: Project) -> web.Response:
     page = wanted_page(params, queries.LISTING)
     listed = await queries.list_pipelines(
@@ -160,7 +160,7 @@ async def list_pipelines(request: web.Request, params: ListPipelines, project: P
     return await paginated(request, page, listed)
 
 
-@routes.get("/projects/{id}/pipelines/latest", access=project(opens="builds"))
+@routes.get("/projects/{id}/pipelines/latest", access=project(feature="builds"))
 async def show_latest_pipeline(
     request: web.Request, params: LatestPipeline, project: Project
 ) -> web.Response:
@@ -170,13 +170,13 @@ async def show_latest_pipeline(
     return json_text(await queries.show_latest_pipeline(services.database, project.id, ref, tag=tag))
 
 
-@routes.get("/projects/{id}/pipelines/{pipeline_id}", access=project(opens="builds"))
+@routes.get("/projects/{id}/pipelines/{pipeline_id}", access=project(feature="builds"))
 async def show_pipeline(request: web.Request, params: OnePipeline, project: Project) -> web.Response:
     return await _answer(request, project, params.pipeline_id)
 
 
 @routes.get(
-    "/projects/{id}/pipelines/{pipeline_id}/variables", access=project(Role.DEVELOPER, opens="builds")
+    "/projects/{id}/pipelines/{pipeline_id}/variables", access=project(Role.DEVELOPER, feature="builds")
 )
 async def list_pipeline_variables(
     request: web.Request, params: OnePipeline, project: Project
@@ -200,7 +200,9 @@ async def list_pipeline_variables(
     )
 
 
-@routes.post("/projects/{id}/pipelines/{pipeline_id}/cancel", access=project(Role.DEVELOPER, opens="builds"))
+@routes.post(
+    "/projects/{id}/pipelines/{pipeline_id}/cancel", access=project(Role.DEVELOPER, feature="builds")
+)
 async def cancel_pipeline(request: web.Request, params: OnePipeline, project: Project) -> web.Response:
     """Cancels all jobs that have not finished."""
     services = context.services(request)
@@ -211,7 +213,7 @@ async def cancel_pipeline(request: web.Request, params: OnePipeline, project: Pr
     return await _answer(request, project, pipeline.id)
 
 
-@routes.post("/projects/{id}/pipelines/{pipeline_id}/retry", access=project(Role.DEVELOPER, opens="builds"))
+@routes.post("/projects/{id}/pipelines/{pipeline_id}/retry", access=project(Role.DEVELOPER, feature="builds"))
 async def retry_pipeline(request: web.Request, params: OnePipeline, project: Project) -> web.Response:
     """Runs again what failed or was canceled."""
     services = context.services(request)
@@ -223,27 +225,19 @@ async def retry_pipeline(request: web.Request, params: OnePipeline, project: Pro
     return await _answer(request, project, pipeline.id, status=201)
 
 
-@routes.delete("/projects/{id}/pipelines/{pipeline_id}", access=project(Role.OWNER, opens="builds"))
+@routes.delete("/projects/{id}/pipelines/{pipeline_id}", access=project(Role.OWNER, feature="builds"))
 async def delete_pipeline(request: web.Request, params: OnePipeline, project: Project) -> web.Response:
     """With its jobs, their logs and artifacts."""
     services = context.services(request)
     pipeline = await find_pipeline(services, project, params.pipeline_id)
     async with services.database.transaction() as transaction:
         await transitions.delete_pipeline(transaction, pipeline.id)
-        await audit_trail.record(
-            transaction,
-            "destroy_pipeline",
-            author=author(request),
-            entity=project.entity,
-            target_id=pipeline.id,
-            target_details=str(pipeline.id),
-            message="Deleted pipeline",
-            remove="pipeline",
-        )
+        target = project.entity.target(pipeline.id, str(pipeline.id))
+        await audit_trail.record(transaction, "destroy_pipeline", author(request), target)
     return no_content()
 
 
-@routes.post("/projects/{id}/ci/lint", access=project(Role.DEVELOPER, opens="builds"))
+@routes.post("/projects/{id}/ci/lint", access=project(Role.DEVELOPER, feature="builds"))
 async def lint_text(request: web.Request, params: LintText, project: Project) -> web.Response:
     """Tries out a text as if it were the project's file on `ref` (the default branch); `dry_run` obeys rules too."""
     _count_lint(request)
@@ -258,7 +252,7 @@ async def lint_text(request: web.Request, params: LintText, project: Project) ->
     return json_value(await lint(pipeline_maker(context.services(request).shared), lint_request))
 
 
-@routes.get("/projects/{id}/ci/lint", access=project(Role.REPORTER, opens="builds"))
+@routes.get("/projects/{id}/ci/lint", access=project(Role.REPORTER, feature="builds"))
 async def lint_file(request: web.Request, params: LintFile, project: Project) -> web.Response:
     """Tries out the project's file as it is on `content_ref`, with `dry_run` as if it ran on `dry_run_ref` (both: the
     default branch)."""

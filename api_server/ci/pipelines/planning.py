@@ -36,7 +36,7 @@ from common.loop_watch import large_work
 #: Files that are planned at a time, those of one project, and the seconds that others wait for their turn.
 PLANNED_AT_A_TIME = 2
 PLANNED_FOR_ONE = 1
-PLANNING_PATIENCE = 30
+PLANNING_TIMEOUT = 30
 #: Different regular expressions and path patterns in one file, and the seconds of the processor's time that they may
 #: take; and those of all files of one project together, which begin anew each minute.
 EXPRESSIONS = 1000
@@ -52,7 +52,7 @@ class Limits:
         self.rate = RateLimiter("pipelines", lambda: settings.pipeline_rate_limit)
         self.lint = RateLimiter("lint", lambda: settings.lint_rate_limit)
         self._expressions: TTLCache[int, Allowance] = TTLCache(maxsize=10_000, ttl=WINDOW)
-        self.planning = ConcurrencyLimiter(PLANNED_AT_A_TIME, PLANNED_FOR_ONE, patience=PLANNING_PATIENCE)
+        self.planning = ConcurrencyLimiter(PLANNED_AT_A_TIME, PLANNED_FOR_ONE, timeout=PLANNING_TIMEOUT)
 
     def expressions(self, project_id: int) -> Allowance:
         """Return what the regular expressions and path patterns of a file of the project may cost."""
@@ -77,7 +77,7 @@ ALL_SECONDS = 30
 #: Requests of one process at a time, those for one project, and the seconds that others wait for their turn.
 FETCHED_AT_A_TIME = 20
 FETCHED_FOR_ONE = 10
-FETCHING_PATIENCE = 10
+FETCHING_TIMEOUT = 10
 MAX_REDIRECTS = 3
 
 
@@ -94,7 +94,7 @@ class RemoteFiles:
 
     services: Services
     limiter: ConcurrencyLimiter = attrs.field(
-        factory=lambda: ConcurrencyLimiter(FETCHED_AT_A_TIME, FETCHED_FOR_ONE, patience=FETCHING_PATIENCE)
+        factory=lambda: ConcurrencyLimiter(FETCHED_AT_A_TIME, FETCHED_FOR_ONE, timeout=FETCHING_TIMEOUT)
     )
     file_seconds: float = FILE_SECONDS
 

@@ -109,10 +109,12 @@ async def refresh(transaction: Transaction, pipeline_id: int) -> None:
         await transit(transaction, [job_id for job_id, other in events if other == event], event)
     if events:
         jobs = await job_queries.latest_jobs(transaction, pipeline_id)
-    who = await queries.set_pipeline_status(transaction, pipeline_id, composite_status(jobs) or "created")
-    if who is not None and who.source_job_id is not None:
-        await enqueue(transaction, FOLLOW_DOWNSTREAM, job_id=who.source_job_id)
-    if who is not None and who.is_awaited:
+    pipeline = await queries.set_pipeline_status(
+        transaction, pipeline_id, composite_status(jobs) or "created"
+    )
+    if pipeline is not None and pipeline.source_job_id is not None:
+        await enqueue(transaction, FOLLOW_DOWNSTREAM, job_id=pipeline.source_job_id)
+    if pipeline is not None and pipeline.is_awaited:
         await enqueue(transaction, FOLLOW_AWAITED, pipeline_id=pipeline_id)
 
 

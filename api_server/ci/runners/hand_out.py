@@ -62,15 +62,18 @@ class HandOut:
                     token_digest=digest(token),
                     cancels_gracefully=contact.cancels_gracefully,
                 )
-            if started is not None and (told := await self._told(job_id, runner, contact, token)) is not None:
-                return told
+            if (
+                started is not None
+                and (payload := await self._payload_of(job_id, runner, contact, token)) is not None
+            ):
+                return payload
 
-    async def _told(
+    async def _payload_of(
         self, job_id: int, runner: CallingRunner, contact: Contact, token: str
     ) -> dict[str, Any] | None:
         try:
             response = await self._gathered(job_id, runner, token)
-            told = await aside(len(response.given) > _AT_ONCE, response.payload)
+            payload = await aside(len(response.given) > _AT_ONCE, response.payload)
         except Unavailable:  # no fault of the job's
             raise
         except TooManyBytes as problem:
@@ -84,7 +87,7 @@ class HandOut:
         if response.planned.release is not None and not contact.takes_steps:
             await self._drop(job_id, "runner_unsupported")
             return None
-        debug_trace = _shows_secrets(told["variables"])
+        debug_trace = _shows_secrets(payload["variables"])
         masked = sorted({variable.value for variable in response.given if variable.masked})
         if sum(len(value.encode()) for value in masked) > MAX_SECRETS:
             log.warning("a job has more bytes of masked variables than are looked for in logs", job_id=job_id)
@@ -100,7 +103,7 @@ class HandOut:
         if response.job.pipeline_status != "running":
             async with self.database.transaction() as transaction:
                 await transitions.refresh(transaction, response.job.pipeline_id)
-        return told
+        return payload
 
     async def _drop(self, job_id: int, failure_reason: str) -> None:
         async with self.database.transaction() as transaction:

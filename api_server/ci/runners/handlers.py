@@ -223,15 +223,8 @@ async def reset_project_registration_token(request: web.Request, project: Projec
 async def _registration_token(request: web.Request, entity: Entity, **owner: int) -> web.Response:
     async with context.database(request).transaction() as transaction:
         token = await changes.reset_registration_token(transaction, **owner)
-        await audit_trail.record(
-            transaction,
-            "runner_registration_token_reset",
-            author=author(request),
-            entity=entity,
-            target_id=None,
-            target_details=entity.path,
-            message="Replaced the registration token of runners",
-        )
+        target = entity.target(None, entity.path)
+        await audit_trail.record(transaction, "runner_registration_token_reset", author(request), target)
     return json_value({"token": token, "token_expires_at": None}, status=201)
 
 
@@ -323,7 +316,7 @@ async def list_runner_jobs(request: web.Request, params: ListRunnerJobs) -> web.
     return await paginated(request, page, listed)
 
 
-@routes.put("/runners/{id}", access=SIGNED_IN, scopes=MANAGE_RUNNER_SCOPES, ends="runner:{id}")
+@routes.put("/runners/{id}", access=SIGNED_IN, scopes=MANAGE_RUNNER_SCOPES, revokes="runner:{id}")
 async def update_runner(request: web.Request, params: UpdateRunner) -> web.Response:
     """Also pauses: a paused runner gets no jobs, and finishes those it has."""
     services = context.services(request)
@@ -344,11 +337,11 @@ async def update_runner(request: web.Request, params: UpdateRunner) -> web.Respo
             maximum_timeout=params.maximum_timeout if sets_timeout else None,
             maintenance_note=params.maintenance_note,
         )
-        shown = await queries.show_runner(transaction, runner.id)
-    return json_text(shown)
+        entity = await queries.show_runner(transaction, runner.id)
+    return json_text(entity)
 
 
-@routes.delete("/runners/{id}", access=SIGNED_IN, scopes=MANAGE_RUNNER_SCOPES, ends="runner:{id}")
+@routes.delete("/runners/{id}", access=SIGNED_IN, scopes=MANAGE_RUNNER_SCOPES, revokes="runner:{id}")
 async def delete_runner(request: web.Request, params: OneRunner) -> web.Response:
     services = context.services(request)
     runner = await find_own_runner(services, caller(request), params.id)
@@ -361,7 +354,7 @@ async def delete_runner(request: web.Request, params: OneRunner) -> web.Response
     "/runners/{id}/reset_authentication_token",
     access=SIGNED_IN,
     scopes=MANAGE_RUNNER_SCOPES,
-    ends="runner:{id}",
+    revokes="runner:{id}",
 )
 async def reset_token(request: web.Request, params: OneRunner) -> web.Response:
     """The runner's old token opens nothing any more."""
@@ -381,12 +374,12 @@ async def assign_runner(request: web.Request, params: AssignRunner, project: Pro
         raise forbidden("Runner is locked" if runner.locked else "Runner is not a project runner")
     async with services.database.transaction() as transaction:
         await changes.assign(transaction, runner, project.id, author(request))
-        shown = await queries.show_runner(transaction, runner.id)
-    return json_text(shown, status=201)
+        entity = await queries.show_runner(transaction, runner.id)
+    return json_text(entity, status=201)
 
 
 @routes.delete(
-    "/projects/{id}/runners/{runner_id}", access=project(Role.MAINTAINER), ends="runner:{runner_id}"
+    "/projects/{id}/runners/{runner_id}", access=project(Role.MAINTAINER), revokes="runner:{runner_id}"
 )
 async def unassign_runner(request: web.Request, params: AssignRunner, project: Project) -> web.Response:
     """Takes the project's jobs away from a project runner; its only project stays."""

@@ -40,10 +40,10 @@ async def find_schedule(request: web.Request, project: Project, schedule_id: int
 
 async def administered_schedule(request: web.Request, project: Project, schedule_id: int) -> Schedule:
     """Return the schedule, for its owner and Maintainers. Raises 403 and 404."""
-    found = await find_schedule(request, project, schedule_id)
-    if not administers(request, project, found):
+    schedule = await find_schedule(request, project, schedule_id)
+    if not administers(request, project, schedule):
         raise forbidden()
-    return found
+    return schedule
 
 
 async def owned_schedule(request: web.Request, project: Project, schedule_id: int) -> Schedule:
@@ -51,10 +51,10 @@ async def owned_schedule(request: web.Request, project: Project, schedule_id: in
 
     It runs with the owner's rights, so nobody else may change what it does.
     """
-    found = await find_schedule(request, project, schedule_id)
-    if not (project.admin or owns(request, found)):
+    schedule = await find_schedule(request, project, schedule_id)
+    if not (project.admin or owns(request, schedule)):
         raise forbidden()
-    return found
+    return schedule
 
 
 def administers(request: web.Request, project: Project, schedule: Schedule) -> bool:
@@ -102,8 +102,8 @@ routes = Routes()
 
 PATH = "/projects/{id}/pipeline_schedules"
 ONE = f"{PATH}/{{pipeline_schedule_id}}"
-READ = project(opens="builds")
-CHANGE = project(Role.DEVELOPER, opens="builds", changes=True)
+READ = project(feature="builds")
+CHANGE = project(Role.DEVELOPER, feature="builds", changes=True)
 Ref = Annotated[str, AtMost(1024)]
 
 

@@ -75,8 +75,8 @@ async def given_variables(
 
 async def _payload(request: web.Request) -> Variable:
     sent: dict[str, Any] = await merged(request)
-    told = {name: value for name, value in sent.items() if name not in _HIDDEN}
-    return Variable(PAYLOAD, orjson.dumps(told).decode(), file=True)
+    visible = {name: value for name, value in sent.items() if name not in _HIDDEN}
+    return Variable(PAYLOAD, orjson.dumps(visible).decode(), file=True)
 
 
 async def note_use(services: Services, fired: TriggerUse) -> None:
@@ -104,11 +104,11 @@ async def _by_trigger(request: web.Request, params: FireTrigger) -> TriggerUse:
 
 async def _by_job(request: web.Request, params: FireTrigger) -> TriggerUse:
     """What a job starts belongs to the hierarchy of its pipeline, so that it has that one's bound."""
-    who = await caller_of_job_token(request, params.token)
-    rely_on_caller(request, who)
-    project = await _project(request, params.id, who.user_id, job_project_id=who.job_project_id)
-    hierarchy_id = await queries.hierarchy_of_job(context.database(request), who.job_id or 0)
-    return TriggerUse(project=project, source="pipeline", user_id=who.user_id, hierarchy_id=hierarchy_id)
+    actor = await caller_of_job_token(request, params.token)
+    rely_on_caller(request, actor)
+    project = await _project(request, params.id, actor.user_id, job_project_id=actor.job_project_id)
+    hierarchy_id = await queries.hierarchy_of_job(context.database(request), actor.job_id or 0)
+    return TriggerUse(project=project, source="pipeline", user_id=actor.user_id, hierarchy_id=hierarchy_id)
 
 
 async def _project(
@@ -120,18 +120,18 @@ async def _project(
     job_project_id: int | None = None,
 ) -> Project:
     number = access.id_in(reference)
-    found = await visible_project(
+    project = await visible_project(
         context.services(request),
         reference if number is None else number,
         user_id=user_id,
         admin=admin,
         job_project_id=job_project_id,
     )
-    if found is None:
+    if project is None:
         raise _not_found()
-    if found.moved:
-        access.redirect(request, found.id)
-    return found
+    if project.moved:
+        access.redirect(request, project.id)
+    return project
 
 
 def _not_found() -> ApiError:

@@ -28,8 +28,8 @@ from api_server.web.routes import ANYONE, Role, Routes, author, caller
 
 routes = Routes()
 
-MAINTAINER = project(Role.MAINTAINER, opens="builds")
-CHANGE = project(Role.MAINTAINER, opens="builds", changes=True)
+MAINTAINER = project(Role.MAINTAINER, feature="builds")
+CHANGE = project(Role.MAINTAINER, feature="builds", changes=True)
 #: Characters of a token that Maintainers see who do not own it.
 SHOWN_CHARACTERS = 4
 _SEED_BYTES = 32
@@ -87,7 +87,8 @@ async def create_trigger(request: web.Request, params: CreateTrigger, project: P
             digest=digest(token),
         )
         await _refuse_too_many(request, transaction, project)
-        await _record(request, transaction, project, made, params.description, "created", "Added")
+        target = project.entity.target(made, params.description)
+        await audit_trail.record(transaction, "pipeline_trigger_created", author(request), target)
         return await _answer(request, transaction, made, status=201)
 
 
@@ -103,13 +104,14 @@ async def update_trigger(request: web.Request, params: UpdateTrigger, project: P
         return await _answer(request, transaction, trigger.id)
 
 
-@routes.delete("/projects/{id}/triggers/{trigger_id}", access=CHANGE, ends="trigger:{trigger_id}")
+@routes.delete("/projects/{id}/triggers/{trigger_id}", access=CHANGE, revokes="trigger:{trigger_id}")
 async def delete_trigger(request: web.Request, params: OneTrigger, project: Project) -> web.Response:
     """From then on its token starts nothing."""
     trigger = await queries.find(context.database(request), project.id, params.trigger_id)
     async with context.database(request).transaction() as transaction:
         await queries.delete(transaction, trigger.id)
-        await _record(request, transaction, project, trigger.id, trigger.description, "destroyed", "Removed")
+        target = project.entity.target(trigger.id, trigger.description)
+        await audit_trail.record(transaction, "pipeline_trigger_destroyed", author(request), target)
     return no_content()
 
 
@@ -136,8 +138,8 @@ async def fire_trigger(request: web.Request, params: FireTrigger) -> web.Respons
     )
     pipeline_id = await making.make(new)
     await firing.note_use(services, fired)
-    shown = await pipelines.show_pipeline(services.database, fired.project.id, pipeline_id)
-    return json_text(shown, status=201)
+    entity = await pipelines.show_pipeline(services.database, fired.project.id, pipeline_id)
+    return json_text(entity, status=201)
 
 
 async def _refuse_too_many(request: web.Request, transaction: Transaction, project: Project) -> None:
@@ -150,30 +152,9 @@ async def _change(
     request: web.Request, transaction: Transaction, project: Project, before: Trigger, description: str
 ) -> None:
     await queries.update(transaction, before.id, description)
-    details = {"change": "description", "from": before.description, "to": description}
-    await _record(request, transaction, project, before.id, description, "updated", "Changed", **details)
-
-
-async def _record(
-    request: web.Request,
-    transaction: Transaction,
-    project: Project,
-    trigger_id: int,
-    description: str,
-    action: str,
-    verb: str,
-    **details: str,
-) -> None:
-    await audit_trail.record(
-        transaction,
-        f"pipeline_trigger_{action}",
-        author=author(request),
-        entity=project.entity,
-        target_id=trigger_id,
-        target_details=description,
-        message=f"{verb} pipeline trigger with id {trigger_id}",
-        **details,
-    )
+    target = project.entity.target(before.id, description)
+    change = {"change": "description", "from": before.description, "to": description}
+    await audit_trail.record(transaction, "pipeline_trigger_updated", author(request), target, **change)
 
 
 async def _answer(

@@ -28,7 +28,7 @@ pages = Pages()
 #: Events that are read at a time for a file.
 _BATCH = 500
 #: Seconds after which a long trail is better verified by the command.
-_PATIENCE = 60
+_TIMEOUT = 60
 _COLUMNS = (
     "id", "created_at", "event_name", "author_id", "author_name", "entity_type", "entity_id", "entity_path",
     "target_type", "target_id", "target_details", "ip_address", "custom_message",
@@ -60,11 +60,11 @@ class Export(EventFilters):
 
 
 @pages.get("/admin/audit_events", access=ADMINISTRATOR)
-async def list_events(request: web.Request, who: Visitor, params: EventFilters) -> web.Response:
+async def list_events(request: web.Request, visitor: Visitor, params: EventFilters) -> web.Response:
     _require_tier(request)
     listed = await queries.list_events(context.database(request), params.page, params.conditions)
     query = {name: value for name, value in request.query.items() if value.strip() and name != "after"}
-    return lists.answer(request, who, "audit_events.html", params, listed, query=query)
+    return lists.answer(request, visitor, "audit_events.html", params, listed, query=query)
 
 
 @pages.get("/admin/audit_events/export", access=ADMINISTRATOR)
@@ -89,7 +89,7 @@ async def export(request: web.Request, params: Export) -> web.StreamResponse:
 
 def _require_tier(request: web.Request) -> None:
     """As the API's lists do. Raises 403."""
-    routes.require_feature(INSTANCE_AUDIT_EVENTS, context.settings(request))
+    routes.require_license(INSTANCE_AUDIT_EVENTS, context.settings(request))
 
 
 async def _batches(database: Database, params: EventFilters) -> AsyncIterator[list[dict[str, Any]]]:
@@ -134,15 +134,15 @@ def _cell(value: Any) -> str:
 
 
 @pages.post("/admin/audit_events/verify", access=ADMINISTRATOR)
-async def verify(request: web.Request, who: Visitor, form: Form) -> web.Response:
+async def verify(request: web.Request, visitor: Visitor, form: Form) -> web.Response:
     """Reads the whole chain, and compares it with the heads that are kept in the object store."""
-    return await attempted(request, who, form, _verified(request))
+    return await attempted(request, visitor, form, _verified(request))
 
 
 async def _verified(request: web.Request) -> str:
     kept = await chain.kept_heads(context.services(request).objects)
     try:
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_TIMEOUT):
             verdict = await chain.verify(context.services(request).shared.database, kept)
     except TimeoutError:
         raise Refused(

@@ -36,7 +36,7 @@ class ListTokens(Filters):
 
 
 @pages.get("/admin/users", access=ADMINISTRATOR)
-async def list_users(request: web.Request, who: Visitor, params: ListUsers) -> web.Response:
+async def list_users(request: web.Request, visitor: Visitor, params: ListUsers) -> web.Response:
     """Everybody, the newest first; found by name, username or address."""
     listed = await user_queries.list_users(
         context.database(request),
@@ -48,7 +48,7 @@ async def list_users(request: web.Request, who: Visitor, params: ListUsers) -> w
         blocked=params.state == "blocked",
         bots=None if params.kind is None else params.kind == "bots",
     )
-    return lists.answer(request, who, "users.html", params, listed)
+    return lists.answer(request, visitor, "users.html", params, listed)
 
 
 act(pages, "/admin/users/{id}/block", user_handlers.block_user, "The user is blocked.")
@@ -56,12 +56,12 @@ act(pages, "/admin/users/{id}/unblock", user_handlers.unblock_user, "The user is
 
 
 @pages.get("/admin/tokens", access=ADMINISTRATOR)
-async def list_tokens(request: web.Request, who: Visitor, params: ListTokens) -> web.Response:
+async def list_tokens(request: web.Request, visitor: Visitor, params: ListTokens) -> web.Response:
     """Personal access tokens, the newest first."""
     listed = await queries.list_tokens(
         context.database(request), params.page, username=params.username, state=params.state
     )
-    return lists.answer(request, who, "tokens.html", params, listed)
+    return lists.answer(request, visitor, "tokens.html", params, listed)
 
 
 act(
@@ -83,7 +83,7 @@ class ListRunners(Filters):
 
 
 @pages.get("/admin/runners", access=ADMINISTRATOR)
-async def list_runners(request: web.Request, who: Visitor, params: ListRunners) -> web.Response:
+async def list_runners(request: web.Request, visitor: Visitor, params: ListRunners) -> web.Response:
     listed = await queries.list_runners(
         context.database(request),
         params.page,
@@ -91,7 +91,7 @@ async def list_runners(request: web.Request, who: Visitor, params: ListRunners) 
         runner_type=params.type,
         paused=None if params.state is None else params.state == "paused",
     )
-    return lists.answer(request, who, "runners.html", params, listed)
+    return lists.answer(request, visitor, "runners.html", params, listed)
 
 
 act(pages, "/admin/runners/{id}/pause", runner_routes.update_runner, "The runner gets no more jobs.")
@@ -109,7 +109,7 @@ class ListProjects(Filters):
 
 
 @pages.get("/admin/projects", access=ADMINISTRATOR)
-async def list_projects(request: web.Request, who: Visitor, params: ListProjects) -> web.Response:
+async def list_projects(request: web.Request, visitor: Visitor, params: ListProjects) -> web.Response:
     """The newest first; found by name or path."""
     listed = await project_queries.list_projects(
         context.database(request),
@@ -120,7 +120,7 @@ async def list_projects(request: web.Request, who: Visitor, params: ListProjects
         archived=params.archived,
         search=params.search,
     )
-    return lists.answer(request, who, "projects.html", params, listed)
+    return lists.answer(request, visitor, "projects.html", params, listed)
 
 
 @attrs.frozen(kw_only=True)
@@ -139,9 +139,9 @@ class OneDelivery:
 
 
 @pages.get("/admin/mirrors", access=ADMINISTRATOR)
-async def list_mirrors(request: web.Request, who: Visitor, params: ListMirrors) -> web.Response:
+async def list_mirrors(request: web.Request, visitor: Visitor, params: ListMirrors) -> web.Response:
     listed = await queries.list_mirrors(context.database(request), params.page, params.state)
-    return lists.answer(request, who, "mirrors.html", params, listed)
+    return lists.answer(request, visitor, "mirrors.html", params, listed)
 
 
 act(
@@ -153,20 +153,20 @@ act(
 
 
 @pages.get("/admin/deliveries", access=ADMINISTRATOR)
-async def list_deliveries(request: web.Request, who: Visitor, params: ListDeliveries) -> web.Response:
+async def list_deliveries(request: web.Request, visitor: Visitor, params: ListDeliveries) -> web.Response:
     """To the services of external status checks."""
     listed = await queries.list_deliveries(context.database(request), params.page, params.state)
-    return lists.answer(request, who, "deliveries.html", params, listed)
+    return lists.answer(request, visitor, "deliveries.html", params, listed)
 
 
 @pages.get("/admin/deliveries/{delivery_id}", access=ADMINISTRATOR)
-async def show_delivery(request: web.Request, who: Visitor, params: OneDelivery) -> web.Response:
+async def show_delivery(request: web.Request, visitor: Visitor, params: OneDelivery) -> web.Response:
     """With every attempt."""
     database = context.database(request)
     place = await queries.place_of_delivery(database, params.delivery_id)
     shown = orjson.loads(await delivery_queries.show(database, place.check_id, params.delivery_id))
     return page.answer(
-        request, who, "admin/delivery.html", delivery=shown, place=place, back=page.address(request)
+        request, visitor, "admin/delivery.html", delivery=shown, place=place, back=page.address(request)
     )
 
 

@@ -54,7 +54,7 @@ class Pager:
 
 
 def answer(
-    request: web.Request, who: Visitor, template: str, filters: Filters, listed: ListPage, **values: Any
+    request: web.Request, visitor: Visitor, template: str, filters: Filters, listed: ListPage, **values: Any
 ) -> web.Response:
     """The page of a list; its template finds `rows`, `filters`, `pager_links` and `back`."""
     query = {name: value for name, value in request.query.items() if value.strip() and name != "after"}
@@ -62,8 +62,8 @@ def answer(
         first=f"?{urlencode(query)}" if filters.after is not None else None,
         following=f"?{urlencode({**query, 'after': str(listed.last_id)})}" if listed.more else None,
     )
-    told = {"rows": orjson.loads(listed.body), "filters": filters, "pager_links": pager} | values
-    return page.answer(request, who, f"admin/{template}", back=page.address(request), **told)
+    shown = {"rows": orjson.loads(listed.body), "filters": filters, "pager_links": pager} | values
+    return page.answer(request, visitor, f"admin/{template}", back=page.address(request), **shown)
 
 
 #: Where a form may lead back to.
@@ -80,17 +80,17 @@ def act(pages: Pages, path: str, handler: routes.Handler, said: str) -> None:
     """Adds a form that does what a route of the API does, with its rule, its parameters, its audit events; then `said`
     is said. The form and its path have the parameters under the API's names."""
 
-    async def acted(request: web.Request, who: Visitor, form: Form) -> web.Response:
+    async def acted(request: web.Request, visitor: Visitor, form: Form) -> web.Response:
         async def work() -> str:
             await routes.ask(request, handler, **await merged(request))
             return said
 
-        return await attempted(request, who, form, work())
+        return await attempted(request, visitor, form, work())
 
     pages.post(path, access=ADMINISTRATOR)(acted)
 
 
-async def attempted(request: web.Request, who: Visitor, form: Form, work: Awaitable[str]) -> web.Response:
+async def attempted(request: web.Request, visitor: Visitor, form: Form, work: Awaitable[str]) -> web.Response:
     """Leads back to where the form came from, where it is said what `work` says, or why it was refused."""
     try:
         said = await work
@@ -103,7 +103,7 @@ async def attempted(request: web.Request, who: Visitor, form: Form, work: Awaita
         said = _GONE if problem.status == 404 else f"{_NOTHING_DONE}: {reason}"
     except LockNotAvailable:
         said = f"{_NOTHING_DONE}: somebody else was changing the same. Try again."
-    return page.see_other(request, who, _back(form), said)
+    return page.see_other(request, visitor, _back(form), said)
 
 
 def _back(form: Form) -> str:

@@ -41,7 +41,7 @@ class OneTask:
 
 
 @pages.get("/admin/background_tasks", access=ADMINISTRATOR)
-async def list_tasks(request: web.Request, who: Visitor, params: ListTasks) -> web.Response:
+async def list_tasks(request: web.Request, visitor: Visitor, params: ListTasks) -> web.Response:
     """Failed ones the newest first, others the oldest."""
     database, queue = context.database(request), context.services(request).queue
     found = await tasks.list_tasks(
@@ -52,7 +52,7 @@ async def list_tasks(request: web.Request, who: Visitor, params: ListTasks) -> w
     last = await queries.last_deferred(database, list(queue.periodic))
     return page.answer(
         request,
-        who,
+        visitor,
         "admin/background_tasks.html",
         rows=shown,
         wanted=params,
@@ -69,13 +69,13 @@ async def list_tasks(request: web.Request, who: Visitor, params: ListTasks) -> w
 
 
 @pages.post("/admin/background_tasks/{id}/retry", access=ADMINISTRATOR)
-async def retry(request: web.Request, who: Visitor, params: OneTask, form: Form) -> web.Response:
-    return await attempted(request, who, form, _done(request, tasks.retry, params.id, "is tried again"))
+async def retry(request: web.Request, visitor: Visitor, params: OneTask, form: Form) -> web.Response:
+    return await attempted(request, visitor, form, _done(request, tasks.retry, params.id, "is tried again"))
 
 
 @pages.post("/admin/background_tasks/{id}/cancel", access=ADMINISTRATOR)
-async def cancel(request: web.Request, who: Visitor, params: OneTask, form: Form) -> web.Response:
-    return await attempted(request, who, form, _done(request, tasks.cancel, params.id, "is removed"))
+async def cancel(request: web.Request, visitor: Visitor, params: OneTask, form: Form) -> web.Response:
+    return await attempted(request, visitor, form, _done(request, tasks.cancel, params.id, "is removed"))
 
 
 async def _done(
@@ -120,7 +120,7 @@ class Asked:
 
 
 @pages.get("/admin/edges", access=ADMINISTRATOR)
-async def list_edges(request: web.Request, who: Visitor, params: ListEdges) -> web.Response:
+async def list_edges(request: web.Request, visitor: Visitor, params: ListEdges) -> web.Response:
     apis = await context.services(request)[EDGES].apis()
     asked = await asyncio.gather(*(_asked(api) for api in apis))
     stored, following, problem = None, None, None
@@ -129,13 +129,15 @@ async def list_edges(request: web.Request, who: Visitor, params: ListEdges) -> w
             stored, following = await apis[params.edge].stored(params.prefix, params.after, _SHOWN_EDGES)
         except _PROBLEMS as refusal:
             problem = why(refusal)
-    told: dict[str, Any] = {"edges": asked, "stored": stored, "following": following, "problem": problem}
-    return page.answer(request, who, "admin/edges.html", wanted=params, back=page.address(request), **told)
+    shown: dict[str, Any] = {"edges": asked, "stored": stored, "following": following, "problem": problem}
+    return page.answer(
+        request, visitor, "admin/edges.html", wanted=params, back=page.address(request), **shown
+    )
 
 
 @pages.post("/admin/edges/purge", access=ADMINISTRATOR)
-async def purge_edges(request: web.Request, who: Visitor, params: PurgeEdges, form: Form) -> web.Response:
-    return await attempted(request, who, form, _purged(request, params))
+async def purge_edges(request: web.Request, visitor: Visitor, params: PurgeEdges, form: Form) -> web.Response:
+    return await attempted(request, visitor, form, _purged(request, params))
 
 
 async def _purged(request: web.Request, params: PurgeEdges) -> str:

@@ -112,13 +112,13 @@ def described(chart: Chart) -> str:
     """One sentence: between which moments, and what each line is at its end and at most."""
     if chart.begin is None or chart.end is None:
         return "No figures yet."
-    told = ", ".join(
+    totals = ", ".join(
         f"{line.label} {amount(line.points[-1][1], chart.unit)}"
         f" (at most {amount(max(value for _, value in line.points), chart.unit)})"
         for line in chart.series
         if line.points
     )
-    return f"From {_clock(chart.begin)} to {_clock(chart.end)} UTC, at the end: {told}."
+    return f"From {_clock(chart.begin)} to {_clock(chart.end)} UTC, at the end: {totals}."
 
 
 def rows(chart: Chart) -> list[tuple[str, list[str]]]:
@@ -238,13 +238,13 @@ class Figure:
 
 
 @pages.get("/admin", access=ADMINISTRATOR)
-async def show(request: web.Request, who: Visitor, params: Overview) -> web.Response:
+async def show(request: web.Request, visitor: Visitor, params: Overview) -> web.Response:
     database, now = context.database(request), context.now(request)
     since = now - datetime.timedelta(hours=int(params.hours))
     samples = await history(database, [name for plan in _PLANS for name in plan.lines], since)
     return page.answer(
         request,
-        who,
+        visitor,
         "admin/overview.html",
         failures=await failing(database, now),
         marked=_marked,

@@ -153,4 +153,4 @@ LAST_DEFERRED = Query(
 
 async def last_deferred(database: Executor, names: list[str]) -> dict[str, datetime.datetime]:
     """When each of the tasks was queued last by its clock; those that never were are missing."""
-    return {one.name: one.moment for one in await database.rows(LAST_DEFERRED, names=names)}
+    return {row.name: row.moment for row in await database.rows(LAST_DEFERRED, names=names)}

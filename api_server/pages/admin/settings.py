@@ -48,28 +48,32 @@ class ProcessSetting:
 
 
 @pages.get(SETTINGS_PATH, access=ADMINISTRATOR)
-async def show_settings(request: web.Request, who: Visitor) -> web.Response:
-    return _page(request, who, _entered(await instance_settings.current(context.services(request).shared)))
+async def show_settings(request: web.Request, visitor: Visitor) -> web.Response:
+    return _page(
+        request, visitor, _entered(await instance_settings.current(context.services(request).shared))
+    )
 
 
 @pages.post(SETTINGS_PATH, access=ADMINISTRATOR)
-async def save_settings(request: web.Request, who: Visitor, form: Form) -> web.Response:
+async def save_settings(request: web.Request, visitor: Visitor, form: Form) -> web.Response:
     """Changes what the form has; each change is an audit event. What is refused stays in the form."""
     entered: dict[str, Any] = {name: str(form.get(name, "")) for name in (_LIST, _LIMIT)}
     entered |= {name: name in form for name in _SWITCHES}
     if not entered[_LIMIT].strip().isdecimal():
-        return _page(request, who, entered, [f"{_LABELS[_LIMIT]} has to be a whole number."], 400)
+        return _page(request, visitor, entered, [f"{_LABELS[_LIMIT]} has to be a whole number."], 400)
     wanted: dict[str, Any] = {name: entered[name] for name in _SWITCHES}
     wanted |= {_LIMIT: int(entered[_LIMIT]), _LIST: _entries(entered[_LIST])}
     unset = instance_settings.defaults(context.settings(request))
     async with context.database(request).transaction() as transaction:
         problems = await instance_settings.update(
-            transaction, context.vault(request), unset, wanted, who.author()
+            transaction, context.vault(request), unset, wanted, visitor.author()
         )
     if problems:
-        told = [f"{_LABELS.get(name, name)}: {text}." for name, texts in problems.items() for text in texts]
-        return _page(request, who, entered, told, 400)
-    return page.see_other(request, who, SETTINGS_PATH, "The settings are saved.")
+        sentences = [
+            f"{_LABELS.get(name, name)}: {text}." for name, texts in problems.items() for text in texts
+        ]
+        return _page(request, visitor, entered, sentences, 400)
+    return page.see_other(request, visitor, SETTINGS_PATH, "The settings are saved.")
 
 
 def _entries(text: str) -> list[str]:
@@ -88,14 +92,14 @@ def _entered(settings: InstanceSettings) -> dict[str, Any]:
 
 def _page(
     request: web.Request,
-    who: Visitor,
+    visitor: Visitor,
     entered: dict[str, Any],
     problems: list[str] | None = None,
     status: int = 200,
 ) -> web.Response:
     return page.answer(
         request,
-        who,
+        visitor,
         "admin/settings.html",
         status,
         entered=entered,
@@ -139,12 +143,12 @@ _REPOSITORY_LABELS = {_URL: "External storage URL", _TOKEN: "External storage au
 
 
 @pages.get(REPOSITORY_SETTINGS, access=ADMINISTRATOR)
-async def show_repository_settings(request: web.Request, who: Visitor) -> web.Response:
-    return await _repository_page(request, who)
+async def show_repository_settings(request: web.Request, visitor: Visitor) -> web.Response:
+    return await _repository_page(request, visitor)
 
 
 @pages.post(REPOSITORY_SETTINGS, access=ADMINISTRATOR)
-async def save_repository_settings(request: web.Request, who: Visitor, form: Form) -> web.Response:
+async def save_repository_settings(request: web.Request, visitor: Visitor, form: Form) -> web.Response:
     """An empty token leaves the present one, which is never shown; an empty URL serves objects directly again."""
     wanted = {_URL: _repository_text(form, _URL) or None}
     if token := _repository_text(form, _TOKEN):
@@ -152,17 +156,17 @@ async def save_repository_settings(request: web.Request, who: Visitor, form: For
     unset = instance_settings.defaults(context.settings(request))
     async with context.database(request).transaction() as transaction:
         problems = await instance_settings.update(
-            transaction, context.vault(request), unset, wanted, who.author()
+            transaction, context.vault(request), unset, wanted, visitor.author()
         )
     if problems:
         return await _repository_page(
-            request, who, url=wanted[_URL] or "", problems=_in_words(problems), status=400
+            request, visitor, url=wanted[_URL] or "", problems=_in_words(problems), status=400
         )
-    return page.see_other(request, who, REPOSITORY_SETTINGS, "The settings are saved.")
+    return page.see_other(request, visitor, REPOSITORY_SETTINGS, "The settings are saved.")
 
 
 @pages.post(f"{REPOSITORY_SETTINGS}/check", access=ADMINISTRATOR)
-async def check_storage(request: web.Request, who: Visitor, form: Form) -> web.Response:
+async def check_storage(request: web.Request, visitor: Visitor, form: Form) -> web.Response:
     """Asks through the storage for a real object, twice, purges it, and tells what was seen."""
     named = _repository_text(form, "object")
     settings = await instance_settings.current(context.services(request).shared)
@@ -177,11 +181,11 @@ async def check_storage(request: web.Request, who: Visitor, form: Form) -> web.R
             storage_check.named_object(request, named) if named else storage_check.find_object(request)
         )
     except Refused as problem:
-        return await _repository_page(request, who, named=named, problems=[str(problem)], status=400)
+        return await _repository_page(request, visitor, named=named, problems=[str(problem)], status=400)
     storage = Storage(url, context.settings(request).base_url, token, _purging(request))
     async with _session(request) as session:
         findings = await check(session, storage, wanted)
-    return await _repository_page(request, who, named=named, findings=findings, asked=wanted.path)
+    return await _repository_page(request, visitor, named=named, findings=findings, asked=wanted.path)
 
 
 def _session(request: web.Request) -> aiohttp.ClientSession:
@@ -228,7 +232,7 @@ def _purging(request: web.Request) -> Callable[[str], Awaitable[Finding]] | None
 
 async def _repository_page(
     request: web.Request,
-    who: Visitor,
+    visitor: Visitor,
     *,
     url: str | None = None,
     named: str = "",
@@ -241,7 +245,7 @@ async def _repository_page(
     settings = await instance_settings.current(context.services(request).shared)
     return page.answer(
         request,
-        who,
+        visitor,
         "admin/repository_settings.html",
         status,
         settings_path=REPOSITORY_SETTINGS,

@@ -362,9 +362,9 @@ def _is_kept(seen: Seen) -> bool:
 
 
 def _shown(seen: Seen) -> str:
-    told = f"; Cache-Status: {seen.cache_status}" if seen.cache_status else ""
+    from_cache = f"; Cache-Status: {seen.cache_status}" if seen.cache_status else ""
     took = f"{seen.seconds * 1000:.0f} ms"
-    return f"{seen.status} in {took}: {seen.size} bytes, SHA-256 {seen.sha256[:16]}…{told}"
+    return f"{seen.status} in {took}: {seen.size} bytes, SHA-256 {seen.sha256[:16]}…{from_cache}"
 
 
 #: Projects and files of each that are looked at.
@@ -393,9 +393,13 @@ async def named_object(request: web.Request, text: str) -> StaticObject:
         parsed = static_paths.parse(quote(unquote(path if path.startswith("/") else f"/{path}")))
     except ValueError as problem:
         raise Refused(f"{text} is no path of a raw file or an archive: {problem}") from None
-    who = caller(request)
+    actor = caller(request)
     project = await visible_project(
-        context.services(request), parsed.project, user_id=who.user_id, admin=who.admin, job_project_id=None
+        context.services(request),
+        parsed.project,
+        user_id=actor.user_id,
+        admin=actor.admin,
+        job_project_id=None,
     )
     if project is None:
         raise Refused(f"There is no project {parsed.project}.")

@@ -79,8 +79,10 @@ class Sight:
     log: LogPart | None
 
 
-@pages.get("/{project}/-/jobs", access=project(opens="builds"))
-async def list_jobs(request: web.Request, who: Visitor, params: ListOfJobs, project: Project) -> web.Response:
+@pages.get("/{project}/-/jobs", access=project(feature="builds"))
+async def list_jobs(
+    request: web.Request, visitor: Visitor, params: ListOfJobs, project: Project
+) -> web.Response:
     """Newest first."""
     services = context.services(request)
     part = wanted_page(params, jobs.JOBS_OF_PROJECT)
@@ -90,7 +92,7 @@ async def list_jobs(request: web.Request, who: Visitor, params: ListOfJobs, proj
     )
     return page.answer(
         request,
-        who,
+        visitor,
         "ci/jobs.html",
         project=project,
         tab="jobs",
@@ -102,14 +104,14 @@ async def list_jobs(request: web.Request, who: Visitor, params: ListOfJobs, proj
     )
 
 
-@pages.get("/{project}/-/jobs/{id}", access=project(opens="builds"))
-async def show_job(request: web.Request, who: Visitor, params: OneJob, project: Project) -> web.Response:
-    return await job_page(request, who, project, params.id)
+@pages.get("/{project}/-/jobs/{id}", access=project(feature="builds"))
+async def show_job(request: web.Request, visitor: Visitor, params: OneJob, project: Project) -> web.Response:
+    return await job_page(request, visitor, project, params.id)
 
 
 async def job_page(
     request: web.Request,
-    who: Visitor,
+    visitor: Visitor,
     project: Project,
     job_id: int,
     *,
@@ -123,7 +125,7 @@ async def job_page(
     )
     return page.answer(
         request,
-        who,
+        visitor,
         "ci/job.html",
         status,
         project=project,
@@ -138,7 +140,7 @@ async def job_page(
     )
 
 
-@pages.get("/{project}/-/jobs/{id}/log", access=project(opens="builds"))
+@pages.get("/{project}/-/jobs/{id}/log", access=project(feature="builds"))
 async def follow_log(request: web.Request, params: FollowedLog, project: Project) -> web.StreamResponse:
     """What has been added to the log, for the script on the page: 206 from `Range: log=<byte>-` on, where a line
     begins; 304 where nothing has; 416 where the log is not that long any more."""
@@ -168,7 +170,7 @@ async def follow_log(request: web.Request, params: FollowedLog, project: Project
     return response
 
 
-@pages.get("/{project}/-/jobs/{id}/raw", access=project(opens="builds"))
+@pages.get("/{project}/-/jobs/{id}/raw", access=project(feature="builds"))
 async def show_raw_log(request: web.Request, params: OneJob, project: Project) -> web.StreamResponse:
     """All of it, as text."""
     return await ask(request, handlers.show_log, id=str(project.id), job_id=params.id)
@@ -206,7 +208,7 @@ def _state(text: str) -> Any:
         raise bad_parameters("state is invalid") from None
 
 
-DEVELOPER = project(Role.DEVELOPER, opens="builds")
+DEVELOPER = project(Role.DEVELOPER, feature="builds")
 
 
 @attrs.frozen(kw_only=True)
@@ -221,31 +223,33 @@ class PlayJob(OneJob):
 
 
 @pages.post("/{project}/-/jobs/{id}/cancel", access=DEVELOPER)
-async def cancel(request: web.Request, who: Visitor, params: CancelJob, project: Project) -> web.Response:
+async def cancel(request: web.Request, visitor: Visitor, params: CancelJob, project: Project) -> web.Response:
     await ask(request, handlers.cancel_job, id=str(project.id), job_id=params.id, force=params.force)
-    return _to(request, who, project, params.id, "The job is canceled, as soon as its runner hears of it.")
+    return _to(
+        request, visitor, project, params.id, "The job is canceled, as soon as its runner hears of it."
+    )
 
 
 @pages.post("/{project}/-/jobs/{id}/retry", access=DEVELOPER)
-async def retry(request: web.Request, who: Visitor, params: OneJob, project: Project) -> web.Response:
+async def retry(request: web.Request, visitor: Visitor, params: OneJob, project: Project) -> web.Response:
     answer = await ask(request, handlers.retry_job, id=str(project.id), job_id=params.id)
-    return _to(request, who, project, _id(answer), "This is the new attempt.")
+    return _to(request, visitor, project, _id(answer), "This is the new attempt.")
 
 
 @pages.post("/{project}/-/jobs/{id}/erase", access=DEVELOPER)
-async def erase(request: web.Request, who: Visitor, params: OneJob, project: Project) -> web.Response:
+async def erase(request: web.Request, visitor: Visitor, params: OneJob, project: Project) -> web.Response:
     await ask(request, handlers.erase_job, id=str(project.id), job_id=params.id)
-    return _to(request, who, project, params.id, "The log and the artifacts are erased.")
+    return _to(request, visitor, project, params.id, "The log and the artifacts are erased.")
 
 
 @pages.post("/{project}/-/jobs/{id}/artifacts/keep", access=DEVELOPER)
-async def keep(request: web.Request, who: Visitor, params: OneJob, project: Project) -> web.Response:
+async def keep(request: web.Request, visitor: Visitor, params: OneJob, project: Project) -> web.Response:
     await ask(request, artifact_handlers.keep, id=str(project.id), job_id=params.id)
-    return _to(request, who, project, params.id, "The artifacts do not expire any more.")
+    return _to(request, visitor, project, params.id, "The artifacts do not expire any more.")
 
 
 @pages.post("/{project}/-/jobs/{id}/play", access=DEVELOPER)
-async def play(request: web.Request, who: Visitor, params: PlayJob, project: Project) -> web.Response:
+async def play(request: web.Request, visitor: Visitor, params: PlayJob, project: Project) -> web.Response:
     """What stood in the form stays there where it is refused."""
     try:
         given = _variables(params.variables)
@@ -253,17 +257,17 @@ async def play(request: web.Request, who: Visitor, params: PlayJob, project: Pro
             request, handlers.play_job, id=str(project.id), job_id=params.id, job_variables_attributes=given
         )
     except (ApiError, ValueError) as problem:
-        told = reason_of(problem) if isinstance(problem, ApiError) else str(problem)
+        reason = reason_of(problem) if isinstance(problem, ApiError) else str(problem)
         return await job_page(
             request,
-            who,
+            visitor,
             project,
             params.id,
-            problem=told or "You may not start this job.",
+            problem=reason or "You may not start this job.",
             variables=params.variables,
             status=problem.status if isinstance(problem, ApiError) else 400,
         )
-    return _to(request, who, project, _id(answer), "The job is started.")
+    return _to(request, visitor, project, _id(answer), "The job is started.")
 
 
 def _variables(text: str) -> list[dict[str, str]]:
@@ -285,8 +289,8 @@ def _id(answer: web.StreamResponse) -> int:
     return int(orjson.loads(answer.text or "")["id"])
 
 
-def _to(request: web.Request, who: Visitor, project: Project, job_id: int, text: str) -> web.Response:
-    return page.see_other(request, who, f"/{project.full_path}/-/jobs/{job_id}", text)
+def _to(request: web.Request, visitor: Visitor, project: Project, job_id: int, text: str) -> web.Response:
+    return page.see_other(request, visitor, f"/{project.full_path}/-/jobs/{job_id}", text)
 
 
 #: Files and folders that are listed at once.
@@ -300,9 +304,11 @@ class ArtifactPath(OneJob):
     path: str = ""
 
 
-@pages.get(f"{_ONE}/browse", access=project(opens="builds"))
-@pages.get(f"{_ONE}/browse/{{path:.*}}", access=project(opens="builds"))
-async def browse(request: web.Request, who: Visitor, params: ArtifactPath, project: Project) -> web.Response:
+@pages.get(f"{_ONE}/browse", access=project(feature="builds"))
+@pages.get(f"{_ONE}/browse/{{path:.*}}", access=project(feature="builds"))
+async def browse(
+    request: web.Request, visitor: Visitor, params: ArtifactPath, project: Project
+) -> web.Response:
     """A folder of the archive."""
     services = context.services(request)
     job = await find_job(services, project, params.id)
@@ -319,7 +325,7 @@ async def browse(request: web.Request, who: Visitor, params: ArtifactPath, proje
         raise not_found("Folder")
     return page.answer(
         request,
-        who,
+        visitor,
         "ci/artifacts.html",
         project=project,
         tab="jobs",
@@ -330,14 +336,14 @@ async def browse(request: web.Request, who: Visitor, params: ArtifactPath, proje
     )
 
 
-@pages.get(f"{_ONE}/download", access=project(opens="builds"))
+@pages.get(f"{_ONE}/download", access=project(feature="builds"))
 async def download(request: web.Request, params: OneJob, project: Project) -> web.StreamResponse:
     """The archive."""
     return await ask(request, artifact_handlers.download, id=str(project.id), job_id=params.id)
 
 
-@pages.get(f"{_ONE}/file/{{path:.+}}", access=project(opens="builds"))
-@pages.get(f"{_ONE}/raw/{{path:.+}}", access=project(opens="builds"))
+@pages.get(f"{_ONE}/file/{{path:.+}}", access=project(feature="builds"))
+@pages.get(f"{_ONE}/raw/{{path:.+}}", access=project(feature="builds"))
 async def download_file(request: web.Request, params: ArtifactPath, project: Project) -> web.StreamResponse:
     """One file of the archive."""
     return await ask(

@@ -134,9 +134,9 @@ class Stage:
     earlier: list[PipelineJob]
 
 
-@pages.get("/{project}/-/pipelines", access=project(opens="builds"))
+@pages.get("/{project}/-/pipelines", access=project(feature="builds"))
 async def list_pipelines(
-    request: web.Request, who: Visitor, params: ListOfPipelines, project: Project
+    request: web.Request, visitor: Visitor, params: ListOfPipelines, project: Project
 ) -> web.Response:
     """Newest first."""
     asked = api.ListPipelines(id=str(project.id), status=params.status, ref=params.ref or None)
@@ -144,7 +144,7 @@ async def list_pipelines(
     listed = await pipelines.list_pipelines(context.database(request), part, project.id, None, asked.filters)
     return page.answer(
         request,
-        who,
+        visitor,
         "ci/pipelines.html",
         project=project,
         tab="pipelines",
@@ -156,9 +156,9 @@ async def list_pipelines(
     )
 
 
-@pages.get("/{project}/-/pipelines/{id}", access=project(opens="builds"))
+@pages.get("/{project}/-/pipelines/{id}", access=project(feature="builds"))
 async def show_pipeline(
-    request: web.Request, who: Visitor, params: OnePipeline, project: Project
+    request: web.Request, visitor: Visitor, params: OnePipeline, project: Project
 ) -> web.Response:
     services = context.services(request)
     database = services.database
@@ -167,7 +167,7 @@ async def show_pipeline(
     jobs = await queries.jobs_of_pipeline(database, params.id, MOST_JOBS + 1)
     return page.answer(
         request,
-        who,
+        visitor,
         "ci/pipeline.html",
         project=project,
         tab="pipelines",
@@ -181,24 +181,32 @@ async def show_pipeline(
     )
 
 
-@pages.post("/{project}/-/pipelines/{id}/cancel", access=project(Role.DEVELOPER, opens="builds"))
-async def cancel(request: web.Request, who: Visitor, params: OnePipeline, project: Project) -> web.Response:
+@pages.post("/{project}/-/pipelines/{id}/cancel", access=project(Role.DEVELOPER, feature="builds"))
+async def cancel(
+    request: web.Request, visitor: Visitor, params: OnePipeline, project: Project
+) -> web.Response:
     await ask(request, api.cancel_pipeline, id=str(project.id), pipeline_id=params.id)
-    return page.see_other(request, who, url(project, params.id), "Its jobs are canceled.")
+    return page.see_other(request, visitor, url(project, params.id), "Its jobs are canceled.")
 
 
-@pages.post("/{project}/-/pipelines/{id}/retry", access=project(Role.DEVELOPER, opens="builds"))
-async def retry(request: web.Request, who: Visitor, params: OnePipeline, project: Project) -> web.Response:
+@pages.post("/{project}/-/pipelines/{id}/retry", access=project(Role.DEVELOPER, feature="builds"))
+async def retry(
+    request: web.Request, visitor: Visitor, params: OnePipeline, project: Project
+) -> web.Response:
     await ask(request, api.retry_pipeline, id=str(project.id), pipeline_id=params.id)
-    return page.see_other(request, who, url(project, params.id), "What failed or was canceled runs again.")
+    return page.see_other(
+        request, visitor, url(project, params.id), "What failed or was canceled runs again."
+    )
 
 
-@pages.post("/{project}/-/pipelines/{id}/delete", access=project(Role.OWNER, opens="builds"))
-async def delete(request: web.Request, who: Visitor, params: OnePipeline, project: Project) -> web.Response:
+@pages.post("/{project}/-/pipelines/{id}/delete", access=project(Role.OWNER, feature="builds"))
+async def delete(
+    request: web.Request, visitor: Visitor, params: OnePipeline, project: Project
+) -> web.Response:
     await ask(request, api.delete_pipeline, id=str(project.id), pipeline_id=params.id)
     path = f"/{project.full_path}/-/pipelines"
     return page.see_other(
-        request, who, path, f"Pipeline {params.id} is deleted, with its jobs and their logs."
+        request, visitor, path, f"Pipeline {params.id} is deleted, with its jobs and their logs."
     )
 
 

@@ -98,9 +98,9 @@ def _memory_after(url: str, headers: dict[str, str], pid: int, seconds: float) -
 
 def _memory(pid: int) -> int:
     """Return the bytes of its share of what is in memory (PSS: pages of several processes are divided among them)."""
-    found = re.search(r"^Pss: +(\d+) kB$", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
-    assert found is not None
-    return int(found[1]) * 1024
+    match = re.search(r"^Pss: +(\d+) kB$", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
+    assert match is not None
+    return int(match[1]) * 1024
 
 
 _start, _memory_row = (partial(Row, unit=unit, less_is_better=True, warmed_up=False) for unit in ("s", "MB"))

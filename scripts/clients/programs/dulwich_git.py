@@ -94,11 +94,11 @@ def refusals(place: str, url: str) -> None:
     with call("writing", "push of a guest is refused"):
         guest = person("guest")
         api("POST", "projects/1/members", user_id=guest["id"], access_level=10)
-        who = {"username": "guest", "password": guest["token"]}
+        credentials = {"username": "guest", "password": guest["token"]}
         refused(
             Exception,
             lambda: silent(
-                porcelain.push, f"{place}/first", url, "refs/heads/main:refs/heads/of-guest", **who
+                porcelain.push, f"{place}/first", url, "refs/heads/main:refs/heads/of-guest", **credentials
             ),
         )
         names = [branch["name"] for branch in api("GET", "projects/1/repository/branches")]

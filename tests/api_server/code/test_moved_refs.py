@@ -244,7 +244,7 @@ def _repository(forge: Forge, project_id: int) -> Path:
 async def _held(repository: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
     """Somebody moves refs for as long as we watch, and is not waited for."""
     with monkeypatch.context() as impatient:
-        impatient.setattr(ref_moves, "LOCK_PATIENCE_SECONDS", 0.0)
+        impatient.setattr(ref_moves, "LOCK_TIMEOUT_SECONDS", 0.0)
         async with at_work(repository, "moving"):
             yield
 

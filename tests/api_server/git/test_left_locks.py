@@ -38,7 +38,7 @@ async def shas(repositories: Repositories) -> tuple[str, str]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ref_moves, "LOCK_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(ref_moves, "LOCK_TIMEOUT_SECONDS", 0.0)
 
 
 async def _move_main(repository: Repository, first: str, second: str) -> None:

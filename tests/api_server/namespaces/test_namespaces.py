@@ -223,6 +223,27 @@ async def test_groups(forge: Forge) -> None:
     assert listed == {key: shown[key] for key in listed}
 
 
+async def test_strangers_see_the_public_groups(forge: Forge) -> None:
+    alice, word = await forge.user("alice"), f"g{forge.settings.port}"
+    made = {
+        visibility: await forge.group(alice, name=f"{word} {visibility}", visibility=visibility)
+        for visibility in ("public", "internal", "private")
+    }
+    for query, expected in (
+        ("", 1),
+        ("&min_access_level=50", 1),
+        ("&top_level_only=true", 1),
+        ("&owned=true", 0),
+    ):
+        answer = await forge.anonymous.get(f"/groups?search={word}{query}")
+        assert (answer.status, [each["id"] for each in answer.body]) == (
+            200,
+            [made["public"]["id"]] * expected,
+        )
+    (known,) = (await alice.api.get(f"/groups?search={word}%20public")).body
+    assert (await forge.anonymous.get(f"/groups?search={word}")).body == [known]
+
+
 async def test_projects(forge: Forge) -> None:
     alice = await forge.user("alice")
     project = await forge.project(alice)

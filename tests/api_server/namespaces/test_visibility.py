@@ -29,11 +29,11 @@ MEMBERS = {
 }  # fmt: skip
 SEEN = "200 200 200 200 200 403 400 403 403 403 403"
 HIDDEN = "404 404 404 404 404 404 404 404 404 404 404"
-NOBODY = "401 401 401 401 401 401 401 401 401 401 401"
+NOBODY = "401 404 401 401 401 401 401 401 401 401 401"
 GROUPS = {
-    "private": {"external": HIDDEN, "insider": HIDDEN},
-    "internal": {"external": HIDDEN, "insider": SEEN},
-    "public": {"external": SEEN, "insider": SEEN},
+    "private": {"anonymous": NOBODY, "external": HIDDEN, "insider": HIDDEN},
+    "internal": {"anonymous": NOBODY, "external": HIDDEN, "insider": SEEN},
+    "public": {"anonymous": NOBODY.replace("404", "200"), "external": SEEN, "insider": SEEN},
 }
 
 
@@ -101,7 +101,7 @@ async def test_groups(forge: Forge, viewers: Viewers, visibility: str, kinds: tu
     await viewers.let_in("groups", group["id"], MEMBERS)
     deviations = Deviations()
     for kind in kinds:
-        expected = NOBODY if kind == "anonymous" else (MEMBERS | GROUPS[visibility])[kind]
+        expected = (MEMBERS | GROUPS[visibility])[kind]
         answers = await _group_answers(viewers, kind, group, inside)
         with deviations.of(kind):
             assert answers == dict(zip(GROUP_WAYS, map(int, expected.split()), strict=True))

@@ -415,7 +415,7 @@ async def test_addresses_are_added_and_removed(page_forge: Forge, browser: Brows
     await browser.enter(page_forge, person)
     await browser.get(SETTINGS)
     await browser.send(f"{SETTINGS}/emails", email=other.email)
-    assert (browser.status, "Email has already been taken." in browser.text) == (400, True)
+    assert (browser.status, "Email address has already been taken." in browser.text) == (400, True)
     assert f'value="{other.email}"' in browser.text
     await browser.send(f"{SETTINGS}/emails", email="second@example.org")
     assert "not confirmed" in browser.text

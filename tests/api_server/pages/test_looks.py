@@ -175,7 +175,7 @@ async def test_tab_reaches_everything_in_its_order(chromium: Browser, scene: tup
 
 
 #: Milliseconds: Swagger UI has much to do on a busy machine.
-PATIENCE = 90_000
+TIMEOUT = 90_000
 
 
 @pytest.fixture
@@ -183,7 +183,7 @@ async def docs(chromium: Browser, forge: Forge, request: pytest.FixtureRequest) 
     """The page. Whatever the browser complains of (policies, files that are missing) fails the test, and so does a
     request to somebody else."""
     context = await chromium.new_context(base_url=forge.base, java_script_enabled=request.param)
-    context.set_default_timeout(PATIENCE)
+    context.set_default_timeout(TIMEOUT)
     opened = await context.new_page()
     complaints = complaints_of(opened)
     opened.on(
@@ -223,7 +223,7 @@ async def test_an_operation_is_tried_out_with_ones_token(docs: Page, forge: Forg
     await shown.locator(".opblock-summary").click()
     await shown.get_by_role("button", name="Execute").click()
     await expect(shown.locator(".live-responses-table")).to_contain_text(
-        f'"username": "{person.username}"', timeout=PATIENCE
+        f'"username": "{person.username}"', timeout=TIMEOUT
     )
     assert await docs.evaluate("localStorage.length + sessionStorage.length") == 0  # no token stays
     assert "get_current_user" in {operation_id(route) for route in ROUTES}

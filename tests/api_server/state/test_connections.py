@@ -53,7 +53,7 @@ async def test_who_waits_too_long_for_a_connection_is_told_and_leaves_the_place(
 ) -> None:
     async with database.transaction(), database.transaction():
         with monkeypatch.context() as impatient:
-            impatient.setattr(database._connections, "_patience", 0.05)
+            impatient.setattr(database._connections, "_timeout", 0.05)
             with pytest.raises(Unavailable):
                 await database.value("SELECT 1")
     assert await asyncio.gather(*(database.value("SELECT 1") for _ in range(5))) == [1] * 5
@@ -248,7 +248,7 @@ async def test_silence_is_looked_into(way: Way, monkeypatch: pytest.MonkeyPatch)
         heard = asyncio.create_task(listening.notification())
         await until(lambda: len(commands) > len(["LISTEN", "SELECT 1", "SELECT 1"]))
         assert not heard.done()
-        listening._patience = 0.2  # nobody answers any more
+        listening._timeout = 0.2  # nobody answers any more
         way.take("silent")
         with pytest.raises(Unavailable):
             await heard

@@ -132,7 +132,7 @@ def cluster() -> Iterator[Cluster]:
 async def project(
     cluster: Cluster, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[CiProject]:
-    monkeypatch.setattr(database, "PATIENCE", 0.2)
+    monkeypatch.setattr(database, "TIMEOUT", 0.2)
     folder = tmp_path_factory.getbasetemp() / "restarts"  # the database is of this folder's key
     quick = {"database_connect_timeout": 1, "database_statement_timeout": 1, "database_pool": 3}
     async with running_forge(cluster.url(), folder, **quick) as forge:

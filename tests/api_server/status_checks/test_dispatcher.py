@@ -381,7 +381,9 @@ NOW = datetime.datetime(2026, 1, 31, 12, tzinfo=datetime.UTC)
 SECOND = datetime.timedelta(seconds=1)
 
 randoms = st.floats(0, 1, exclude_max=True)
-patiences = st.none() | st.timedeltas(min_value=datetime.timedelta(), max_value=datetime.timedelta(days=400))
+asked_waits = st.none() | st.timedeltas(
+    min_value=datetime.timedelta(), max_value=datetime.timedelta(days=400)
+)
 
 
 def test_the_waits_are_those_that_were_decided() -> None:
@@ -389,19 +391,21 @@ def test_the_waits_are_those_that_were_decided() -> None:
     assert [wait_after(tries, 0.0) for tries in range(1, 10)] == [*WAITS, None, None]
 
 
-@given(tries=st.integers(1, len(WAITS)), random=randoms, patience=patiences)
+@given(tries=st.integers(1, len(WAITS)), random=randoms, asked_wait=asked_waits)
 def test_a_wait_is_never_shorter_than_decided_or_asked_for_nor_much_longer(
-    tries: int, random: float, patience: datetime.timedelta | None
+    tries: int, random: float, asked_wait: datetime.timedelta | None
 ) -> None:
-    asked = min(patience or datetime.timedelta(), LONGEST_RETRY_AFTER)
-    wait = wait_after(tries, random, patience)
+    asked = min(asked_wait or datetime.timedelta(), LONGEST_RETRY_AFTER)
+    wait = wait_after(tries, random, asked_wait)
     assert wait is not None
     assert max(WAITS[tries - 1], asked) <= wait <= max(WAITS[tries - 1] * (1 + JITTER), asked)
 
 
-@given(random=randoms, patience=patiences)
-def test_nothing_makes_another_try_after_the_last(random: float, patience: datetime.timedelta | None) -> None:
-    assert wait_after(len(WAITS) + 1, random, patience) is None
+@given(random=randoms, asked_wait=asked_waits)
+def test_nothing_makes_another_try_after_the_last(
+    random: float, asked_wait: datetime.timedelta | None
+) -> None:
+    assert wait_after(len(WAITS) + 1, random, asked_wait) is None
 
 
 @given(seconds=st.integers(0, 10**30))

@@ -167,7 +167,7 @@ class Place:
 async def place(
     new_database: Callable[[], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Place]:
-    monkeypatch.setattr(database, "PATIENCE", 2.0)
+    monkeypatch.setattr(database, "TIMEOUT", 2.0)
     url = new_database()
     async with forge_on_the_way(url, tmp_path / "data") as (forge, way):
         project = await ci_project(forge, visibility="public")

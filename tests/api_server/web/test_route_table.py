@@ -215,7 +215,7 @@ def test_the_feature_that_a_route_opens_is_declared() -> None:
     for route, access in OF_PROJECTS:
         rest = re.sub(r"^/projects/{id}", "", route.path)
         known = [path for path in OPENS if rest == path or (path and rest.startswith(f"{path}/"))]
-        declared[name_of(route)] = access.opens
+        declared[name_of(route)] = access.feature
         expected[name_of(route)] = OPENS[max(known, key=len)] if known else "not in OPENS"
     assert declared == expected
 
@@ -225,12 +225,12 @@ async def test_what_is_closed_is_closed_to_those_who_may_call_the_route(forge: F
     owner, deviations = await forge.user("owner"), Deviations()
     closed = {
         feature: (await forge.project(owner, **{f"{feature}_access_level": "disabled"}))["id"]
-        for feature in {access.opens for _, access in OF_PROJECTS if access.opens is not None}
+        for feature in {access.feature for _, access in OF_PROJECTS if access.feature is not None}
     }
     for route, access in OF_PROJECTS:
-        if access.opens is not None:
+        if access.feature is not None:
             with deviations.of(name_of(route)):
-                answer = await _call(owner, route, closed[access.opens])
+                answer = await _call(owner, route, closed[access.feature])
                 assert (answer.status, answer.body) == FORBIDDEN
     assert not deviations, deviations.report
 
@@ -240,7 +240,7 @@ async def test_what_is_closed_to_guests_is_closed(forge: Forge) -> None:
     guest, deviations = await forge.user("guest"), Deviations()
     project = await forge.project(members={Role.GUEST: guest}, public_jobs=False)
     for route, access in OF_PROJECTS:
-        if access.opens is not None and access.role < Role.REPORTER:
+        if access.feature is not None and access.role < Role.REPORTER:
             with deviations.of(name_of(route)):
                 answer = await _call(guest, route, project["id"])
                 assert (answer.status, answer.body) == FORBIDDEN

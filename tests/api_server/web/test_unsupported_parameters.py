@@ -315,14 +315,14 @@ async def test_who_writes_does_not_matter_but_what(quiet: Forge, change: str, *,
 
 
 TIERS: tuple[Tier, ...] = get_args(Tier)
-RESERVED = [route for route in ROUTES if route.feature]
+RESERVED = [route for route in ROUTES if route.license]
 
 
 @pytest.mark.parametrize("tier", TIERS)
 async def test_features_answer_403_below_their_tier(shared_forge: SharedForges, tier: Tier) -> None:
     forge, deviations = await shared_forge(tier=tier), Deviations()
     for route in RESERVED:
-        feature = route.feature
+        feature = route.license
         if feature is None or route.access.who == "job":
             continue
         answer = await _call(forge, route)
@@ -335,7 +335,7 @@ async def test_features_answer_403_below_their_tier(shared_forge: SharedForges, 
 
 async def test_features_answer_403_where_they_do_not_exist(shared_forge: SharedForges) -> None:
     forge, deviations = await shared_forge(offering="saas"), Deviations()
-    missing = [r for r in RESERVED if r.feature and "saas" not in r.feature.offerings]
+    missing = [r for r in RESERVED if r.license and "saas" not in r.license.offerings]
     for route in missing:
         answer = await _call(forge, route)
         with deviations.of(name_of(route)):

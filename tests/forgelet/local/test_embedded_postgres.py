@@ -164,7 +164,7 @@ def test_a_server_that_cannot_be_seen_is_waited_for_and_then_named(
     monkeypatch.setattr(embedded_postgres, "end_processes_in", lambda *_, **__: None)
     with (
         pytest.raises(CannotStart, match=r"uses .*/data, perhaps in another container: stop that"),
-        embedded_postgres.clear_leftovers(cluster.data, cluster.data.parent, patience=0.1),
+        embedded_postgres.clear_leftovers(cluster.data, cluster.data.parent, timeout=0.1),
     ):
         pytest.fail("two servers on the same data")
     assert ask(cluster.url(), "SELECT 1") == 1

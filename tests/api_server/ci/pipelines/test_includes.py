@@ -188,7 +188,7 @@ async def test_a_project_whose_files_do_not_come_leaves_others_their_turn(
     calling: CiProject, site: Site
 ) -> None:
     site.pages = {"/0.yml": silent, "/1.yml": silent, "/b.yml": lambda _: b"b: {script: x}"}
-    files = RemoteFiles(calling.forge.server.app[SERVICES], limiter=ConcurrencyLimiter(2, 1, patience=5))
+    files = RemoteFiles(calling.forge.server.app[SERVICES], limiter=ConcurrencyLimiter(2, 1, timeout=5))
     stuck = asyncio.create_task(files.fetch([f"{site.url}/{n}.yml" for n in range(2)], 1))
     await until(lambda: site.asked)
     url = f"{site.url}/b.yml"

@@ -1,0 +1,92 @@
+"""Where projects and groups are found: `/`, `/explore` and `/dashboard/groups`; and `/help`."""
+
+from typing import Any
+
+import attrs
+from aiohttp import web
+
+from api_server.namespaces import group_handlers, project_handlers
+from api_server.pages import new_projects, page
+from api_server.pages.routes import Pages
+from api_server.pages.sessions import Visitor
+from api_server.web import context
+from api_server.web.pagination import Paginated
+from api_server.web.routes import SIGNED_IN, Role
+
+pages = Pages()
+
+
+@attrs.frozen(kw_only=True)
+class Find(Paginated):
+    search: str = ""
+
+    @property
+    def sent(self) -> dict[str, Any]:
+        """As the lists of the API take it."""
+        return {"page": self.page, "per_page": self.per_page, "search": self.search}
+
+
+@pages.get("/")
+async def show_home(request: web.Request, visitor: Visitor, params: Find) -> web.Response:
+    """Return the visitor's own projects. A stranger, and whoever is in no project, gets all that she can see."""
+    own = None
+    if visitor.user is not None:
+        own = await _projects(request, params, membership=True)
+        if own.rows or params.search or params.page > 1:
+            return await _show(request, visitor, "Your projects", params, own)
+    found = await _projects(request, params)
+    title = "Public projects" if own is None else "Your projects"
+    return await _show(request, visitor, title, params, found, instead=own is not None)
+
+
+@pages.get("/explore/projects")
+async def explore_projects(request: web.Request, visitor: Visitor, params: Find) -> web.Response:
+    title = "All projects" if visitor.user else "Public projects"
+    return await _show(request, visitor, title, params, await _projects(request, params))
+
+
+async def _projects(request: web.Request, params: Find, **sent: Any) -> page.List:
+    """Those with the newest activity first."""
+    sent |= params.sent | {"order_by": "last_activity_at"}
+    return await page.read_list(request, project_handlers.list_projects, **sent)
+
+
+@pages.get("/dashboard/groups", access=SIGNED_IN)
+async def show_own_groups(request: web.Request, visitor: Visitor, params: Find) -> web.Response:
+    sent = params.sent | {"min_access_level": Role.GUEST}
+    found = await page.read_list(request, group_handlers.list_groups, **sent)
+    return await _show(request, visitor, "Your groups", params, found)
+
+
+@pages.get("/explore/groups")
+async def explore_groups(request: web.Request, visitor: Visitor, params: Find) -> web.Response:
+    title = "All groups" if visitor.user else "Public groups"
+    found = await page.read_list(request, group_handlers.list_groups, **params.sent)
+    return await _show(request, visitor, title, params, found)
+
+
+async def _show(
+    request: web.Request,
+    visitor: Visitor,
+    title: str,
+    params: Find,
+    found: page.List,
+    *,
+    instead: bool = False,
+) -> web.Response:
+    """The page of a list; `instead` says that the list has what others own, where the visitor has nothing."""
+    return page.answer(
+        request,
+        visitor,
+        "found.html",
+        title=title,
+        search=params.search,
+        found=found,
+        instead=instead,
+        may_create_groups=await new_projects.may_create_groups(request, visitor),
+    )
+
+
+@pages.get("/help")
+async def show_help(request: web.Request, visitor: Visitor) -> web.Response:
+    return page.answer(request, visitor, "help.html", base_url=context.settings(request).base_url)

@@ -1,0 +1,192 @@
+"""Forms of pages: a refused form comes back with what was typed and a sentence at the field; one sent twice acts once.
+
+A template writes `{% call(fields) forms.form(action, "Create") %}` and in it the macros of `forms.html`. A route that
+answers such a form names the page that shows it (`Pages.post(..., form_page=...)`). Whatever its handler raises, that
+page is answered again with the status of the refusal.
+"""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+from urllib.parse import unquote
+
+import attrs
+import orjson
+from aiohttp import web
+
+from api_server.pages import queries
+from api_server.pages.sessions import Form, Visitor
+from api_server.state.database import Database
+from api_server.state.secrets import digest
+from api_server.web import context
+from api_server.web.errors import ApiError, conflict, reason_of, sentences
+
+#: Seconds for which the second of two identical forms waits for the first, and between two looks.
+_LONGEST_WAIT = 10.0
+_STEP = 0.1
+
+#: The texts about each field, continuing its name ("is too long"); whole sentences about the form under "".
+Problems = dict[str, list[str]]
+
+
+@attrs.frozen
+class RefusedForm:
+    """A form that was sent to `path` and not accepted."""
+
+    path: str
+    sent: Form
+    problems: Problems
+    #: With which the page is answered that shows the form again.
+    status: int
+
+
+REFUSED = web.RequestKey("refused_form", RefusedForm)
+
+
+@attrs.define
+class Fields:
+    """What the fields of one form show. `refused` is None where the form is shown for the first time."""
+
+    #: Stands before the fields' ids, where a page has several forms.
+    prefix: str
+    refused: RefusedForm | None
+    _shown: list[str] = attrs.field(factory=list)
+
+    def id_of(self, name: str) -> str:
+        """The id of the field's element."""
+        return f"{self.prefix}-{name}" if self.prefix else name
+
+    def value(self, name: str, otherwise: Any = "") -> Any:
+        """What was typed into the field, or `otherwise` before anything was."""
+        return otherwise if self.refused is None else self.refused.sent.get(name.removesuffix("[]"), "")
+
+    def is_chosen(self, name: str, value: object, otherwise: bool) -> bool:
+        """Whether a box is checked, or an option is selected."""
+        if self.refused is None:
+            return otherwise
+        typed = self.value(name)
+        return str(value) in (typed if isinstance(typed, list) else [typed])
+
+    def problem(self, name: str, label: str) -> str:
+        """The sentences about the field; it is noted as shown, so that they do not stand above the form too."""
+        plain = name.removesuffix("[]")
+        self._shown.append(plain)
+        return " ".join(sentences(self._problems.get(plain, []), label))
+
+    def is_first_problem(self, name: str) -> bool:
+        """Whether the field is the first that something is wrong with: there the person goes on."""
+        wrong = [shown for shown in self._shown if shown in self._problems]
+        return wrong[:1] == [name.removesuffix("[]")]
+
+    def other_problems(self) -> list[str]:
+        """The sentences about the whole form, and about fields that it does not show."""
+        others = {name: texts for name, texts in self._problems.items() if name not in self._shown}
+        return sentences(others)
+
+    @property
+    def has_problem_at_field(self) -> bool:
+        return any(name in self._problems for name in self._shown)
+
+    @property
+    def _problems(self) -> Problems:
+        return {} if self.refused is None else self.refused.problems
+
+
+def fields_of(request: web.Request, action: str, prefix: str) -> Fields:
+    """The fields of the form that is sent to `action`, which is a path as it is written in the page."""
+    refused = request.get(REFUSED)
+    return Fields(prefix, refused if refused and refused.path == unquote(action) else None)
+
+
+#: How the refusals of parameters begin: `name is missing`, `variables[0][key] is empty`.
+_OF_PARAMETER = re.compile(r"(\w+)(?:\[\S*\])? ((?:is|does|has|must|cannot)\b.*)", re.DOTALL)
+#: As GitLab words some: `Failed to save group {:path=>["is invalid"]}`, `400 Bad request - Note {:note=>["..."]}`.
+_FAILED_TO_SAVE = re.compile(r'[\w -]+\{:(\w+)=>\["(.*)"\]\}', re.DOTALL)
+#: The fields of errors that forms know by another name.
+_FIELDS = {"base": "", "error": "", "visibility_level": "visibility", "note": "body"}
+
+
+def problems_of(error: ApiError) -> Problems:
+    """What the API says, by field."""
+    message, text = error.body.get("message"), error.body.get("error")
+    if isinstance(message, Mapping):
+        return {
+            str(_FIELDS.get(name, name)): texts if isinstance(texts, list) else [str(texts)]
+            for name, texts in message.items()
+            if "." not in name  # of a record within, whose problem is told of the record too
+        }
+    if error.status == 400 and isinstance(text, str):
+        return _problems_of_parameters(text)
+    if isinstance(message, str) and (failed := _FAILED_TO_SAVE.fullmatch(message)):
+        return {_FIELDS.get(failed[1], failed[1]): [failed[2]]}
+    reason = reason_of(error)
+    if not reason and error.status == 404:
+        reason = str(message).removeprefix("404 ").capitalize()  # "404 Branch Not Found"
+    return {"": [reason]} if reason else {}
+
+
+def _problems_of_parameters(text: str) -> Problems:
+    problems: Problems = {}
+    texts: list[str] = []
+    for part in text.split(", "):
+        if (named := _OF_PARAMETER.fullmatch(part)) is not None:
+            texts = problems.setdefault(named[1], [])
+            texts.append(named[2])
+        elif texts:
+            texts[-1] += f", {part}"  # the comma was one of the sentence
+        else:
+            texts = problems.setdefault("", [])
+            texts.append(part)
+    return problems
+
+
+async def once(
+    request: web.Request,
+    visitor: Visitor,
+    form: Form,
+    answer: Callable[[], Awaitable[web.StreamResponse]],
+) -> web.StreamResponse:
+    """The answer to a form; where the same form is sent again (a double click), the redirect that the first had.
+
+    Raises 409 if the first takes too long. A form that is refused may be sent again, and so may one whose answer is
+    more than a redirect.
+    """
+    if not form.get("form_key"):
+        return await answer()
+    database = context.services(request).shared.database
+    name = _name_of(visitor, request.path, form)
+    if earlier := await _claim(database, name):
+        return web.Response(status=303, headers={"Location": earlier, "Cache-Control": "no-store"})
+    location = None
+    try:
+        response = await answer()
+        location = response.headers.get("Location")
+        return response
+    finally:
+        async with database.transaction() as transaction:
+            if location is None:
+                await queries.release_form(transaction, name)
+            else:
+                await queries.settle_form(transaction, name, location)
+
+
+def _name_of(visitor: Visitor, path: str, form: Form) -> bytes:
+    """The same for identical forms of one browser only."""
+    fields = orjson.dumps(form, option=orjson.OPT_SORT_KEYS)
+    return digest(f"{visitor.cookie} {path} {fields.decode()}")
+
+
+async def _claim(database: Database, name: bytes) -> str | None:
+    """None if the caller is to answer the form; otherwise where the browser was sent by the one who did."""
+    for _ in range(int(_LONGEST_WAIT / _STEP)):
+        async with database.transaction() as transaction:
+            if await queries.claim_form(transaction, name):
+                return None
+        earlier = await queries.submitted_form(database, name)
+        if earlier is not None and earlier.location is not None:
+            return earlier.location
+        await asyncio.sleep(_STEP)
+    raise conflict(
+        "The same form was sent a moment ago and is still being worked on. Look whether it is done."
+    )
