@@ -17,6 +17,7 @@ from api_server.pages import commits, page, queries
 from api_server.pages.page import pager
 from api_server.pages.routes import Pages, allows
 from api_server.pages.sessions import Visitor
+from api_server.pages.text import rendering
 from api_server.state.listing import Page
 from api_server.status_checks import handlers as checks
 from api_server.status_checks import handlers as status_checks
@@ -107,6 +108,10 @@ async def show_merge_request(
     files, differing = await commits.read_differences(
         request, repository, row.base_sha, row.head_sha, Page(MOST)
     )
+    threads = await _threads(request, params, one)
+    notes = [note for thread in threads.rows for note in thread["notes"]]
+    texts = [shown["description"], *(note["body"] for note in notes)]
+    description, *bodies = await rendering.markdown(request, visitor, project, texts)
     return page.answer(
         request,
         visitor,
@@ -114,6 +119,7 @@ async def show_merge_request(
         project=project,
         tab="merge_requests",
         mr=shown,
+        description=description,
         obstacle=obstacle(shown["detailed_merge_status"]),
         commits=await page.read(request, handlers.list_commits, **one, per_page=MOST),
         files=files,
@@ -124,7 +130,8 @@ async def show_merge_request(
         if looks_after
         else [],
         pipelines=await page.read(request, handlers.list_pipelines, **one) if project.shows_pipelines else [],
-        threads=await _threads(request, params, one),
+        threads=threads,
+        bodies={note["id"]: body for note, body in zip(notes, bodies, strict=True)},
         thread_page=params.page,
         may_act=allows(CHANGE, project, visitor),
         may_comment=allows(note_handlers.WRITE, project, visitor),

@@ -332,7 +332,7 @@ def form(
             limit = settings.body_limit if visitor.user else settings.runner_body_limit
         sent: Form = {}
         with contextlib.suppress(ApiError):  # what cannot be read is as good as nothing
-            sent = await read_form(request, limit)
+            sent = await read_form(request, limit, files=has_page)
         if not visitor.wrote(sent):
             # Not what another site made the browser send, which would speak with our voice.
             if request.headers.get("Sec-Fetch-Site") == "same-origin":

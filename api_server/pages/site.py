@@ -24,6 +24,7 @@ from api_server.pages import (
 )
 from api_server.pages.admin import audit_events, instance_lists, operating, overview, settings
 from api_server.pages.ci import jobs, pipelines
+from api_server.pages.text import rendering
 from api_server.static_objects.access import SIGNED_IN_USER
 from api_server.web.context import SERVICES
 
@@ -60,6 +61,7 @@ def setup(app: web.Application) -> None:
     sign_in.setup(app)
     mail_links.setup(app)
     account.setup(services)
+    rendering.setup(services)
     for pages in PAGES:
         pages.register(app)
 

@@ -319,15 +319,18 @@ class UploadedFile:
     data: bytes = attrs.field(repr=False)
 
 
-async def read_form(request: web.Request, limit: int) -> Mapping[str, Any]:
-    """The fields of an HTML form of at most `limit` bytes, nested as their names say; files are `UploadedFile`. Raises
-    400 where it is something else, or has a NUL, which no browser sends and no table keeps; and 413."""
+async def read_form(request: web.Request, limit: int, *, files: bool = False) -> Mapping[str, Any]:
+    """The fields of an HTML form of at most `limit` bytes, nested as their names say; with `files`, these may be among
+    them, as `UploadedFile`. Raises 400 where it is something else, or has a NUL, which no browser sends and no table
+    keeps; and 413."""
     if not request.body_exists:
         return {}
-    if request.content_type == "multipart/form-data":
+    if request.content_type == "multipart/form-data" and files:
         refuse_encoded_parts(request)
         body = await read(request, limit)
-        pairs = await _read_by(_pairs_of_parts, body, request.headers[hdrs.CONTENT_TYPE], UploadedFile)
+        pairs = await _read_by(
+            _pairs_of_parts, body, request.headers[hdrs.CONTENT_TYPE], MAX_PAGE_FIELDS, UploadedFile
+        )
     elif request.content_type == "application/x-www-form-urlencoded":
         pairs = await _read_by(_form_pairs, await read(request, limit), MAX_PAGE_FIELDS)
     else:
@@ -338,10 +341,10 @@ async def read_form(request: web.Request, limit: int) -> Mapping[str, Any]:
 
 
 def _pairs_of_parts(
-    body: bytes, content_type: str, keep: Callable[[str, bytes], Any]
+    body: bytes, content_type: str, most: int, keep: Callable[[str, bytes], Any]
 ) -> list[tuple[str, Any]]:
     try:
-        return list(_parts(body, boundary_of(content_type), keep))
+        return list(_parts(body, boundary_of(content_type), most, keep))
     except ValueError:
         raise bad_parameters("the form cannot be read") from None
 
@@ -371,7 +374,7 @@ _ENCODED_PART = re.compile(
 
 def _form_of_parts(body: bytes, content_type: str) -> dict[str, Any]:
     # An empty mapping fits no text: the API takes no files here, but one has been sent.
-    return _nested(_pairs_of_parts(body, content_type, lambda *_: {}))
+    return _nested(_pairs_of_parts(body, content_type, MAX_FIELDS, lambda *_: {}))
 
 
 def boundary_of(content_type: str) -> bytes:
@@ -399,14 +402,16 @@ def part_named(head: bytes) -> tuple[str, str | None]:
     return named[b"name"].decode(), file.decode(errors="replace") or None
 
 
-def _parts(body: bytes, delimiter: bytes, keep: Callable[[str, bytes], Any]) -> Iterator[tuple[str, Any]]:
+def _parts(
+    body: bytes, delimiter: bytes, most: int, keep: Callable[[str, bytes], Any]
+) -> Iterator[tuple[str, Any]]:
     """Names and values of a form of several parts (RFC 7578); `keep` makes the value of a file from its name and bytes.
     aiohttp would take a tenth of a millisecond for each part, and decode it by any codec that its sender names. Raises
     ValueError."""
     preamble, _, rest = body.partition(delimiter)
-    *parts, end = rest.split(b"\r\n" + delimiter, MAX_FIELDS + 1)
-    if len(parts) > MAX_FIELDS:
-        raise bad_parameters(f"more than {MAX_FIELDS} parameters")
+    *parts, end = rest.split(b"\r\n" + delimiter, most + 1)
+    if len(parts) > most:
+        raise bad_parameters(f"more than {most} parameters")
     if not end.startswith(b"--") or (preamble and not preamble.endswith(b"\r\n")):
         raise ValueError(end)
     for part in parts:

@@ -150,7 +150,7 @@ async def test_people_talk_and_resolve_threads(browser: Browser, reporter: Brows
     assert (reporter.status, "Comment can't be blank." in words(reporter)) == (400, True)
     await reporter.send(f"{path}/notes", body="Is <b>this</b> right?", thread="true")
     assert (reporter.status, reporter.path) == (200, path)
-    assert "Is &lt;b&gt;this&lt;/b&gt; right?" in reporter.text
+    assert "Is <b>this</b> right?" in reporter.text
     assert "unresolved" in reporter.text
     (thread,) = await scene.read(made["iid"], "/discussions")
     at = f"{path}/discussions/{thread['id']}"
