@@ -151,4 +151,6 @@ def _leads_somewhere(path: str) -> bool:
     if path.count("/") >= MOST_SEGMENTS or not _FULL_PATH.fullmatch(path):
         return False
     first, *others = path.split("/")
-    return problem_with(first) is None and all(problem_with(f"{first}/{other}") is None for other in others)
+    return problem_with(first, within=False) is None and all(
+        problem_with(other, within=True) is None for other in others
+    )
