@@ -272,9 +272,9 @@ def _changes_owners_demand(before: Settings, after: Settings) -> bool:
 
 
 async def _renamed(transaction: Transaction, project: Project, after: LockedProject) -> LockedProject:
-    full_path = paths.beside(after.full_path, after.path)
-    if problem := paths.problem_with(full_path):
+    if problem := paths.problem_with(after.path, within=True):
         raise invalid({"path": [problem]})
+    full_path = paths.beside(after.full_path, after.path)
     if not await _move_to(transaction, project.id, full_path):
         raise invalid({"path": ["has already been taken"]})
     return attrs.evolve(after, full_path=full_path)
@@ -397,9 +397,9 @@ async def _insert(
 ) -> int:
     held = await namespace_queries.hold(transaction, namespace.lineage)
     await require_room(transaction, namespace)
-    full_path = f"{held.full_path}/{params.path}"
-    if problem := paths.problem_with(full_path):
+    if problem := paths.problem_with(params.path, within=True):
         raise invalid({"path": [problem]})
+    full_path = f"{held.full_path}/{params.path}"
     check_visibility(params.visibility, held.visibility)
     project_id = await project_queries.create_project(
         transaction,
