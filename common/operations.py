@@ -62,7 +62,7 @@ def setup(
     async def readiness(_request: web.Request) -> web.Response:
         if app[SHUTDOWN].has_begun:
             return web.json_response({"status": "stopping"}, status=503)
-        each = {**checks, "event_loop": functools.partial(_longest_step, app)}
+        each: dict[str, Check] = {**checks, "event_loop": functools.partial(_longest_step, app)}
         outcomes = await asyncio.gather(*map(_outcome, each.values()))
         results = dict(zip(each, outcomes, strict=True))
         status = max((result["status"] for result in results.values()), key=_WORSE.index, default="ok")
