@@ -40,7 +40,7 @@ class Contents:
 
 async def show_project(request: web.Request, visitor: Visitor, project: Project) -> web.Response:
     entity = await project_queries.show_project(
-        context.database(request), project.id, visitor.user_id or NOBODY
+        context.services(request).database, project.id, visitor.user_id or NOBODY
     )
     contents = await _contents(request, project) if project.reads_repository else None
     return page.answer(

@@ -62,7 +62,7 @@ class Export(EventFilters):
 @pages.get("/admin/audit_events", access=ADMINISTRATOR)
 async def list_events(request: web.Request, visitor: Visitor, params: EventFilters) -> web.Response:
     _require_tier(request)
-    listed = await queries.list_events(context.database(request), params.page, params.conditions)
+    listed = await queries.list_events(context.services(request).database, params.page, params.conditions)
     query = {name: value for name, value in request.query.items() if value.strip() and name != "after"}
     return lists.answer(request, visitor, "audit_events.html", params, listed, query=query)
 
@@ -82,14 +82,14 @@ async def export(request: web.Request, params: Export) -> web.StreamResponse:
     )
     await response.prepare(request)
     lines = _csv if params.format == "csv" else _ndjson
-    async for text in lines(_batches(context.database(request), params)):
+    async for text in lines(_batches(context.services(request).database, params)):
         await response.write(text.encode())
     return response
 
 
 def _require_tier(request: web.Request) -> None:
     """As the API's lists do. Raises 403."""
-    routes.require_license(INSTANCE_AUDIT_EVENTS, context.settings(request))
+    routes.require_license(INSTANCE_AUDIT_EVENTS, context.services(request).settings)
 
 
 async def _batches(database: Database, params: EventFilters) -> AsyncIterator[list[dict[str, Any]]]:
@@ -140,10 +140,11 @@ async def verify(request: web.Request, visitor: Visitor, form: Form) -> web.Resp
 
 
 async def _verified(request: web.Request) -> str:
-    kept = await chain.kept_heads(context.services(request).objects)
+    services = context.services(request)
+    kept = await chain.kept_heads(services.objects)
     try:
         async with asyncio.timeout(_TIMEOUT):
-            verdict = await chain.verify(context.services(request).shared.database, kept)
+            verdict = await chain.verify(services.shared.database, kept)
     except TimeoutError:
         raise Refused(
             "The trail is too long to be verified while a page waits: run `forgelet audit verify`."

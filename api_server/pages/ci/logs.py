@@ -274,7 +274,7 @@ def _part(start: int, end: int, size: int, rendered: Rendered) -> LogPart:
 
 async def _size(request: web.Request, job_id: int) -> int:
     """Bytes that may be shown; the runner is told that somebody looks."""
-    log = await watched_log(request, job_id)
+    log = await watched_log(context.services(request), job_id)
     return 0 if log is None else log.size - log.held_size
 
 
