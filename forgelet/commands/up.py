@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, NoReturn
 
 import attrs
@@ -130,7 +131,7 @@ class ReadyFile:
 
 
 if TYPE_CHECKING:
-    from forgelet.runner.rules import Rules
+    from forgelet.local.runner_rules import Rules
 
 #: What `--runner` is given without a file; on as a variable.
 PLAYS_ALL = "1"
@@ -151,7 +152,7 @@ def rules_of(option: str | None) -> "Rules | None":
     """None where there is to be no runner. Raises `ConfigError`."""
     if option is None:
         return None
-    from forgelet.runner.rules import Rules, read_rules  # what is not wanted costs the start nothing
+    from forgelet.local.runner_rules import Rules, read_rules  # what is not wanted costs the start nothing
 
     return Rules() if option == PLAYS_ALL else read_rules(Path(option))
 
@@ -159,14 +160,13 @@ def rules_of(option: str | None) -> "Rules | None":
 @contextlib.contextmanager
 def playing(forgelet: Forgelet, rules: "Rules") -> Iterator[None]:
     """For the length of the block. Raises `CannotStart`."""
-    from forgelet.runner.built_in import BuiltInRunner
-    from forgelet.runner.protocol import Gone, Unreachable
+    from forgelet.local.runner import BuiltInRunner
+    from forgelet.testing.api import ApiError
 
-    data, api = forgelet.plan.data, forgelet.api()
+    data = forgelet.plan.data
     runner = BuiltInRunner(
-        api.base_url,
+        forgelet.api(),
         rules,
-        root_token=api.token,
         tags=[_ALL_TAGS] if forgelet.plan.testing else [],
         recall=lambda: data.read_secret(_TOKEN),
         remember=lambda token: data.write_secret(_TOKEN, token),
@@ -174,13 +174,13 @@ def playing(forgelet: Forgelet, rules: "Rules") -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(runner.working())
-        except (Gone, Unreachable) as problem:
+        except (ApiError, OSError) as problem:
             raise CannotStart(f"The built-in runner cannot be registered: {problem}") from None
         yield
 
 
 if TYPE_CHECKING:
-    from forgelet.runner.rules import Rules
+    from forgelet.local.runner_rules import Rules
 
 _port = click.IntRange(0, 65535)
 
@@ -362,7 +362,7 @@ def run(
             plan.data.write_secret("root-token", root_token)
             plan.data.remember(TOKEN_SHOWN, "yes")
         with forgelet:
-            from forgelet.local import demo_data, next_steps  # by now nobody waits for their import
+            from forgelet.local import demo_data  # by now nobody waits for its import
 
             plan = forgelet.plan  # its ports are known now
             tell(f"Ready after {time.monotonic() - begun:.1f} s.")
@@ -371,11 +371,9 @@ def run(
             with playing(forgelet, rules) if rules else contextlib.nullcontext():
                 if plan.testing:
                     forgelet.begin_here()
-                with (
-                    ready_file.written(next_steps.facts_of(plan)) if ready_file else contextlib.nullcontext()
-                ):
+                with ready_file.written(facts_of(plan)) if ready_file else contextlib.nullcontext():
                     with contextlib.suppress(OSError):
-                        answer(next_steps.places_of(plan), next_steps.what_next(plan, with_demo=with_demo))
+                        answer(places_of(plan), what_next(plan, with_demo=with_demo))
                     forgelet.watch()
     sys.exit(0)
 
@@ -424,3 +422,118 @@ def _ends_within(seconds: float) -> bool:
         return bool(readable) and not os.read(0, 65536)
     except OSError:  # it is closed
         return True
+
+
+def places_of(plan: Plan) -> dict[str, str | None]:
+    """What a program has to know of the service that runs."""
+    return {
+        "api_url": plan.addresses.external_url,
+        "edge_url": plan.addresses.external_edge_url,
+        "root_token_file": str(plan.data.secret_file("root-token")),
+        "data_dir": str(plan.data.path),
+    }
+
+
+def facts_of(plan: Plan) -> dict[str, str | None]:
+    """Return what the ready file contains."""
+    from importlib import metadata
+
+    return {
+        "url": plan.addresses.external_url,
+        "api_url": f"{plan.addresses.external_url}/api/v4",
+        "edge_url": plan.addresses.external_edge_url,
+        "root_token": plan.data.read_secret("root-token"),
+        "data_dir": str(plan.data.path),
+        "version": metadata.version("forgelet"),
+    }
+
+
+def what_next(plan: Plan, *, with_demo: bool) -> str:
+    """The text at the end: addresses, the administrator's token the first time, three commands to paste."""
+    if plan.testing:
+        return for_testers(plan)
+    token = f"in {plan.data.secret_file('root-token')}"
+    if plan.data.recall(TOKEN_SHOWN) is None:
+        token = f"{plan.data.read_secret('root-token')}  (shown this once)"
+        plan.data.remember(TOKEN_SHOWN, "yes")
+    lines = [
+        "",
+        f"  Pages          {plan.addresses.external_url}",
+        f"  API server     {plan.addresses.external_url}/api/v4",
+        f"  Storage edge   {plan.addresses.external_edge_url or 'not running (--no-edge)'}",
+        f"  Administrator  root, token {token}",
+        "                 replace it with --root-token-file FILE; to sign in, set a password:",
+        "                 forgelet user password root",
+        f"  Data and logs  {plan.data.path}",
+        "",
+        *commands_to_try(plan, with_demo=with_demo),
+        "",
+        "Ctrl-C stops everything.",
+    ]
+    return "\n".join(lines)
+
+
+def for_testers(plan: Plan) -> str:
+    """The same of a server for tests: its token is nobody's secret, and commands show what only such a server does."""
+    token = plan.data.read_secret("root-token")
+    return "\n".join(
+        [
+            "",
+            f"  url            {plan.addresses.external_url}",
+            f"  api_url        {plan.addresses.external_url}/api/v4",
+            f"  edge_url       {plan.addresses.external_edge_url or 'null (--no-edge)'}",
+            f"  root_token     {token}",
+            f"  data_dir       {plan.data.path}",
+            "",
+            "Programs find this in the file that --ready-file names. Try:",
+            f"  curl -H 'PRIVATE-TOKEN: {token}' -d name=first {plan.addresses.external_url}/api/v4/projects",
+            "",
+            "  # what was asked and answered; then as it was after the start",
+            f"  curl {plan.addresses.external_url}/-/testing/requests",
+            f"  curl -X POST {plan.addresses.external_url}/-/testing/reset",
+            "",
+            "Ctrl-C stops everything, and nothing of it is left.",
+        ]
+    )
+
+
+def commands_to_try(plan: Plan, *, with_demo: bool) -> list[str]:
+    """Commands that work as they stand in any shell and folder."""
+    from forgelet.local import demo_data
+
+    api, raw = plan.addresses.external_url, plan.addresses.external_edge_url or plan.addresses.external_url
+    if not with_demo:
+        return [
+            "Try:",
+            f"  curl -H {_header(plan, 'root')} {api}/api/v4/user",
+            f"  curl -H {_header(plan, 'root')} -d name=first -d visibility=public {api}/api/v4/projects",
+        ]
+    store = f"store --file={quote(str(plan.data.secret_file('git-credentials')))}"
+    public, private = demo_data.PUBLIC.full_path, demo_data.PRIVATE.full_path
+    return [
+        f"Users {', '.join(demo_data.USERS)}: tokens in {plan.data.part('secrets')}. Try:",
+        "",
+        "  # clone, commit, push",
+        f'  cd "$(mktemp -d)" && git clone -c credential.helper={quote(store)} \\',
+        f"    {api.replace('://', '://alice@')}/{public}.git try && cd try &&",
+        '    git switch -c "$(mktemp -u try-XXXXXX)" &&',
+        "    git -c user.name=alice -c user.email=alice@example.org commit --allow-empty -m 'Try it' &&",
+        "    git push -u origin HEAD",
+        "",
+        "  # a file of the public project; the second answer comes from the edge's cache, see Cache-Status",
+        f"  curl -i {raw}/{public}/-/raw/{demo_data.BRANCH}/README.md",
+        "",
+        "  # a file of the private project: refused without a token, redirected to the edge with one",
+        f"  curl -L -H {_header(plan, 'alice')} {api}/{private}/-/raw/{demo_data.BRANCH}/README.md",
+        "",
+        "  # the API",
+        f"  curl -H {_header(plan, 'alice')} {api}/api/v4/projects",
+        f"  curl -H {_header(plan, 'alice')} {api}/api/v4/projects/{private.replace('/', '%2F')}/jobs",
+    ]
+
+
+def _header(plan: Plan, username: str) -> str:
+    from forgelet.local import demo_data
+
+    file = plan.data.secret_file(demo_data.token_name(username))
+    return f'"PRIVATE-TOKEN: $(cat {quote(str(file))})"'

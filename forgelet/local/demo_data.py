@@ -8,13 +8,14 @@ import base64
 import os
 import subprocess
 import tempfile
+import urllib.parse
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from forgelet.local.api_client import Api, ApiError, encoded
 from forgelet.local.data_directory import DataDirectory
 from forgelet.local.processes import CannotStart
+from forgelet.testing.api import Api, ApiError
 
 #: A fixed author and date make the same commits, so that pushing again is never refused.
 _AUTHOR = {
@@ -176,7 +177,7 @@ def ensure(
             tell("Making demo data ...")
             _make(administrator, data, checkout)
             data.remember(_DONE_FOR, instance)
-    except ApiError as problem:
+    except (ApiError, OSError) as problem:
         raise CannotStart(f"The demo data cannot be made: {problem}; --no-demo leaves it out") from None
     data.write_secret("git-credentials", _git_credentials(administrator.base_url, data))
 
@@ -190,7 +191,7 @@ def _make(administrator: Api, data: DataDirectory, checkout: Path | None) -> Non
     ids = {username: _user(administrator, username, name) for username, name in USERS.items()}
     for username, user_id in ids.items():
         _token(administrator, data, username, user_id)
-    owner = Api(administrator.base_url, str(data.read_secret(token_name(OWNER))))
+    owner = administrator.with_token(str(data.read_secret(token_name(OWNER))))
     group = owner.find(f"groups/{GROUP}") or owner.post(
         "groups", {"name": "Demo", "path": GROUP, "visibility": "public"}
     )
@@ -228,7 +229,7 @@ def _token(administrator: Api, data: DataDirectory, username: str, user_id: int)
     kept = data.read_secret(token_name(username))
     if kept is not None:
         try:
-            if Api(administrator.base_url, kept).get("user")["id"] == user_id:
+            if administrator.with_token(kept).get("user")["id"] == user_id:
                 return
         except ApiError as problem:
             if problem.status != 401:
@@ -297,6 +298,11 @@ def _fill_lists(owner: Api, project: Project) -> None:
     for name, first in first_entries.items():
         if not owner.get(f"{path}/{name}"):
             owner.post(f"{path}/{name}", first)
+
+
+def encoded(path: str) -> str:
+    """Return a full path as the API takes it in place of a number: `demo%2Fapp` for `demo/app`."""
+    return urllib.parse.quote(path, safe="")
 
 
 def _git_credentials(base_url: str, data: DataDirectory) -> str:

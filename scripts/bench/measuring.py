@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from forgelet.local import postgres_binaries
-from forgelet.local.api_client import answers
+from forgelet.testing.api import answers
 from scripts.bench.runs import NotMeasured, Sample
 from scripts.harness.processes import descendants
 from tests.support.ports import free_port
