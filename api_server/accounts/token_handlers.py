@@ -169,7 +169,7 @@ async def _shown(services: Services, token: Token) -> web.Response:
 
 async def _revoked(services: Services, actor: Actor, token: Token) -> web.Response:
     async with services.database.transaction() as transaction:
-        await tokens.revoke(services.shared, transaction, token, actor.author)
+        await tokens.revoke(services, transaction, token, actor.author)
     return no_content()
 
 

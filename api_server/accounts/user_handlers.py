@@ -122,13 +122,13 @@ async def create_user(services: Services, actor: Actor, params: CreateUser) -> w
         raise bad_parameters(
             "password, reset_password, force_random_password are missing, at least one parameter must be provided"
         )
-    profile: dict[str, Any] = {"projects_limit": (await current(services.shared)).default_projects_limit}
+    profile: dict[str, Any] = {"projects_limit": (await current(services)).default_projects_limit}
     profile |= {
         name: value for name, value in (await _profile(services, params)).items() if value is not None
     }
     async with services.database.transaction() as transaction:
         user_id = await users.create(
-            services.shared,
+            services,
             transaction,
             users.NewUser(
                 username=params.username,
@@ -150,7 +150,7 @@ async def update_user(services: Services, actor: Actor, params: UpdateUser) -> w
     profile = await _profile(services, params)
     async with services.database.transaction() as transaction:
         await users.update(
-            services.shared,
+            services,
             transaction,
             params.id,
             actor.author,
@@ -170,7 +170,7 @@ async def delete_user(services: Services, actor: Actor, params: DeleteUser) -> w
     if params.id == actor.user_id:
         raise forbidden("You cannot delete yourself")
     async with services.database.transaction() as transaction:
-        await users.delete(services.shared, transaction, params.id, actor.author, hard=params.hard_delete)
+        await users.delete(services, transaction, params.id, actor.author, hard=params.hard_delete)
     return no_content()
 
 
@@ -180,14 +180,14 @@ async def block_user(services: Services, actor: Actor, params: UserId) -> web.Re
     if params.id == actor.user_id:
         raise forbidden("You cannot block yourself")
     async with services.database.transaction() as transaction:
-        changed = await users.set_state(services.shared, transaction, params.id, "blocked", actor.author)
+        changed = await users.set_state(services, transaction, params.id, "blocked", actor.author)
     return json_value(changed or None, status=201)
 
 
 @routes.post("/users/{id}/unblock", access=ADMINISTRATOR)
 async def unblock_user(services: Services, actor: Actor, params: UserId) -> web.Response:
     async with services.database.transaction() as transaction:
-        changed = await users.set_state(services.shared, transaction, params.id, "active", actor.author)
+        changed = await users.set_state(services, transaction, params.id, "active", actor.author)
     return json_value(changed, status=201)
 
 

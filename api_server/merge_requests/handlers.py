@@ -104,7 +104,7 @@ async def show_merge_request(services: Services, params: ShowMergeRequest, proje
     """Asks git whether it can be merged, if a branch has moved since that was last known."""
     database = services.database
     merge_request = await queries.find(database, project.id, params.merge_request_iid)
-    await check_shown(services.shared, merge_request)
+    await check_shown(services, merge_request)
     # Before the rest: whoever is told that a rebase is over is shown what has come of it.
     is_rebasing = await queries.is_rebasing(database, merge_request.id)
     shown = orjson.loads(await queries.show(database, merge_request.id, project))
@@ -302,9 +302,7 @@ async def create_pipeline(
     branch = merge_request.source_branch
     if not await may_change(services, project, branch, tag=False):
         raise not_allowed_on(branch)
-    pipeline_id = await pipeline_maker(services.shared, database).make(
-        wanted_pipeline(merge_request, actor.user_id)
-    )
+    pipeline_id = await pipeline_maker(services).make(wanted_pipeline(merge_request, actor.user_id))
     return json_text(await pipelines.show_pipeline(database, project.id, pipeline_id))
 
 
@@ -455,8 +453,7 @@ async def show_merge_ref(
 ) -> web.Response:
     """The commit that merging would make now, which can be fetched from `refs/merge-requests/:iid/merge`."""
     sha = await merging.merge_commit(
-        services.shared,
-        services.database,
+        services,
         project.id,
         params.merge_request_iid,
         acting_person(services, actor),

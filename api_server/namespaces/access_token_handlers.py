@@ -115,9 +115,7 @@ async def create_access_token(
         expires_at=params.expires_at,
     )
     async with services.database.transaction() as transaction:
-        made = await access_tokens.create(
-            services.shared, transaction, source_of(resource), new, actor.author
-        )
+        made = await access_tokens.create(services, transaction, source_of(resource), new, actor.author)
     return json_text(made, status=201)
 
 
@@ -134,7 +132,7 @@ async def revoke_access_token(
     services.revoke(f"user:{token.user_id}")
     async with services.database.transaction() as transaction:
         token = await _found(transaction, source, params.token_id)
-        await access_tokens.revoke(services.shared, transaction, source, token, actor.author)
+        await access_tokens.revoke(services, transaction, source, token, actor.author)
     return no_content()
 
 

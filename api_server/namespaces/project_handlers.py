@@ -210,9 +210,8 @@ async def create_project(services: Services, actor: Actor, params: CreateProject
         "name": params.name or params.path,
         "path": params.path or paths.path_from(params.name or ""),
     }
-    database = services.database
-    made = await projects.create(services.shared, database, NewProject(**values), actor, actor.author)
-    entity = await project_queries.show_project(database, made, actor.user_id)
+    made = await projects.create(services, NewProject(**values), actor)
+    entity = await project_queries.show_project(services.database, made, actor.user_id)
     return json_text(entity, status=201)
 
 
@@ -257,7 +256,7 @@ async def _updated(
     async with services.database.transaction() as transaction:
         changed = await projects.update(transaction, services[REPOSITORIES], project, wishes, actor.author)
     if "default_branch" in changed:
-        await projects.apply_default_branch(services.shared, project.id)
+        await projects.apply_default_branch(services, project.id)
     return await _shown(services, actor, project, status)
 
 

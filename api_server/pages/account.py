@@ -194,7 +194,7 @@ async def revoke_token(request: web.Request, visitor: Visitor, params: TokenId) 
         raise not_found("Token")
     services.revoke(f"token:{token.id}")
     async with services.database.transaction() as transaction:
-        await tokens.revoke(services.shared, transaction, token, visitor.author())
+        await tokens.revoke(services, transaction, token, visitor.author())
     return page.see_other(request, visitor, TOKENS, f"The token {token.name} is revoked.")
 
 

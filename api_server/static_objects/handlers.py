@@ -36,7 +36,7 @@ async def static_object(request: web.Request) -> web.StreamResponse:
     """Serves the external storage, and users where none is configured; else sends users to it."""
     services = context.services(request)
     path = access.path_of(request)
-    instance = await current(services.shared)
+    instance = await current(services)
     from_storage = access.is_external_storage(
         request, instance.static_objects_external_storage_auth_token or ""
     )

@@ -138,7 +138,7 @@ async def move_clock(request: web.Request) -> web.Response:
     `left` names."""
     services = context.services(request)
     by = _move(await sent_object(request), services.now)
-    left = await snapshots.move_clock(services.shared, by)
+    left = await snapshots.move_clock(services, by)
     return json_value({"now": written(services.now), "left": left})
 
 

@@ -94,7 +94,7 @@ async def send_log(request: web.Request, job_id: int) -> web.StreamResponse:
         return not_modified(headers)
     part = wanted_part(request, size, etag)
     left = part.end - part.start if request.method != "HEAD" else 0
-    pieces = logs_of(services.shared).read(job_id, part.start, part.end)
+    pieces = logs_of(services).read(job_id, part.start, part.end)
     first = await anext(pieces, b"") if left else b""
     if left and not first:  # erased meanwhile, or lost
         raise ApiError(404, {"message": "404 Not Found"})

@@ -131,7 +131,7 @@ async def create_pipeline(
     services: Services, actor: Actor, params: CreatePipeline, project: Project
 ) -> web.Response:
     """Runs a pipeline on a branch or tag."""
-    making = pipeline_maker(services.shared, services.database)
+    making = pipeline_maker(services)
     resolved = making.resolve(project.id, params.ref)
     tag = resolved.kind == "tag"
     if not await may_change(services, project, resolved.name, tag=tag):
@@ -250,7 +250,7 @@ async def lint_text(services: Services, actor: Actor, params: LintText, project:
         plans=params.dry_run,
         shows_jobs=params.include_jobs,
     )
-    return json_value(await lint(pipeline_maker(services.shared), lint_request))
+    return json_value(await lint(pipeline_maker(services), lint_request))
 
 
 @routes.get("/projects/{id}/ci/lint", access=project(Role.REPORTER, feature="builds"))
@@ -267,7 +267,7 @@ async def lint_file(services: Services, actor: Actor, params: LintFile, project:
         plans_on=params.dry_run_ref or project.default_branch,
         shows_jobs=params.include_jobs,
     )
-    return json_value(await lint(pipeline_maker(services.shared), lint_request))
+    return json_value(await lint(pipeline_maker(services), lint_request))
 
 
 def _count_lint(services: Services, actor: Actor) -> None:

@@ -150,7 +150,7 @@ async def _append_body(request: web.Request, job: HeldJob, token: str) -> int:
     Raises 416 where somebody else has added to it meanwhile, and 403 where it has become too long.
     """
     services = context.services(request)
-    logs = logs_of(services.shared)
+    logs = logs_of(services)
     end = End(job.size, job.checksum, logs.opened(job.held))
     secrets = (token.encode(), *logs.masked_values(job.masked_values))
     async for piece in _pieces(request):

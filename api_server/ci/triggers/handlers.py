@@ -132,7 +132,7 @@ async def fire_trigger(request: web.Request, services: Services, params: FireTri
     """A pipeline for whoever has the token of a trigger, or of a running job."""
     fired = await firing.fired_by(request, params)
     variables = await firing.given_variables(request, fired.project, params.variables)
-    making = pipeline_maker(services.shared, services.database)
+    making = pipeline_maker(services)
     on = making.resolve(fired.project.id, params.ref)
     if not await may_change(services, fired.project, on.name, tag=on.kind == "tag"):
         raise not_allowed_on(on.name)

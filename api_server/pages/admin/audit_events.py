@@ -144,6 +144,7 @@ async def _verified(request: web.Request) -> str:
     kept = await chain.kept_heads(services.objects)
     try:
         async with asyncio.timeout(_TIMEOUT):
+            # its snapshot begins before any other statement, and for as long as it reads no rights are held
             verdict = await chain.verify(services.shared.database, kept)
     except TimeoutError:
         raise Refused(

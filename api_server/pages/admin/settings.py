@@ -49,9 +49,7 @@ class ProcessSetting:
 
 @pages.get(SETTINGS_PATH, access=ADMINISTRATOR)
 async def show_settings(request: web.Request, visitor: Visitor) -> web.Response:
-    return _page(
-        request, visitor, _entered(await instance_settings.current(context.services(request).shared))
-    )
+    return _page(request, visitor, _entered(await instance_settings.current(context.services(request))))
 
 
 @pages.post(SETTINGS_PATH, access=ADMINISTRATOR)
@@ -172,7 +170,7 @@ async def check_storage(request: web.Request, visitor: Visitor, form: Form) -> w
     """Asks through the storage for a real object, twice, purges it, and tells what was seen."""
     services = context.services(request)
     named = _repository_text(form, "object")
-    settings = await instance_settings.current(services.shared)
+    settings = await instance_settings.current(services)
     url, token = (
         settings.static_objects_external_storage_url,
         settings.static_objects_external_storage_auth_token,
@@ -245,7 +243,7 @@ async def _repository_page(
 ) -> web.Response:
     """`url` is what was entered, where that is not what is set; `asked` the path whose check has the `findings`."""
     services = context.services(request)
-    settings = await instance_settings.current(services.shared)
+    settings = await instance_settings.current(services)
     return page.answer(
         request,
         visitor,
