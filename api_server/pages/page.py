@@ -160,7 +160,7 @@ def forget_flash(request: web.Request, response: web.StreamResponse) -> None:
 
 
 def _flash_seal(request: web.Request, visitor: Visitor, encoded: str) -> str:
-    return context.vault(request).derived_token("", f"flash: {visitor.cookie} {encoded}".encode())
+    return context.services(request).vault.derived_token("", f"flash: {visitor.cookie} {encoded}".encode())
 
 
 #: Answers a form of the page's visitor.
@@ -326,7 +326,7 @@ def form(
     longer texts into it."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
-        visitor, settings = await sessions.visitor(request), context.settings(request)
+        visitor, settings = await sessions.visitor(request), context.services(request).settings
         limit = settings.early_body_limit
         if has_page:  # a stranger may be somebody whose session has ended
             limit = settings.body_limit if visitor.user else settings.runner_body_limit
