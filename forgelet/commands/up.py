@@ -167,7 +167,11 @@ def playing(forgelet: Forgelet, rules: "Rules") -> Iterator[None]:
         api.base_url,
         rules,
         root_token=api.token,
-        tags=[_ALL_TAGS] if forgelet.plan.testing else [],
+        kind={
+            "runner_type": "instance_type",
+            "description": "Built-in runner",
+            "tag_list": [_ALL_TAGS] if forgelet.plan.testing else [],
+        },
         recall=lambda: data.read_secret(_TOKEN),
         remember=lambda token: data.write_secret(_TOKEN, token),
     )
@@ -362,7 +366,11 @@ def run(
             plan.data.write_secret("root-token", root_token)
             plan.data.remember(TOKEN_SHOWN, "yes")
         with forgelet:
-            from forgelet.local import demo_data, next_steps  # by now nobody waits for their import
+            from forgelet.local import (
+                demo_data,
+                demo_story,
+                next_steps,
+            )  # by now nobody waits for their import
 
             plan = forgelet.plan  # its ports are known now
             tell(f"Ready after {time.monotonic() - begun:.1f} s.")
@@ -376,7 +384,12 @@ def run(
                 ):
                     with contextlib.suppress(OSError):
                         answer(next_steps.places_of(plan), next_steps.what_next(plan, with_demo=with_demo))
-                    forgelet.watch()
+                    with (
+                        demo_story.told(forgelet.api(), plan.data, tell)
+                        if with_demo
+                        else contextlib.nullcontext()
+                    ):
+                        forgelet.watch()
     sys.exit(0)
 
 

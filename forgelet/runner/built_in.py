@@ -29,7 +29,7 @@ SIGN_OF_LIFE = 60.0
 
 class BuiltInRunner:
     """Plays jobs of the service at `url`, as `rules` say. `recall` and `remember` keep its token, which it gets as an
-    administrator, with `root_token`."""
+    administrator, with `root_token`: that of a runner of this `kind`, in parameters of `POST /user/runners`."""
 
     def __init__(
         self,
@@ -37,14 +37,14 @@ class BuiltInRunner:
         rules: Rules,
         *,
         root_token: str,
-        tags: list[str],
+        kind: Mapping[str, Any],
         recall: Callable[[], str | None],
         remember: Callable[[str], None],
     ) -> None:
         self._url = url
         self._rules = rules
         self._root_token = root_token
-        self._tags = tags
+        self._kind = kind
         self._recall = recall
         self._remember = remember
         self._stop = threading.Event()
@@ -67,7 +67,7 @@ class BuiltInRunner:
     def _known_token(self) -> str:
         known = self._recall()
         if known is None or not is_known(self._asking.connection, known):
-            known = register(self._asking.connection, self._root_token, self._tags)
+            known = register(self._asking.connection, self._root_token, self._kind)
             self._remember(known)
         return known
 

@@ -148,10 +148,9 @@ class Connection:
             self._connection.sock.shutdown(socket.SHUT_RDWR)
 
 
-def register(connection: Connection, root_token: str, tags: list[str]) -> str:
-    """A new runner of the instance; its token. Raises `Unreachable`, and `Gone` where the service refuses."""
-    wanted = {"runner_type": "instance_type", "description": "Built-in runner", "tag_list": tags}
-    answer = connection.ask("POST", "/user/runners", wanted, PRIVATE_TOKEN=root_token)
+def register(connection: Connection, root_token: str, kind: Mapping[str, Any]) -> str:
+    """Return the token of a new runner. Raises `Unreachable`, and `Gone` where the service refuses."""
+    answer = connection.ask("POST", "/user/runners", kind, PRIVATE_TOKEN=root_token)
     if answer.status != 201:
         raise Gone(f"POST /user/runners answered {answer.status}: {answer.body}")
     return str(answer.body["token"])

@@ -64,7 +64,7 @@ async def scene(
             forge.base,
             RULES,
             root_token=str(forge.root.token),
-            tags=["*"],
+            kind={"runner_type": "instance_type", "description": "Built-in runner", "tag_list": ["*"]},
             recall=lambda: kept.get("token"),
             remember=lambda token: kept.update(token=token),
         )
