@@ -159,6 +159,19 @@ async def find_account(database: Executor, login: str) -> Account | None:
     """The account with that username or address; bots have tokens only."""
 
 
+@attrs.frozen
+class CountedAccount(Account):
+    sign_in_count: int
+
+
+@statement("""
+    SELECT users.id, users.username, users.name, users.email, users.admin, users.bot, users.state, users.password_hash,
+        users.sign_in_count
+    FROM users WHERE users.id = %(user_id)s AND NOT users.bot
+    """)
+async def find_counted_account(database: Executor, user_id: int) -> CountedAccount | None: ...
+
+
 @attrs.frozen(kw_only=True)
 class Delivery:
     """A message to a status check, with its last attempt: `response_status` of an answer, or the `error` that none

@@ -148,6 +148,7 @@ EVENT_TYPES: dict[str, EventType] = dict(
             personal_access_token_created=says("Created personal access token with id *"),
             personal_access_token_revoked=says("Revoked personal access token with id *"),
             authenticated_with_password=says("Signed in with STANDARD authentication", "with"),
+            authenticated_with_link=says("Signed in with LINK authentication", "with"),
         ),
         *types(
             "User",

@@ -382,13 +382,11 @@ def run(
                 with (
                     ready_file.written(next_steps.facts_of(plan)) if ready_file else contextlib.nullcontext()
                 ):
+                    text = next_steps.what_next(plan, forgelet.api(), with_demo=with_demo)
                     with contextlib.suppress(OSError):
-                        answer(next_steps.places_of(plan), next_steps.what_next(plan, with_demo=with_demo))
-                    with (
-                        demo_story.told(forgelet.api(), plan.data, tell)
-                        if with_demo
-                        else contextlib.nullcontext()
-                    ):
+                        answer(next_steps.places_of(plan), text)
+                    story = demo_story.told(forgelet.api(), plan.data, tell)
+                    with story if with_demo else contextlib.nullcontext():
                         forgelet.watch()
     sys.exit(0)
 

@@ -201,7 +201,7 @@ def _move_checks(administrator: Api, owner: Api, before: str, receiver: str) -> 
     """Have the checks ask the receiver at the port that it has today."""
     _allow(administrator, receiver, instead_of=before)
     path = f"{_PATH}/external_status_checks"
-    for check in owner.find(path) or ():
+    for check in owner.get(path):
         if f"//{before}/" in check["external_url"]:
             url = check["external_url"].replace(before, receiver)
             owner.put(f"{path}/{check['id']}", {"external_url": url})

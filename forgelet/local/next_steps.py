@@ -1,10 +1,15 @@
 """What `forgelet up` says when everything runs: to people, and to programs."""
 
+import datetime
+import shutil
+import sys
 from importlib import metadata
+from pathlib import Path
 from shlex import quote
 
 from forgelet.local import demo_data
-from forgelet.local.data_directory import TOKEN_SHOWN
+from forgelet.local.api_client import Api, ApiError
+from forgelet.local.data_directory import CHECKOUT, TOKEN_SHOWN
 from forgelet.local.supervisor import Plan
 
 
@@ -30,8 +35,8 @@ def facts_of(plan: Plan) -> dict[str, str | None]:
     }
 
 
-def what_next(plan: Plan, *, with_demo: bool) -> str:
-    """The text at the end: addresses, the administrator's token the first time, three commands to paste."""
+def what_next(plan: Plan, administrator: Api, *, with_demo: bool) -> str:
+    """The text at the end: addresses, the administrator's token the first time, commands to paste."""
     if plan.testing:
         return for_testers(plan)
     token = f"in {plan.data.secret_file('root-token')}"
@@ -40,12 +45,12 @@ def what_next(plan: Plan, *, with_demo: bool) -> str:
         plan.data.remember(TOKEN_SHOWN, "yes")
     lines = [
         "",
+        *_how_to_sign_in(plan, administrator),
         f"  Pages          {plan.addresses.external_url}",
         f"  API server     {plan.addresses.external_url}/api/v4",
         f"  Storage edge   {plan.addresses.external_edge_url or 'not running (--no-edge)'}",
         f"  Administrator  root, token {token}",
-        "                 replace it with --root-token-file FILE; to sign in, set a password:",
-        "                 forgelet user password root",
+        "                 replace it with --root-token-file FILE",
         f"  Data and logs  {plan.data.path}",
         "",
         *commands_to_try(plan, with_demo=with_demo),
@@ -53,6 +58,36 @@ def what_next(plan: Plan, *, with_demo: bool) -> str:
         "Ctrl-C stops everything.",
     ]
     return "\n".join(lines)
+
+
+def own_command() -> str:
+    """How this `forgelet` is called from the present folder, in a shell."""
+    if CHECKOUT is not None:
+        program = CHECKOUT / "scripts" / "forgelet"
+        here = Path.cwd()
+        return quote(str(program.relative_to(here) if program.is_relative_to(here) else program))
+    installed = Path(sys.executable).with_name("forgelet")
+    found = shutil.which("forgelet")
+    return "forgelet" if found and Path(found).resolve() == installed.resolve() else quote(str(installed))
+
+
+def _how_to_sign_in(plan: Plan, administrator: Api) -> list[str]:
+    from api_server.accounts import sign_in_links
+    from api_server.state.secrets import open_vault
+
+    try:
+        root = administrator.get(f"users/{administrator.get('user')['id']}")
+    except ApiError:  # not an administrator's token, perhaps
+        return []
+    vault, now = open_vault(plan.data.part("api")), datetime.datetime.now(datetime.UTC)
+    token = sign_in_links.new_token(vault, root["id"], root["sign_in_count"], now)
+    command, username = own_command(), quote(root["username"])
+    return [
+        f"  Open           {plan.addresses.external_url}/-/sign_in/{token}",
+        f"                 signs in as {username}, once, within 15 minutes. For another link, or for a password:",
+        f"                 {command} user sign-in-link {username}",
+        f"                 {command} user password {username}",
+    ]
 
 
 def for_testers(plan: Plan) -> str:

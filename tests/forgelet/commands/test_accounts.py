@@ -7,6 +7,7 @@ import pytest
 
 from api_server.web.context import SERVICES
 from tests.forgelet.commands.running import answer, mistake, run
+from tests.support.browser import browsing
 from tests.support.forge import Client, Forge, new_name, running_forge
 
 PASSWORD = "correct horse battery"
@@ -191,3 +192,15 @@ async def test_a_mistake_is_one_sentence_and_nothing_is_done(
     before = await here.database.one(count)
     assert mistake(await run(here, *arguments.split(), given="")) == sentence
     assert await here.database.one(count) == before
+
+
+async def test_a_link_signs_in_once_and_only_people(here: Forge) -> None:
+    username = await new_user(here)
+    link = (await run(here, "user", "sign-in-link", username)).stdout.strip()
+    assert link.startswith("http://127.0.0.1:8080/-/sign_in/"), "the server's own address"
+    async with browsing(here) as browser:
+        path = link.removeprefix("http://127.0.0.1:8080")
+        await browser.get(path)
+        await browser.send(path)
+        assert (browser.status, browser.title, username in browser.text) == (200, "Your projects", True)
+    assert mistake(await run(here, "user", "sign-in-link", "nobody")) == "There is no user nobody"
