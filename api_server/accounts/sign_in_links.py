@@ -8,16 +8,16 @@ import datetime
 import hmac
 import re
 
-from api_server.state.secrets import Vault
+from api_server.state.secrets import SIGN_IN_TOKEN, Vault
 
 LIFETIME = datetime.timedelta(minutes=15)
-_TOKEN = re.compile(r"(\d{1,18})-(\d{1,18})-([\w-]{27})", re.ASCII)
+_TOKEN = re.compile(rf"{SIGN_IN_TOKEN}(\d{{1,18}})-(\d{{1,18}})-([\w-]{{27}})", re.ASCII)
 
 
 def new_token(vault: Vault, user_id: int, sign_in_count: int, now: datetime.datetime) -> str:
     """The last part of the link's path, for a user who has signed in so often."""
     until = int((now + LIFETIME).timestamp())
-    return f"{user_id}-{until}-{_seal(vault, user_id, until, sign_in_count)}"
+    return f"{SIGN_IN_TOKEN}{user_id}-{until}-{_seal(vault, user_id, until, sign_in_count)}"
 
 
 def user_named(token: str, now: datetime.datetime) -> int | None:

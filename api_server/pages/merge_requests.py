@@ -92,7 +92,7 @@ async def show_merge_request(
     request: web.Request, visitor: Visitor, params: OneMergeRequest, project: Project
 ) -> web.Response:
     one = {"id": str(project.id), "merge_request_iid": params.iid}
-    shown = await _read(request, handlers.show_merge_request, **one)
+    shown = await page.read(request, handlers.show_merge_request, **one)
     row = await merge_requests.find(context.database(request), project.id, params.iid)
     looks_after = project.role >= Role.MAINTAINER
     repository = context.services(request)[REPOSITORIES].open(project.id)
@@ -107,33 +107,26 @@ async def show_merge_request(
         tab="merge_requests",
         mr=shown,
         obstacle=obstacle(shown["detailed_merge_status"]),
-        commits=await _read(request, handlers.list_commits, **one, per_page=MOST),
+        commits=await page.read(request, handlers.list_commits, **one, per_page=MOST),
         files=files,
         total=differing.total or 0,
-        approvals=await _read(request, handlers.show_approvals, **one),
+        approvals=await page.read(request, handlers.show_approvals, **one),
         checks=await _if_open(request, checks.list_checks, **one),
         deliveries=await queries.deliveries_of_merge_request(context.database(request), row.id, MOST)
         if looks_after
         else [],
-        pipelines=await _read(request, handlers.list_pipelines, **one) if project.shows_pipelines else [],
-        notes=await _read(request, note_handlers.list_notes, **one, sort="asc", per_page=MOST_NOTES),
+        pipelines=await page.read(request, handlers.list_pipelines, **one) if project.shows_pipelines else [],
+        notes=await page.read(request, note_handlers.list_notes, **one, sort="asc", per_page=MOST_NOTES),
         may_act=project.role >= Role.DEVELOPER and not project.archived,
         most=MOST,
         most_notes=MOST_NOTES,
     )
 
 
-async def _read(request: web.Request, handler: Handler, **sent: Any) -> Any:
-    """What the API shows."""
-    answer = await ask(request, handler, **sent)
-    assert isinstance(answer, web.Response)  # noqa: S101  # a handler of JSON
-    return orjson.loads(answer.body)  # type: ignore[arg-type]
-
-
 async def _if_open(request: web.Request, handler: Handler, **sent: Any) -> Any:
     """Likewise; None where the visitor or the tier has it not."""
     try:
-        return await _read(request, handler, **sent)
+        return await page.read(request, handler, **sent)
     except ApiError as refused:
         if refused.status != 403:
             raise

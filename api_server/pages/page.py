@@ -91,6 +91,11 @@ class Asset:
     media_type: str
 
 
+#: The style of all pages. In a layer of its own it gives way to every other one, also to that of somebody else's part
+#: of a page, which does not expect our rules for plain elements.
+_LOWEST = "pages.css"
+
+
 def _read_assets() -> dict[str, Asset]:
     """All of them, by the names that templates use."""
     found = {}
@@ -98,6 +103,8 @@ def _read_assets() -> dict[str, Asset]:
         name, _, ending = file.name.rpartition(".")
         if ending in _KINDS:
             text = file.read_text()
+            if file.name == _LOWEST:
+                text = f"@layer pages {{\n{text}}}\n"
             digest = hashlib.sha256(text.encode()).hexdigest()[:12]
             found[file.name] = Asset(f"/-/assets/{name}.{digest}.{ending}", text, _KINDS[ending])
     return found
@@ -379,6 +386,13 @@ def _pager(request: web.Request, number: int, size: int, *, more: bool, total: i
         next=_address(request, number + 1) if more else None,
         where=where,
     )
+
+
+async def read(request: web.Request, handler: Handler, /, **sent: Any) -> Any:
+    """Ask the API, as `ask` does, and return the JSON of its answer."""
+    answer = await ask(request, handler, **sent)
+    assert isinstance(answer, web.Response)  # noqa: S101 - a handler of JSON
+    return orjson.loads(answer.body)  # type: ignore[arg-type]
 
 
 @attrs.frozen

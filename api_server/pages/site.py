@@ -12,6 +12,7 @@ from api_server.pages import (
     mail_links,
     merge_requests,
     namespaces,
+    new_projects,
     page,
     projects,
     queries,
@@ -26,6 +27,7 @@ from api_server.web.context import SERVICES
 
 #: In the order in which their paths are tried.
 PAGES = [
+    new_projects.pages,
     finding.pages,
     namespaces.pages,
     api_docs.pages,

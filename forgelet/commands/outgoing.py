@@ -110,7 +110,8 @@ def _status_of(latest: dict[str, Any]) -> str | None:
 
 
 async def _run_mirror(transaction: Transaction, mirror_id: int) -> None:
-    await running.run_at_once(transaction, await queries.enabled_mirror(transaction, mirror_id))
+    mirror = await queries.enabled_mirror(transaction, mirror_id)
+    await running.run_at_once(transaction, mirror.id)
 
 
 async def _redeliver(transaction: Transaction, delivery_id: int) -> None:

@@ -1,48 +1,44 @@
+# mypy: disable-error-code="empty-body"
 """Which projects and mirrors there are, and which commits rows name that have to be in their repositories."""
 
 import attrs
 
 from api_server.state.database import Executor
-from api_server.state.statements import Query
+from api_server.state.declarations import statement
 
 
 @attrs.frozen
 class NamedProject:
-    """A project."""
+    """A project. An empty one may have no repository yet."""
 
     id: int
     full_path: str
-    empty_repo: bool  # then it may have no repository yet
+    empty_repo: bool
 
 
-ALL_PROJECTS = Query("SELECT id, full_path, empty_repo FROM projects ORDER BY id", NamedProject)
-ONE_PROJECT = Query(
-    "SELECT id, full_path, empty_repo FROM projects WHERE id::text = %(named)s OR full_path = %(named)s"
-    " ORDER BY id LIMIT 1",
-    NamedProject,
-)
-
-
+@statement("SELECT id, full_path, empty_repo FROM projects ORDER BY id")
 async def all_projects(database: Executor) -> list[NamedProject]:
-    return await database.rows(ALL_PROJECTS)
+    """Return all projects."""
 
 
+@statement("""
+    SELECT id, full_path, empty_repo FROM projects WHERE id::text = %(named)s OR full_path = %(named)s
+    ORDER BY id LIMIT 1
+""")
 async def project(database: Executor, named: str) -> NamedProject | None:
-    """By its id or full path."""
-    return await database.row(ONE_PROJECT, named=named)
+    """Return the project with this id or full path."""
 
 
 @attrs.frozen
 class NamedCommit:
-    """A commit that the service keeps, and what names it."""
+    """A commit that the service keeps, and the row that names it."""
 
     sha: str
     named_by: str
 
 
-#: Old heads of merge requests are not among them: nothing keeps what no branch leads to any more.
-NAMED_COMMITS = Query(
-    """
+# Old heads of merge requests are not among them: nothing keeps commits that no branch leads to any more.
+@statement("""
     SELECT DISTINCT ON (sha) sha, named_by FROM (
         SELECT pipelines.sha, 'pipeline ' || pipelines.id AS named_by FROM pipelines
         WHERE pipelines.project_id = %(project_id)s::bigint
@@ -50,32 +46,22 @@ NAMED_COMMITS = Query(
         SELECT merge_requests.head_sha, 'merge request !' || merge_requests.iid FROM merge_requests
         WHERE merge_requests.project_id = %(project_id)s::bigint AND merge_requests.state = 'opened'
     ) named ORDER BY sha, named_by
-    """,
-    NamedCommit,
-)
-
-
+""")
 async def named_commits(database: Executor, project_id: int) -> list[NamedCommit]:
-    return await database.rows(NAMED_COMMITS, project_id=project_id)
+    """Return the commits that have to be in the project's repository."""
 
 
 @attrs.frozen
-class NamedMirror:
+class EnabledMirror:
     """A mirror that runs."""
 
     id: int
 
 
-ENABLED_MIRROR = Query(
-    """
+@statement("""
     SELECT remote_mirrors.id FROM remote_mirrors JOIN projects ON projects.id = remote_mirrors.project_id
-    WHERE remote_mirrors.id = %(id)s AND remote_mirrors.enabled
+    WHERE remote_mirrors.id = %(mirror_id)s AND remote_mirrors.enabled
         AND projects.repository_access_level <> 'disabled'
-    """,
-    NamedMirror,
-)
-
-
-async def enabled_mirror(database: Executor, mirror_id: int) -> int:
-    """Its id. Raises NotFound also for one that is switched off."""
-    return (await database.one(ENABLED_MIRROR, id=mirror_id)).id
+""")
+async def enabled_mirror(database: Executor, mirror_id: int) -> EnabledMirror:
+    """Return the mirror. Raise `NotFound` if there is no such mirror, or if it is switched off."""

@@ -1,6 +1,7 @@
 """The command `forgelet up`: its options, looked at before anything begins, and how it begins and ends."""
 
 import contextlib
+import datetime
 import ipaddress
 import json
 import os
@@ -13,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, NoReturn
 
 import attrs
@@ -130,7 +132,8 @@ class ReadyFile:
 
 
 if TYPE_CHECKING:
-    from forgelet.runner.rules import Rules
+    from forgelet.local.runner_rules import Rules
+    from forgelet.testing.api import Api
 
 #: What `--runner` is given without a file; on as a variable.
 PLAYS_ALL = "1"
@@ -151,7 +154,7 @@ def rules_of(option: str | None) -> "Rules | None":
     """None where there is to be no runner. Raises `ConfigError`."""
     if option is None:
         return None
-    from forgelet.runner.rules import Rules, read_rules  # what is not wanted costs the start nothing
+    from forgelet.local.runner_rules import Rules, read_rules  # what is not wanted costs the start nothing
 
     return Rules() if option == PLAYS_ALL else read_rules(Path(option))
 
@@ -159,14 +162,13 @@ def rules_of(option: str | None) -> "Rules | None":
 @contextlib.contextmanager
 def playing(forgelet: Forgelet, rules: "Rules") -> Iterator[None]:
     """For the length of the block. Raises `CannotStart`."""
-    from forgelet.runner.built_in import BuiltInRunner
-    from forgelet.runner.protocol import Gone, Unreachable
+    from forgelet.local.runner import BuiltInRunner
+    from forgelet.testing.api import ApiError
 
-    data, api = forgelet.plan.data, forgelet.api()
+    data = forgelet.plan.data
     runner = BuiltInRunner(
-        api.base_url,
+        forgelet.api(),
         rules,
-        root_token=api.token,
         kind={
             "runner_type": "instance_type",
             "description": "Built-in runner",
@@ -178,13 +180,13 @@ def playing(forgelet: Forgelet, rules: "Rules") -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(runner.working())
-        except (Gone, Unreachable) as problem:
+        except (ApiError, OSError) as problem:
             raise CannotStart(f"The built-in runner cannot be registered: {problem}") from None
         yield
 
 
 if TYPE_CHECKING:
-    from forgelet.runner.rules import Rules
+    from forgelet.local.runner_rules import Rules
 
 _port = click.IntRange(0, 65535)
 
@@ -366,11 +368,7 @@ def run(
             plan.data.write_secret("root-token", root_token)
             plan.data.remember(TOKEN_SHOWN, "yes")
         with forgelet:
-            from forgelet.local import (
-                demo_data,
-                demo_story,
-                next_steps,
-            )  # by now nobody waits for their import
+            from forgelet.local import demo_data, demo_story  # by now nobody waits for their import
 
             plan = forgelet.plan  # its ports are known now
             tell(f"Ready after {time.monotonic() - begun:.1f} s.")
@@ -379,12 +377,10 @@ def run(
             with playing(forgelet, rules) if rules else contextlib.nullcontext():
                 if plan.testing:
                     forgelet.begin_here()
-                with (
-                    ready_file.written(next_steps.facts_of(plan)) if ready_file else contextlib.nullcontext()
-                ):
-                    text = next_steps.what_next(plan, forgelet.api(), with_demo=with_demo)
+                with ready_file.written(facts_of(plan)) if ready_file else contextlib.nullcontext():
+                    text = what_next(plan, forgelet.api(), with_demo=with_demo)
                     with contextlib.suppress(OSError):
-                        answer(next_steps.places_of(plan), text)
+                        answer(places_of(plan), text)
                     story = demo_story.told(forgelet.api(), plan.data, tell)
                     with story if with_demo else contextlib.nullcontext():
                         forgelet.watch()
@@ -435,3 +431,149 @@ def _ends_within(seconds: float) -> bool:
         return bool(readable) and not os.read(0, 65536)
     except OSError:  # it is closed
         return True
+
+
+def places_of(plan: Plan) -> dict[str, str | None]:
+    """What a program has to know of the service that runs."""
+    return {
+        "api_url": plan.addresses.external_url,
+        "edge_url": plan.addresses.external_edge_url,
+        "root_token_file": str(plan.data.secret_file("root-token")),
+        "data_dir": str(plan.data.path),
+    }
+
+
+def facts_of(plan: Plan) -> dict[str, str | None]:
+    """Return what the ready file contains."""
+    from importlib import metadata
+
+    return {
+        "url": plan.addresses.external_url,
+        "api_url": f"{plan.addresses.external_url}/api/v4",
+        "edge_url": plan.addresses.external_edge_url,
+        "root_token": plan.data.read_secret("root-token"),
+        "data_dir": str(plan.data.path),
+        "version": metadata.version("forgelet"),
+    }
+
+
+def what_next(plan: Plan, administrator: "Api", *, with_demo: bool) -> str:
+    """The text at the end: addresses, the administrator's token the first time, commands to paste."""
+    if plan.testing:
+        return for_testers(plan)
+    token = f"in {plan.data.secret_file('root-token')}"
+    if plan.data.recall(TOKEN_SHOWN) is None:
+        token = f"{plan.data.read_secret('root-token')}  (shown this once)"
+        plan.data.remember(TOKEN_SHOWN, "yes")
+    lines = [
+        "",
+        *_how_to_sign_in(plan, administrator),
+        f"  Pages          {plan.addresses.external_url}",
+        f"  API server     {plan.addresses.external_url}/api/v4",
+        f"  Storage edge   {plan.addresses.external_edge_url or 'not running (--no-edge)'}",
+        f"  Administrator  root, token {token}",
+        "                 replace it with --root-token-file FILE",
+        f"  Data and logs  {plan.data.path}",
+        "",
+        *commands_to_try(plan, with_demo=with_demo),
+        "",
+        "Ctrl-C stops everything.",
+    ]
+    return "\n".join(lines)
+
+
+def own_command() -> str:
+    """How this `forgelet` is called from the present folder, in a shell."""
+    if CHECKOUT is not None:
+        program = CHECKOUT / "scripts" / "forgelet"
+        here = Path.cwd()
+        return quote(str(program.relative_to(here) if program.is_relative_to(here) else program))
+    installed = Path(sys.executable).with_name("forgelet")
+    found = shutil.which("forgelet")
+    return "forgelet" if found and Path(found).resolve() == installed.resolve() else quote(str(installed))
+
+
+def _how_to_sign_in(plan: Plan, administrator: "Api") -> list[str]:
+    from api_server.accounts import sign_in_links
+    from api_server.state.secrets import open_vault
+    from forgelet.testing.api import ApiError
+
+    try:
+        root = administrator.get(f"users/{administrator.get('user')['id']}")
+    except ApiError:  # not an administrator's token, perhaps
+        return []
+    vault, now = open_vault(plan.data.part("api")), datetime.datetime.now(datetime.UTC)
+    token = sign_in_links.new_token(vault, root["id"], root["sign_in_count"], now)
+    command, username = own_command(), quote(root["username"])
+    return [
+        f"  Open           {plan.addresses.external_url}/-/sign_in/{token}",
+        f"                 signs in as {username}, once, within 15 minutes. For another link, or for a password:",
+        f"                 {command} user sign-in-link {username}",
+        f"                 {command} user password {username}",
+    ]
+
+
+def for_testers(plan: Plan) -> str:
+    """The same of a server for tests: its token is nobody's secret, and commands show what only such a server does."""
+    token = plan.data.read_secret("root-token")
+    return "\n".join(
+        [
+            "",
+            f"  url            {plan.addresses.external_url}",
+            f"  api_url        {plan.addresses.external_url}/api/v4",
+            f"  edge_url       {plan.addresses.external_edge_url or 'null (--no-edge)'}",
+            f"  root_token     {token}",
+            f"  data_dir       {plan.data.path}",
+            "",
+            "Programs find this in the file that --ready-file names. Try:",
+            f"  curl -H 'PRIVATE-TOKEN: {token}' -d name=first {plan.addresses.external_url}/api/v4/projects",
+            "",
+            "  # what was asked and answered; then as it was after the start",
+            f"  curl {plan.addresses.external_url}/-/testing/requests",
+            f"  curl -X POST {plan.addresses.external_url}/-/testing/reset",
+            "",
+            "Ctrl-C stops everything, and nothing of it is left.",
+        ]
+    )
+
+
+def commands_to_try(plan: Plan, *, with_demo: bool) -> list[str]:
+    """Commands that work as they stand in any shell and folder."""
+    from forgelet.local import demo_data
+
+    api, raw = plan.addresses.external_url, plan.addresses.external_edge_url or plan.addresses.external_url
+    if not with_demo:
+        return [
+            "Try:",
+            f"  curl -H {_header(plan, 'root')} {api}/api/v4/user",
+            f"  curl -H {_header(plan, 'root')} -d name=first -d visibility=public {api}/api/v4/projects",
+        ]
+    store = f"store --file={quote(str(plan.data.secret_file('git-credentials')))}"
+    public, private = demo_data.PUBLIC.full_path, demo_data.PRIVATE.full_path
+    return [
+        f"Users {', '.join(demo_data.USERS)}: tokens in {plan.data.part('secrets')}. Try:",
+        "",
+        "  # clone, commit, push",
+        f'  cd "$(mktemp -d)" && git clone -c credential.helper={quote(store)} \\',
+        f"    {api.replace('://', '://alice@')}/{public}.git try && cd try &&",
+        '    git switch -c "$(mktemp -u try-XXXXXX)" &&',
+        "    git -c user.name=alice -c user.email=alice@example.org commit --allow-empty -m 'Try it' &&",
+        "    git push -u origin HEAD",
+        "",
+        "  # a file of the public project; the second answer comes from the edge's cache, see Cache-Status",
+        f"  curl -i {raw}/{public}/-/raw/{demo_data.BRANCH}/README.md",
+        "",
+        "  # a file of the private project: refused without a token, redirected to the edge with one",
+        f"  curl -L -H {_header(plan, 'alice')} {api}/{private}/-/raw/{demo_data.BRANCH}/README.md",
+        "",
+        "  # the API",
+        f"  curl -H {_header(plan, 'alice')} {api}/api/v4/projects",
+        f"  curl -H {_header(plan, 'alice')} {api}/api/v4/projects/{private.replace('/', '%2F')}/jobs",
+    ]
+
+
+def _header(plan: Plan, username: str) -> str:
+    from forgelet.local import demo_data
+
+    file = plan.data.secret_file(demo_data.token_name(username))
+    return f'"PRIVATE-TOKEN: $(cat {quote(str(file))})"'

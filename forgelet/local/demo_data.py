@@ -9,13 +9,14 @@ import os
 import shutil
 import subprocess
 import tempfile
+import urllib.parse
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from forgelet.local.api_client import Api, ApiError, encoded
 from forgelet.local.data_directory import DataDirectory
-from forgelet.local.processes import CannotStart
+from forgelet.local.processes import CannotStart, reason_in
+from forgelet.testing.api import Api, ApiError
 
 #: A fixed author and date make the same commits, so that pushing again is never refused.
 _AUTHOR = {
@@ -65,8 +66,8 @@ class _Remote:
         """Pushes, past hooks of the repository; what another push has put there since is left alone."""
         done = _git(repository, "push", "--no-verify", "--quiet", self._url, *refspecs, **self._environment)
         if done.returncode != 0 and "[rejected]" not in done.stderr:
-            said = done.stderr.strip().splitlines()
-            raise CannotStart(f"git push of the demo data failed: {said[-1] if said else 'no reason given'}")
+            reason = reason_in(done.stderr) or "no reason given"
+            raise CannotStart(f"git push of the demo data failed: {reason}")
 
 
 def _push_files(folder: str, remote: _Remote, branch: str) -> None:
@@ -79,7 +80,7 @@ def _push_files(folder: str, remote: _Remote, branch: str) -> None:
         ):
             done = _git(repository, *arguments, **_AUTHOR)
             if done.returncode != 0:
-                raise CannotStart(f"git {arguments[0]} of the demo data failed: {done.stderr.strip()}")
+                raise CannotStart(f"git {arguments[0]} of the demo data failed: {reason_in(done.stderr)}")
         remote.push(repository, f"HEAD:refs/heads/{branch}")
 
 
@@ -146,7 +147,7 @@ def ensure(
 
     try:
         once(administrator, data, _DONE_FOR, make)
-    except ApiError as problem:
+    except (ApiError, OSError) as problem:
         raise CannotStart(f"The demo data cannot be made: {problem}; --no-demo leaves it out") from None
     data.write_secret("git-credentials", _git_credentials(administrator.base_url, data))
 
@@ -168,7 +169,7 @@ def _make(administrator: Api, data: DataDirectory, checkout: Path | None) -> Non
     ids = {username: _user(administrator, username, name) for username, name in USERS.items()}
     for username, user_id in ids.items():
         _token(administrator, data, username, user_id)
-    owner = Api(administrator.base_url, str(data.read_secret(token_name(OWNER))))
+    owner = administrator.with_token(str(data.read_secret(token_name(OWNER))))
     group = owner.find(f"groups/{GROUP}") or owner.post(
         "groups", {"name": "Demo", "path": GROUP, "visibility": "public"}
     )
@@ -204,7 +205,7 @@ def _token(administrator: Api, data: DataDirectory, username: str, user_id: int)
     kept = data.read_secret(token_name(username))
     if kept is not None:
         try:
-            if Api(administrator.base_url, kept).get("user")["id"] == user_id:
+            if administrator.with_token(kept).get("user")["id"] == user_id:
                 return
         except ApiError as problem:
             if problem.status != 401:
@@ -238,6 +239,11 @@ def _protect_releases(owner: Api, project: Project) -> None:
     path = f"projects/{encoded(project.full_path)}/protected_branches"
     if owner.find(f"{path}/{encoded(RELEASES)}") is None:
         owner.post(path, {"name": RELEASES, "push_access_level": MAINTAINER, "merge_access_level": DEVELOPER})
+
+
+def encoded(path: str) -> str:
+    """Return a full path as the API takes it in place of a number: `demo%2Fapp` for `demo/app`."""
+    return urllib.parse.quote(path, safe="")
 
 
 def _git_credentials(base_url: str, data: DataDirectory) -> str:

@@ -6,7 +6,8 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from forgelet.local.api_client import Api, ApiError, encoded
+from forgelet.local.demo_data import encoded
+from forgelet.testing.api import Api, ApiError
 
 HOST = "127.0.0.1"
 #: By the name of a check: the file without which it fails; None for one that always passes.
@@ -25,7 +26,7 @@ def receiving(owner: Api, port: int) -> Iterator[int]:
             try:
                 length = min(int(self.headers["Content-Length"]), _LONGEST)
                 _judge(owner, self.rfile.read(length))
-            except (ApiError, KeyError, TypeError, ValueError):
+            except (ApiError, OSError, KeyError, TypeError, ValueError):
                 self.send_error(400)
                 return
             self.send_response(200)

@@ -10,10 +10,19 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from forgelet.local import demo_data, demo_receiver
-from forgelet.local.api_client import Api, ApiError, encoded
 from forgelet.local.data_directory import DataDirectory
-from forgelet.local.demo_data import BRANCH, DEVELOPER, GROUP, MAINTAINER, OWNER, REPORTER, Project
+from forgelet.local.demo_data import (
+    BRANCH,
+    DEVELOPER,
+    GROUP,
+    MAINTAINER,
+    OWNER,
+    REPORTER,
+    Project,
+    encoded,
+)
 from forgelet.local.processes import CannotStart
+from forgelet.testing.api import Api, ApiError
 
 APP = Project(
     "app", "public", {"erin": MAINTAINER, "bob": DEVELOPER}, "A project with all that there is to see"
@@ -90,24 +99,22 @@ def _tell_story(administrator: Api, data: DataDirectory, over: threading.Event) 
 
 
 def _api_of(username: str, administrator: Api, data: DataDirectory) -> Api:
-    return Api(administrator.base_url, str(data.read_secret(demo_data.token_name(username))))
+    return administrator.with_token(str(data.read_secret(demo_data.token_name(username))))
 
 
 @contextlib.contextmanager
 def _jobs_played(administrator: Api, data: DataDirectory) -> Iterator[None]:
     """A runner of the group, which executes nothing, for the length of the block; none where the group is gone."""
-    from forgelet.runner.built_in import BuiltInRunner
-    from forgelet.runner.protocol import Gone, Unreachable
-    from forgelet.runner.rules import read_rules
+    from forgelet.local.runner import BuiltInRunner
+    from forgelet.local.runner_rules import read_rules
 
     group = administrator.find(f"groups/{GROUP}")
     if group is None:
         yield
         return
     runner = BuiltInRunner(
-        administrator.base_url,
+        administrator,
         read_rules(demo_data.FILES / "rules.yml"),
-        root_token=administrator.token,
         kind={
             "runner_type": "group_type",
             "group_id": group["id"],
@@ -116,9 +123,7 @@ def _jobs_played(administrator: Api, data: DataDirectory) -> Iterator[None]:
         recall=lambda: data.read_secret(_RUNNER_TOKEN),
         remember=lambda token: data.write_secret(_RUNNER_TOKEN, token),
     )
-    with contextlib.ExitStack() as stack:
-        with contextlib.suppress(Gone, Unreachable):
-            stack.enter_context(runner.working())
+    with runner.working():
         yield
 
 
@@ -201,7 +206,7 @@ def _move_checks(administrator: Api, owner: Api, before: str, receiver: str) -> 
     """Have the checks ask the receiver at the port that it has today."""
     _allow(administrator, receiver, instead_of=before)
     path = f"{_PATH}/external_status_checks"
-    for check in owner.get(path):
+    for check in owner.find(path) or ():
         if f"//{before}/" in check["external_url"]:
             url = check["external_url"].replace(before, receiver)
             owner.put(f"{path}/{check['id']}", {"external_url": url})

@@ -139,8 +139,8 @@ class Service:
 
 
 if TYPE_CHECKING:
-    from forgelet.local.api_client import Api
     from forgelet.local.embedded_postgres import Cluster
+    from forgelet.testing.api import Api
 
 #: How long a server may take to end beyond its `shutdown_timeout`: it closes what it has opened.
 CLOSING_SECONDS = 5.0
@@ -215,17 +215,20 @@ class Forgelet:
 
     def api(self, token: str | None = None) -> "Api":
         """The API as the administrator, or as the owner of `token`."""
-        from forgelet.local.api_client import Api
+        from api_server.testing import OWN_AGENT
+        from forgelet.testing.api import Api, Connections
 
-        return Api(self.plan.api_url, token or self._data.secret("root-token", prefix="flpat-"))
+        connections = Connections(self.plan.api_url, user_agent=OWN_AGENT)
+        return Api(connections, token or self._data.secret("root-token", prefix="flpat-"))
 
     def begin_here(self) -> None:
         """Has the API server of a server for tests come back to this state whenever it is reset."""
-        from forgelet.local.api_client import ApiError
+        from forgelet.testing.api import ApiError
+        from forgelet.testing.server import Controls
 
         try:
-            self.api().steer("snapshot", {"as": "start"})
-        except ApiError as problem:
+            Controls(self.api().connections).post("snapshot", {"as": "start"})
+        except (ApiError, OSError) as problem:
             raise CannotStart(f"The state to begin with cannot be kept: {problem}") from None
 
     def watch(self) -> None:
@@ -407,7 +410,7 @@ class Forgelet:
         return {**inherited(os.environ), **self.plan.chosen, **ours}
 
     def _wait_for(self, url: str, wait: StartWait) -> None:
-        from forgelet.local.api_client import answers
+        from forgelet.testing.api import answers
 
         while not answers(url):
             self._check_all_start()
@@ -417,7 +420,7 @@ class Forgelet:
 
     def _join(self) -> None:
         """Tells the API server where the edge is today, or that there is none."""
-        from forgelet.local.api_client import ApiError
+        from forgelet.testing.api import ApiError
 
         token = self._data.secret("edge-storage-token") if self.plan.edge_url else ""
         try:
@@ -428,7 +431,7 @@ class Forgelet:
                     "static_objects_external_storage_auth_token": token,
                 },
             )
-        except ApiError as problem:
+        except (ApiError, OSError) as problem:
             raise CannotStart(f"The edge cannot be joined to the API server: {problem}") from None
 
     def _check_all_start(self) -> None:

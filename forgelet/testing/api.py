@@ -1,20 +1,25 @@
-"""Requests to a server for tests: JSON there, JSON back, on connections that are kept."""
+"""The client of the API: JSON there, JSON back, on connections that are kept.
+
+Tests of clients use it, and so does `forgelet up` with its built-in runner. It is synchronous and needs nothing but the
+standard library, so that it fits into any program. No proxy of the environment is used.
+"""
 
 import contextlib
 import http.client
 import json
 import select
-from collections.abc import Iterator
+import socket
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 SECONDS = 60.0
-#: Of an answer in an error that is no JSON.
+#: How much of an answer without JSON an error repeats.
 _BYTES_SHOWN = 300
 
 
 class ApiError(Exception):
-    """An answer other than 2xx, with its `status`, and what it says as `message`."""
+    """An answer other than 2xx, with its `status` and with the answer's content as `message`."""
 
     def __init__(self, method: str, path: str, status: int, message: object) -> None:
         super().__init__(f"{method} {path} answered {status}: {message}")
@@ -22,46 +27,73 @@ class ApiError(Exception):
         self.message = message
 
 
-class Connections:
-    """Connections to the one server at `base_url`, used again; for any number of threads."""
+class Answer:
+    """`content` is the answer's JSON, its bytes if it is something else, or None if it is empty."""
 
-    def __init__(self, base_url: str) -> None:
+    def __init__(self, status: int, headers: http.client.HTTPMessage, body: bytes) -> None:
+        is_json = headers.get_content_type() == "application/json"
+        self.status = status
+        self.headers = headers
+        self.content: Any = json.loads(body) if body and is_json else body or None
+
+
+class Connections:
+    """Connections to the one server at `base_url`, used again. Any number of threads may share them."""
+
+    def __init__(self, base_url: str, *, user_agent: str | None = None, timeout: float = SECONDS) -> None:
         self.base_url = base_url
         parts = urlsplit(base_url)
         self._https = parts.scheme == "https"
-        self._place = parts.netloc
+        self._netloc = parts.netloc
         self._path = parts.path.rstrip("/")
+        self._headers = {"User-Agent": user_agent} if user_agent else {}
+        self._timeout = timeout
         self._idle: list[http.client.HTTPConnection] = []
+        self._busy: set[http.client.HTTPConnection] = set()
 
     def request(
-        self, method: str, path: str, headers: dict[str, str], body: bytes | None
-    ) -> tuple[int, str, bytes]:
-        """Status, content type and body of the answer. Raises `OSError` and `http.client.HTTPException`."""
+        self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
+    ) -> Answer:
+        """Send a request and return its answer, whatever the status. Raise `OSError` if there is no whole answer."""
         with self._connection() as connection:
-            connection.request(method, f"{self._path}/{path}", body, headers)
-            answer = connection.getresponse()
-            return answer.status, answer.headers.get_content_type(), answer.read()
+            try:
+                connection.request(method, f"{self._path}/{path}", body, {**self._headers, **(headers or {})})
+                answer = connection.getresponse()
+                return Answer(answer.status, answer.headers, answer.read())
+            except OSError:
+                raise
+            except http.client.HTTPException as problem:
+                raise ConnectionError(f"{method} {path} has no valid answer: {problem!r}") from problem
 
     def close(self) -> None:
-        """Closes what is idle."""
+        """Close the idle connections."""
         while self._idle:
             self._idle.pop().close()
+
+    def cut(self) -> None:
+        """Break off the requests of all threads. They raise `OSError`."""
+        for connection in list(self._busy):
+            with contextlib.suppress(OSError, AttributeError):
+                connection.sock.shutdown(socket.SHUT_RDWR)
 
     @contextlib.contextmanager
     def _connection(self) -> Iterator[http.client.HTTPConnection]:
         connection = self._kept() or self._new()
+        self._busy.add(connection)
         try:
             yield connection
         except BaseException:
             connection.close()
             raise
+        finally:
+            self._busy.discard(connection)
         if connection.sock is None:  # the answer said `Connection: close`
             connection.close()
         else:
             self._idle.append(connection)
 
     def _kept(self) -> http.client.HTTPConnection | None:
-        """One that the server has not closed meanwhile: a request is never sent twice."""
+        """Return a connection that the server has not closed meanwhile: a request is never sent twice."""
         while True:
             try:
                 connection = self._idle.pop()
@@ -73,20 +105,37 @@ class Connections:
 
     def _new(self) -> http.client.HTTPConnection:
         kind = http.client.HTTPSConnection if self._https else http.client.HTTPConnection
-        return kind(self._place, timeout=SECONDS)
+        return kind(self._netloc, timeout=self._timeout)
 
 
 class Api:
-    """The API as the owner of `token` sees it (without one: anonymously). Paths are relative to `/api/v4`:
-    `api.get("projects", search="x")`, `api.post("projects", {"name": "x"})`. All raise `ApiError`."""
+    """The API as the owner of `token` sees it; without one, anonymously.
 
-    def __init__(self, connections: Connections, token: str | None = None, below: str = "api/v4") -> None:
-        self._connections = connections
+    Paths are relative to `/api/v4`: `api.get("projects", search="x")`, `api.post("projects", {"name": "x"})`. All
+    methods but `ask` raise `ApiError` if the answer is not 2xx, and all raise `OSError` if there is none.
+    """
+
+    def __init__(self, connections: Connections, token: str = "", below: str = "api/v4") -> None:
+        self.connections = connections
+        self.base_url = connections.base_url
+        self.token = token
         self._below = below
-        self._headers = {"PRIVATE-TOKEN": token} if token else {}
+
+    def with_token(self, token: str) -> "Api":
+        """Return the same API as the owner of another token sees it."""
+        return Api(self.connections, token)
 
     def get(self, path: str, /, **query: object) -> Any:
         return self.request("GET", f"{path}?{urlencode(query, doseq=True)}" if query else path)
+
+    def find(self, path: str) -> Any:
+        """Return what is at `path`, or None if the answer is 404."""
+        try:
+            return self.get(path)
+        except ApiError as refused:
+            if refused.status == 404:
+                return None
+            raise
 
     def post(self, path: str, body: object = None) -> Any:
         return self.request("POST", path, body)
@@ -101,15 +150,31 @@ class Api:
         return self.request("DELETE", path, body)
 
     def request(self, method: str, path: str, body: object = None) -> Any:
-        """The answer: its JSON, its bytes where it is something else, None where it is empty."""
-        headers, data = self._headers, None
-        if body is not None:
-            headers, data = {**headers, "Content-Type": "application/json"}, json.dumps(body).encode()
-        status, content_type, answer = self._connections.request(
-            method, f"{self._below}/{path.lstrip('/')}", headers, data
-        )
-        said = json.loads(answer) if answer and content_type == "application/json" else answer or None
-        if not 200 <= status < 300:
-            shown = said[:_BYTES_SHOWN] if isinstance(said, bytes) else said
-            raise ApiError(method, path, status, shown)
-        return said
+        """Return the answer's JSON, its bytes if it is something else, or None if it is empty."""
+        answer = self.ask(method, path, body)
+        if not 200 <= answer.status < 300:
+            content = answer.content
+            shown = content[:_BYTES_SHOWN] if isinstance(content, bytes) else content
+            raise ApiError(method, path, answer.status, shown)
+        return answer.content
+
+    def ask(self, method: str, path: str, body: object = None, **headers: str) -> Answer:
+        """Send `body`, bytes as they are and anything else as JSON, and return the answer, whatever its status. The
+        names of `headers` have `_` for `-`."""
+        sent = {"PRIVATE-TOKEN": self.token} if self.token else {}
+        if body is not None and not isinstance(body, bytes):
+            sent["Content-Type"], body = "application/json", json.dumps(body).encode()
+        sent |= {name.replace("_", "-"): text for name, text in headers.items()}
+        return self.connections.request(method, f"{self._below}/{path.lstrip('/')}", sent, body)
+
+
+def answers(url: str) -> bool:
+    """Return whether a GET of `url` is answered with 200 within two seconds."""
+    parts = urlsplit(url)
+    connections = Connections(f"{parts.scheme}://{parts.netloc}", timeout=2)
+    try:
+        return connections.request("GET", parts.path.lstrip("/")).status == 200
+    except OSError:
+        return False
+    finally:
+        connections.close()

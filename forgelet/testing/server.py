@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 from collections.abc import Mapping
-from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlencode
 
@@ -35,7 +34,10 @@ class Ready:
 
 
 class Controls(Api):
-    """What only a server for tests answers."""
+    """The controls of a server for tests, below `/-/testing`."""
+
+    def __init__(self, connections: Connections) -> None:
+        super().__init__(connections, below="-/testing")
 
     def request(self, method: str, path: str, body: object = None) -> Any:
         try:
@@ -62,7 +64,7 @@ class Forgelet:
         self.version = ready.version
         self.is_shared = is_shared
         self._connections = Connections(self.url)
-        self._controls = Controls(self._connections, below="-/testing")
+        self._controls = Controls(self._connections)
         self._failures: list[str] = []
         #: The API as the administrator `root`.
         self.api = self.api_of(self.root_token)
@@ -72,7 +74,7 @@ class Forgelet:
 
     def api_of(self, token: str | None) -> Api:
         """The API as the owner of `token`; without one, anonymously."""
-        return Api(self._connections, token)
+        return Api(self._connections, token or "")
 
     def close(self) -> None:
         """Closes our connections; the server goes on."""
@@ -154,7 +156,7 @@ class Forgelet:
     def stop_failing(self) -> None:
         """Takes back what `fail` has asked for here."""
         while self._failures:
-            with contextlib.suppress(ApiError, OSError, HTTPException):  # used up, or the server is gone
+            with contextlib.suppress(ApiError, OSError):  # used up, or the server is gone
                 self._controls.delete(f"failures/{self._failures.pop()}")
 
     def _alone(self, what: str) -> None:

@@ -14,7 +14,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from http.client import HTTPException
 from pathlib import Path
 
 from forgelet.testing.api import ApiError
@@ -180,7 +179,7 @@ def version_of(forgelet: Forgelet) -> str:
     """What it says to be: `17.11.0`. Raises `CannotStart` where it is nothing of the kind."""
     try:
         return str(forgelet.api.get("version")["version"])
-    except (ApiError, OSError, HTTPException, ValueError, LookupError, TypeError) as problem:
+    except (ApiError, OSError, ValueError, LookupError, TypeError) as problem:
         raise CannotStart(
             f"{forgelet.url} does not answer as a GitLab does to its administrator: {problem}"
         ) from None

@@ -12,10 +12,10 @@ from urllib.parse import quote, urlsplit
 import aiohttp
 import attrs
 
-from forgelet.local.api_client import Api
 from forgelet.local.data_directory import DataDirectory
 from forgelet.local.supervisor import Forgelet, Plan
 from forgelet.local.variables import Addresses
+from forgelet.testing.api import Api, Connections
 from scripts.harness.contents import commit_head, data, git, new_user
 from scripts.harness.processes import Usage, WatchedProcess, server_in
 from tests.support.ports import free_port
@@ -220,7 +220,7 @@ def _environment(forgelet: Forgelet, scratch: Path, sizes: Sizes) -> Environment
     alice, bob = (new_user(root, name).token for name in ("alice", "bob"))
     for token, path in ((alice, "large"), (bob, "mine")):
         values = {"name": path, "visibility": "public", "initialize_with_readme": path == "mine"}
-        Api(plan.api_url, token).post("projects", values)
+        Api(Connections(plan.api_url), token).post("projects", values)
     host = plan.api_url.partition("://")[2]
     target = AttackTarget(
         api_url=plan.api_url,

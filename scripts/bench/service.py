@@ -18,8 +18,8 @@ import psycopg2
 from api_server.state.database import connect
 from api_server.state.migrate import migrate
 from common import logs
-from forgelet.local.api_client import Api
 from forgelet.local.embedded_postgres import DATABASE, ROLE, SUPERUSER, Cluster, temporary_cluster
+from forgelet.testing.api import Api, Connections
 from scripts.bench import filling
 from scripts.bench.measuring import listening
 from scripts.bench.runs import Bench
@@ -60,7 +60,7 @@ def running(cluster: Cluster, folder: Path, **settings: str) -> Iterator[Running
     environment = {**os.environ, **{f"FORGELET_API_{name}": value for name, value in values.items()}}
     command = [sys.executable, "-m", "api_server"]
     with listening(command, port, folder / "log", environment, path="/-/readiness") as pid:
-        yield Running(Api(f"http://127.0.0.1:{port}", TOKEN), pid, postmaster(cluster))
+        yield Running(Api(Connections(f"http://127.0.0.1:{port}"), TOKEN), pid, postmaster(cluster))
 
 
 def postmaster(cluster: Cluster) -> int:

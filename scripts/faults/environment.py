@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 import aiohttp
 import attrs
 
-from forgelet.local.api_client import Api, answers
 from forgelet.local.data_directory import DataDirectory
+from forgelet.testing.api import Api, Connections, answers
 from scripts.faults import surroundings
 from scripts.faults.client import TIMEOUT, Client, Ledger
 from scripts.faults.databases import Databases, running_databases
@@ -230,7 +230,7 @@ async def running_environment(
             urls=[f"http://127.0.0.1:{port}" for port in (*ports.apis, *ports.edges)],
         )
         _started(apis, await environment.serve())
-        token = await asyncio.to_thread(_set_up, Api(ports.url, root.token), environment.stranger.base, data)
+        token = await asyncio.to_thread(_set_up, ports.url, root.token, environment.stranger.base, data)
         _started(edges, await environment.ready())  # which they are once the service knows their token
         yield attrs.evolve(environment, owner=attrs.evolve(root, token=token))
 
@@ -255,8 +255,9 @@ def _folders(shape: Shape) -> Iterator[DataDirectory]:
         yield data
 
 
-def _set_up(root: Api, edge_url: str, data: DataDirectory) -> str:
+def _set_up(url: str, token: str, edge_url: str, data: DataDirectory) -> str:
     """Make the owner and join the edge; return her token."""
+    root = Api(Connections(url), token)
     root.put(
         "application/settings",
         {

@@ -21,7 +21,7 @@ import orjson
 import psycopg2
 
 from api_server.api import ROUTES
-from forgelet.local.api_client import answers
+from forgelet.testing.api import answers
 from scripts.faults import checks, job_load
 from scripts.faults.environment import Environment, running_environment
 from scripts.faults.repository_load import mirror_of

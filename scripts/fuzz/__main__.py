@@ -14,9 +14,9 @@ import attrs
 import click
 
 from common.config_errors import Command, ConfigError
-from forgelet.local.api_client import Api
 from forgelet.testing import starting
-from forgelet.testing.server import Forgelet
+from forgelet.testing.api import Api, Connections
+from forgelet.testing.server import Controls, Forgelet
 from scripts.harness.contents import archive, commit_values, multipart, user_values
 
 _CONFIG = """\
@@ -45,7 +45,7 @@ class World:
 
 def make_world(url: str, root_token: str) -> World:
     """Make one of each kind. Raise `ApiError`."""
-    api = Api(url, root_token)
+    api = Api(Connections(url), root_token)
     values: dict[str, object] = {}
     _people(api, values)
     _code(api, values)
@@ -177,7 +177,7 @@ def _jobs(api: Api, project: str, values: dict[str, object]) -> tuple[str, dict[
     body = {"runner_type": "project_type", "project_id": values["projects/{id}"]}
     runner = api.post("user/runners", body)
     values["runners/{id}"] = values["{runner_id}"] = runner["id"]
-    api.steer("settle", {})
+    Controls(api.connections).post("settle")
     pipeline = api.post(f"{project}/pipeline", {"ref": "main"})["id"]
     values["{pipeline_id}"] = pipeline
     jobs = api.get(f"{project}/pipelines/{pipeline}/jobs")
@@ -203,7 +203,7 @@ def _upload(url: str, job: dict[str, Any]) -> None:
 
 def _listed(api: Api, project: str, values: dict[str, object]) -> None:
     """Note the ids of what the service itself has made."""
-    api.steer("settle", {})
+    Controls(api.connections).post("settle")
     group = f"groups/{values['groups/{id}']}"
     values["audit_events/{id}"] = api.get("audit_events")[0]["id"]
     values["groups/{id}/audit_events/{audit_event_id}"] = api.get(f"{group}/audit_events")[0]["id"]

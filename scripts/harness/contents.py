@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from common.logs import redact
-from forgelet.local.api_client import Api
+from forgelet.testing.api import Api
 
 _BOUNDARY = "between-the-parts"
 

@@ -14,12 +14,13 @@ import attrs
 import gitlab
 import pytest
 
+from api_server.testing import OWN_AGENT
 from api_server.testing.failures import _FIELDS, ordered
 from api_server.testing.journal import MOST_BYTES, MOST_OF_BODY, MOST_REQUESTS
 from common.config_errors import ConfigError
-from forgelet.runner.built_in import MOST_JOBS, BuiltInRunner
-from forgelet.runner.protocol import Upload, uploads
-from forgelet.runner.rules import FIELDS, PREFIX, Played, Rule, Rules, played, read_rules
+from forgelet.local.runner import MOST_JOBS, BuiltInRunner, Upload, uploads
+from forgelet.local.runner_rules import FIELDS, PREFIX, Played, Rule, Rules, played, read_rules
+from forgelet.testing.api import Api, Connections
 from tests.support.checkout import CHECKOUT
 from tests.support.ci import CiProject, ci_project, eventually
 from tests.support.clock import MovedClock, forge_with_clock
@@ -61,9 +62,8 @@ async def scene(
     folder = tmp_path_factory.mktemp("built_in")
     async with forge_with_clock(new_database(), folder, testing=True) as (forge, clock):
         runner = BuiltInRunner(
-            forge.base,
+            Api(Connections(forge.base, user_agent=OWN_AGENT), str(forge.root.token)),
             RULES,
-            root_token=str(forge.root.token),
             kind={"runner_type": "instance_type", "description": "Built-in runner", "tag_list": ["*"]},
             recall=lambda: kept.get("token"),
             remember=lambda token: kept.update(token=token),

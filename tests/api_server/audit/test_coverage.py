@@ -150,6 +150,7 @@ SECRETS = (
     "glrt-",
     "flinv-",
     "flcon-",
+    "flsin-",
     "flpwd-",
     "user:secret",
     "even longer",

@@ -49,6 +49,8 @@ LOOKS: list[Look] = [
     Look("/-/user_settings/personal_access_tokens"),
     Look("/-/user_settings/active_sessions"),
     Look("/{owner}"),
+    Look("/projects/new"),
+    Look("/groups/new"),
     Look("/{project}"),
     Look("/{empty}"),
     Look("/{empty}/-/tree/main"),

@@ -128,6 +128,7 @@ async def test_what_was_written_is_shown_to_one_whose_session_has_ended(browser:
         (bad_parameters("path must be a, b or c"), {"path": ["must be a, b or c"]}),
         (bad_parameters("the body is not valid JSON"), {"": ["the body is not valid JSON"]}),
         (conflict(["Another one exists: !1"]), {"": ["Another one exists: !1."]}),
+        (invalid('Failed to save group {:path=>["is taken"]}'), {"path": ["is taken"]}),
         (forbidden("This is closed"), {"": ["This is closed."]}),
         (forbidden(), {}),
         (not_found("Branch"), {"": ["Branch not found"]}),

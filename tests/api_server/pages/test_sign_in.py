@@ -378,14 +378,14 @@ async def test_links_that_sign_nobody_in(page_forge: Forge, browser: Browser) ->
     good = await link_for(page_forge, person)
     paths = [
         good[:-1] + ("A" if good[-1] != "A" else "B"),
-        good.replace(f"/{person.id}-", f"/{blocked.id}-"),
+        good.replace(f"flsin-{person.id}-", f"flsin-{blocked.id}-"),
         await link_for(page_forge, person, sign_in_count=7),
         await link_for(
             page_forge, person, now=page_forge.server.app[SERVICES].clock() - sign_in_links.LIFETIME
         ),
         await link_for(page_forge, blocked),
-        "/-/sign_in/1-2-3",
-        f"/-/sign_in/{'9' * 18}-{'9' * 18}-{'x' * 27}",
+        "/-/sign_in/flsin-1-2-3",
+        f"/-/sign_in/flsin-{'9' * 18}-{'9' * 18}-{'x' * 27}",
     ]
     await page_forge.root.post(f"/users/{blocked.id}/block")
     await browser.get(good)

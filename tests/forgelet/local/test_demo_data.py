@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from forgelet.local import demo_data, demo_receiver, demo_story
-from forgelet.local.api_client import ApiError, encoded
 from forgelet.local.data_directory import DataDirectory
+from forgelet.local.demo_data import encoded
 from forgelet.local.processes import CannotStart
+from forgelet.testing.api import ApiError
 
 
 class CutShortError(Exception):
@@ -61,11 +62,14 @@ class FakeApi:
         self.base_url = base_url
         self.token = token
 
+    def with_token(self, token: str) -> "FakeApi":
+        return FakeApi(self.base_url, token)
+
     def get(self, path: str, **query: str) -> Any:
         self.service.count()
         if path == "user":
             if self.token not in self.service.tokens:
-                raise ApiError(401, "GET user answered 401")
+                raise ApiError("GET", "user", 401, None)
             return self.service.tokens[self.token]
         if path == "users":
             user = self.service.resources.get(f"users/{query['username']}")
@@ -84,7 +88,7 @@ class FakeApi:
 
     def find(self, path: str) -> Any:
         self.service.count()
-        return self.service.resources.get(path)
+        return self.service.resources.get(path) or self._entries(path) or None
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
         self.service.count()
@@ -130,8 +134,6 @@ class FakeApi:
 def service(monkeypatch: pytest.MonkeyPatch) -> Service:
     service = Service()
     monkeypatch.setattr(FakeApi, "service", service, raising=False)
-    monkeypatch.setattr(demo_data, "Api", FakeApi)
-    monkeypatch.setattr(demo_story, "Api", FakeApi)
     monkeypatch.setattr(demo_data, "push_project", lambda *_arguments: service.count())
     monkeypatch.setattr(demo_data, "push_folder", lambda *_arguments: service.count())
     return service
@@ -200,7 +202,7 @@ def test_git_finds_a_credential_for_each_user_at_the_servers_address(
 
 def test_a_refusal_of_the_service_is_one_sentence(service: Service, data: DataDirectory) -> None:
     del service.tokens["root-token"]
-    with pytest.raises(CannotStart, match=r"^The demo data cannot be made: GET user answered 401; .*$"):
+    with pytest.raises(CannotStart, match=r"^The demo data cannot be made: GET user answered 401: None; .*$"):
         ensure(data)
 
 

@@ -1,0 +1,329 @@
+"""The built-in runner: it asks for jobs as any runner does, and plays them without executing anything.
+
+One thread asks for jobs, and each job that is played has a thread of its own.
+"""
+
+import contextlib
+import fnmatch
+import gzip
+import io
+import secrets
+import threading
+import time
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+import attrs
+
+from forgelet.local.runner_rules import Played, Rules, played
+from forgelet.testing.api import Answer, Api, ApiError
+
+
+@attrs.frozen(kw_only=True)
+class Upload:
+    """One file for `POST /jobs/:id/artifacts`."""
+
+    filename: str
+    content: bytes
+    #: As `artifact_type`, `artifact_format` and `expire_in` are sent.
+    said: Mapping[str, str]
+
+
+#: Of a job whose CI file names no artifacts, but whose variables or rule do.
+_ARCHIVE = {"artifact_type": "archive", "artifact_format": "zip", "paths": ["**"]}
+
+
+def uploads(
+    wanted: Sequence[Mapping[str, Any]] | None, files: Mapping[str, str], *, succeeds: bool
+) -> Iterator[Upload]:
+    """One for each item of `wanted`, which is `artifacts` of what a runner is told of the job, as far as `files` has
+    some for it. Everything goes into an archive where the job names nothing."""
+    for one in wanted or [_ARCHIVE]:
+        when = one.get("when") or "on_success"
+        if when != "always" and (when == "on_success") != succeeds:
+            continue
+        chosen = {path: text for path, text in files.items() if _is_wanted(one, path)}
+        if chosen:
+            yield _packed(one, chosen)
+
+
+def _is_wanted(one: Mapping[str, Any], path: str) -> bool:
+    def named(patterns: Sequence[str]) -> bool:
+        return any(_fits(pattern, path) for pattern in patterns)
+
+    wanted = one.get("untracked") or named(one.get("paths") or [])
+    return bool(wanted) and not named(one.get("exclude") or [])
+
+
+def _fits(pattern: str, path: str) -> bool:
+    """A folder's name stands for all that is in it."""
+    pattern = pattern.removeprefix("./").rstrip("/")
+    return pattern in ("", ".", "**") or fnmatch.fnmatchcase(path, pattern) or path.startswith(f"{pattern}/")
+
+
+def _packed(one: Mapping[str, Any], files: Mapping[str, str]) -> Upload:
+    form = one.get("artifact_format") or "zip"
+    said = {"artifact_type": one["artifact_type"], "artifact_format": form}
+    if one.get("expire_in"):
+        said["expire_in"] = str(one["expire_in"])
+    name = str(one.get("name") or "artifacts")
+    if form == "zip":
+        return Upload(filename=f"{name}.zip", content=_zip(files), said=said)
+    together = "".join(files.values()).encode()
+    if form == "gzip":
+        return Upload(filename=f"{name}.gz", content=gzip.compress(together, mtime=0), said=said)
+    return Upload(filename=name, content=together, said=said)
+
+
+def _zip(files: Mapping[str, str]) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, text in files.items():
+            # of no time, so that the same files are the same archive
+            archive.writestr(zipfile.ZipInfo(path), text)
+    return packed.getvalue()
+
+
+#: What is said of the runner; `release` steps are taken too, and nothing is released.
+INFO = {
+    "name": "built-in",
+    "version": "forgelet",
+    "platform": "none",
+    "architecture": "none",
+    "executor": "played",
+    "features": {"multi_build_steps": True},
+}
+SYSTEM_ID = "s_built_in"
+
+
+class Unreachable(ConnectionError):
+    """The service answers that it cannot: it is starting or ending."""
+
+
+class Gone(Exception):
+    """The service no longer knows the runner's token, or the job."""
+
+
+def is_known(api: Api, runner_token: str) -> bool:
+    """Return whether the service knows the runner. Raise `OSError`."""
+    runner = {"token": runner_token, "system_id": SYSTEM_ID, "info": INFO}
+    return api.ask("POST", "runners/verify", runner).status == 200
+
+
+@attrs.define
+class Asking:
+    """A runner that asks for jobs, one after the other."""
+
+    api: Api
+    token: str
+    _last_update: str = ""
+
+    def next_job(self) -> Mapping[str, Any] | None:
+        """Return the next job, or None if there was none for a while. Raise `OSError` or `Gone`."""
+        sent = {"token": self.token, "system_id": SYSTEM_ID, "info": INFO, "last_update": self._last_update}
+        answer = self.api.ask("POST", "jobs/request", sent)
+        if answer.status in (401, 403):
+            raise Gone
+        if answer.status not in (201, 204):
+            raise Unreachable(f"POST /jobs/request answered {answer.status}")
+        self._last_update = answer.headers.get("X-GitLab-Last-Update", "")
+        return answer.content if answer.status == 201 else None
+
+
+@attrs.define
+class JobInHand:
+    """A job that is being played, as the service hears of it. Each method raises `OSError`, or `Gone` if the job is
+    canceled or no longer exists."""
+
+    api: Api
+    id: int
+    token: str
+    _sent: int = 0
+
+    def log(self, text: str) -> None:
+        """Append `text` to the log."""
+        data = text.encode()
+        if not data:
+            return
+        where = f"{self._sent}-{self._sent + len(data) - 1}"
+        self._ask("PATCH", f"jobs/{self.id}/trace", data, Content_Range=where, Content_Type="text/plain")
+        self._sent += len(data)
+
+    def upload(self, upload: Upload) -> None:
+        boundary = secrets.token_hex(16)
+        head = (
+            f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{_quoted(upload.filename)}"\r\n'
+            "Content-Type: application/octet-stream\r\n\r\n"
+        )
+        data = head.encode() + upload.content + f"\r\n--{boundary}--\r\n".encode()
+        path = f"jobs/{self.id}/artifacts?{urlencode(upload.said)}"
+        answer = self._ask("POST", path, data, Content_Type=f"multipart/form-data; boundary={boundary}")
+        if answer.status != 201:
+            raise ValueError(f"{upload.filename} was refused: {answer.content or answer.status}")
+
+    def seconds(self) -> float:
+        """Return how long the job has been running, by the service's clock."""
+        return float(self._ask("GET", "job").content["duration"])
+
+    def go_on(self) -> None:
+        """Report that the job is still running."""
+        self._ask("PUT", f"jobs/{self.id}", {"state": "running"})
+
+    def end(self, state: str, failure_reason: str | None, exit_code: int | None) -> None:
+        said = {"state": state, "failure_reason": failure_reason, "exit_code": exit_code}
+        self._ask("PUT", f"jobs/{self.id}", said)
+
+    def _ask(self, method: str, path: str, body: object = None, **headers: str) -> Answer:
+        answer = self.api.ask(method, path, body, JOB_TOKEN=self.token, **headers)
+        if answer.status in (401, 403, 404):
+            raise Gone
+        if answer.status >= 500:
+            raise Unreachable(f"{method} {path} answered {answer.status}")
+        return answer
+
+
+def _quoted(name: str) -> str:
+    return name.replace("\\", "_").replace('"', "_").replace("\r", "_").replace("\n", "_")
+
+
+#: Jobs that are played side by side.
+MOST_JOBS = 50
+#: Seconds between two looks at the service's clock while a job lasts, and before the service is asked again that did
+#: not answer, or had no patience.
+LOOK, PAUSE = 0.2, 0.2
+#: Seconds until the runner tries to register again after that was refused.
+UNTIL_REGISTERED_AGAIN = 10.0
+#: Seconds after which the service hears that a job goes on.
+SIGN_OF_LIFE = 60.0
+
+
+class BuiltInRunner:
+    """Plays the service's jobs as `rules` say. It registers itself as `administrator`, as a runner of this `kind` (the
+    parameters of `POST /user/runners`), and keeps its own token with `remember`, so that `recall` returns it the next
+    time."""
+
+    def __init__(
+        self,
+        administrator: Api,
+        rules: Rules,
+        *,
+        kind: Mapping[str, Any],
+        recall: Callable[[], str | None],
+        remember: Callable[[str], None],
+    ) -> None:
+        self._administrator = administrator
+        self._rules = rules
+        self._kind = kind
+        self._recall = recall
+        self._remember = remember
+        self._stop = threading.Event()
+        self._room = threading.BoundedSemaphore(MOST_JOBS)
+        self._asking = Asking(administrator.with_token(""), "")
+
+    @contextlib.contextmanager
+    def working(self) -> Iterator[None]:
+        """Register the runner and let it play jobs as long as the block lasts. Jobs that are running at the end are
+        left as they are. Raise `OSError` or `ApiError`."""
+        self._asking.token = self._known_token()
+        thread = threading.Thread(target=self._ask_for_jobs, name="built-in runner", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            self._asking.api.connections.cut()
+
+    def _known_token(self) -> str:
+        known = self._recall()
+        if known is None or not is_known(self._asking.api, known):
+            known = str(self._administrator.post("user/runners", self._kind)["token"])
+            self._remember(known)
+        return known
+
+    def _ask_for_jobs(self) -> None:
+        while not self._stop.is_set():
+            self._room.acquire()
+            began = time.monotonic()
+            job = self._next_job()
+            if job is not None:
+                threading.Thread(target=self._play, args=(job,), name="job", daemon=True).start()
+                continue
+            self._room.release()
+            if time.monotonic() - began < PAUSE:
+                self._stop.wait(PAUSE)
+        self._asking.api.connections.close()
+
+    def _next_job(self) -> Mapping[str, Any] | None:
+        try:
+            return self._asking.next_job()
+        except OSError:
+            return None
+        except Gone:  # somebody has removed the runner
+            try:
+                self._asking.token = self._known_token()
+            except (OSError, ApiError):  # what it is to serve may be gone too
+                self._stop.wait(UNTIL_REGISTERED_AGAIN)
+            return None
+
+    def _play(self, payload: Mapping[str, Any]) -> None:
+        job = JobInHand(self._asking.api, int(payload["id"]), str(payload["token"]))
+        try:
+            with contextlib.suppress(Gone, OSError):
+                self._to_its_end(payload, job)
+        finally:
+            self._room.release()
+
+    def _to_its_end(self, payload: Mapping[str, Any], job: JobInHand) -> None:
+        variables = {one["key"]: one["value"] for one in payload["variables"]}
+        try:
+            wanted = played(variables, self._rules.values_for(variables))
+        except ValueError as problem:
+            job.log(f"ERROR: Job failed: {problem}\n")
+            job.end("failed", "runner_system_failure", None)
+            return
+        job.log(_opening(payload, wanted))
+        longest = float(payload["runner_info"]["timeout"])
+        if not self._last(job, min(wanted.duration, longest)):
+            return
+        reason, exit_code = wanted.failure_reason, wanted.script_exit_code
+        if wanted.duration > longest:
+            reason, exit_code = "job_execution_timeout", None
+        try:
+            for upload in uploads(payload["artifacts"], wanted.artifacts, succeeds=reason is None):
+                job.upload(upload)
+        except ValueError as problem:
+            job.log(f"ERROR: Uploading artifacts failed: {problem}\n")
+            reason, exit_code = "runner_system_failure", None
+        if wanted.log is None:
+            job.log(_closing(reason, exit_code))
+        job.end("success" if reason is None else "failed", reason, exit_code)
+
+    def _last(self, job: JobInHand, seconds: float) -> bool:
+        """Waits until the job has been running for so long; False where the runner ends before."""
+        said = time.monotonic()
+        while seconds > 0:
+            left = seconds - job.seconds()
+            if left <= 0:
+                break
+            if self._stop.wait(min(left, LOOK)):
+                return False
+            if time.monotonic() - said > SIGN_OF_LIFE:
+                said = time.monotonic()
+                job.go_on()
+        return True
+
+
+def _opening(payload: Mapping[str, Any], wanted: Played) -> str:
+    """What a log begins with, or all of it."""
+    if wanted.log is not None:
+        return wanted.log
+    commands = [f"$ {command}" for step in payload["steps"] for command in step["script"]]
+    return "\n".join(["Played by the built-in runner; no command is executed.", *commands, ""])
+
+
+def _closing(reason: str | None, exit_code: int | None) -> str:
+    if reason is None:
+        return "Job succeeded\n"
+    return f"ERROR: Job failed: {reason if exit_code is None else f'exit code {exit_code}'}\n"
