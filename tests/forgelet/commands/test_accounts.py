@@ -149,7 +149,7 @@ async def test_runners_serve_the_instance_a_group_or_a_project(here: Forge) -> N
             "Username has already been taken",
         ),
         (
-            "user create --username new --email root@localhost --name N --password 12345678",
+            "user create --username newcomer --email root@localhost --name N --password 12345678",
             "Email has already been taken",
         ),
         (
@@ -158,14 +158,14 @@ async def test_runners_serve_the_instance_a_group_or_a_project(here: Forge) -> N
             " Cannot start with '-', end in '.git' or end in '.atom'",
         ),
         (
-            "user create --username new --email new@example.org --name N --password short",
+            "user create --username newcomer --email new@example.org --name N --password short",
             "The password is too short (minimum is 8 characters)",
         ),
         (
-            "user create --username new --email new@example.org --name N",
+            "user create --username newcomer --email new@example.org --name N",
             "No password was given: type it, send it through standard input, or use --password",
         ),
-        ("user create --username new --email new@example.org", "Missing option '--name'"),
+        ("user create --username newcomer --email new@example.org", "Missing option '--name'"),
         ("user block nobody-here", "There is no user nobody-here"),
         ("user password nobody-here --password 12345678", "There is no user nobody-here"),
         ("token create --user nobody-here --name t --scope api", "There is no user nobody-here"),

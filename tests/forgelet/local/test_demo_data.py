@@ -103,7 +103,8 @@ class FakeApi:
         if kind == "sync":
             resources[path.removesuffix("/sync")]["update_status"] = "finished"
             return None
-        key = str(next((body[name] for name in NAMING if name in body), number))
+        naming = () if kind == "external_status_checks" else NAMING
+        key = str(next((body[name] for name in naming if name in body), number))
         location = f"{path}/{encoded(f'demo/{key}' if path == 'projects' else key)}"
         if kind == "personal_access_tokens":
             location += str(number)
