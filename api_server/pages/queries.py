@@ -172,6 +172,17 @@ class CountedAccount(Account):
 async def find_counted_account(database: Executor, user_id: int) -> CountedAccount | None: ...
 
 
+@attrs.frozen
+class Username:
+    id: int
+    username: str
+
+
+@statement("SELECT users.id, users.username FROM users WHERE users.id = ANY (%(ids)s::bigint[])")
+async def usernames(database: Executor, ids: Sequence[int]) -> list[Username]:
+    """The user names of those of them that exist."""
+
+
 @attrs.frozen(kw_only=True)
 class Delivery:
     """A message to a status check, with its last attempt: `response_status` of an answer, or the `error` that none
@@ -206,3 +217,35 @@ class Delivery:
     """)
 async def deliveries_of_merge_request(database: Executor, merge_request_id: int, most: int) -> list[Delivery]:
     """The newest."""
+
+
+@attrs.frozen
+class NamedMergeRequest:
+    """What a text names by its number."""
+
+    iid: int
+    title: str
+
+
+@statement("""
+    SELECT merge_requests.iid, merge_requests.title FROM merge_requests
+    WHERE merge_requests.project_id = %(project_id)s AND merge_requests.iid = ANY (%(iids)s::bigint[])
+""")
+async def merge_requests_numbered(
+    database: Executor, project_id: int, iids: Sequence[int]
+) -> list[NamedMergeRequest]: ...
+
+
+@attrs.frozen
+class NamedUser:
+    """Whom a text names."""
+
+    username: str
+    name: str
+
+
+@statement("""
+    SELECT users.username, users.name FROM users
+    WHERE users.username = ANY (%(usernames)s::text[]) AND users.state = 'active'
+""")
+async def users_named(database: Executor, usernames: Sequence[str]) -> list[NamedUser]: ...

@@ -4,6 +4,7 @@ made. Both outcomes are audited."""
 import asyncio
 import functools
 import re
+from typing import Literal
 
 from aiohttp import web
 
@@ -70,7 +71,7 @@ async def sign_in(request: web.Request, visitor: Visitor, form: Form) -> web.Str
     read = functools.partial(queries.find_account, login=login)
     context.services(request).require_unchanged(Precondition((f"user:{account.id}",), account, read))
     response = page.see_other(request, visitor, _safe(form.get("return_to")))
-    sessions.remember(request, response, await _begin(request, account, "password", "STANDARD"))
+    sessions.remember(request, response, await _begin(request, account, "password"))
     return response
 
 
@@ -91,7 +92,7 @@ async def use_link(request: web.Request, visitor: Visitor, _form: Form) -> web.S
     # Of two who use the link at once, one signs in first: the other is judged again.
     context.services(request).revoke(f"user:{account.id}")
     response = page.see_other(request, visitor, "/")
-    sessions.remember(request, response, await _begin(request, account, "link", "LINK"))
+    sessions.remember(request, response, await _begin(request, account, "link"))
     return response
 
 
@@ -150,20 +151,12 @@ def _safe(return_to: object) -> str:
     return str(return_to) if fits else "/"
 
 
-async def _begin(request: web.Request, account: Account, proof: str, name: str) -> Visitor:
-    """The account's new session; `proof` and its `name` are what audit events say that it rests on."""
+async def _begin(request: web.Request, account: Account, proof: Literal["password", "link"]) -> Visitor:
+    """The account's new session, which rests on that proof."""
     async with context.database(request).transaction() as transaction:
         signed_in = await sessions.begin(request, transaction, account)
-        await audit_trail.record(
-            transaction,
-            f"authenticated_with_{proof}",
-            author=signed_in.author(),
-            entity=account.entity,
-            target_id=account.id,
-            target_details=account.username,
-            message=f"Signed in with {name} authentication",
-            **{"with": name},
-        )
+        author = signed_in.author()
+        await audit_trail.record(transaction, f"authenticated_with_{proof}", author, account.entity)
     return signed_in
 
 
@@ -172,12 +165,6 @@ async def _record_failure(request: web.Request, account: Account | None, login: 
     if account is None and context.services(request)[UNKNOWN].retry_after("all"):
         return
     async with context.database(request).transaction() as transaction:
-        await audit_trail.record(
-            transaction,
-            "login_failed_with_standard_authentication",
-            author=Author(id=-1, name=login, ip_address=request.remote),
-            entity=account.entity if account else INSTANCE,
-            target_details=None if account else login,
-            message="Failed to login with STANDARD authentication",
-            failed_login="STANDARD",
-        )
+        author = Author(id=-1, name=login, ip_address=request.remote)
+        about = account.entity if account else INSTANCE.target(None, login)
+        await audit_trail.record(transaction, "login_failed_with_standard_authentication", author, about)

@@ -10,6 +10,7 @@ from api_server.pages import (
     finding,
     gitlab_addresses,
     mail_links,
+    merge_request_forms,
     merge_requests,
     namespaces,
     new_projects,
@@ -22,6 +23,9 @@ from api_server.pages import (
 )
 from api_server.pages.admin import audit_events, instance_lists, operating, overview, settings
 from api_server.pages.ci import jobs, pipelines
+from api_server.pages.settings import audit_events as settings_audit_events
+from api_server.pages.settings import ci_cd, general, members, repository, runners, status_checks, variables
+from api_server.pages.text import rendering
 from api_server.static_objects.access import SIGNED_IN_USER
 from api_server.web.context import SERVICES
 
@@ -42,7 +46,16 @@ PAGES = [
     projects.pages,
     pipelines.pages,
     jobs.pages,
+    merge_request_forms.pages,
     merge_requests.pages,
+    settings_audit_events.pages,
+    members.pages,
+    general.pages,
+    repository.pages,
+    status_checks.pages,
+    ci_cd.pages,
+    runners.pages,
+    variables.pages,
     gitlab_addresses.pages,
 ]
 
@@ -56,6 +69,7 @@ def setup(app: web.Application) -> None:
     sign_in.setup(app)
     mail_links.setup(app)
     account.setup(services)
+    rendering.setup(services)
     for pages in PAGES:
         pages.register(app)
 
