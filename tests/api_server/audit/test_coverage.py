@@ -179,6 +179,7 @@ SECRETS = (
     "glrt-",
     "flinv-",
     "flcon-",
+    "flsin-",
     "flpwd-",
     "user:secret",
     "even longer",
