@@ -1,12 +1,12 @@
--- The audit trail: events that are never changed, a partition for each month, and the chain of hashes over them.
--- depends: 0001_accounts_and_projects
+-- What operators see: the audit trail, failures of parts that have no state of their own, and figures over time.
 
+-- Audit events are never changed. The application's clock dates them and decides which months have a partition.
 CREATE SEQUENCE audit_events_id_seq;
 
 CREATE TABLE audit_events (
     id bigint NOT NULL DEFAULT nextval('audit_events_id_seq'),
     -- When it was recorded, as exact as the API shows it, so that what is shown can be filtered by.
-    created_at timestamptz(3) NOT NULL DEFAULT date_trunc('milliseconds', clock_timestamp()),
+    created_at timestamptz(3) NOT NULL,
     author_id bigint NOT NULL,
     author_name text NOT NULL,
     entity_type text NOT NULL,
@@ -90,6 +90,19 @@ CREATE TRIGGER append_only_all BEFORE TRUNCATE ON audit_events EXECUTE FUNCTION 
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON audit_chain FOR EACH ROW EXECUTE FUNCTION refuse_change();
 CREATE TRIGGER append_only_all BEFORE TRUNCATE ON audit_chain EXECUTE FUNCTION refuse_change();
 
+-- What an event gets that is recorded now, `moment` being the application's: not less than the event before it has, so
+-- that events ascend by id and by moment alike, whatever transaction began first. A clock that was set back by more
+-- than an hour counts as it is. From here on its transaction has the chain's lock, so it must do nothing else but end.
+CREATE FUNCTION audit_moment(moment timestamptz) RETURNS timestamptz LANGUAGE plpgsql AS $$
+DECLARE
+    last timestamptz;
+BEGIN
+    PERFORM pg_advisory_xact_lock(4243);
+    SELECT created_at INTO last FROM audit_chain ORDER BY position DESC LIMIT 1;
+    RETURN CASE WHEN last BETWEEN moment AND moment + interval '1 hour' THEN last
+        ELSE date_trunc('milliseconds', moment) END;
+END $$;
+
 -- Makes `name` the partition of [since, until). Statement triggers are not inherited, so it gets its own.
 CREATE FUNCTION make_audit_partition(name text, since timestamptz, until timestamptz) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -103,24 +116,21 @@ BEGIN
         coalesce(quote_literal(since), 'MINVALUE'), coalesce(quote_literal(until), 'MAXVALUE'));
 END $$;
 
--- Makes a partition for each month up to `ahead` months from now and gives how many it made. What comes later goes to
--- audit_events_future, so that no event is ever refused; if events are there already, it becomes the partition of all
--- the months that they are of.
-CREATE FUNCTION make_audit_partitions(ahead integer) RETURNS integer LANGUAGE plpgsql AS $$
+-- Makes a partition for each month from that of `moment` up to `ahead` months later and gives how many it made. Months
+-- before it that have none get one together. What comes later goes to audit_events_future, so that no event is ever
+-- refused; if events are there already, it becomes the partition of all the months that they are of.
+CREATE FUNCTION make_audit_partitions(moment timestamptz, ahead integer) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
+    present timestamp := date_trunc('month', moment AT TIME ZONE 'UTC');
     month timestamp;
     until timestamp;
     made integer := 0;
 BEGIN
     PERFORM pg_advisory_xact_lock(4244);
-    SELECT to_date(max(substring(relname FROM '\d{4}_\d{2}$')), 'YYYY_MM') + interval '1 month' INTO month
-    FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid WHERE inhparent = 'audit_events'::regclass;
-    IF month IS NULL THEN
-        month := date_trunc('month', now() AT TIME ZONE 'UTC');
-        PERFORM make_audit_partition('audit_events_past', NULL, month AT TIME ZONE 'UTC');
-        PERFORM make_audit_partition('audit_events_future', month AT TIME ZONE 'UTC', NULL);
-    END IF;
-    IF month > (now() AT TIME ZONE 'UTC') + make_interval(months => ahead) THEN
+    -- Where audit_events_future begins the months end that there are.
+    SELECT substring(pg_get_expr(relpartbound, oid) FROM 'FROM \(''([^'']+)''\)')::timestamptz AT TIME ZONE 'UTC'
+    INTO month FROM pg_class WHERE oid = 'audit_events_future'::regclass;
+    IF month > present + make_interval(months => ahead) THEN
         RETURN 0;
     END IF;
     ALTER TABLE audit_events DETACH PARTITION audit_events_future;
@@ -134,14 +144,62 @@ BEGIN
         month := until;
         made := 1;
     END IF;
-    WHILE month <= (now() AT TIME ZONE 'UTC') + make_interval(months => ahead) LOOP
-        PERFORM make_audit_partition('audit_events_' || to_char(month, 'YYYY_MM'),
-            month AT TIME ZONE 'UTC', (month + interval '1 month') AT TIME ZONE 'UTC');
-        month := month + interval '1 month';
+    WHILE month <= present + make_interval(months => ahead) LOOP
+        until := greatest(month + interval '1 month', present);
+        PERFORM make_audit_partition('audit_events_' || to_char(until - interval '1 month', 'YYYY_MM'),
+            month AT TIME ZONE 'UTC', until AT TIME ZONE 'UTC');
+        month := until;
         made := made + 1;
     END LOOP;
     PERFORM make_audit_partition('audit_events_future', month AT TIME ZONE 'UTC', NULL);
     RETURN made;
 END $$;
 
-DO $$ BEGIN PERFORM make_audit_partitions(3); END $$;
+-- audit_events_past is for what is older than the database, should a clock be wrong.
+DO $$
+DECLARE
+    month timestamptz := date_trunc('month', now(), 'UTC');
+BEGIN
+    PERFORM make_audit_partition('audit_events_past', NULL, month);
+    PERFORM make_audit_partition('audit_events_future', month, NULL);
+    PERFORM make_audit_partitions(now(), 3);
+END $$;
+
+-- The chain and the partitions are their owner's work, so that a role that owns nothing can serve.
+-- Their names are looked up in this schema: who calls them has no say in that.
+DO $$
+DECLARE
+    one text;
+BEGIN
+    FOREACH one IN ARRAY '{chain_audit_event(), "make_audit_partitions(timestamptz, integer)"}'::text[] LOOP
+        EXECUTE format(
+            'ALTER FUNCTION %s SECURITY DEFINER SET search_path = %I, pg_temp', one, current_schema());
+    END LOOP;
+END $$;
+REVOKE EXECUTE ON FUNCTION make_audit_partitions(timestamptz, integer) FROM PUBLIC;
+
+-- What failed last, for as long as it does; whoever succeeds takes it away.
+CREATE TABLE operations_failures (
+    part text NOT NULL, -- mail, store, disk, edge, background, task
+    subject text NOT NULL, -- which: a host, a folder, a URL, the id of a task
+    source text NOT NULL, -- the process that it fails for; empty: for all
+    first_at timestamptz NOT NULL,
+    last_at timestamptz NOT NULL,
+    times bigint NOT NULL,
+    reason text NOT NULL,
+    PRIMARY KEY (part, subject, source)
+);
+
+CREATE TABLE operations_samples (
+    name text NOT NULL,
+    at timestamptz NOT NULL,
+    value double precision NOT NULL,
+    PRIMARY KEY (name, at)
+);
+CREATE INDEX operations_samples_at ON operations_samples (at); -- what is old enough to go
+
+-- Lists and figures of the queue, whose own tables are made before these migrations.
+CREATE INDEX procrastinate_jobs_failed ON procrastinate_jobs (task_name, id) WHERE status = 'failed';
+CREATE INDEX procrastinate_jobs_waiting ON procrastinate_jobs (task_name, id) INCLUDE (scheduled_at)
+    WHERE status = 'todo';
+CREATE INDEX procrastinate_jobs_not_waiting ON procrastinate_jobs (status, id) WHERE status <> 'todo';
