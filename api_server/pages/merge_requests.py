@@ -12,11 +12,11 @@ from api_server.merge_requests import handlers, list_queries, note_handlers
 from api_server.merge_requests import queries as merge_requests
 from api_server.merge_requests.handlers import CHANGE
 from api_server.merge_requests.list_handlers import ListOfProject, filters_of
-from api_server.namespaces.access import ProjectAccess, project
+from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.pages import commits, page, queries
 from api_server.pages.page import pager
-from api_server.pages.routes import Pages
+from api_server.pages.routes import Pages, allows
 from api_server.pages.sessions import Visitor
 from api_server.pages.text import rendering
 from api_server.state.listing import Page
@@ -161,15 +161,6 @@ async def show_merge_request(
         may_comment=allows(note_handlers.WRITE, project, visitor),
         most=MOST,
     )
-
-
-def allows(access: ProjectAccess, project: Project, visitor: Visitor) -> bool:
-    """Whether the visitor may do in the project what routes with that rule do."""
-    try:
-        access.check(project)
-    except ApiError:
-        return False
-    return visitor.user is not None
 
 
 async def _threads(request: web.Request, params: ShowMergeRequest, one: dict[str, Any]) -> page.List:

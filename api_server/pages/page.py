@@ -36,7 +36,7 @@ from api_server.web import context
 from api_server.web.context import SERVICES
 from api_server.web.errors import ApiError
 from api_server.web.rate_limits import RateLimiter
-from api_server.web.request_data import read_form
+from api_server.web.request_data import UploadedFile, read_form
 from api_server.web.routes import Handler, ask
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
@@ -311,7 +311,11 @@ def has_written(request: web.Request) -> bool:
 
 
 def _keep_written(request: web.Request, sent: Form) -> None:
-    request[_WRITTEN] = {name: value for name, value in sent.items() if value and not _UNSHOWN.search(name)}
+    request[_WRITTEN] = {
+        name: value
+        for name, value in sent.items()
+        if value and not isinstance(value, UploadedFile) and not _UNSHOWN.search(name)
+    }
 
 
 def form(
@@ -328,7 +332,7 @@ def form(
             limit = settings.body_limit if visitor.user else settings.runner_body_limit
         sent: Form = {}
         with contextlib.suppress(ApiError):  # what cannot be read is as good as nothing
-            sent = await read_form(request, limit)
+            sent = await read_form(request, limit, files=has_page)
         if not visitor.wrote(sent):
             # Not what another site made the browser send, which would speak with our voice.
             if request.headers.get("Sec-Fetch-Site") == "same-origin":
