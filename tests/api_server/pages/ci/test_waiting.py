@@ -1,69 +1,95 @@
 """Why a pending job waits: the first thing that is missing, and where those who may change it find it."""
 
+from typing import Any
+
+import attrs
+import pytest
+
 from api_server.web.routes import Role
 from tests.support.browser import browsing
-from tests.support.ci import ci_project
-from tests.support.forge import Forge, new_name
+from tests.support.ci import CiProject, ci_project
+from tests.support.forge import Forge, Person, new_name
 
 FREE = "It waits for a runner that is free."
 
 
-async def test_a_job_says_what_it_waits_for_step_by_step(forge: Forge) -> None:
-    project = await ci_project(forge)
-    owner = await forge.user("owner")
+@attrs.frozen
+class Scene:
+    """A job that waits for a runner with two tags, and the only runner of its project."""
+
+    forge: Forge
+    project: CiProject
+    owner: Person
+    pipeline: dict[str, Any]
+    job: dict[str, Any]
+    runner: dict[str, Any]
+
+    @property
+    def page(self) -> str:
+        return f"/{self.project.path}/-/jobs/{self.job['id']}"
+
+    @property
+    def runners(self) -> str:
+        return f'<a href="/{self.project.path}/-/settings/ci_cd#runners">Runners of this project</a>'
+
+    async def change(self, **values: object) -> None:
+        assert (await self.forge.root.put(f"/runners/{self.runner['id']}", values)).status == 200
+
+
+@pytest.fixture
+async def scene(forge: Forge) -> Scene:
+    project, owner, tag = await ci_project(forge), await forge.user("owner"), new_name("tag")
     await forge.member("projects", project.id, owner, Role.OWNER)
-    tag = new_name("tag")
     pipeline = await project.pipeline(f"build:\n  script: echo\n  tags: [{tag}, other-{tag}]\n")
     (job,) = (await project.jobs(pipeline)).values()
     made = {"runner_type": "project_type", "project_id": project.id, "tag_list": "linux"}
     runner = (await forge.root.post("/user/runners", made)).body
-    page, settings = f"/{project.path}/-/jobs/{job['id']}", f"/{project.path}/-/settings"
-    runners = f'<a href="{settings}/ci_cd#runners">Runners of this project</a>'
+    return Scene(forge, project, owner, pipeline, job, runner)
 
-    async def change(**values: object) -> None:
-        assert (await forge.root.put(f"/runners/{runner['id']}", values)).status == 200
 
-    async def verify() -> None:
-        assert (await forge.anonymous.post("/runners/verify", {"token": runner["token"]})).status == 200
-
-    async with browsing(forge, owner) as browser:
+async def test_the_first_thing_that_is_missing_is_said_and_where_it_is_changed(scene: Scene) -> None:
+    tags, project = scene.job["tag_list"], scene.project
+    branches = f'<a href="/{project.path}/-/settings/repository#branches">Protected branches</a>'
+    async with browsing(scene.forge, scene.owner) as browser:
         for values, text, link in (
             (
-                {"tag_list": f"linux,{tag}"},
-                f"No runner of its project has the tags {', '.join(job['tag_list'])}.",
-                runners,
+                {"tag_list": tags[:1]},
+                f"No runner of its project has the tags {', '.join(tags)}.",
+                scene.runners,
             ),
             (
-                {"tag_list": f"{tag},other-{tag},linux", "access_level": "ref_protected", "paused": True},
+                {"tag_list": [*tags, "linux"], "access_level": "ref_protected", "paused": True},
                 "take jobs of protected branches and tags only, and topic is none.",
-                f'<a href="{settings}/repository#branches">Protected branches</a>',
+                branches,
             ),
-            ({"access_level": "not_protected"}, "All runners that could take it are paused.", runners),
+            ({"access_level": "not_protected"}, "All runners that could take it are paused.", scene.runners),
             (
                 {"paused": False},
                 "The only runner that could take it was never heard of: start it again, and look into its own log.",
-                runners,
+                scene.runners,
             ),
         ):
-            await change(**values)
-            await browser.get(page)
+            await scene.change(**values)
+            await browser.get(scene.page)
             assert (text in browser.text, link in browser.text, "stuck" in browser.text) == (True, True, True)
-            await browser.get(f"/{project.path}/-/pipelines/{pipeline['id']}")
+            await browser.get(f"/{project.path}/-/pipelines/{scene.pipeline['id']}")
             assert (text in browser.text, link in browser.text) == (True, True)
-        async with browsing(forge, project.developer) as developer:
-            await developer.get(page)
-            assert ("was never heard of" in developer.text, runners in developer.text) == (True, False)
-        await verify()
-        await browser.get(page)
+    async with browsing(scene.forge, project.developer) as developer:
+        await developer.get(scene.page)
+        assert ("was never heard of" in developer.text, scene.runners in developer.text) == (True, False)
+
+
+async def test_a_runner_that_is_there_will_take_it_until_it_falls_silent(scene: Scene) -> None:
+    await scene.change(tag_list=scene.job["tag_list"])
+    verified = await scene.forge.anonymous.post("/runners/verify", {"token": scene.runner["token"]})
+    assert verified.status == 200
+    async with browsing(scene.forge, scene.owner) as browser:
+        await browser.get(scene.page)
         assert (FREE in browser.text, "stuck" in browser.text) == (True, False)
         lately = "UPDATE runners SET contacted_at = contacted_at - interval '3 hours' WHERE id = %(id)s"
-        await forge.execute(lately, id=runner["id"])
-        await browser.get(page)
+        await scene.forge.execute(lately, id=scene.runner["id"])
+        await browser.get(scene.page)
         assert "The only runner that could take it was last heard of 20" in browser.text
-        assert (
-            await owner.api.put(f"/projects/{project.id}", {"builds_access_level": "disabled"})
-        ).status == 200
-        assert (await browser.get(page)).status == 403  # nobody sees its jobs
 
 
 async def test_a_job_without_tags_and_one_of_an_archived_project(forge: Forge) -> None:
