@@ -99,7 +99,7 @@ async def show_upload(
     request: web.Request, visitor: Visitor, params: OnBranch, project: Project
 ) -> web.Response:
     place = await _place(request, project, params.rest)
-    most = context.settings(request).body_limit
+    most = context.services(request).settings.body_limit
     return await _answer(request, visitor, project, "upload", place, most=most)
 
 
@@ -177,7 +177,7 @@ async def _answer(
     request: web.Request, visitor: Visitor, project: Project, form: str, place: Place, **values: Any
 ) -> web.Response:
     """A form, with the branch that the commit goes to: a new one where the visitor may not push to this one."""
-    protection = await protection_of(context.database(request), project.id, place.branch)
+    protection = await protection_of(context.services(request).database, project.id, place.branch)
     may_push = protection.may_push(project.role, admin=project.admin)
     branch = place.branch if may_push else _new_branch(visitor, place)
     return page.answer(

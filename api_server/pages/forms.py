@@ -156,6 +156,7 @@ async def once(
     """
     if not form.get("form_key"):
         return await answer()
+    # the claim stays, however the request is judged
     database = context.services(request).shared.database
     name = _name_of(visitor, request.path, form)
     if earlier := await _claim(database, name):

@@ -105,7 +105,7 @@ async def list_merge_requests(
     """Newest first."""
     part = wanted_page(params, list_queries.OF_PROJECT)
     filters = filters_of(ListOfProject(id=str(project.id), state=params.state), visitor.user_id or 0)
-    listed = await list_queries.list_of_project(context.database(request), part, project.id, filters)
+    listed = await list_queries.list_of_project(context.services(request).database, part, project.id, filters)
     return page.answer(
         request,
         visitor,
@@ -123,11 +123,12 @@ async def list_merge_requests(
 async def show_merge_request(
     request: web.Request, visitor: Visitor, params: ShowMergeRequest, project: Project
 ) -> web.Response:
+    services = context.services(request)
     one = {"id": str(project.id), "merge_request_iid": params.iid}
     shown = await page.read(request, handlers.show_merge_request, **one)
-    row = await merge_requests.find(context.database(request), project.id, params.iid)
+    row = await merge_requests.find(services.database, project.id, params.iid)
     looks_after = project.role >= Role.MAINTAINER
-    repository = context.services(request)[REPOSITORIES].open(project.id)
+    repository = services[REPOSITORIES].open(project.id)
     files, differing = await commits.read_differences(
         request, repository, row.base_sha, row.head_sha, Page(MOST)
     )
@@ -150,7 +151,7 @@ async def show_merge_request(
         total=differing.total or 0,
         approvals=await page.read(request, handlers.show_approvals, **one),
         checks=await _if_open(request, checks.list_checks, **one),
-        deliveries=await queries.deliveries_of_merge_request(context.database(request), row.id, MOST)
+        deliveries=await queries.deliveries_of_merge_request(services.database, row.id, MOST)
         if looks_after
         else [],
         pipelines=await page.read(request, handlers.list_pipelines, **one) if project.shows_pipelines else [],

@@ -91,6 +91,11 @@ class Asset:
     media_type: str
 
 
+#: The style of all pages. In a layer of its own it gives way to every other one, also to that of somebody else's part
+#: of a page, which does not expect our rules for plain elements.
+_LOWEST = "pages.css"
+
+
 def _read_assets() -> dict[str, Asset]:
     """All of them, by the names that templates use."""
     found = {}
@@ -98,6 +103,8 @@ def _read_assets() -> dict[str, Asset]:
         name, _, ending = file.name.rpartition(".")
         if ending in _KINDS:
             text = file.read_text()
+            if file.name == _LOWEST:
+                text = f"@layer pages {{\n{text}}}\n"
             digest = hashlib.sha256(text.encode()).hexdigest()[:12]
             found[file.name] = Asset(f"/-/assets/{name}.{digest}.{ending}", text, _KINDS[ending])
     return found
@@ -160,7 +167,7 @@ def forget_flash(request: web.Request, response: web.StreamResponse) -> None:
 
 
 def _flash_seal(request: web.Request, visitor: Visitor, encoded: str) -> str:
-    return context.vault(request).derived_token("", f"flash: {visitor.cookie} {encoded}".encode())
+    return context.services(request).vault.derived_token("", f"flash: {visitor.cookie} {encoded}".encode())
 
 
 #: Answers a form of the page's visitor.
@@ -326,7 +333,7 @@ def form(
     longer texts into it."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
-        visitor, settings = await sessions.visitor(request), context.settings(request)
+        visitor, settings = await sessions.visitor(request), context.services(request).settings
         limit = settings.early_body_limit
         if has_page:  # a stranger may be somebody whose session has ended
             limit = settings.body_limit if visitor.user else settings.runner_body_limit

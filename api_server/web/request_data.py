@@ -218,7 +218,7 @@ async def merged(request: web.Request) -> dict[str, Any]:
     Of a body whose sender is not known yet, no more is read than `limit_body` has said. Raises 413 above that.
     """
     if _MERGED not in request:
-        limit = request.get(_LIMIT) or context.settings(request).body_limit
+        limit = request.get(_LIMIT) or context.services(request).settings.body_limit
         sent = _query(request) | await _body(request, limit) | _path(request)
         request[_MERGED] = sent
     return request[_MERGED]
@@ -234,7 +234,7 @@ async def with_credentials(request: web.Request) -> dict[str, Any]:
     more than `early_body_limit` bytes. Others are read up to there where there are no credentials elsewhere."""
     if not request.body_exists:
         return in_url(request)
-    limit, length = context.settings(request).early_body_limit, request.content_length
+    limit, length = context.services(request).settings.early_body_limit, request.content_length
     if length is None or length > limit or hdrs.CONTENT_ENCODING in request.headers:
         elsewhere = in_url(request)
         has_credentials = any(name in request.headers for name in _IN_HEADERS) or _IN_QUERY & elsewhere.keys()
