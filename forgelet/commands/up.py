@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import functools
 import ipaddress
 import json
 import os
@@ -11,6 +12,7 @@ import select
 import shutil
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -378,9 +380,11 @@ def run(
                 if plan.testing:
                     forgelet.begin_here()
                 with ready_file.written(facts_of(plan)) if ready_file else contextlib.nullcontext():
-                    text = what_next(plan, forgelet.api(), with_demo=with_demo)
                     with contextlib.suppress(OSError):
-                        answer(places_of(plan), text)
+                        answer(places_of(plan), what_next(plan, with_demo=with_demo))
+                    if not plan.testing:  # its imports take longer than all the rest
+                        link = functools.partial(tell_sign_in_link, plan, forgelet.api())
+                        threading.Thread(target=link, daemon=True).start()
                     story = demo_story.told(forgelet.api(), plan.data, tell)
                     with story if with_demo else contextlib.nullcontext():
                         forgelet.watch()
@@ -457,7 +461,7 @@ def facts_of(plan: Plan) -> dict[str, str | None]:
     }
 
 
-def what_next(plan: Plan, administrator: "Api", *, with_demo: bool) -> str:
+def what_next(plan: Plan, *, with_demo: bool) -> str:
     """The text at the end: addresses, the administrator's token the first time, commands to paste."""
     if plan.testing:
         return for_testers(plan)
@@ -467,12 +471,13 @@ def what_next(plan: Plan, administrator: "Api", *, with_demo: bool) -> str:
         plan.data.remember(TOKEN_SHOWN, "yes")
     lines = [
         "",
-        *_how_to_sign_in(plan, administrator),
         f"  Pages          {plan.addresses.external_url}",
         f"  API server     {plan.addresses.external_url}/api/v4",
         f"  Storage edge   {plan.addresses.external_edge_url or 'not running (--no-edge)'}",
         f"  Administrator  root, token {token}",
-        "                 replace it with --root-token-file FILE",
+        "                 replace it with --root-token-file FILE; for a link that signs in, or a password:",
+        f"                 {own_command()} user sign-in-link root",
+        f"                 {own_command()} user password root",
         f"  Data and logs  {plan.data.path}",
         "",
         *commands_to_try(plan, with_demo=with_demo),
@@ -493,24 +498,18 @@ def own_command() -> str:
     return "forgelet" if found and Path(found).resolve() == installed.resolve() else quote(str(installed))
 
 
-def _how_to_sign_in(plan: Plan, administrator: "Api") -> list[str]:
+def tell_sign_in_link(plan: Plan, administrator: "Api") -> None:
+    """Say by which link the administrator signs in; nothing where that cannot be found out."""
     from api_server.accounts import sign_in_links
-    from api_server.state.secrets import open_vault
+    from api_server.state.secrets import UnusableKey, open_vault
     from forgelet.testing.api import ApiError
 
-    try:
+    with contextlib.suppress(ApiError, OSError, UnusableKey):
         root = administrator.get(f"users/{administrator.get('user')['id']}")
-    except ApiError:  # not an administrator's token, perhaps
-        return []
-    vault, now = open_vault(plan.data.part("api")), datetime.datetime.now(datetime.UTC)
-    token = sign_in_links.new_token(vault, root["id"], root["sign_in_count"], now)
-    command, username = own_command(), quote(root["username"])
-    return [
-        f"  Open           {plan.addresses.external_url}/-/sign_in/{token}",
-        f"                 signs in as {username}, once, within 15 minutes. For another link, or for a password:",
-        f"                 {command} user sign-in-link {username}",
-        f"                 {command} user password {username}",
-    ]
+        vault, now = open_vault(plan.data.part("api")), datetime.datetime.now(datetime.UTC)
+        token = sign_in_links.new_token(vault, root["id"], root["sign_in_count"], now)
+        link = f"{plan.addresses.external_url}/-/sign_in/{token}"
+        tell(f"To sign in as {root['username']}, open {link} (works once, within 15 minutes)")
 
 
 def for_testers(plan: Plan) -> str:
