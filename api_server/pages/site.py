@@ -5,9 +5,11 @@ from aiohttp import web
 from api_server.pages import (
     account,
     api_docs,
+    blame,
     commits,
     files,
     finding,
+    folders,
     gitlab_addresses,
     mail_links,
     merge_requests,
@@ -39,6 +41,8 @@ PAGES = [
     audit_events.pages,
     settings.pages,
     files.pages,
+    folders.pages,
+    blame.pages,
     commits.pages,
     projects.pages,
     pipelines.pages,
@@ -58,6 +62,7 @@ def setup(app: web.Application) -> None:
     mail_links.setup(app)
     account.setup(services)
     rendering.setup(services)
+    folders.setup(services)
     for pages in PAGES:
         pages.register(app)
 
