@@ -50,9 +50,35 @@ def head_refusal(request: web.BaseRequest) -> web.Response | None:
 
 
 class Reader(web.RequestHandler):
-    """aiohttp's reader of requests, which would call all that it cannot read 400 of HTTP/1.0, and repeat it."""
+    """aiohttp's reader of requests, which would call all that it cannot read 400 of HTTP/1.0, and repeat it.
+
+    Frames of aiohttp hold errors that hold these frames. Such garbage of thousands of connections would be collected in
+    one step, so nothing here leaves any: tracebacks go as soon as errors are answered.
+    """
 
     __slots__ = ()
+
+    async def start(self) -> None:
+        """Answer the requests of the connection until it ends. Nobody waits for the outcome of being cancelled."""
+        try:
+            await super().start()
+        except asyncio.CancelledError:
+            return
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """The connection has gone, and with it whoever waits for the rest of a body that nobody wanted."""
+        task = None if self._request_in_progress else self._task_handler
+        super().connection_lost(exc)
+        if task is not None:
+            task.cancel()
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Send the response, which may be an exception."""
+        if isinstance(resp, web.HTTPException):
+            resp.__traceback__ = None
+        return await super().finish_response(request, resp, start_time)
 
     def handle_error(
         self,
@@ -64,7 +90,10 @@ class Reader(web.RequestHandler):
         """Return the answer in the place of one that there is not."""
         if status != 400:
             return super().handle_error(request, status, exc, message)
-        return _HeadRefusal(_status(exc))
+        refusal = _HeadRefusal(_status(exc))
+        if exc is not None:
+            exc.__traceback__ = None
+        return refusal
 
 
 def _status(problem: BaseException | None) -> int:
@@ -300,8 +329,9 @@ async def ask_for_body(http: web.BaseRequest) -> None:
         http.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
 
-#: Looks at the connections per timeout.
+#: Looks at the connections per timeout, and how many connections are looked at in one step of the event loop.
 LOOKS: Final = 4
+LOOKED_AT_TOGETHER: Final = 100
 #: Refused connections that stay open for a moment, so that their clients get to read why.
 MOST_REFUSED: Final = 128
 #: Seconds between two looks at the connections while they are finished.
@@ -394,12 +424,16 @@ class Connections:
                 wanted.header_timeout, wanted.body_timeout, wanted.keepalive_timeout, wanted.send_timeout
             )
             await asyncio.sleep(shortest / LOOKS)
-            self.look(asyncio.get_running_loop().time())
+            await self.look(asyncio.get_running_loop().time())
 
-    def look(self, now: float) -> None:
-        """Closes those that are past their time; `now` is the event loop's."""
-        for connection in list(self._open.values()):
-            connection.look(now)
+    async def look(self, now: float) -> None:
+        """Closes those that are past their time; `now` is the event loop's. Others get their turn meanwhile: closing
+        thousands that were opened together is no single step."""
+        found = list(self._open.values())
+        for start in range(0, len(found), LOOKED_AT_TOGETHER):
+            for connection in found[start : start + LOOKED_AT_TOGETHER]:
+                connection.look(now)
+            await asyncio.sleep(0)
 
     async def finish(self, seconds: float) -> None:
         """Closes idle connections at once, and the others when their requests have been answered, bodies that are

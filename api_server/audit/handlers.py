@@ -13,6 +13,7 @@ from api_server.state.audit_event_types import EntityType
 from api_server.state.audit_trail import Entity
 from api_server.web import context
 from api_server.web.answers import json_text
+from api_server.web.auth import Actor
 from api_server.web.errors import bad_parameters
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.routes import ADMINISTRATOR, License, Role, Routes, caller
@@ -86,7 +87,7 @@ async def show_instance_event(request: web.Request, params: EventId) -> web.Resp
 @routes.get("/groups/{id}/audit_events", access=group(Role.DEVELOPER), license=AUDIT_EVENTS)
 async def list_group_events(request: web.Request, params: ListEventsOf, group: Group) -> web.Response:
     """Endpoint 27: Owners see all events of exactly this group, Developers and Maintainers their own ones."""
-    return await _listed(request, params, _of(request, group.entity, sees_all=group.role >= Role.OWNER))
+    return await _listed(request, params, scope_of(caller(request), group))
 
 
 @routes.get("/groups/{id}/audit_events/{audit_event_id}", access=group(Role.OWNER), license=AUDIT_EVENTS)
@@ -98,9 +99,7 @@ async def show_group_event(request: web.Request, params: EventIdOf, group: Group
 @routes.get("/projects/{id}/audit_events", access=project(Role.DEVELOPER), license=AUDIT_EVENTS)
 async def list_project_events(request: web.Request, params: ListEventsOf, project: Project) -> web.Response:
     """Endpoint 29: Maintainers see all events of the project, Developers their own ones."""
-    return await _listed(
-        request, params, _of(request, project.entity, sees_all=project.role >= Role.MAINTAINER)
-    )
+    return await _listed(request, params, scope_of(caller(request), project))
 
 
 @routes.get(
@@ -111,11 +110,13 @@ async def show_project_event(request: web.Request, params: EventIdOf, project: P
     return await _shown_of(request, params.audit_event_id, project.entity)
 
 
-def _of(request: web.Request, entity: Entity, *, sees_all: bool) -> dict[str, Any]:
+def scope_of(actor: Actor, resource: Project | Group) -> dict[str, Any]:
+    """Return the filters that keep a list to what the caller may see of a project or a group."""
+    sees_all = resource.role >= (Role.OWNER if isinstance(resource, Group) else Role.MAINTAINER)
     return {
-        "entity_type": entity.type,
-        "entity_id": entity.id,
-        "own_author_id": None if sees_all else caller(request).user_id,
+        "entity_type": resource.entity.type,
+        "entity_id": resource.entity.id,
+        "own_author_id": None if sees_all else actor.user_id,
     }
 
 

@@ -272,9 +272,9 @@ def _changes_owners_demand(before: Settings, after: Settings) -> bool:
 
 
 async def _renamed(transaction: Transaction, project: Project, after: LockedProject) -> LockedProject:
-    full_path = paths.beside(after.full_path, after.path)
-    if problem := paths.problem_with(full_path):
+    if problem := paths.problem_with(after.path, within=True):
         raise invalid({"path": [problem]})
+    full_path = paths.beside(after.full_path, after.path)
     if not await _move_to(transaction, project.id, full_path):
         raise invalid({"path": ["has already been taken"]})
     return attrs.evolve(after, full_path=full_path)
@@ -323,15 +323,8 @@ async def _record_change(
     transaction: Transaction, project: Project, author: Author, name: str, old: Any, new: Any
 ) -> None:
     event_type = "project_unarchived" if name == "archived" and not new else _AUDITED[name]
-    await audit_trail.record(
-        transaction,
-        event_type,
-        author=author,
-        entity=project.entity,
-        message=f"Changed {name} from {audit_trail.words(old)} to {audit_trail.words(new)}",
-        change=name,
-        **{"from": old, "to": new},
-    )
+    change = {"change": name, "from": old, "to": new}
+    await audit_trail.record(transaction, event_type, author, project.entity, **change)
 
 
 @attrs.frozen(kw_only=True)
@@ -404,9 +397,9 @@ async def _insert(
 ) -> int:
     held = await namespace_queries.hold(transaction, namespace.lineage)
     await require_room(transaction, namespace)
-    full_path = f"{held.full_path}/{params.path}"
-    if problem := paths.problem_with(full_path):
+    if problem := paths.problem_with(params.path, within=True):
         raise invalid({"path": [problem]})
+    full_path = f"{held.full_path}/{params.path}"
     check_visibility(params.visibility, held.visibility)
     project_id = await project_queries.create_project(
         transaction,
@@ -418,10 +411,7 @@ async def _insert(
         taken = ["has already been taken"]
         raise invalid({"project_namespace.name": taken, "name": taken, "path": taken})
     await add_first_member(transaction, namespace, project_id, actor.user_id)
-    entity = Entity(type="Project", id=project_id, path=full_path)
-    await audit_trail.record(
-        transaction, "project_created", author=author, entity=entity, message="Added project", add="project"
-    )
+    await audit_trail.record(transaction, "project_created", author, Entity("Project", project_id, full_path))
     return project_id
 
 

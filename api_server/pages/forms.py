@@ -101,10 +101,10 @@ def fields_of(request: web.Request, action: str, prefix: str) -> Fields:
 
 #: How the refusals of parameters begin: `name is missing`, `variables[0][key] is empty`.
 _OF_PARAMETER = re.compile(r"(\w+)(?:\[\S*\])? ((?:is|does|has|must|cannot)\b.*)", re.DOTALL)
-#: GitLab's words for groups: `Failed to save group {:path=>["is invalid"]}`.
-_FAILED_TO_SAVE = re.compile(r'Failed to save \w+ \{:(\w+)=>\["(.*)"\]\}', re.DOTALL)
+#: As GitLab words some: `Failed to save group {:path=>["is invalid"]}`, `400 Bad request - Note {:note=>["..."]}`.
+_FAILED_TO_SAVE = re.compile(r'[\w -]+\{:(\w+)=>\["(.*)"\]\}', re.DOTALL)
 #: The fields of errors that forms know by another name.
-_FIELDS = {"base": "", "error": "", "visibility_level": "visibility"}
+_FIELDS = {"base": "", "error": "", "visibility_level": "visibility", "note": "body"}
 
 
 def problems_of(error: ApiError) -> Problems:
@@ -119,7 +119,7 @@ def problems_of(error: ApiError) -> Problems:
     if error.status == 400 and isinstance(text, str):
         return _problems_of_parameters(text)
     if isinstance(message, str) and (failed := _FAILED_TO_SAVE.fullmatch(message)):
-        return {failed[1]: [failed[2]]}
+        return {_FIELDS.get(failed[1], failed[1]): [failed[2]]}
     reason = reason_of(error)
     if not reason and error.status == 404:
         reason = str(message).removeprefix("404 ").capitalize()  # "404 Branch Not Found"

@@ -66,7 +66,9 @@ async def show_group(request: web.Request, visitor: Visitor, params: ShowGroup, 
         request,
         visitor,
         "group.html",
-        group=entity,
+        group=group,
+        entity=entity,
+        tab="group",
         groups=orjson.loads(groups.body),
         more_groups=groups.more,
         projects=orjson.loads(projects.body),
@@ -151,4 +153,6 @@ def _leads_somewhere(path: str) -> bool:
     if path.count("/") >= MOST_SEGMENTS or not _FULL_PATH.fullmatch(path):
         return False
     first, *others = path.split("/")
-    return problem_with(first) is None and all(problem_with(f"{first}/{other}") is None for other in others)
+    return problem_with(first, within=False) is None and all(
+        problem_with(other, within=True) is None for other in others
+    )

@@ -12,6 +12,7 @@ from api_server.pages import (
     folders,
     gitlab_addresses,
     mail_links,
+    merge_request_forms,
     merge_requests,
     namespaces,
     new_projects,
@@ -24,6 +25,8 @@ from api_server.pages import (
 )
 from api_server.pages.admin import audit_events, instance_lists, operating, overview, settings
 from api_server.pages.ci import jobs, pipelines
+from api_server.pages.settings import audit_events as settings_audit_events
+from api_server.pages.settings import ci_cd, general, members, repository, runners, status_checks, variables
 from api_server.pages.text import rendering
 from api_server.static_objects.access import SIGNED_IN_USER
 from api_server.web.context import SERVICES
@@ -47,7 +50,16 @@ PAGES = [
     projects.pages,
     pipelines.pages,
     jobs.pages,
+    merge_request_forms.pages,
     merge_requests.pages,
+    settings_audit_events.pages,
+    members.pages,
+    general.pages,
+    repository.pages,
+    status_checks.pages,
+    ci_cd.pages,
+    runners.pages,
+    variables.pages,
     gitlab_addresses.pages,
 ]
 

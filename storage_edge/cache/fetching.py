@@ -172,8 +172,9 @@ def _is_concerned(flight: Flight, purge: Purge) -> bool:
 if TYPE_CHECKING:
     from storage_edge.storage.shared import SharedTier
 
-#: Seconds for which a body goes on arriving that nobody reads: whoever asks for part after part comes again.
-UNREAD_SECONDS: Final = 10.0
+#: Seconds for which a body goes on arriving that nobody reads: whoever asks for part after part, or loads a page again,
+#: comes back after a round trip, and what is nearly there arrives meanwhile.
+UNREAD_SECONDS: Final = 1.0
 
 
 @attrs.frozen
@@ -275,8 +276,9 @@ class Fetcher:
             return
         flight.land(Kept(stored))
         try:
-            async for chunk in response.chunks():
-                await spool.write(chunk)
+            async with spool.arriving():
+                async for chunk in response.chunks():
+                    await spool.write(chunk)
             spool.finish()
             await self.store.save(stored, spool, None if self.shared is None else self.shared.offer)
         except OriginError:

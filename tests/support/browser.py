@@ -52,10 +52,16 @@ class Browser:
         return await self._ask("GET", path, **options)
 
     async def send(self, path: str, /, **fields: str) -> "Browser":
-        """The form of the page at hand, filled in with `fields`."""
+        """The form of the page at hand that is sent there, filled in with `fields`; if the page has none, what all of
+        its forms have hidden."""
+        form = re.search(
+            rf'<form[^>]* action="{re.escape(html.escape(path))}".*?</form>', self.text, re.DOTALL
+        )
         hidden = {
             name: html.unescape(value)
-            for name, value in re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', self.text)
+            for name, value in re.findall(
+                r'<input type="hidden" name="(\w+)" value="([^"]*)"', form[0] if form else self.text
+            )
         }
         return await self._ask("POST", path, data=hidden | fields)
 

@@ -10,9 +10,9 @@ from api_server.accounts import token_handlers, user_handlers, user_queries
 from api_server.ci.runners import handlers as runner_routes
 from api_server.mirrors import handlers as mirror_routes
 from api_server.namespaces import project_queries
-from api_server.pages import page
-from api_server.pages.admin import lists, queries
-from api_server.pages.admin.lists import EMPTY_IS_ALL, Filters, act
+from api_server.pages import lists, page
+from api_server.pages.admin import queries
+from api_server.pages.lists import EMPTY_IS_ALL, Filters, act
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Visitor
 from api_server.status_checks import delivery_queries, handlers
@@ -48,7 +48,7 @@ async def list_users(request: web.Request, visitor: Visitor, params: ListUsers) 
         blocked=params.state == "blocked",
         bots=None if params.kind is None else params.kind == "bots",
     )
-    return lists.answer(request, visitor, "users.html", params, listed)
+    return lists.answer(request, visitor, "admin/users.html", params, listed)
 
 
 act(pages, "/admin/users/{id}/block", user_handlers.block_user, "The user is blocked.")
@@ -61,7 +61,7 @@ async def list_tokens(request: web.Request, visitor: Visitor, params: ListTokens
     listed = await queries.list_tokens(
         context.database(request), params.page, username=params.username, state=params.state
     )
-    return lists.answer(request, visitor, "tokens.html", params, listed)
+    return lists.answer(request, visitor, "admin/tokens.html", params, listed)
 
 
 act(
@@ -91,7 +91,7 @@ async def list_runners(request: web.Request, visitor: Visitor, params: ListRunne
         runner_type=params.type,
         paused=None if params.state is None else params.state == "paused",
     )
-    return lists.answer(request, visitor, "runners.html", params, listed)
+    return lists.answer(request, visitor, "admin/runners.html", params, listed)
 
 
 act(pages, "/admin/runners/{id}/pause", runner_routes.update_runner, "The runner gets no more jobs.")
@@ -120,7 +120,7 @@ async def list_projects(request: web.Request, visitor: Visitor, params: ListProj
         archived=params.archived,
         search=params.search,
     )
-    return lists.answer(request, visitor, "projects.html", params, listed)
+    return lists.answer(request, visitor, "admin/projects.html", params, listed)
 
 
 @attrs.frozen(kw_only=True)
@@ -141,7 +141,7 @@ class OneDelivery:
 @pages.get("/admin/mirrors", access=ADMINISTRATOR)
 async def list_mirrors(request: web.Request, visitor: Visitor, params: ListMirrors) -> web.Response:
     listed = await queries.list_mirrors(context.database(request), params.page, params.state)
-    return lists.answer(request, visitor, "mirrors.html", params, listed)
+    return lists.answer(request, visitor, "admin/mirrors.html", params, listed)
 
 
 act(
@@ -156,7 +156,7 @@ act(
 async def list_deliveries(request: web.Request, visitor: Visitor, params: ListDeliveries) -> web.Response:
     """To the services of external status checks."""
     listed = await queries.list_deliveries(context.database(request), params.page, params.state)
-    return lists.answer(request, visitor, "deliveries.html", params, listed)
+    return lists.answer(request, visitor, "admin/deliveries.html", params, listed)
 
 
 @pages.get("/admin/deliveries/{delivery_id}", access=ADMINISTRATOR)

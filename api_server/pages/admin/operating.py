@@ -15,7 +15,7 @@ from api_server.operations.tasks import TaskRefused
 from api_server.outbound.edges import EDGES, EdgeApi, EdgeRefuses
 from api_server.pages import page
 from api_server.pages.admin import queries
-from api_server.pages.admin.lists import EMPTY_IS_ALL, Pager, Refused, attempted
+from api_server.pages.lists import EMPTY_IS_ALL, Pager, Refused, attempted
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Form, Visitor
 from api_server.state.database import Database

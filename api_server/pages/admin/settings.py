@@ -15,8 +15,8 @@ from api_server.outbound.destinations import HTTP_SCHEMES, parse_destination
 from api_server.outbound.policy import AllowList, Policy
 from api_server.pages import page
 from api_server.pages.admin import operating, storage_check
-from api_server.pages.admin.lists import Refused
 from api_server.pages.admin.storage_check import Finding, Storage, check
+from api_server.pages.lists import Refused
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Form, Visitor
 from api_server.settings import Settings

@@ -19,7 +19,7 @@ from api_server.namespaces.access import visible_project
 from api_server.outbound.destinations import BlockedError, written_url
 from api_server.outbound.edges import project_key
 from api_server.pages.admin import queries
-from api_server.pages.admin.lists import Refused
+from api_server.pages.lists import Refused
 from api_server.state.secrets import STATIC_OBJECT_TOKEN
 from api_server.static_objects import queries as static_objects
 from api_server.web import context

@@ -7,6 +7,7 @@ import attrs
 
 from tests.api_server.pages.admin import looked_at
 from tests.api_server.pages.ci.conftest import CONFIG, LOG, handed_out
+from tests.api_server.pages.settings import looked_at as settings_looked_at
 from tests.support.browser import PASSWORD
 from tests.support.ci import CiProject, bring
 from tests.support.forge import Forge, Person
@@ -118,6 +119,9 @@ LOOKS: list[Look] = [
     Look("/{project}/-/jobs/{job}/artifacts/browse"),
     Look("/{project}/-/merge_requests"),
     Look("/{project}/-/merge_requests/1"),
+    Look("/{project}/-/merge_requests/1/edit"),
+    Look("/{project}/-/merge_requests/new"),
+    Look("/{project}/-/merge_requests/new?source_branch=topic/one"),
     Look("/{long}"),
     Look("/{long}/-/tree/{long_branch}"),
     Look("/{long}/-/merge_requests/1"),
@@ -125,6 +129,7 @@ LOOKS: list[Look] = [
     Look("/admin/application_settings/repository", "owner", 403),
     Look("/admin/application_settings/repository", "boss"),
     *(Look(path, "boss") for path in looked_at.PATHS),
+    *(Look(path) for path in settings_looked_at.PATHS),
 ]
 
 
@@ -210,4 +215,6 @@ async def long_names(forge: Forge, things: Things) -> None:
 
 _JOBS = {"job": "compile", "failed_job": "lint", "manual_job": "release"}
 #: In the order in which they are made.
-SCENES: list[Scene] = [people, repositories, pipelines, long_names, looked_at.administrators_things]
+SCENES: list[Scene] = [
+    people, repositories, pipelines, long_names, looked_at.administrators_things, settings_looked_at.settings
+]  # fmt: skip

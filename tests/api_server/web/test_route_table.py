@@ -38,7 +38,7 @@ OPEN_TO_ANYONE = {
 OPEN_TO_EVERYBODY = {"GET /openapi.json"}
 
 #: Those that show strangers what is public, and others more.
-OPEN_TO_STRANGERS = {"GET /projects"}
+OPEN_TO_STRANGERS = {"GET /groups", "GET /projects"}
 
 #: The least role that may call these, which their handlers ask for beside the route's own rule.
 ASKS_FOR_MORE = {
