@@ -6,6 +6,7 @@ for those who stand in `operations_networks`, and on `operations_port` alone whe
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
 from aiohttp import web
@@ -61,19 +62,11 @@ def setup(
     async def readiness(_request: web.Request) -> web.Response:
         if app[SHUTDOWN].has_begun:
             return web.json_response({"status": "stopping"}, status=503)
-        each = {**checks, "event_loop": event_loop}
+        each: dict[str, Check] = {**checks, "event_loop": functools.partial(_longest_step, app)}
         outcomes = await asyncio.gather(*map(_outcome, each.values()))
         results = dict(zip(each, outcomes, strict=True))
         status = max((result["status"] for result in results.values()), key=_WORSE.index, default="ok")
         return web.json_response({"status": status, **results}, status=503 if status == "failed" else 200)
-
-    async def event_loop() -> str | None:
-        each, supervisor = [watch.longest()], supervisor_line()
-        if supervisor is not None:
-            with contextlib.suppress(TimeoutError):  # one of them may be held right now
-                async with asyncio.timeout(OTHERS_SECONDS):
-                    each += await supervisor.others(await asyncio.to_thread(app[COUNTED]))
-        return longest_step(each)
 
     async def metrics(_request: web.Request) -> web.Response:
         if read_metrics is not None:
@@ -93,6 +86,16 @@ def setup(
     app.add_routes([web.get(LIVENESS, _liveness)])
     if not settings.operations_port:
         app.add_routes([ready] if shares_port else [ready, counted])
+
+
+async def _longest_step(app: web.Application) -> str | None:
+    """What the event loops of all workers have been held by for longest in the last hour, in one sentence."""
+    each, supervisor = [app[LOOP_WATCH].longest()], supervisor_line()
+    if supervisor is not None:
+        with contextlib.suppress(TimeoutError):  # one of them may be held right now
+            async with asyncio.timeout(OTHERS_SECONDS):
+                each += await supervisor.others(await asyncio.to_thread(app[COUNTED]))
+    return longest_step(each)
 
 
 async def _metrics(registry: CollectorRegistry, summed: Collection[str]) -> bytes:

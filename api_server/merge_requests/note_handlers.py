@@ -11,12 +11,14 @@ from api_server.merge_requests.handlers import ONE
 from api_server.merge_requests.notes import Position, Said, conversation
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
+from api_server.services import Services
 from api_server.state.database import Executor
-from api_server.web import context, unsupported
+from api_server.web import unsupported
 from api_server.web.answers import json_text, no_content
+from api_server.web.auth import Actor
 from api_server.web.errors import not_found, record_not_found
 from api_server.web.pagination import Paginated, offset_page, paginated, wanted_page
-from api_server.web.routes import Routes, caller
+from api_server.web.routes import Routes
 
 
 @attrs.frozen(kw_only=True)
@@ -124,9 +126,11 @@ WRITE = project(feature="repository", changes=True)
 
 
 @routes.get(NOTES, access=READ)
-async def list_notes(request: web.Request, params: ListNotes, project: Project) -> web.Response:
+async def list_notes(
+    request: web.Request, services: Services, params: ListNotes, project: Project
+) -> web.Response:
     """Newest first, those of the service among them."""
-    database = context.database(request)
+    database = services.database
     page = wanted_page(params, note_queries.NOTES, default_order="created_at")
     about = await queries.find(database, project.id, params.merge_request_iid)
     shows_internal = notes.reads_internal(project)
@@ -137,48 +141,47 @@ async def list_notes(request: web.Request, params: ListNotes, project: Project) 
 
 
 @routes.get(NOTE, access=READ)
-async def show_note(request: web.Request, params: OneNote, project: Project) -> web.Response:
-    return await shown_note(request, project, params.merge_request_iid, params.note_id)
+async def show_note(services: Services, params: OneNote, project: Project) -> web.Response:
+    return await shown_note(services, project, params.merge_request_iid, params.note_id)
 
 
 @routes.post(NOTES, access=WRITE)
-async def create_note(request: web.Request, params: CreateNote, project: Project) -> web.Response:
-    services = context.services(request)
+async def create_note(
+    request: web.Request, services: Services, actor: Actor, params: CreateNote, project: Project
+) -> web.Response:
     said = Said(
         body=params.body,
         internal=params.internal or params.confidential,
         created_at=moment(request, project, params.created_at),
     )
     async with services.database.transaction() as transaction:
-        talk = await conversation(services, caller(request), transaction, project, params.merge_request_iid)
+        talk = await conversation(services, actor, transaction, project, params.merge_request_iid)
         shown = await note_queries.show(transaction, await talk.write(said))
     return json_text(shown, status=201)
 
 
 @routes.put(NOTE, access=WRITE)
-async def update_note(request: web.Request, params: UpdateNote, project: Project) -> web.Response:
-    services = context.services(request)
+async def update_note(services: Services, actor: Actor, params: UpdateNote, project: Project) -> web.Response:
     async with services.database.transaction() as transaction:
-        talk = await conversation(services, caller(request), transaction, project, params.merge_request_iid)
+        talk = await conversation(services, actor, transaction, project, params.merge_request_iid)
         await talk.edit(params.note_id, params.body)
         shown = await note_queries.show(transaction, params.note_id)
     return json_text(shown)
 
 
 @routes.delete(NOTE, access=WRITE)
-async def delete_note(request: web.Request, params: OneNote, project: Project) -> web.Response:
-    services = context.services(request)
+async def delete_note(services: Services, actor: Actor, params: OneNote, project: Project) -> web.Response:
     async with services.database.transaction() as transaction:
-        talk = await conversation(services, caller(request), transaction, project, params.merge_request_iid)
+        talk = await conversation(services, actor, transaction, project, params.merge_request_iid)
         await talk.delete(params.note_id)
     return no_content()
 
 
 async def shown_note(
-    request: web.Request, project: Project, iid: int, note_id: int, discussion_id: str | None = None
+    services: Services, project: Project, iid: int, note_id: int, discussion_id: str | None = None
 ) -> web.Response:
     """A note that the caller may read, in that thread, where one is named. Raises 404."""
-    database = context.database(request)
+    database = services.database
     about = await queries.find(database, project.id, iid)
     shows_internal = notes.reads_internal(project)
     if (
@@ -206,9 +209,11 @@ DISCUSSION_NOTE = f"{DISCUSSION_NOTES}/{{note_id}}"
 
 
 @routes.get(DISCUSSIONS, access=READ)
-async def list_discussions(request: web.Request, params: ListDiscussions, project: Project) -> web.Response:
+async def list_discussions(
+    request: web.Request, services: Services, params: ListDiscussions, project: Project
+) -> web.Response:
     """Oldest first; notes by themselves are among them."""
-    database = context.database(request)
+    database = services.database
     page = attrs.evolve(offset_page(params), order="created_at", descending=False)
     about = await queries.find(database, project.id, params.merge_request_iid)
     shows_internal = notes.reads_internal(project)
@@ -217,20 +222,21 @@ async def list_discussions(request: web.Request, params: ListDiscussions, projec
 
 
 @routes.get(DISCUSSION, access=READ)
-async def show_discussion(request: web.Request, params: OneDiscussion, project: Project) -> web.Response:
-    database = context.database(request)
+async def show_discussion(services: Services, params: OneDiscussion, project: Project) -> web.Response:
+    database = services.database
     about = await queries.find(database, project.id, params.merge_request_iid)
     return json_text(await _discussion(database, project, about.id, params.discussion_id))
 
 
 @routes.post(DISCUSSIONS, access=WRITE)
-async def create_discussion(request: web.Request, params: CreateDiscussion, project: Project) -> web.Response:
+async def create_discussion(
+    request: web.Request, services: Services, actor: Actor, params: CreateDiscussion, project: Project
+) -> web.Response:
     """A thread; with a `position` about a line of what the merge request changes."""
-    services = context.services(request)
     notes.check_note_body(params.body)
     await queries.find(services.database, project.id, params.merge_request_iid)
     place = (
-        await notes.checked_position(services, caller(request), project.id, params.position)
+        await notes.checked_position(services, actor, project.id, params.position)
         if params.position
         else None
     )
@@ -241,18 +247,17 @@ async def create_discussion(request: web.Request, params: CreateDiscussion, proj
         created_at=moment(request, project, params.created_at),
     )
     async with services.database.transaction() as transaction:
-        talk = await conversation(services, caller(request), transaction, project, params.merge_request_iid)
+        talk = await conversation(services, actor, transaction, project, params.merge_request_iid)
         entity = await note_queries.show_discussion_of(transaction, await talk.write(said))
     return json_text(entity, status=201)
 
 
 @routes.put(DISCUSSION, access=WRITE)
 async def resolve_discussion(
-    request: web.Request, params: ResolveDiscussion, project: Project
+    services: Services, actor: Actor, params: ResolveDiscussion, project: Project
 ) -> web.Response:
-    services = context.services(request)
     async with services.database.transaction() as transaction:
-        talk = await conversation(services, caller(request), transaction, project, params.merge_request_iid)
+        talk = await conversation(services, actor, transaction, project, params.merge_request_iid)
         await talk.resolve_thread(params.discussion_id, resolved=params.resolved)
         shown = await _discussion(transaction, project, talk.about.id, params.discussion_id)
     return json_text(shown)
@@ -260,10 +265,10 @@ async def resolve_discussion(
 
 @routes.get(DISCUSSION_NOTES, access=READ)
 async def list_discussion_notes(
-    request: web.Request, params: ListDiscussionNotes, project: Project
+    request: web.Request, services: Services, params: ListDiscussionNotes, project: Project
 ) -> web.Response:
     """Oldest first."""
-    database = context.database(request)
+    database = services.database
     page = attrs.evolve(offset_page(params), order="created_at", descending=False)
     about = await queries.find(database, project.id, params.merge_request_iid)
     listed = await note_queries.list_notes(
@@ -280,32 +285,30 @@ async def list_discussion_notes(
 
 @routes.get(DISCUSSION_NOTE, access=READ)
 async def show_discussion_note(
-    request: web.Request, params: OneDiscussionNote, project: Project
+    services: Services, params: OneDiscussionNote, project: Project
 ) -> web.Response:
-    return await shown_note(request, project, params.merge_request_iid, params.note_id, params.discussion_id)
+    return await shown_note(services, project, params.merge_request_iid, params.note_id, params.discussion_id)
 
 
 @routes.post(DISCUSSION_NOTES, access=WRITE)
 async def create_discussion_note(
-    request: web.Request, params: CreateDiscussionNote, project: Project
+    request: web.Request, services: Services, actor: Actor, params: CreateDiscussionNote, project: Project
 ) -> web.Response:
-    services = context.services(request)
     said = Said(body=params.body, created_at=moment(request, project, params.created_at))
     async with services.database.transaction() as transaction:
-        talk = await conversation(services, caller(request), transaction, project, params.merge_request_iid)
+        talk = await conversation(services, actor, transaction, project, params.merge_request_iid)
         shown = await note_queries.show(transaction, await talk.reply(params.discussion_id, said))
     return json_text(shown, status=201)
 
 
 @routes.put(DISCUSSION_NOTE, access=WRITE)
 async def update_discussion_note(
-    request: web.Request, params: UpdateDiscussionNote, project: Project
+    services: Services, actor: Actor, params: UpdateDiscussionNote, project: Project
 ) -> web.Response:
     """Either its text, or whether it is resolved."""
-    services = context.services(request)
     thread, note_id = params.discussion_id, params.note_id
     async with services.database.transaction() as transaction:
-        talk = await conversation(services, caller(request), transaction, project, params.merge_request_iid)
+        talk = await conversation(services, actor, transaction, project, params.merge_request_iid)
         if params.resolved is None:
             await talk.edit(note_id, params.body, thread)
         else:
@@ -316,11 +319,10 @@ async def update_discussion_note(
 
 @routes.delete(DISCUSSION_NOTE, access=WRITE)
 async def delete_discussion_note(
-    request: web.Request, params: OneDiscussionNote, project: Project
+    services: Services, actor: Actor, params: OneDiscussionNote, project: Project
 ) -> web.Response:
-    services = context.services(request)
     async with services.database.transaction() as transaction:
-        talk = await conversation(services, caller(request), transaction, project, params.merge_request_iid)
+        talk = await conversation(services, actor, transaction, project, params.merge_request_iid)
         await talk.delete(params.note_id, params.discussion_id)
     return no_content()
 

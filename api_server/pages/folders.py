@@ -20,7 +20,7 @@ from api_server.git.trees import Node
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.pages import page
-from api_server.pages.files import ShownFile, TreePath, read_tree_path, shown_file
+from api_server.pages.files import ShownFile, TreePath, may_edit, read_tree_path, shown_file
 from api_server.pages.page import pager, url_path
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Visitor
@@ -178,5 +178,6 @@ async def show_tree(
         folder=folder,
         readme_path=readme_path,
         readme=readme,
+        may_edit=may_edit(at, project, visitor),
         pages=pager(request, part, folder.listed),
     )

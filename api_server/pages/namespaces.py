@@ -37,7 +37,7 @@ class ShowGroup(Paginated):
 
 @pages.get(f"/groups/{{group:{FULL_PATH}}}", access=group())
 async def show_group(request: web.Request, visitor: Visitor, params: ShowGroup, group: Group) -> web.Response:
-    database, viewer = context.database(request), visitor.user_id or NOBODY
+    database, viewer = context.services(request).database, visitor.user_id or NOBODY
     entity = orjson.loads(await namespace_queries.show_group(database, group.id))
     groups = await namespace_queries.list_groups(
         database,
@@ -82,7 +82,7 @@ async def show_user(request: web.Request, visitor: Visitor, params: Paginated, u
     """Raises `SignInFirst`, and 404."""
     if visitor.user is None:
         raise SignInFirst
-    database = context.database(request)
+    database = context.services(request).database
     namespace = await namespace_queries.namespace_of_named(database, user_id=None, username=username)
     if namespace is None:
         raise not_found("User")

@@ -82,6 +82,15 @@ def setup(app: web.Application) -> None:
         below.add_route(method, answer)
 
 
+def allows(access: ProjectAccess, project: Project, visitor: Visitor) -> bool:
+    """Whether the visitor, who has to be signed in, may do in the project what routes with that rule do."""
+    try:
+        access.check(project)
+    except ApiError:
+        return False
+    return visitor.user is not None
+
+
 async def project_in_path(
     request: web.Request, visitor: Visitor, path: str, access: ProjectAccess
 ) -> Project:

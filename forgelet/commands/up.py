@@ -1,6 +1,7 @@
 """The command `forgelet up`: its options, looked at before anything begins, and how it begins and ends."""
 
 import contextlib
+import datetime
 import ipaddress
 import json
 import os
@@ -132,6 +133,7 @@ class ReadyFile:
 
 if TYPE_CHECKING:
     from forgelet.local.runner_rules import Rules
+    from forgelet.testing.api import Api
 
 #: What `--runner` is given without a file; on as a variable.
 PLAYS_ALL = "1"
@@ -167,7 +169,11 @@ def playing(forgelet: Forgelet, rules: "Rules") -> Iterator[None]:
     runner = BuiltInRunner(
         forgelet.api(),
         rules,
-        tags=[_ALL_TAGS] if forgelet.plan.testing else [],
+        kind={
+            "runner_type": "instance_type",
+            "description": "Built-in runner",
+            "tag_list": [_ALL_TAGS] if forgelet.plan.testing else [],
+        },
         recall=lambda: data.read_secret(_TOKEN),
         remember=lambda token: data.write_secret(_TOKEN, token),
     )
@@ -362,7 +368,7 @@ def run(
             plan.data.write_secret("root-token", root_token)
             plan.data.remember(TOKEN_SHOWN, "yes")
         with forgelet:
-            from forgelet.local import demo_data  # by now nobody waits for its import
+            from forgelet.local import demo_data, demo_story  # by now nobody waits for their import
 
             plan = forgelet.plan  # its ports are known now
             tell(f"Ready after {time.monotonic() - begun:.1f} s.")
@@ -372,9 +378,12 @@ def run(
                 if plan.testing:
                     forgelet.begin_here()
                 with ready_file.written(facts_of(plan)) if ready_file else contextlib.nullcontext():
+                    text = what_next(plan, forgelet.api(), with_demo=with_demo)
                     with contextlib.suppress(OSError):
-                        answer(places_of(plan), what_next(plan, with_demo=with_demo))
-                    forgelet.watch()
+                        answer(places_of(plan), text)
+                    story = demo_story.told(forgelet.api(), plan.data, tell)
+                    with story if with_demo else contextlib.nullcontext():
+                        forgelet.watch()
     sys.exit(0)
 
 
@@ -448,8 +457,8 @@ def facts_of(plan: Plan) -> dict[str, str | None]:
     }
 
 
-def what_next(plan: Plan, *, with_demo: bool) -> str:
-    """The text at the end: addresses, the administrator's token the first time, three commands to paste."""
+def what_next(plan: Plan, administrator: "Api", *, with_demo: bool) -> str:
+    """The text at the end: addresses, the administrator's token the first time, commands to paste."""
     if plan.testing:
         return for_testers(plan)
     token = f"in {plan.data.secret_file('root-token')}"
@@ -458,12 +467,12 @@ def what_next(plan: Plan, *, with_demo: bool) -> str:
         plan.data.remember(TOKEN_SHOWN, "yes")
     lines = [
         "",
+        *_how_to_sign_in(plan, administrator),
         f"  Pages          {plan.addresses.external_url}",
         f"  API server     {plan.addresses.external_url}/api/v4",
         f"  Storage edge   {plan.addresses.external_edge_url or 'not running (--no-edge)'}",
         f"  Administrator  root, token {token}",
-        "                 replace it with --root-token-file FILE; to sign in, set a password:",
-        "                 forgelet user password root",
+        "                 replace it with --root-token-file FILE",
         f"  Data and logs  {plan.data.path}",
         "",
         *commands_to_try(plan, with_demo=with_demo),
@@ -471,6 +480,37 @@ def what_next(plan: Plan, *, with_demo: bool) -> str:
         "Ctrl-C stops everything.",
     ]
     return "\n".join(lines)
+
+
+def own_command() -> str:
+    """How this `forgelet` is called from the present folder, in a shell."""
+    if CHECKOUT is not None:
+        program = CHECKOUT / "scripts" / "forgelet"
+        here = Path.cwd()
+        return quote(str(program.relative_to(here) if program.is_relative_to(here) else program))
+    installed = Path(sys.executable).with_name("forgelet")
+    found = shutil.which("forgelet")
+    return "forgelet" if found and Path(found).resolve() == installed.resolve() else quote(str(installed))
+
+
+def _how_to_sign_in(plan: Plan, administrator: "Api") -> list[str]:
+    from api_server.accounts import sign_in_links
+    from api_server.state.secrets import open_vault
+    from forgelet.testing.api import ApiError
+
+    try:
+        root = administrator.get(f"users/{administrator.get('user')['id']}")
+    except ApiError:  # not an administrator's token, perhaps
+        return []
+    vault, now = open_vault(plan.data.part("api")), datetime.datetime.now(datetime.UTC)
+    token = sign_in_links.new_token(vault, root["id"], root["sign_in_count"], now)
+    command, username = own_command(), quote(root["username"])
+    return [
+        f"  Open           {plan.addresses.external_url}/-/sign_in/{token}",
+        f"                 signs in as {username}, once, within 15 minutes. For another link, or for a password:",
+        f"                 {command} user sign-in-link {username}",
+        f"                 {command} user password {username}",
+    ]
 
 
 def for_testers(plan: Plan) -> str:

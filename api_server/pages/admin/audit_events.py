@@ -35,7 +35,7 @@ class Export(InstanceFilters):
 
 @pages.get("/admin/audit_events", access=ADMINISTRATOR)
 async def list_events(request: web.Request, visitor: Visitor, params: InstanceFilters) -> web.Response:
-    routes.require_license(INSTANCE_AUDIT_EVENTS, context.settings(request))
+    routes.require_license(INSTANCE_AUDIT_EVENTS, context.services(request).settings)
     return await audit_events.show_list(
         request, visitor, "admin/audit_events.html", params, {}, sees_all=True
     )
@@ -43,7 +43,7 @@ async def list_events(request: web.Request, visitor: Visitor, params: InstanceFi
 
 @pages.get("/admin/audit_events/export", access=ADMINISTRATOR)
 async def export(request: web.Request, params: Export) -> web.StreamResponse:
-    routes.require_license(INSTANCE_AUDIT_EVENTS, context.settings(request))
+    routes.require_license(INSTANCE_AUDIT_EVENTS, context.services(request).settings)
     return await audit_events.export(request, params.conditions, params.format)
 
 
@@ -54,10 +54,12 @@ async def verify(request: web.Request, visitor: Visitor, form: Form) -> web.Resp
 
 
 async def _verified(request: web.Request) -> str:
-    kept = await chain.kept_heads(context.services(request).objects)
+    services = context.services(request)
+    kept = await chain.kept_heads(services.objects)
     try:
         async with asyncio.timeout(_TIMEOUT):
-            verdict = await chain.verify(context.services(request).shared.database, kept)
+            # its snapshot begins before any other statement, and for as long as it reads no rights are held
+            verdict = await chain.verify(services.shared.database, kept)
     except TimeoutError:
         raise Refused(
             "The trail is too long to be verified while a page waits: run `forgelet audit verify`."

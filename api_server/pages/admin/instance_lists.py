@@ -39,7 +39,7 @@ class ListTokens(Filters):
 async def list_users(request: web.Request, visitor: Visitor, params: ListUsers) -> web.Response:
     """Everybody, the newest first; found by name, username or address."""
     listed = await user_queries.list_users(
-        context.database(request),
+        context.services(request).database,
         params.page,
         for_administrator=True,
         username=None,
@@ -59,7 +59,7 @@ act(pages, "/admin/users/{id}/unblock", user_handlers.unblock_user, "The user is
 async def list_tokens(request: web.Request, visitor: Visitor, params: ListTokens) -> web.Response:
     """Personal access tokens, the newest first."""
     listed = await queries.list_tokens(
-        context.database(request), params.page, username=params.username, state=params.state
+        context.services(request).database, params.page, username=params.username, state=params.state
     )
     return lists.answer(request, visitor, "admin/tokens.html", params, listed)
 
@@ -85,7 +85,7 @@ class ListRunners(Filters):
 @pages.get("/admin/runners", access=ADMINISTRATOR)
 async def list_runners(request: web.Request, visitor: Visitor, params: ListRunners) -> web.Response:
     listed = await queries.list_runners(
-        context.database(request),
+        context.services(request).database,
         params.page,
         status=params.status,
         runner_type=params.type,
@@ -112,7 +112,7 @@ class ListProjects(Filters):
 async def list_projects(request: web.Request, visitor: Visitor, params: ListProjects) -> web.Response:
     """The newest first; found by name or path."""
     listed = await project_queries.list_projects(
-        context.database(request),
+        context.services(request).database,
         params.page,
         viewer_id=caller(request).user_id,
         sees_all=True,
@@ -140,7 +140,7 @@ class OneDelivery:
 
 @pages.get("/admin/mirrors", access=ADMINISTRATOR)
 async def list_mirrors(request: web.Request, visitor: Visitor, params: ListMirrors) -> web.Response:
-    listed = await queries.list_mirrors(context.database(request), params.page, params.state)
+    listed = await queries.list_mirrors(context.services(request).database, params.page, params.state)
     return lists.answer(request, visitor, "admin/mirrors.html", params, listed)
 
 
@@ -155,14 +155,14 @@ act(
 @pages.get("/admin/deliveries", access=ADMINISTRATOR)
 async def list_deliveries(request: web.Request, visitor: Visitor, params: ListDeliveries) -> web.Response:
     """To the services of external status checks."""
-    listed = await queries.list_deliveries(context.database(request), params.page, params.state)
+    listed = await queries.list_deliveries(context.services(request).database, params.page, params.state)
     return lists.answer(request, visitor, "admin/deliveries.html", params, listed)
 
 
 @pages.get("/admin/deliveries/{delivery_id}", access=ADMINISTRATOR)
 async def show_delivery(request: web.Request, visitor: Visitor, params: OneDelivery) -> web.Response:
     """With every attempt."""
-    database = context.database(request)
+    database = context.services(request).database
     place = await queries.place_of_delivery(database, params.delivery_id)
     shown = orjson.loads(await delivery_queries.show(database, place.check_id, params.delivery_id))
     return page.answer(

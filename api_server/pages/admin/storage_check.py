@@ -409,8 +409,9 @@ async def named_object(request: web.Request, text: str) -> StaticObject:
 
 async def _token(request: web.Request) -> str:
     """The caller's own, which opens what she may read."""
-    user = await static_objects.user(context.database(request), caller(request).user_id)
-    return context.vault(request).derived_token(STATIC_OBJECT_TOKEN, user.static_object_seed if user else b"")
+    services = context.services(request)
+    user = await static_objects.user(services.database, caller(request).user_id)
+    return services.vault.derived_token(STATIC_OBJECT_TOKEN, user.static_object_seed if user else b"")
 
 
 def _a_file(found: Repositories, project_id: int, branch: str) -> str | None:

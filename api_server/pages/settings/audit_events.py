@@ -93,7 +93,7 @@ async def export_events(
 
 def _scope(request: web.Request, resource: Project | Group) -> dict[str, Any]:
     """What the visitor may see, as the API's lists have it. Raises 403 where the licence has no audit events."""
-    routes.require_license(AUDIT_EVENTS, context.settings(request))
+    routes.require_license(AUDIT_EVENTS, context.services(request).settings)
     return scope_of(caller(request), resource)
 
 
@@ -106,7 +106,7 @@ async def show_list(
     **values: Any,
 ) -> web.Response:
     """The page with the events of `scope` that the filters let through, newest first."""
-    database = context.database(request)
+    database = context.services(request).database
     listed = await queries.list_events(database, params.page, {**params.conditions, **scope})
     authors = {event["author_id"] for event in orjson.loads(listed.body)}
     belongs_to = scope.get("entity_type")
@@ -138,7 +138,7 @@ async def export(request: web.Request, conditions: Conditions, form: Format) -> 
     )
     await response.prepare(request)
     lines = _csv if form == "csv" else _ndjson
-    async for text in lines(_batches(context.database(request), conditions)):
+    async for text in lines(_batches(context.services(request).database, conditions)):
         await response.write(text.encode())
     return response
 

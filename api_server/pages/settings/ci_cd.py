@@ -68,12 +68,12 @@ async def answer(
     is_project = isinstance(resource, Project)
     whose = {"project_id" if is_project else "namespace_id": resource.id}
     runners = await queries.list_runners(
-        context.database(request), Page(MAX_PER_PAGE, descending=False, counted=False), **whose
+        context.services(request).database, Page(MAX_PER_PAGE, descending=False, counted=False), **whose
     )
     shown = {
         "variables": await page.read(request, variables.list_variables, resource, per_page=MAX_PER_PAGE),
         "runners": orjson.loads(runners.body),
-        "base_url": context.settings(request).base_url,
+        "base_url": context.services(request).settings.base_url,
         "reveal": reveal,
         "made": made,
     }

@@ -68,7 +68,7 @@ async def show_members(
         roles=[(int(role), role.title) for role in _ROLES if role <= resource.role],
         titles={int(role): role.title for role in Role},
         search=params.search,
-        today=context.now(request).date().isoformat(),
+        today=context.services(request).database.now.date().isoformat(),
     )
 
 
@@ -103,7 +103,7 @@ async def _ids_of(request: web.Request, usernames: list[str]) -> tuple[dict[str,
     known: dict[str, str] = {}
     problems: dict[str, str] = {}
     for name in usernames:
-        user = await find_user_by_username(context.database(request), name.removeprefix("@"))
+        user = await find_user_by_username(context.services(request).database, name.removeprefix("@"))
         if user is None:
             problems[name] = "There is no user of that name."
         else:

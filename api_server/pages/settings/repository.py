@@ -68,7 +68,7 @@ def why_it_waits(mirror: Mapping[str, Any], run: QueuedRun | None) -> str:
 @pages.get(PAGE, access=MAINTAINER)
 async def show_repository_settings(request: web.Request, visitor: Visitor, project: Project) -> web.Response:
     shown = await page.read(request, mirrors.list_mirrors, project, per_page=MAX_PER_PAGE)
-    queued = await queries.queued_runs(context.database(request), project.id)
+    queued = await queries.queued_runs(context.services(request).database, project.id)
     runs = {run.mirror_id: run for run in queued}
     for mirror in shown:
         mirror["next"] = why_it_waits(mirror, runs.get(mirror["id"]))
