@@ -11,6 +11,7 @@ from api_server.git import references
 from api_server.namespaces import project_queries
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
+from api_server.pages import files as file_pages
 from api_server.pages import page
 from api_server.pages.files import ShownFile, TreePath
 from api_server.pages.folders import MOST_ENTRIES, Folder, read_folder, read_readme
