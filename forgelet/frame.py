@@ -5,7 +5,6 @@ same content as JSON with --json, and progress on a terminal.
 
 Exit status 0: done, without problems. 1: a problem was found, or something failed. 2: invalid input or an unusable
 service; nothing was done.
-
 """
 
 import functools

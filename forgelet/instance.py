@@ -30,7 +30,6 @@ class Instance:
     It is the `forgelet up` with the folder `named`, running or not. Otherwise it is the server whose database or folder
     the environment or the file of FORGELET_SETTINGS gives. Otherwise it is the running `forgelet up`, or the one with
     the default folder. Every member raises `ConfigError` if there is no instance, or if its settings are invalid.
-
     """
 
     def __init__(self) -> None:

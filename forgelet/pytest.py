@@ -2,7 +2,6 @@
 
 It is loaded in every pytest run of whoever has installed it. So it imports nothing but pytest until a test asks for a
 fixture, and never anything of the server, which is a process of its own.
-
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ on. A push that was recorded but not completed is in that state in the backup to
 3. Tables are copied from the snapshot.
 4. Objects of git and stored objects are copied. Both are complete before a ref or a row names them, and never change
 afterwards.
-
 """
 
 import asyncio
@@ -76,7 +75,6 @@ def back_up(
     """Write a backup to `stream`.
 
     Raise `ConfigError`, `Unavailable`, psycopg2's errors or `OSError`; the stream then holds no valid backup.
-
     """
     _check_place(places)
     seal = Seal.new(passphrase)

@@ -5,7 +5,6 @@ commit that a row names. Nothing is removed in between (`api_server/state/backup
 
 A backup has the stored objects that a row names, the indices of archives, and the stored heads of the audit trail. Each
 is written once and never changed, so it may be copied long after the moment of the backup.
-
 """
 
 import asyncio

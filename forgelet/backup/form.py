@@ -315,7 +315,6 @@ def opened(stream: IO[bytes], passphrase: str | None) -> tuple[Reader, Seal | No
     """Return the reader of a backup, its seal and, with the passphrase, the small files that are sealed in it.
 
     Raise `ConfigError` if this program cannot restore the backup, or if the passphrase is another one.
-
     """
     reader = Reader(stream)
     given = reader.header.get("format")

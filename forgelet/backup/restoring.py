@@ -2,7 +2,6 @@
 
 Files are written to a folder whose name marks them as unfinished, and rows are written in one transaction. Both take
 effect at the end, when everything has been read and checked. The secret key comes last: no server starts without it.
-
 """
 
 import asyncio

@@ -3,7 +3,6 @@
 Contents are transferred by COPY, not by pg_dump, and the schema is always made by our own migrations. So no matching
 PostgreSQL program has to be installed, a backup can be restored into another version of PostgreSQL, names of roles do
 not matter, and an older schema is brought up to date by the usual migrations.
-
 """
 
 from collections.abc import Iterator, Sequence

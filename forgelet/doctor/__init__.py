@@ -2,5 +2,4 @@
 
 There is one module for each kind of check. A check is a coroutine function that takes a `DiagnosedInstance` and returns
 its findings.
-
 """

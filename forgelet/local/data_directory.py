@@ -1,7 +1,6 @@
 """The folder of one local forgelet: who may use it, its secrets, its parts, and what runs there.
 
 A running `forgelet up` records its settings and addresses there, so that commands find it.
-
 """
 
 import contextlib
@@ -250,7 +249,6 @@ def found_running(data: DataDirectory) -> Running | None:
 
     The record of a killed process does not count: its lock has ended with it, and the next process that holds the
     folder removes the record.
-
     """
     deadline = time.monotonic() + TIMEOUT
     while data.is_held():

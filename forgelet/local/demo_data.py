@@ -2,7 +2,6 @@
 
 Each step makes only what is missing, so an interrupted run can be continued. The projects contain this checkout's own
 history, or a small repository that is made on the spot.
-
 """
 
 import base64

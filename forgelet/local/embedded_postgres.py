@@ -7,7 +7,6 @@ An earlier server on the same data is ended or waited for, and its lock files ar
 ids in its lock files, but ids are used again: in a container at every start. So there is also a lock (flock) on a file
 beside the data. A server and all its processes inherit it, so it ends with the last of them, in whichever container
 they run.
-
 """
 
 import contextlib
@@ -40,7 +39,6 @@ def make_folder(wanted: Path) -> Path:
 
     For root it belongs to an unprivileged account. If that account cannot reach `wanted`, the folder is below
     /var/lib/forgelet, and `wanted` is a symbolic link to it. Existing folders keep their permissions.
-
     """
     if wanted.exists():
         return wanted.resolve()
@@ -338,7 +336,6 @@ def temporary_cluster(binaries: Binaries | None = None) -> Iterator[Cluster]:
     """Yield a started cluster for tests, fast instead of durable, which leaves nothing behind.
 
     Use it like this: `with temporary_cluster() as cluster: connect(cluster.url())`.
-
     """
     with tempfile.TemporaryDirectory(prefix=SOCKET_FOLDER_PREFIX, dir=temporary_root()) as name:
         outside = Path(name)

@@ -3,7 +3,6 @@
 `python -I -S launch.py PARENT SIGNAL ACCOUNT PROGRAM ...`; ACCOUNT is `UID:GID`, or `-` for the current account. It is
 a process of its own, because no Python code may run between fork and exec in a process with threads. It imports very
 little.
-
 """
 
 import ctypes

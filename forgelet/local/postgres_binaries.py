@@ -71,7 +71,6 @@ def preferred(existing_major: int | None = None) -> Binaries:
     """Return the machine's own programs if they are suitable, otherwise those of the Python package.
 
     For new data, `FORGELET_POSTGRES_VERSION` may choose a major version of either.
-
     """
     system = from_system()
     if existing_major is None and (wanted := os.environ.get(VERSION_VARIABLE)):

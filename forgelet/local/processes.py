@@ -110,7 +110,6 @@ class Child:
     children from a thread that lives as long as they should. SIGHUP is ignored until the program handles it. Its output
     is appended to `log`. It inherits the open files in `inherits` by number, and if it `waits`, it reads its standard
     input until `go_on`.
-
     """
 
     def __init__(
@@ -193,7 +192,6 @@ def end_processes_in(*directories: Path, stop_signal: signal.Signals, timeout: f
     seconds, and then everything below: their children.
 
     Our children work in folders of their own, so this finds those that a killed `up` has left (Linux).
-
     """
     deadline = time.monotonic() + timeout
     asked: set[int] = set()

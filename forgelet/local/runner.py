@@ -1,7 +1,6 @@
 """The built-in runner: it asks for jobs like any runner, and plays them without executing anything.
 
 One thread asks for jobs, and each running job has a thread of its own.
-
 """
 
 import contextlib

@@ -2,7 +2,6 @@
 
 Most of its start is imports. It does these while PostgreSQL starts. Then it reads its settings, a JSON object of
 variables, from standard input, and goes on when that ends.
-
 """
 
 import gc

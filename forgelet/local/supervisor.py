@@ -3,7 +3,6 @@
 Imports make up most of the servers' start. So the servers start first, with nothing but their sockets, and everything
 else is imported and started meanwhile; that is why imports stand in functions here. The sockets are held as long as
 `up` runs: a free port stays ours from the moment that it is known, and whoever answers there is our own process.
-
 """
 
 import contextlib

@@ -2,7 +2,6 @@
 
 The copy saves initdb and all migrations. Templates are in the user's cache, in folders named after the PostgreSQL and
 the schema. The cache may be deleted: that costs only time.
-
 """
 
 import contextlib

@@ -2,7 +2,6 @@
 
 The server's standard input is a named pipe. Everybody who uses the server holds its writing end open, which the kernel
 closes with each process, however it ends. With the last one the server ends too (`forgelet up --until-eof`).
-
 """
 
 import contextlib
