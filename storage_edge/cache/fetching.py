@@ -1,6 +1,6 @@
-"""Asking the origin: its responses become stored ones while they arrive, or concern one request alone.
+"""Requests to the origin, whose responses are stored while they arrive or serve one request alone.
 
-One origin request is made per target URI, and joined by all who ask meanwhile (RFC 9111 section 4).
+There is one request for each target URI, which all who ask meanwhile join (RFC 9111 section 4).
 """
 
 import asyncio
@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 
 @attrs.frozen
 class Kept:
-    """The response may be kept; its body can be read while it arrives. `validated` after a 304."""
+    """The response may be stored, and its body can be read while it arrives. `validated` is set after a 304."""
 
     stored: StoredResponse
     validated: bool = False
@@ -38,14 +38,14 @@ class Kept:
 
 @attrs.frozen
 class Passed:
-    """The response concerns only the request that led; the others have to ask for themselves."""
+    """The response is only for the request that started the fetch. Others have to ask for themselves."""
 
     response: OriginResponse
 
 
 @attrs.frozen
 class Failed:
-    """The origin gave no usable answer. `response` is its 5xx, for the request that led."""
+    """The origin gave no usable answer. `response` is its 5xx, for the request that started the fetch."""
 
     error: OriginError
     response: OriginResponse | None = None
@@ -55,10 +55,10 @@ Landing = Kept | Passed | Failed
 
 
 class Flight:
-    """One request to the origin under way. `landing` is known with the head of the response."""
+    """One running request to the origin. `landing` is set when the head of the response has arrived."""
 
     def __init__(self, uri: str, epoch: int, *, in_background: bool = False) -> None:
-        """A flight `in_background` goes on although nobody waits for it: it validates what is stored."""
+        """A fetch `in_background` goes on without anybody waiting, because it validates a stored response."""
         self.uri = uri
         self.epoch = epoch
         self.landing: asyncio.Future[Landing] = asyncio.get_running_loop().create_future()
@@ -68,24 +68,24 @@ class Flight:
         self._waiting = 0
 
     def land(self, landing: Landing) -> None:
-        """Tells all who wait. A response for a leader who has gone is given up."""
+        """Give the result to all who wait. A response for a request that has gone is given up."""
         self.landing.set_result(landing)
         if not self.led:
             self._give_up(landing)
 
     def abandon(self) -> None:
-        """The leader has gone; what concerned only it is needed by nobody."""
+        """The request that started the fetch has gone. A response that is only for that request is given up."""
         self.led = False
         if self.landing.done():
             self._give_up(self.landing.result())
 
     @property
     def is_wanted(self) -> bool:
-        """Whether somebody waits for the head of the response, or nobody needs to."""
+        """Return whether somebody waits for the head of the response, or nobody has to."""
         return self.in_background or self._waiting > 0
 
     async def landed(self) -> Landing:
-        """Wait for the head of the response. Being cancelled concerns only the caller."""
+        """Wait for the head of the response. A cancellation affects only the caller."""
         self._waiting += 1
         try:
             return await asyncio.shield(self.landing)
@@ -99,23 +99,23 @@ class Flight:
 
 
 class Flights:
-    """The flights that may be joined, by target URI."""
+    """The running fetches that may be joined, by target URI."""
 
     def __init__(self) -> None:
         self._joinable: dict[str, Flight] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def get(self, uri: str) -> Flight | None:
-        """The flight under way for a target URI."""
+        """Return the running fetch for a target URI."""
         return self._joinable.get(uri)
 
     def asking(self, uri: str) -> Flight | None:
-        """The flight that has asked the origin for a target URI and has no answer yet."""
+        """Return the fetch for a target URI that has no answer yet."""
         flight = self._joinable.get(uri)
         return None if flight is None or flight.landing.done() else flight
 
     def start(self, flight: Flight, work: Coroutine[Any, Any, None], *, joinable: bool = True) -> None:
-        """Run `work`, to its end once the head of the response has come. Others may join the newest flight."""
+        """Run `work`, to its end once the head of the response has arrived. Others may join the newest fetch."""
         if joinable:
             self._joinable[flight.uri] = flight
         task = flight.task = asyncio.get_running_loop().create_task(work)
@@ -123,7 +123,7 @@ class Flights:
         task.add_done_callback(lambda done: self._ended(flight, done))
 
     async def landed(self, flight: Flight) -> Landing:
-        """Wait for the head of the response. A flight for which the last client stops waiting ends."""
+        """Wait for the head of the response. A fetch ends when the last client stops waiting for it."""
         try:
             return await flight.landed()
         finally:
@@ -132,23 +132,23 @@ class Flights:
                 flight.task.cancel()
 
     def close_to_joiners(self, flight: Flight) -> None:
-        """Nobody may join any more."""
+        """Let nobody else join."""
         if self._joinable.get(flight.uri) is flight:
             del self._joinable[flight.uri]
 
     def obey(self, purge: Purge) -> None:
-        """Whoever asks after a purge may not join what began before it."""
+        """Apply a purge: whoever asks after it may not join a fetch that began before."""
         for flight in list(self._joinable.values()):
             if not flight.landing.done() or _is_concerned(flight, purge):
                 self.close_to_joiners(flight)
 
     async def settled(self) -> None:
-        """Waits until what is under way has landed and is stored."""
+        """Wait until running fetches have stored their responses."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
     async def close(self) -> None:
-        """Ends all flights."""
+        """End all fetches."""
         await end(*self._tasks)
 
     def _ended(self, flight: Flight, task: asyncio.Task[None]) -> None:
@@ -172,13 +172,14 @@ def _is_concerned(flight: Flight, purge: Purge) -> bool:
 if TYPE_CHECKING:
     from storage_edge.storage.shared import SharedTier
 
-#: Seconds for which a body goes on arriving that nobody reads: whoever asks for part after part comes again.
+#: Seconds for which a body goes on arriving although nobody reads it: clients that ask for part after part come
+#: again.
 UNREAD_SECONDS: Final = 10.0
 
 
 @attrs.frozen
 class Fetcher:
-    """Carries flights to the origin and what they bring into the store. `clock` gives seconds since 1970."""
+    """Sends requests to the origin and stores what they bring. `clock` returns seconds since 1970."""
 
     origin: Origin
     store: Store
@@ -189,15 +190,14 @@ class Fetcher:
     shared: "SharedTier | None" = None
 
     async def ask(self, request: EdgeRequest, stored: StoredResponse | None) -> OriginResponse:
-        """Asks the origin in the name of a client, whether `stored` is still right where there is one; a 304 says that
-        it is. Raises `OriginError`.
-        """
+        """Ask the origin on behalf of a client. With `stored`, ask whether that is still right, which a 304
+        confirms. Raise `OriginError`."""
         if stored is None:
             return await self._ask(request, {})
         response = await self._ask(request, stored.conditions)
         if response.status != 304 or selection.is_about(stored.headers, response.headers):
             return response
-        # It is about another version, of which nothing is known here (RFC 9111 section 4.3.4).
+        # It is about a version that is not stored here (RFC 9111 section 4.3.4).
         response.close()
         return await self._ask(request, {})
 
@@ -212,7 +212,7 @@ class Fetcher:
         )
 
     async def fly(self, flight: Flight, request: EdgeRequest, stale: StoredResponse | None) -> None:
-        """Asks for an object, or whether a stale one is still right."""
+        """Fetch an object, or ask whether a stale one is still right."""
         try:
             if stale is None and await self._fly_with_copy(flight, request):
                 return
@@ -230,7 +230,7 @@ class Fetcher:
             await self.land(flight, request, response, requested, stale)
 
     async def _fly_with_copy(self, flight: Flight, request: EdgeRequest) -> bool:
-        """Asks whether the shared tier's copy is still right; False when there is none, or none that can be used."""
+        """Ask whether the shared store's copy is still right. Return False if there is none that can be used."""
         if self.shared is None or request.directives.no_store:
             return False
         copy = await self.shared.find(request, functools.partial(self.store.spool, request.uri))
@@ -262,7 +262,8 @@ class Fetcher:
         requested: float,
         known: StoredResponse | None = None,
     ) -> None:
-        """Keeps a response while it arrives, or hands it to the leader. `known` is what is stored already."""
+        """Store a response while it arrives, or give it to the request that started the fetch. `known` is what is
+        stored already."""
         may_be_kept = known is None or known.may_be_displaced_by(response.status)
         stored, spool = self._to_keep(flight, request, response, requested) if may_be_kept else (None, None)
         if stored is None or spool is None:
@@ -280,7 +281,7 @@ class Fetcher:
             spool.finish()
             await self.store.save(stored, spool, None if self.shared is None else self.shared.offer)
         except OriginError:
-            pass  # whoever reads the body learns of it
+            pass  # whoever reads the body gets the error
         except UnwantedError:
             pass  # the clients have gone
         finally:
@@ -289,7 +290,7 @@ class Fetcher:
             spool.release()
 
     def tells_of_public(self, request: EdgeRequest, response: OriginResponse) -> bool:
-        """Whether it is the answer to a HEAD of what GET would keep for everybody."""
+        """Return whether this is an answer to HEAD about a response to GET that would be stored for everybody."""
         if request.method != "HEAD":
             return False
         headers, seconds = response.headers, self.options.negative_seconds
@@ -323,7 +324,7 @@ class Fetcher:
     def freshened(
         self, stored: StoredResponse, response: OriginResponse, requested: float, epoch: int
     ) -> StoredResponse:
-        """The stored response with the fields of a 304 or HEAD (RFC 9111 section 4.3.4)."""
+        """Return the stored response with the fields of a 304 or HEAD (RFC 9111 section 4.3.4)."""
         received = self.clock()
         headers = CIMultiDictProxy(storing.freshened(stored.headers, response.headers))
         policy = freshness.policy(stored.status, headers, received, self.options.negative_seconds)
