@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from common.static_paths import Kind
 from storage_edge.rules.fields import Outcome
 
-#: The phases of a request to the origin: waiting for a slot, connecting (name, TCP, TLS), the head of the answer, and
+#: The phases of a request to the origin: waiting for a place, connecting (name, TCP, TLS), the head of the answer, and
 #: its body.
 Phase = Literal["place", "connect", "head", "body"]
 _PHASES: Final = ("place", "connect", "head", "body")

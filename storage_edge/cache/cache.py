@@ -20,7 +20,7 @@ from storage_edge.cache.answer import (
     may_join,
     may_select,
 )
-from storage_edge.cache.fetching import Failed, Fetcher, Flight, Flights, Kept, Landing, Passed
+from storage_edge.cache.fetching import Failed, Fetch, Fetcher, Fetches, FetchResult, Kept, Passed
 from storage_edge.cache.origin import STOPPED, Origin, OriginBusy, OriginError, OriginResponse
 from storage_edge.metrics import Metrics
 from storage_edge.request_rules import EdgeRequest
@@ -72,7 +72,7 @@ class AtHand:
     """Answers from memory. `clock` returns seconds since 1970."""
 
     store: Store
-    flights: Flights
+    fetches: Fetches
     representations: Representations
     clock: Callable[[], float]
 
@@ -80,7 +80,7 @@ class AtHand:
         """Return the response that a request selects, unless a running fetch may bring a newer one or a purge
         concerns it."""
         self.store.catch_up()
-        if self.flights.get(request.uri) is not None:
+        if self.fetches.get(request.uri) is not None:
             return None
         return self.store.memory.find(request.uri, request.forwarded)
 
@@ -118,23 +118,23 @@ class Cache:
         self._options = settings
         self._clock = clock
         self._representations = Representations(settings, metrics, store.memory.weigh)
-        self._flights = Flights()
+        self._fetches = Fetches()
         self._shared = shared
-        self.at_hand = AtHand(store, self._flights, self._representations, clock)
-        self._fetcher = Fetcher(origin, store, self._flights, settings, clock, metrics, shared)
+        self.at_hand = AtHand(store, self._fetches, self._representations, clock)
+        self._fetcher = Fetcher(origin, store, self._fetches, settings, clock, metrics, shared)
         self._grants = Grants(settings, clock)
         store.on_purge(self._obey)
 
     async def settled(self) -> None:
         """Wait until everything that is being stored is stored."""
-        await self._flights.settled()
+        await self._fetches.settled()
         await self._store.unsaved.flush()
         if self._shared is not None:
             await self._shared.settled()
 
     async def aclose(self) -> None:
         """End all running work."""
-        await self._flights.close()
+        await self._fetches.close()
         await self._representations.aclose()
         if self._shared is not None:
             await self._shared.close()
@@ -184,11 +184,11 @@ class Cache:
 
     def _arriving(self, request: EdgeRequest) -> StoredResponse | None:
         """Return a response that a fetch is just bringing, which is newer than a stored one."""
-        flight = self._flights.get(request.uri)
-        if flight is None or not flight.landing.done():
+        fetch = self._fetches.get(request.uri)
+        if fetch is None or not fetch.answered.done():
             return None
-        landing = flight.landing.result()
-        return landing.stored if isinstance(landing, Kept) and may_join(landing.stored, request) else None
+        result = fetch.answered.result()
+        return result.stored if isinstance(result, Kept) and may_join(result.stored, request) else None
 
     async def _answer(self, request: EdgeRequest, stored: StoredResponse | None) -> Answer:
         if stored is None:
@@ -200,7 +200,7 @@ class Cache:
             case Reuse.USE:
                 return from_store(stored, hit(stored, age))
             case Reuse.USE_AND_VALIDATE:
-                if self._flights.asking(request.uri) is None:
+                if self._fetches.unanswered(request.uri) is None:
                     self._start(attrs.evolve(request, method="GET"), stored, in_background=True)
                 return from_store(stored, Outcome.STALE)
         return await self._fetch(request, stored)
@@ -215,33 +215,33 @@ class Cache:
             return await self._lead(request, self._start(request, stale, joinable=False), stale)
         clock = asyncio.get_running_loop().time
         since = clock()
-        while (flight := self._flights.asking(request.uri)) is not None:
-            landing = await self._flights.landed(flight)
-            if not self._may_find_a_place(request, landing, clock() - since):
-                return await self._join(request, flight, landing, stale)
+        while (fetch := self._fetches.unanswered(request.uri)) is not None:
+            result = await self._fetches.wait(fetch)
+            if not self._may_find_a_place(request, result, clock() - since):
+                return await self._join(request, fetch, result, stale)
         return await self._lead(request, self._start(request, stale), stale)
 
-    def _may_find_a_place(self, request: EdgeRequest, landing: Landing, waited: float) -> bool:
-        """Return whether a fetch found no slot at the origin and the next one may find one. One of those who waited
+    def _may_find_a_place(self, request: EdgeRequest, result: FetchResult, waited: float) -> bool:
+        """Return whether a fetch found no place at the origin and the next one may find one. One of those who waited
         starts it, and the others join it. Nobody waits much longer because of others, unless the client itself was
         refused."""
-        if not isinstance(landing, Failed) or not isinstance(landing.error, OriginBusy):
+        if not isinstance(result, Failed) or not isinstance(result.error, OriginBusy):
             return False
-        refused = landing.error.client
+        refused = result.error.client
         return waited < self._options.origin_patience or (refused is not None and refused != request.client)
 
     async def _join(
-        self, request: EdgeRequest, flight: Flight, landing: Landing, stale: StoredResponse | None
+        self, request: EdgeRequest, fetch: Fetch, result: FetchResult, stale: StoredResponse | None
     ) -> Answer:
         """Answer with the result of somebody else's fetch, if it is public."""
-        if isinstance(landing, Failed):
-            return self._stand_in(landing, stale, flight.epoch, leads=False)
-        if isinstance(landing, Passed) or not may_join(landing.stored, request):
+        if isinstance(result, Failed):
+            return self._stand_in(result, stale, fetch.epoch, leads=False)
+        if isinstance(result, Passed) or not may_join(result.stored, request):
             return await self._lead(request, self._start(request, stale), stale)
-        if landing.stored.private:
-            return await self._validate_for_user(request, landing.stored)
-        outcome = Outcome.VALIDATED if landing.validated else Outcome.COLLAPSED
-        return self._from_flight(landing, flight, outcome, stale, leads=False)
+        if result.stored.private:
+            return await self._validate_for_user(request, result.stored)
+        outcome = Outcome.VALIDATED if result.validated else Outcome.COLLAPSED
+        return self._from_fetch(result, fetch, outcome, stale, leads=False)
 
     def _start(
         self,
@@ -250,38 +250,38 @@ class Cache:
         *,
         in_background: bool = False,
         joinable: bool = True,
-    ) -> Flight:
-        flight = Flight(request.uri, self._store.ledger.epoch, in_background=in_background)
-        self._flights.start(flight, self._fetcher.fly(flight, request, stale), joinable=joinable)
-        return flight
+    ) -> Fetch:
+        fetch = Fetch(request.uri, self._store.ledger.epoch, in_background=in_background)
+        self._fetches.start(fetch, self._fetcher.run(fetch, request, stale), joinable=joinable)
+        return fetch
 
-    async def _lead(self, request: EdgeRequest, flight: Flight, stale: StoredResponse | None) -> Answer:
+    async def _lead(self, request: EdgeRequest, fetch: Fetch, stale: StoredResponse | None) -> Answer:
         try:
-            landing = await self._flights.landed(flight)
+            result = await self._fetches.wait(fetch)
         except asyncio.CancelledError:
-            flight.abandon()
+            fetch.abandon()
             raise
-        if isinstance(landing, Failed):
-            return self._stand_in(landing, stale, flight.epoch, leads=True)
+        if isinstance(result, Failed):
+            return self._stand_in(result, stale, fetch.epoch, leads=True)
         outcome = Outcome.MISS if stale is None else Outcome.REPLACED
         if request.directives.no_store:
             outcome = Outcome.BYPASS
-        if isinstance(landing, Passed):
-            return FromOrigin(landing.response, outcome)
-        outcome = Outcome.VALIDATED if landing.validated else outcome
-        return self._from_flight(landing, flight, outcome, stale, leads=True)
+        if isinstance(result, Passed):
+            return FromOrigin(result.response, outcome)
+        outcome = Outcome.VALIDATED if result.validated else outcome
+        return self._from_fetch(result, fetch, outcome, stale, leads=True)
 
-    def _from_flight(
-        self, landing: Kept, flight: Flight, outcome: Outcome, stale: StoredResponse | None, *, leads: bool
+    def _from_fetch(
+        self, result: Kept, fetch: Fetch, outcome: Outcome, stale: StoredResponse | None, *, leads: bool
     ) -> Answer:
         """Return the answer of a fetch whose response is stored. A body that the origin broke off meanwhile is a
         failure."""
         try:
-            return from_store(landing.stored, outcome, is_new=leads and not landing.validated)
+            return from_store(result.stored, outcome, is_new=leads and not result.validated)
         except BodyGoneError:
-            if landing.validated:
+            if result.validated:
                 raise
-            return self._stand_in(Failed(OriginError(502, STOPPED)), stale, flight.epoch, leads=leads)
+            return self._stand_in(Failed(OriginError(502, STOPPED)), stale, fetch.epoch, leads=leads)
 
     def _stand_in(self, failed: Failed, stale: StoredResponse | None, epoch: int, *, leads: bool) -> Answer:
         """Answer with a stale response instead of a failure, if it allows that. Otherwise raise the failure (RFC
@@ -339,13 +339,13 @@ class Cache:
         """Answer with what the origin has instead for this user: another version of the object, or a refusal."""
         if request.method == "HEAD":
             return FromOrigin(response, Outcome.REQUESTED)
-        flight = Flight(request.uri, epoch)
-        self._flights.start(
-            flight,
-            self._fetcher.land(flight, request, response, requested, stored),
+        fetch = Fetch(request.uri, epoch)
+        self._fetches.start(
+            fetch,
+            self._fetcher.receive(fetch, request, response, requested, stored),
             joinable=epoch == self._store.ledger.epoch and stored.may_be_displaced_by(response.status),
         )
-        return await self._lead(request, flight, None)
+        return await self._lead(request, fetch, None)
 
     async def _head(self, request: EdgeRequest, stale: StoredResponse | None) -> Answer:
         """Send HEAD to the origin as HEAD. Its answer can freshen a stored response (RFC 9111 section 4.3.5)."""
@@ -373,5 +373,5 @@ class Cache:
         return FromOrigin(response, Outcome.REPLACED)
 
     def _obey(self, purge: Purge) -> None:
-        self._flights.obey(purge)
+        self._fetches.obey(purge)
         self._grants.clear()

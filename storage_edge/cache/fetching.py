@@ -51,96 +51,96 @@ class Failed:
     response: OriginResponse | None = None
 
 
-Landing = Kept | Passed | Failed
+FetchResult = Kept | Passed | Failed
 
 
-class Flight:
-    """One running request to the origin. `landing` is set when the head of the response has arrived."""
+class Fetch:
+    """One running request to the origin. `answered` is done when the head of the response has arrived."""
 
     def __init__(self, uri: str, epoch: int, *, in_background: bool = False) -> None:
         """A fetch `in_background` goes on without anybody waiting, because it validates a stored response."""
         self.uri = uri
         self.epoch = epoch
-        self.landing: asyncio.Future[Landing] = asyncio.get_running_loop().create_future()
+        self.answered: asyncio.Future[FetchResult] = asyncio.get_running_loop().create_future()
         self.led = not in_background
         self.in_background = in_background
         self.task: asyncio.Task[None]
         self._waiting = 0
 
-    def land(self, landing: Landing) -> None:
+    def finish(self, result: FetchResult) -> None:
         """Give the result to all who wait. A response for a request that has gone is given up."""
-        self.landing.set_result(landing)
+        self.answered.set_result(result)
         if not self.led:
-            self._give_up(landing)
+            self._give_up(result)
 
     def abandon(self) -> None:
         """The request that started the fetch has gone. A response that is only for that request is given up."""
         self.led = False
-        if self.landing.done():
-            self._give_up(self.landing.result())
+        if self.answered.done():
+            self._give_up(self.answered.result())
 
     @property
     def is_wanted(self) -> bool:
         """Return whether somebody waits for the head of the response, or nobody has to."""
         return self.in_background or self._waiting > 0
 
-    async def landed(self) -> Landing:
+    async def wait(self) -> FetchResult:
         """Wait for the head of the response. A cancellation affects only the caller."""
         self._waiting += 1
         try:
-            return await asyncio.shield(self.landing)
+            return await asyncio.shield(self.answered)
         finally:
             self._waiting -= 1
 
     @staticmethod
-    def _give_up(landing: Landing) -> None:
-        if not isinstance(landing, Kept) and landing.response is not None:
-            landing.response.close()
+    def _give_up(result: FetchResult) -> None:
+        if not isinstance(result, Kept) and result.response is not None:
+            result.response.close()
 
 
-class Flights:
+class Fetches:
     """The running fetches that may be joined, by target URI."""
 
     def __init__(self) -> None:
-        self._joinable: dict[str, Flight] = {}
+        self._joinable: dict[str, Fetch] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def get(self, uri: str) -> Flight | None:
+    def get(self, uri: str) -> Fetch | None:
         """Return the running fetch for a target URI."""
         return self._joinable.get(uri)
 
-    def asking(self, uri: str) -> Flight | None:
+    def unanswered(self, uri: str) -> Fetch | None:
         """Return the fetch for a target URI that has no answer yet."""
-        flight = self._joinable.get(uri)
-        return None if flight is None or flight.landing.done() else flight
+        fetch = self._joinable.get(uri)
+        return None if fetch is None or fetch.answered.done() else fetch
 
-    def start(self, flight: Flight, work: Coroutine[Any, Any, None], *, joinable: bool = True) -> None:
+    def start(self, fetch: Fetch, work: Coroutine[Any, Any, None], *, joinable: bool = True) -> None:
         """Run `work`, to its end once the head of the response has arrived. Others may join the newest fetch."""
         if joinable:
-            self._joinable[flight.uri] = flight
-        task = flight.task = asyncio.get_running_loop().create_task(work)
+            self._joinable[fetch.uri] = fetch
+        task = fetch.task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(lambda done: self._ended(flight, done))
+        task.add_done_callback(lambda done: self._ended(fetch, done))
 
-    async def landed(self, flight: Flight) -> Landing:
+    async def wait(self, fetch: Fetch) -> FetchResult:
         """Wait for the head of the response. A fetch ends when the last client stops waiting for it."""
         try:
-            return await flight.landed()
+            return await fetch.wait()
         finally:
-            if not flight.is_wanted and not flight.landing.done():
-                self.close_to_joiners(flight)
-                flight.task.cancel()
+            if not fetch.is_wanted and not fetch.answered.done():
+                self.close_to_joiners(fetch)
+                fetch.task.cancel()
 
-    def close_to_joiners(self, flight: Flight) -> None:
+    def close_to_joiners(self, fetch: Fetch) -> None:
         """Let nobody else join."""
-        if self._joinable.get(flight.uri) is flight:
-            del self._joinable[flight.uri]
+        if self._joinable.get(fetch.uri) is fetch:
+            del self._joinable[fetch.uri]
 
     def obey(self, purge: Purge) -> None:
         """Apply a purge: whoever asks after it may not join a fetch that began before."""
-        for flight in list(self._joinable.values()):
-            if not flight.landing.done() or _is_concerned(flight, purge):
-                self.close_to_joiners(flight)
+        for fetch in list(self._joinable.values()):
+            if not fetch.answered.done() or _is_concerned(fetch, purge):
+                self.close_to_joiners(fetch)
 
     async def settled(self) -> None:
         """Wait until running fetches have stored their responses."""
@@ -151,22 +151,22 @@ class Flights:
         """End all fetches."""
         await end(*self._tasks)
 
-    def _ended(self, flight: Flight, task: asyncio.Task[None]) -> None:
+    def _ended(self, fetch: Fetch, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        self.close_to_joiners(flight)
+        self.close_to_joiners(fetch)
         problem = None if task.cancelled() else task.exception()
         if problem is not None:
-            log.error("a flight failed", target=flight.uri, exc_info=problem)
+            log.error("a fetch from the origin failed", target=fetch.uri, exc_info=problem)
             # Its frames hold the body, and the loop's frame that called them holds the task, which holds the error.
             problem.__traceback__ = None
-        if not flight.landing.done():
+        if not fetch.answered.done():
             status = 503 if task.cancelled() else 500
-            flight.land(Failed(OriginError(status, "The edge could not finish the request.")))
+            fetch.finish(Failed(OriginError(status, "The edge could not finish the request.")))
 
 
-def _is_concerned(flight: Flight, purge: Purge) -> bool:
-    landing = flight.landing.result()
-    return not isinstance(landing, Kept) or purge.concerns(landing.stored)
+def _is_concerned(fetch: Fetch, purge: Purge) -> bool:
+    result = fetch.answered.result()
+    return not isinstance(result, Kept) or purge.concerns(result.stored)
 
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ class Fetcher:
 
     origin: Origin
     store: Store
-    flights: Flights
+    fetches: Fetches
     options: Settings
     clock: Callable[[], float]
     metrics: Metrics
@@ -211,25 +211,25 @@ class Fetcher:
             client=request.client,
         )
 
-    async def fly(self, flight: Flight, request: EdgeRequest, stale: StoredResponse | None) -> None:
+    async def run(self, fetch: Fetch, request: EdgeRequest, stale: StoredResponse | None) -> None:
         """Fetch an object, or ask whether a stale one is still right."""
         try:
-            if stale is None and await self._fly_with_copy(flight, request):
+            if stale is None and await self._run_with_copy(fetch, request):
                 return
             requested = self.clock()
             response = await self.ask(request, stale)
         except OriginError as error:
-            flight.land(Failed(error))
+            fetch.finish(Failed(error))
             return
         if response.status == 304 and stale is not None:
             response.close()
-            new = self.freshened(stale, response, requested, flight.epoch)
-            flight.land(Kept(new, validated=True))
+            new = self.freshened(stale, response, requested, fetch.epoch)
+            fetch.finish(Kept(new, validated=True))
             await self.store.update(stale, new)
         else:
-            await self.land(flight, request, response, requested, stale)
+            await self.receive(fetch, request, response, requested, stale)
 
-    async def _fly_with_copy(self, flight: Flight, request: EdgeRequest) -> bool:
+    async def _run_with_copy(self, fetch: Fetch, request: EdgeRequest) -> bool:
         """Ask whether the shared store's copy is still right. Return False if there is none that can be used."""
         if self.shared is None or request.directives.no_store:
             return False
@@ -239,24 +239,24 @@ class Fetcher:
         requested = self.clock()
         response = await self.ask(request, copy.stored)
         if response.status != 304:
-            await self.land(flight, request, response, requested)
+            await self.receive(fetch, request, response, requested)
             return True
         response.close()
-        new = self.freshened(copy.stored, response, requested, flight.epoch)
+        new = self.freshened(copy.stored, response, requested, fetch.epoch)
         where = storing.decide_storage(request.facts, new.status, new.headers, new.policy)
         if where is Storage.NONE or not await self.shared.fill(copy):
             return False
-        flight.land(Kept(new, validated=True))
+        fetch.finish(Kept(new, validated=True))
         try:
             await self.store.save(new, copy.spool)
         finally:
-            self.flights.close_to_joiners(flight)
+            self.fetches.close_to_joiners(fetch)
             copy.spool.release()
         return True
 
-    async def land(
+    async def receive(
         self,
-        flight: Flight,
+        fetch: Fetch,
         request: EdgeRequest,
         response: OriginResponse,
         requested: float,
@@ -265,16 +265,18 @@ class Fetcher:
         """Store a response while it arrives, or give it to the request that started the fetch. `known` is what is
         stored already."""
         may_be_kept = known is None or known.may_be_displaced_by(response.status)
-        stored, spool = self._to_keep(flight, request, response, requested) if may_be_kept else (None, None)
+        stored, spool = self._to_keep(fetch, request, response, requested) if may_be_kept else (None, None)
         if stored is None or spool is None:
-            self.flights.close_to_joiners(flight)
+            self.fetches.close_to_joiners(fetch)
             if response.status >= 500:
                 retry_after = response.headers.get("Retry-After")
-                flight.land(Failed(OriginError(response.status, "The origin failed.", retry_after), response))
+                fetch.finish(
+                    Failed(OriginError(response.status, "The origin failed.", retry_after), response)
+                )
             else:
-                flight.land(Passed(response))
+                fetch.finish(Passed(response))
             return
-        flight.land(Kept(stored))
+        fetch.finish(Kept(stored))
         try:
             async for chunk in response.chunks():
                 await spool.write(chunk)
@@ -286,7 +288,7 @@ class Fetcher:
             pass  # the clients have gone
         finally:
             response.close()
-            self.flights.close_to_joiners(flight)
+            self.fetches.close_to_joiners(fetch)
             spool.release()
 
     def tells_of_public(self, request: EdgeRequest, response: OriginResponse) -> bool:
@@ -298,14 +300,14 @@ class Fetcher:
         return storing.decide_storage(request.facts, response.status, headers, policy) is Storage.SHARED
 
     def _to_keep(
-        self, flight: Flight, request: EdgeRequest, response: OriginResponse, requested: float
+        self, fetch: Fetch, request: EdgeRequest, response: OriginResponse, requested: float
     ) -> tuple[StoredResponse | None, Spool | None]:
         received = self.clock()
         policy = freshness.policy(response.status, response.headers, received, self.options.negative_seconds)
         where = storing.decide_storage(request.facts, response.status, response.headers, policy)
         if where is Storage.NONE or not response.has_known_end:
             return None, None
-        unread_seconds = math.inf if flight.in_background else UNREAD_SECONDS
+        unread_seconds = math.inf if fetch.in_background else UNREAD_SECONDS
         spool = self.store.spool(request.uri, response.length, unread_seconds=unread_seconds)
         stored = StoredResponse(
             target=request.uri,
@@ -316,7 +318,7 @@ class Fetcher:
             policy=policy,
             selected=selection.selection(response.headers.getall("Vary", []), request.forwarded),
             private=where is Storage.PRIVATE,
-            epoch=flight.epoch,
+            epoch=fetch.epoch,
             body=spool,
         )
         return stored, spool

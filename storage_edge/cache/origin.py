@@ -25,7 +25,7 @@ from storage_edge.rules import selection
 from storage_edge.settings import Settings
 from storage_edge.tls import origin_context
 
-#: Seconds after which a client may repeat a request that found no slot.
+#: Seconds after which a client may repeat a request that found no place.
 RETRY_AFTER: Final = "5"
 STOPPED: Final = "The origin stopped before the end of its answer."
 
@@ -323,7 +323,7 @@ class Origin:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=0, keepalive_timeout=IDLE_SECONDS
-            ),  # the slots are the limit
+            ),  # the places are the limit
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             skip_auto_headers=["Accept", "Accept-Encoding", "User-Agent"],
@@ -358,7 +358,7 @@ class Origin:
 
     @property
     def at_work(self) -> int:
-        """The number of requests for objects that hold a slot."""
+        """The number of requests for objects that hold a place."""
         return self._places.held
 
     def forget_clients(self) -> None:
@@ -379,8 +379,8 @@ class Origin:
         conditions: Mapping[str, str],
         client: str = "",
     ) -> OriginResponse:
-        """Send one request and follow no redirect. It holds a slot of the `client` until its answer is read. Raise
-        `OriginError` if there is no answer, or an impossible one, and `OriginBusy` if no slot becomes free or the
+        """Send one request and follow no redirect. It holds a place of the `client` until its answer is read. Raise
+        `OriginError` if there is no answer, or an impossible one, and `OriginBusy` if no place becomes free or the
         client asks too often."""
         await self._admitted(client)
 
@@ -426,7 +426,7 @@ class Origin:
     async def head(
         self, method: str, uri: str, token: str | None, fields: dict[str, str], seconds: float
     ) -> aiohttp.ClientResponse:
-        """Return the head of an answer without holding a slot. Raise `NoAnswer`, which is not logged here."""
+        """Return the head of an answer without holding a place. Raise `NoAnswer`, which is not logged here."""
         fields |= self._storage
         if token is not None:
             fields[self._token_headers.user] = token
