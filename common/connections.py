@@ -52,9 +52,35 @@ def head_refusal(request: web.BaseRequest) -> web.Response | None:
 
 class Reader(web.RequestHandler):
     """aiohttp's reader of requests. On its own, it answers everything unreadable with 400 in HTTP/1.0 and repeats
-    the input."""
+    the input.
+
+    Frames of aiohttp hold errors that hold these frames. Such garbage of thousands of connections would be collected in
+    one step, so tracebacks are removed as soon as errors are answered.
+    """
 
     __slots__ = ()
+
+    async def start(self) -> None:
+        """Answer the requests of the connection until it ends. Nobody waits for the outcome of being cancelled."""
+        try:
+            await super().start()
+        except asyncio.CancelledError:
+            return
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """The connection has gone, and with it whoever waits for the rest of a body that nobody wanted."""
+        task = None if self._request_in_progress else self._task_handler
+        super().connection_lost(exc)
+        if task is not None:
+            task.cancel()
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Send the response, which may be an exception."""
+        if isinstance(resp, web.HTTPException):
+            resp.__traceback__ = None
+        return await super().finish_response(request, resp, start_time)
 
     def handle_error(
         self,
@@ -66,7 +92,10 @@ class Reader(web.RequestHandler):
         """Return the answer to a request that could not be read."""
         if status != 400:
             return super().handle_error(request, status, exc, message)
-        return _HeadRefusal(_status(exc))
+        refusal = _HeadRefusal(_status(exc))
+        if exc is not None:
+            exc.__traceback__ = None
+        return refusal
 
 
 def _status(problem: BaseException | None) -> int:
@@ -301,8 +330,9 @@ async def ask_for_body(http: web.BaseRequest) -> None:
         http.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
 
-#: How often the connections are examined per timeout.
+#: How often the connections are examined per timeout, and how many are examined in one step of the event loop.
 LOOKS: Final = 4
+LOOKED_AT_TOGETHER: Final = 100
 #: Refused connections that stay open for a moment, so that their clients can read the reason.
 MOST_REFUSED: Final = 128
 #: Seconds between two examinations of the connections while they are being finished.
@@ -397,12 +427,16 @@ class Connections:
                 wanted.header_timeout, wanted.body_timeout, wanted.keepalive_timeout, wanted.send_timeout
             )
             await asyncio.sleep(shortest / LOOKS)
-            self.look(asyncio.get_running_loop().time())
+            await self.look(asyncio.get_running_loop().time())
 
-    def look(self, now: float) -> None:
-        """Close connections that are past their deadline. `now` is the event loop's time."""
-        for connection in list(self._open.values()):
-            connection.look(now)
+    async def look(self, now: float) -> None:
+        """Close connections that are past their deadline. `now` is the event loop's time. Other tasks get their turn
+        meanwhile, because thousands of connections may be closed."""
+        found = list(self._open.values())
+        for start in range(0, len(found), LOOKED_AT_TOGETHER):
+            for connection in found[start : start + LOOKED_AT_TOGETHER]:
+                connection.look(now)
+            await asyncio.sleep(0)
 
     async def finish(self, seconds: float) -> None:
         """Close idle connections at once. Close the others when their requests, including bodies, are answered and

@@ -8,11 +8,12 @@ gets the lock as soon as the call returns, before the loop goes on.
 import asyncio
 import contextlib
 import gc
+import operator
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -26,6 +27,7 @@ from prometheus_client import CollectorRegistry
 from common.concurrency import end
 from common.logs import ThrottledLog
 from common.measures import Durations
+from common.workers import Figures
 
 #: Seconds for which the loop may be blocked.
 ALLOWED_SECONDS: Final = 0.1
@@ -35,6 +37,8 @@ _INTERVAL, _LOOK_INTERVAL = 0.05, 0.02
 _LOG_SECONDS = 60.0
 #: Seconds for which the longest step is remembered.
 REMEMBERED_SECONDS: Final = 3600.0
+#: The family of `LoopWatch.longest`, which no metrics show: it tells of routes and projects.
+LONGEST: Final = "event_loop_longest"
 _BOUNDS = (0.2, 0.5, 1.0, 2.0, 5.0, 20.0)
 #: Characters of a project's path that are logged.
 _PROJECT_LENGTH = 255
@@ -91,15 +95,12 @@ class LoopWatch:
         #: The latest is at the end. Steps that are shorter than a later one are removed.
         self._longest: deque[Held] = deque()
 
-    async def check(self) -> str | None:
-        """Report the longest step of the last hour in one sentence for operators, or nothing (a readiness check)."""
-        now = time.monotonic()
-        while self._longest and now - self._longest[0].at > REMEMBERED_SECONDS:
-            self._longest.popleft()
-        if not self._longest:
-            return None
-        held = self._longest[0]
-        return f"{(now - held.at) / 60:.0f} minutes ago {held}"
+    def longest(self) -> Figures:
+        """Return the longest step of the last hour in the form in which workers exchange metrics."""
+        remembered = time.monotonic() - REMEMBERED_SECONDS
+        held = next((each for each in list(self._longest) if each.at >= remembered), None)
+        samples = [] if held is None else [(LONGEST, {"at": str(held.at), "what": str(held)}, held.seconds)]
+        return {LONGEST: ("gauge", "", samples)}
 
     @contextlib.asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
@@ -133,6 +134,8 @@ class LoopWatch:
             return
         while self._longest and self._longest[-1].seconds <= held.seconds:
             self._longest.pop()
+        while self._longest and held.at - self._longest[0].at > REMEMBERED_SECONDS:
+            self._longest.popleft()
         self._longest.append(held)
         self._log.warning(
             "the event loop was held",
@@ -202,6 +205,15 @@ def _project_of(request: web.BaseRequest) -> str:
         return str(match.get("id", ""))[:_PROJECT_LENGTH]
     named = match.get("project") or match.get("path", "").partition("/-/")[0]
     return str(named)[:_PROJECT_LENGTH]
+
+
+def longest_step(figures: Iterable[Figures]) -> str | None:
+    """Readiness: the longest step of all workers, in one sentence for operators."""
+    steps = [sample for each in figures if LONGEST in each for sample in each[LONGEST][2]]
+    if not steps:
+        return None
+    _, labels, _ = max(steps, key=operator.itemgetter(2))
+    return f"{(time.monotonic() - float(labels['at'])) / 60:.0f} minutes ago {labels['what']}"
 
 
 LOOP_WATCH = web.AppKey("loop_watch", LoopWatch)

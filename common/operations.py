@@ -5,6 +5,7 @@ clients in `operations_networks`, and only on `operations_port` if there is one.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
 from aiohttp import web
@@ -18,7 +19,7 @@ from common import workers
 from common.client_address import NEAR, client_of, is_in, networks
 from common.client_settings import ClientSettings
 from common.lifecycle import SHUTDOWN, Check, Degraded, Failed
-from common.loop_watch import LOOP_WATCH, LoopWatch
+from common.loop_watch import LONGEST, LOOP_WATCH, LoopWatch, longest_step
 from common.workers import Figures, supervisor_line
 
 LIVENESS = "/-/liveness"
@@ -26,6 +27,8 @@ LIVENESS = "/-/liveness"
 ROUTES = (LIVENESS, "/-/readiness", "/-/metrics")
 #: Seconds after which a check has failed.
 CHECK_SECONDS = 5.0
+#: Seconds for which readiness waits for other workers.
+OTHERS_SECONDS = 0.5
 #: Statuses of a check, from best to worst.
 _WORSE = ("ok", "degraded", "failed")
 #: Returns the process's metrics for its supervisor. It is called in a thread.
@@ -60,11 +63,19 @@ def setup(
     async def readiness(_request: web.Request) -> web.Response:
         if app[SHUTDOWN].has_begun:
             return web.json_response({"status": "stopping"}, status=503)
-        each = {**checks, "event_loop": app[LOOP_WATCH].check}
+        each = {**checks, "event_loop": event_loop}
         outcomes = await asyncio.gather(*map(_outcome, each.values()))
         results = dict(zip(each, outcomes, strict=True))
         status = max((result["status"] for result in results.values()), key=_WORSE.index, default="ok")
         return web.json_response({"status": status, **results}, status=503 if status == "failed" else 200)
+
+    async def event_loop() -> str | None:
+        each, supervisor = [watch.longest()], supervisor_line()
+        if supervisor is not None:
+            with contextlib.suppress(TimeoutError):  # one of them may be held right now
+                async with asyncio.timeout(OTHERS_SECONDS):
+                    each += await supervisor.others(await asyncio.to_thread(app[COUNTED]))
+        return longest_step(each)
 
     async def metrics(_request: web.Request) -> web.Response:
         if read_metrics is not None:
@@ -75,9 +86,9 @@ def setup(
             raise web.HTTPServiceUnavailable(text="The supervisor does not answer.\n") from None
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-    app[LOOP_WATCH] = LoopWatch(registry)
+    watch = app[LOOP_WATCH] = LoopWatch(registry)
     all_summed = workers.SUMMED.union(summed)
-    app[COUNTED] = lambda: workers.addable_figures(registry.collect(), all_summed)
+    app[COUNTED] = lambda: workers.addable_figures(registry.collect(), all_summed) | watch.longest()
     ready = web.get("/-/readiness", _for_operators(settings, readiness))
     counted = web.get("/-/metrics", _for_operators(settings, metrics))
     app[_ROUTES] = (ready, counted)
@@ -94,7 +105,9 @@ async def _metrics(registry: CollectorRegistry, summed: Collection[str]) -> byte
     own = await asyncio.to_thread(lambda: list(registry.collect()))
     mine = workers.addable_figures(own, summed)
     others = await supervisor.others(mine)
-    return await asyncio.to_thread(lambda: generate_latest(_Added(own, workers.sum_figures([mine, *others]))))
+    sums = workers.sum_figures([mine, *others])
+    sums.pop(LONGEST, None)
+    return await asyncio.to_thread(generate_latest, _Added(own, sums))
 
 
 class _Added(Collector):

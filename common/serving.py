@@ -168,6 +168,10 @@ def _watched(connections: Connections, handle: Handle) -> Handle:
         connection.begin(request)
         try:
             return await _answered(request, handled)
+        except ConnectionError:
+            if request.transport is not None and not request.transport.is_closing():
+                raise
+            return web.Response()  # for nobody: the client has gone in the middle of its answer
         finally:
             connection.end()
 

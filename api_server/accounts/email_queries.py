@@ -5,7 +5,7 @@ import datetime
 
 import attrs
 
-from api_server.state.audit_trail import Entity
+from api_server.state.audit_trail import Entity, Target
 from api_server.state.database import EntityRow, Executor, Transaction
 from api_server.state.declarations import statement
 from api_server.state.listing import ListPage, ListQuery, Page, entity_statement, read_sql
@@ -91,9 +91,8 @@ class Email:
     name: str
 
     @property
-    def entity(self) -> Entity:
-        """What audit events of it belong to."""
-        return Entity(type="User", id=self.user_id, path=self.username)
+    def audit_target(self) -> Target:
+        return Entity("User", self.user_id, self.username).target(self.id, self.email)
 
 
 FIND = Query(

@@ -72,15 +72,7 @@ async def add(
         if wait := max(wait, await mail.wait_for_user(transaction, settings, author.id)):
             raise too_many_requests(wait)
         await queue_confirmation(transaction, added.id)
-    await audit_trail.record(
-        transaction,
-        "email_created",
-        author=author,
-        entity=user.entity,
-        target_id=added.id,
-        target_details=email,
-        message="Added email address",
-    )
+    await audit_trail.record(transaction, "email_created", author, user.entity.target(added.id, email))
     return added.entity
 
 
@@ -89,7 +81,7 @@ async def confirm(transaction: Transaction, email: Email, author: Author) -> Non
     if email.confirmed_at is not None:
         return
     await email_queries.confirm(transaction, email.id)
-    await _record(transaction, "email_confirmed", author, email, "Confirmed email address")
+    await audit_trail.record(transaction, "email_confirmed", author, email.audit_target)
 
 
 async def remove(transaction: Transaction, email_id: int, user_id: int, author: Author) -> None:
@@ -98,18 +90,4 @@ async def remove(transaction: Transaction, email_id: int, user_id: int, author: 
     if email is None or email.user_id != user_id:
         raise not_found("Email")
     await email_queries.remove(transaction, email.id)
-    await _record(transaction, "email_destroyed", author, email, "Removed email address")
-
-
-async def _record(
-    transaction: Transaction, event_type: str, author: Author, email: Email, message: str
-) -> None:
-    await audit_trail.record(
-        transaction,
-        event_type,
-        author=author,
-        entity=email.entity,
-        target_id=email.id,
-        target_details=email.email,
-        message=message,
-    )
+    await audit_trail.record(transaction, "email_destroyed", author, email.audit_target)

@@ -116,10 +116,10 @@ async def update(
     await instance_queries.write_settings(
         transaction, orjson.dumps(kept).decode(), vault.encrypt(token) if token else None
     )
-    for field in attrs.fields(InstanceSettings):
-        old, new = getattr(before, field.name), getattr(after, field.name)
-        if old != new:
-            await _record(transaction, author, field.name, old, new)
+    for change in audit_trail.changes(
+        before, after, [field.name for field in attrs.fields(InstanceSettings)]
+    ):
+        await _record(transaction, author, **change)
     return {}
 
 
@@ -179,20 +179,11 @@ def _problem_with_list(entries: list[str]) -> str | None:
     return None
 
 
-async def _record(transaction: Transaction, author: Author, name: str, old: Any, new: Any) -> None:
-    """Record one event for each changed setting; no event has the token's value."""
-    details = {"change": name}
-    message = f"Changed {name}"
-    if name != SECRET:
-        details |= {"from": audit_trail.words(old), "to": audit_trail.words(new)}
-        message += f" from {audit_trail.words(old)} to {audit_trail.words(new)}"
+async def _record(transaction: Transaction, author: Author, change: str, **values: Any) -> None:
+    """Record the change of a setting; no event has the token's value."""
+    message = f"Changed {change}" if change == SECRET else None
+    details = {} if change == SECRET else {name: audit_trail.words(value) for name, value in values.items()}
+    target = INSTANCE.target(1, change)
     await audit_trail.record(
-        transaction,
-        "application_setting_updated",
-        author=author,
-        entity=INSTANCE,
-        target_id=1,
-        target_details=name,
-        message=message,
-        **details,
+        transaction, "application_setting_updated", author, target, message, change=change, **details
     )

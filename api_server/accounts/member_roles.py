@@ -28,7 +28,7 @@ async def create(transaction: Transaction, name: str, level: Role, description: 
         made = await member_role_queries.create(transaction, name, description, level)
     except Conflict:
         raise invalid({"name": ["has already been taken"]}) from None
-    await _record(transaction, "created", author, made.id, name)
+    await audit_trail.record(transaction, "member_role_created", author, INSTANCE.target(made.id, name))
     return made.entity
 
 
@@ -42,16 +42,4 @@ async def delete(transaction: Transaction, role_id: int, author: Author) -> None
             "Role is assigned to one or more members. Remove role from all members, then delete role."
         )
     await member_role_queries.remove(transaction, role.id)
-    await _record(transaction, "deleted", author, role.id, role.name)
-
-
-async def _record(transaction: Transaction, verb: str, author: Author, role_id: int, name: str) -> None:
-    await audit_trail.record(
-        transaction,
-        f"member_role_{verb}",
-        author=author,
-        entity=INSTANCE,
-        target_id=role_id,
-        target_details=name,
-        message=f"{verb.capitalize()} custom role {name}",
-    )
+    await audit_trail.record(transaction, "member_role_deleted", author, INSTANCE.target(role.id, role.name))

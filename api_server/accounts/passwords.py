@@ -74,13 +74,7 @@ async def _record(transaction: Transaction, account: Account, ip_address: str | 
         username=account.username,
         ip_address=ip_address,
     )
-    await audit_trail.record(
-        transaction,
-        "user_password_updated",
-        author=author,
-        entity=account.entity,
-        message="Changed the password",
-    )
+    await audit_trail.record(transaction, "user_password_updated", author, account.entity)
 
 
 def setup(services: Services) -> None:
@@ -90,13 +84,8 @@ def setup(services: Services) -> None:
             return
         async with services.database.transaction() as transaction:
             await queue_mail(transaction, account.id, is_new=False)
-            await audit_trail.record(
-                transaction,
-                "password_reset_requested",
-                author=Author(id=-1, name=email, ip_address=ip_address),
-                entity=account.entity,
-                message="Ask for password reset",
-            )
+            author = Author(id=-1, name=email, ip_address=ip_address)
+            await audit_trail.record(transaction, "password_reset_requested", author, account.entity)
 
     async def mail(user_id: int, is_new: bool) -> None:
         token = new_token(PASSWORD_RESET_TOKEN)

@@ -24,6 +24,7 @@ RESERVED_ROOTS = frozenset(
         "groups",
         "health_check",
         "help",
+        "new",
         "profile",
         "projects",
         "public",

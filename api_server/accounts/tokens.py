@@ -100,12 +100,6 @@ async def _record(
 ) -> None:
     """Record an event of whoever acts, as GitLab does; of the token's user if no user acts."""
     owner = (author.id, author.username) if author.username else (user_id, username)
-    await audit_trail.record(
-        transaction,
-        f"personal_access_token_{verb}",
-        author=author,
-        entity=Entity(type="User", id=owner[0], path=owner[1]),
-        target_id=user_id,
-        target_details=user_name,
-        message=f"{verb.capitalize()} personal access token with id {token_id}",
-    )
+    target = Entity("User", *owner).target(user_id, user_name)
+    event_type = f"personal_access_token_{verb}"
+    await audit_trail.record(transaction, event_type, author, target, token_id=token_id)

@@ -1,6 +1,5 @@
 """Accounts of people and bots: how they are made, changed and removed; and the first administrator, `root`."""
 
-import functools
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal
@@ -41,13 +40,7 @@ async def retire_bots(
     """Removes a bot, or those of a project, or those of a group and of all groups below it. Their tokens open nothing
     any more; what they have made, and the trail, go on naming them."""
     for bot in await user_queries.retire_bots(transaction, user_id, project_id, namespace_id):
-        await audit_trail.record(
-            transaction,
-            "user_destroyed",
-            author=author,
-            entity=Entity(type="User", id=bot.id, path=bot.username),
-            message="User destroyed",
-        )
+        await audit_trail.record(transaction, "user_destroyed", author, Entity("User", bot.id, bot.username))
 
 
 _WITH_THEIR_OWN_EVENT = frozenset({"email", "admin", "password_hash"})
@@ -130,10 +123,7 @@ async def create(services: Services, transaction: Transaction, user: NewUser, au
         await _tell(services, transaction, _event("created", account, author))
     except Conflict as taken:
         raise _conflict(taken) from None
-    message = f"User {user.username} created"
-    await audit_trail.record(
-        transaction, "user_created", author=author, entity=account.entity, message=message
-    )
+    await audit_trail.record(transaction, "user_created", author, account.entity)
     return user_id
 
 
@@ -174,18 +164,16 @@ async def _record_changes(
 ) -> None:
     """Record an event of its own for what opens or closes an account, and one for everything else."""
     entity = attrs.evolve(before, username=values["username"] or before.username).entity
-    record = functools.partial(audit_trail.record, transaction, author=author, entity=entity)
-    for name, event_type in (("email", "email_address"), ("admin", "admin_status")):
+    for name, title in (("email", "email address"), ("admin", "admin status")):
         old, new = getattr(before, name), values[name]
         if new is not None and new != old:
-            change = {"change": event_type.replace("_", " "), "from": old, "to": new}
-            message = f"Changed {change['change']} from {audit_trail.words(old)} to {audit_trail.words(new)}"
-            await record(f"user_{event_type}_updated", message=message, **change)
+            event_type, change = f"user_{title.replace(' ', '_')}_updated", {"from": old, "to": new}
+            await audit_trail.record(transaction, event_type, author, entity, change=title, **change)
     if values["password_hash"] is not None:
-        await record("user_password_updated", message="Changed the password")
+        await audit_trail.record(transaction, "user_password_updated", author, entity)
     others = sorted(name for name in values if name not in _WITH_THEIR_OWN_EVENT and values[name] is not None)
     if others:
-        await record("user_updated", message=f"Changed {', '.join(others)}")
+        await audit_trail.record(transaction, "user_updated", author, entity, names=", ".join(others))
 
 
 async def delete(
@@ -199,9 +187,7 @@ async def delete(
         await retire_bots(transaction, author, user_id=user_id)
         return
     await user_queries.delete_user(transaction, user_id)
-    await audit_trail.record(
-        transaction, "user_destroyed", author=author, entity=user.entity, message="User destroyed"
-    )
+    await audit_trail.record(transaction, "user_destroyed", author, user.entity)
 
 
 async def set_state(
@@ -215,12 +201,10 @@ async def set_state(
     user = await existing_user(transaction, user_id)
     changed = await user_queries.set_state(transaction, user_id, state)
     if changed:
-        verb = "blocked" if state == "blocked" else "unblocked"
         if state == "blocked":
             await _tell(services, transaction, _event("restricted", user, author))
-        await audit_trail.record(
-            transaction, f"user_{verb}", author=author, entity=user.entity, message=f"User {verb}"
-        )
+        event_type = "user_blocked" if state == "blocked" else "user_unblocked"
+        await audit_trail.record(transaction, event_type, author, user.entity)
     return changed
 
 
@@ -231,13 +215,7 @@ async def new_static_object_token(
     user = await existing_user(transaction, user_id)
     seed, token = _static_object_token(vault)
     await user_queries.set_static_object_token(transaction, user_id, seed, secrets.digest(token))
-    await audit_trail.record(
-        transaction,
-        "static_object_token_rotated",
-        author=author,
-        entity=user.entity,
-        message="Static object token rotated",
-    )
+    await audit_trail.record(transaction, "static_object_token_rotated", author, user.entity)
     return token
 
 
@@ -283,12 +261,9 @@ async def ensure_administrator(services: Services, token: str) -> None:
             transaction, user_id, secrets.digest(token), PRESET_SCOPES
         )
         if changed is not None:
+            root = Entity("User", user_id, "root")
             await audit_trail.record(
-                transaction,
-                "personal_access_token_created",
-                author=SYSTEM,
-                entity=Entity(type="User", id=user_id, path="root"),
-                message=f"Created personal access token with id {changed}",
+                transaction, "personal_access_token_created", SYSTEM, root, token_id=changed
             )
 
 

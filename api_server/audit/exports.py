@@ -91,11 +91,8 @@ async def remove_partition(
         await audit_trail.record(
             transaction,
             "audit_events_removed",
-            author=SYSTEM,
-            entity=INSTANCE,
-            target_id=None,
-            target_details=partition.name,
-            message=f"Removed {exported.events} exported audit events",
+            SYSTEM,
+            INSTANCE.target(None, partition.name),
             before=partition.until.isoformat(),
             events=exported.events,
             sha256=exported.sha256,

@@ -71,10 +71,9 @@ async def protect_branch(
     except Conflict:
         raise conflict(f"Protected branch '{name}' already exists") from None
     said = ", ".join(f"{_TITLES[field]}: {_words(value)}" for field, value in values.items())
-    message = f"Added protected branch with [{said}]"
-    details = _details(row)
-    await _record(
-        transaction, "protected_branch_created", project, row.id, row.name, author, message, **details
+    target = project.entity.target(row.id, row.name)
+    await audit_trail.record(
+        transaction, "protected_branch_created", author, target, rules=said, **_details(row)
     )
 
 
@@ -85,21 +84,12 @@ async def update_branch(
     before = await protected_ref_queries.lock_protected_branch(transaction, project.id, name)
     values = {field: changed.get(field, getattr(before, field)) for field in _TITLES}
     await protected_ref_queries.update_protected_branch(transaction, before.id, **values)
+    target = project.entity.target(before.id, before.name)
     for field, title in _TITLES.items():
         old, new = _words(getattr(before, field)), _words(values[field])
         if old != new:
-            message = f"Changed {title} from {old} to {new}"
-            details = {"change": title, "from": old, "to": new}
-            await _record(
-                transaction,
-                "protected_branch_updated",
-                project,
-                before.id,
-                before.name,
-                author,
-                message,
-                **details,
-            )
+            change = {"change": title, "from": old, "to": new}
+            await audit_trail.record(transaction, "protected_branch_updated", author, target, **change)
 
 
 async def unprotect_branch(
@@ -115,10 +105,8 @@ async def unprotect_branch(
     for listener in listeners:
         await listener(transaction, end)
     await protected_ref_queries.unprotect_branch(transaction, row.id)
-    message, details = "Unprotected branch", _details(row)
-    await _record(
-        transaction, "protected_branch_removed", project, row.id, row.name, author, message, **details
-    )
+    target = project.entity.target(row.id, row.name)
+    await audit_trail.record(transaction, "protected_branch_removed", author, target, **_details(row))
 
 
 def _words(value: int | bool) -> str:
@@ -143,17 +131,15 @@ async def protect_tag(
         row = await protected_ref_queries.protect_tag(transaction, project.id, name, level)
     except Conflict:
         raise invalid(["Name has already been taken"], status=422) from None
-    message = f"Added protected tag with [allowed to create: [{DESCRIPTIONS[level]}]]"
-    await _record(
-        transaction, "protected_tag_created", project, row.id, name, author, message, **_tag_details(row)
-    )
+    target = project.entity.target(row.id, name)
+    await audit_trail.record(transaction, "protected_tag_created", author, target, **_tag_details(row))
 
 
 async def unprotect_tag(transaction: Transaction, project: Project, name: str, author: Author) -> None:
     """Remove the rule with that name. Raises 404."""
     row = await protected_ref_queries.unprotect_tag(transaction, project.id, name)
-    message, details = "Unprotected tag", _tag_details(row)
-    await _record(transaction, "protected_tag_deleted", project, row.id, name, author, message, **details)
+    target = project.entity.target(row.id, name)
+    await audit_trail.record(transaction, "protected_tag_deleted", author, target, **_tag_details(row))
 
 
 def _tag_details(row: ProtectedTag) -> dict[str, str]:
@@ -164,25 +150,3 @@ def _check_name(name: str) -> None:
     """Raises 422 if the name is too long."""
     if len(name) > MAX_NAME:
         raise invalid([f"Name is too long (maximum is {MAX_NAME} characters)"], status=422)
-
-
-async def _record(
-    transaction: Transaction,
-    event_type: str,
-    project: Project,
-    rule_id: int,
-    name: str,
-    author: Author,
-    message: str,
-    **details: str,
-) -> None:
-    await audit_trail.record(
-        transaction,
-        event_type,
-        author=author,
-        entity=project.entity,
-        target_id=rule_id,
-        target_details=name,
-        message=message,
-        **details,
-    )

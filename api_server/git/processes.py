@@ -1,4 +1,4 @@
-"""The one place where the git program is started: process group, time limit, stderr, end, version."""
+"""The one place where git and other programs are started: process group, time limit, stderr, end; git's version."""
 
 import asyncio
 import os
@@ -234,21 +234,47 @@ async def start(
     What is `background` gives way to all else from its beginning.
     """
     git_dir = [f"--git-dir={repository}"] if repository is not None else []
+    async with start_program(
+        ["git", *git_dir, *arguments],
+        name=arguments[0],
+        environment=child_environment(extra_environment, configuration),
+        with_stdin=with_stdin,
+        time_limit=time_limit,
+        exit_timeout=exit_timeout,
+        pass_fds=pass_fds,
+        background=background,
+    ) as child:
+        yield child
+
+
+@asynccontextmanager
+async def start_program(
+    command: Sequence[str],
+    *,
+    name: str,
+    environment: Mapping[str, str],
+    with_stdin: bool = False,
+    time_limit: float | None = None,
+    exit_timeout: float = 0.0,
+    pass_fds: Sequence[int] = (),
+    background: bool = False,
+) -> AsyncIterator[Child]:
+    """Like `start`, for any program; `name` is what errors call it."""
     loop = asyncio.get_running_loop()
     with priority_turn(background=background) as gives_way:
         starting = asyncio.create_task(
             spawn(
-                limited(["git", *git_dir, *arguments], gives_way=gives_way),
+                limited(command, gives_way=gives_way),
                 with_stdin=with_stdin,
                 limit=CHUNK_BYTES,
-                env={**child_environment(extra_environment, configuration), **spawning.orphan_mark()},
+                env={**environment, **spawning.orphan_mark()},
                 cwd="/",
                 start_new_session=True,
                 pass_fds=pass_fds,
             )
         )
         cancelled = await _completion(starting)
-        child = Child(arguments[0], starting.result(), exit_timeout)
+        child = Child(name, starting.result(), exit_timeout)
         timers = [loop.call_later(LONG_SECONDS, child.give_way)]
         if time_limit is not None:
             timers.append(loop.call_later(time_limit, child.expire))

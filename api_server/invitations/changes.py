@@ -194,7 +194,6 @@ async def _ask(
         source.entity,
         email,
         "Invitation created",
-        add="user_access",
         expires_at=offer.expires_at,
         member_role_id=offer.member_role_id,
         **{"as": offer.level.title},
@@ -229,7 +228,6 @@ async def update(
             source.entity,
             invitation.email,
             "Invitation updated",
-            change="access_level",
             expiry_from=invitation.expires_at,
             expiry_to=ends,
             **{"from": invitation.role.title, "to": level.title, "as": level.title},
@@ -316,7 +314,6 @@ async def _record_end(
         invitation.entity,
         invitation.email,
         message,
-        remove="user_access",
         **{"as": invitation.role.title},
         **details,
     )
@@ -331,17 +328,8 @@ async def _record(
     message: str,
     **details: str | int | datetime.date | None,
 ) -> None:
-    await audit_trail.record(
-        transaction,
-        event_type,
-        author=author,
-        entity=entity,
-        target_id=None,
-        target_details=email,
-        message=message,
-        invite_email=email,
-        **details,
-    )
+    target = entity.target(None, email)
+    await audit_trail.record(transaction, event_type, author, target, message, invite_email=email, **details)
 
 
 _DAYS = (2, 5, 10)

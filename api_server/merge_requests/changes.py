@@ -297,15 +297,8 @@ async def delete(
     """Whatever its state, with what keeps its commits. Raises as `remove_internal_ref`."""
     before = await queries.lock(transaction, merge_request_id)
     await queries.delete(transaction, before.id)
-    await audit_trail.record(
-        transaction,
-        "delete_merge_request",
-        author=actor.author,
-        entity=project.entity,
-        target_id=before.id,
-        target_details=f"!{before.iid} {before.title}",
-        message=f"Removed merge request !{before.iid}",
-    )
+    target = project.entity.target(before.id, f"!{before.iid} {before.title}")
+    await audit_trail.record(transaction, "delete_merge_request", actor.author, target, iid=before.iid)
     await _forget_heads(services, project, before.iid)
 
 

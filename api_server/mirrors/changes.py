@@ -2,8 +2,6 @@
 
 from urllib.parse import urlsplit
 
-import attrs
-
 from api_server.git.remote.access import MASK
 from api_server.git.remote.ssh_keys import InvalidHostKeysError
 from api_server.mirrors import configuration, queries
@@ -51,8 +49,8 @@ async def create(
         created = await queries.create(transaction, project.id, after)
     except Conflict:
         raise invalid({"url": ["has already been taken"]}) from None
-    trail = _Trail(actor, transaction, project, created.id, after.shown_url)
-    await trail.record("remote_mirror_created", "Added push mirror", add="mirror")
+    target = project.entity.target(created.id, after.shown_url)
+    await audit_trail.record(transaction, "remote_mirror_created", actor.author, target)
     return created.entity
 
 
@@ -78,19 +76,21 @@ async def update(
         shown = await queries.update(transaction, before.id, after)
     except Conflict:
         raise invalid({"url": ["has already been taken"]}) from None
-    trail = _Trail(actor, transaction, project, before.id, after.shown_url)
+    target = project.entity.target(before.id, after.shown_url)
     for name, (old, new) in configuration.differences(before, after).items():
         message = f"Changed {name} of push mirror" + (f" from {old} to {new}" if old or new else "")
-        values = {"change": name, "from": old, "to": new}
-        await trail.record("remote_mirror_updated", message, **values)
+        change = {"change": name, "from": old, "to": new}
+        await audit_trail.record(
+            transaction, "remote_mirror_updated", actor.author, target, message, **change
+        )
     return shown
 
 
 async def delete(actor: Actor, transaction: Transaction, project: Project, mirror: Mirror) -> None:
     """Remove the mirror; a run that is on its way ends."""
     await queries.delete(transaction, mirror.id)
-    trail = _Trail(actor, transaction, project, mirror.id, mirror.shown_url)
-    await trail.record("remote_mirror_deleted", "Removed push mirror", remove="mirror")
+    target = project.entity.target(mirror.id, mirror.shown_url)
+    await audit_trail.record(transaction, "remote_mirror_deleted", actor.author, target)
 
 
 async def _url_problem(services: Services, url: str) -> str | None:
@@ -121,26 +121,3 @@ async def _check_limit(transaction: Transaction, project: Project, after: Config
     if after.enabled and await queries.count_enabled(transaction, project.id) >= MAX_ENABLED:
         text = f"Maximum number of push mirrors ({MAX_ENABLED}) exceeded for this project."
         raise invalid({"base": [text]})
-
-
-@attrs.frozen
-class _Trail:
-    """The events of what a caller does to one mirror."""
-
-    actor: Actor
-    transaction: Transaction
-    project: Project
-    mirror_id: int
-    shown_url: str
-
-    async def record(self, event_type: str, message: str, **details: str) -> None:
-        await audit_trail.record(
-            self.transaction,
-            event_type,
-            author=self.actor.author,
-            entity=self.project.entity,
-            target_id=self.mirror_id,
-            target_details=self.shown_url,
-            message=message,
-            **details,
-        )

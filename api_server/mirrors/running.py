@@ -103,16 +103,8 @@ def is_stuck(mirror: Mirror, now: datetime.datetime) -> bool:
 async def report_failure(transaction: Transaction, mirror: Mirror, last_error: str, *, by_mail: bool) -> None:
     """Records the failure of the mirror; `by_mail` also sends it to everybody who can mend it."""
     project = await queries.project_of(transaction, mirror.project_id)
-    await audit_trail.record(
-        transaction,
-        "remote_mirror_update_failed",
-        author=SYSTEM,
-        entity=Entity(type="Project", id=mirror.project_id, path=project.full_path),
-        target_id=mirror.id,
-        target_details=mirror.shown_url,
-        message="Push mirror failed",
-        reason=last_error,
-    )
+    target = Entity("Project", mirror.project_id, project.full_path).target(mirror.id, mirror.shown_url)
+    await audit_trail.record(transaction, "remote_mirror_update_failed", SYSTEM, target, reason=last_error)
     if by_mail:
         for maintainer in await queries.maintainers(transaction, mirror.project_id):
             await queue_letter(transaction, failure_letter(mirror, project, maintainer, last_error))

@@ -132,28 +132,21 @@ async def _record_created(
     params: NewAccessToken,
     issued: Issued,
 ) -> None:
-    what = f"Created {source.kind} access token with token_id: {issued.id}"
     await audit_trail.record(
         transaction,
         f"{source.kind}_access_token_created",
-        author=author,
-        entity=source.entity,
-        target_id=bot_id,
-        target_details=params.name,
-        message=f"{what} with scopes: {', '.join(params.scopes)} and access level {params.level.title}",
+        author,
+        source.entity.target(bot_id, params.name),
+        token_id=issued.id,
+        scopes=", ".join(params.scopes),
+        level=params.level.title,
     )
 
 
 async def _record_deleted(transaction: Transaction, source: Source, author: Author, token: Token) -> None:
-    await audit_trail.record(
-        transaction,
-        f"{source.kind}_access_token_deleted",
-        author=author,
-        entity=source.entity,
-        target_id=token.user_id,
-        target_details=token.user_name,
-        message=f"Revoked {source.kind} access token with token_id: {token.id}",
-    )
+    target = source.entity.target(token.user_id, token.user_name)
+    event_type = f"{source.kind}_access_token_deleted"
+    await audit_trail.record(transaction, event_type, author, target, token_id=token.id)
 
 
 KEPT_DAYS = 30

@@ -65,10 +65,7 @@ async def create(transaction: Transaction, group: NewGroup, owner_id: int, autho
     await member_queries.add(
         transaction, user_id=owner_id, namespace_id=group_id, access_level=Role.OWNER, created_by_id=owner_id
     )
-    entity = Entity(type="Group", id=group_id, path=full_path)
-    await audit_trail.record(
-        transaction, "group_created", author=author, entity=entity, message="Added group", add="group"
-    )
+    await audit_trail.record(transaction, "group_created", author, Entity("Group", group_id, full_path))
     return group_id
 
 
@@ -87,14 +84,8 @@ async def update(transaction: Transaction, group: Group, wishes: Mapping[str, An
         await namespace_queries.rename(transaction, group.id, after.name)
     await namespace_queries.update_group(transaction, group.id, after)
     entity = attrs.evolve(group, full_path=paths.beside(before.full_path, after.path)).entity
-    for name, event_type in _AUDITED.items():
-        old, new = getattr(before, name), getattr(after, name)
-        if new != old:
-            message = f"Changed {name} from {old} to {new}"
-            details = {"change": name, "from": old, "to": new}
-            await audit_trail.record(
-                transaction, event_type, author=author, entity=entity, message=message, **details
-            )
+    for change in audit_trail.changes(before, after, _AUDITED):
+        await audit_trail.record(transaction, _AUDITED[change["change"]], author, entity, **change)
 
 
 async def _rename(transaction: Transaction, group_id: int, full_path: str, path: str) -> None:

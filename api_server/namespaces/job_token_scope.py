@@ -3,8 +3,6 @@
 The rule itself is `lets_in_jobs_of` of `state/rights_functions.sql`, which `access.visible_project` asks.
 """
 
-from typing import Literal
-
 from api_server.namespaces import job_token_scope_queries
 from api_server.namespaces.job_token_scope_queries import Kind
 from api_server.namespaces.resources import Project
@@ -14,20 +12,13 @@ from api_server.state.database import Transaction
 from api_server.web.errors import bad_request
 
 _TOO_MANY = {"project": "project links in this direction", "group": "group links"}
-_LIST = {"project": "inbound list of allowed projects", "group": "list of allowed groups"}
 
 
 async def limit_access(transaction: Transaction, project: Project, author: Author, *, enabled: bool) -> None:
     """Let in only the jobs of the allow-list or, if not `enabled`, those of every project."""
     if await job_token_scope_queries.set_enabled(transaction, project.id, enabled=enabled):
-        verb = "enabled" if enabled else "disabled"
-        await audit_trail.record(
-            transaction,
-            f"secure_ci_job_token_inbound_{verb}",
-            author=author,
-            entity=project.entity,
-            message=f"Secure ci_job_token was {verb} for inbound",
-        )
+        event_type = f"secure_ci_job_token_inbound_{'enabled' if enabled else 'disabled'}"
+        await audit_trail.record(transaction, event_type, author, project.entity)
 
 
 async def allow(
@@ -44,7 +35,8 @@ async def allow(
         raise bad_request(
             f"Validation failed: Source project exceeds the allowable number of {_TOO_MANY[kind]}"
         )
-    await _record(transaction, project, kind, target_id, path, "added to", author)
+    event_type, target = f"secure_ci_job_token_{kind}_added", project.entity.target(target_id, path)
+    await audit_trail.record(transaction, event_type, author, target)
 
 
 async def disallow(
@@ -55,25 +47,6 @@ async def disallow(
         raise bad_request("Source project cannot be removed from the job token scope")
     path = await job_token_scope_queries.disallow(transaction, kind, project.id, target_id)
     if path is not None:
-        await _record(transaction, project, kind, target_id, path, "removed from", author)
+        event_type, target = f"secure_ci_job_token_{kind}_removed", project.entity.target(target_id, path)
+        await audit_trail.record(transaction, event_type, author, target)
     return path is not None
-
-
-async def _record(
-    transaction: Transaction,
-    project: Project,
-    kind: Kind,
-    target_id: int,
-    path: str,
-    verb: Literal["added to", "removed from"],
-    author: Author,
-) -> None:
-    await audit_trail.record(
-        transaction,
-        f"secure_ci_job_token_{kind}_{verb.split()[0]}",
-        author=author,
-        entity=project.entity,
-        target_id=target_id,
-        target_details=path,
-        message=f"{kind.title()} {path} was {verb} {_LIST[kind]} for {project.full_path}",
-    )

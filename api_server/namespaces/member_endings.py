@@ -12,7 +12,6 @@ from api_server.state.database import Transaction
 from api_server.web.errors import conflict
 from api_server.web.routes import Role
 
-DESTROYED = "Membership destroyed"
 NO_MEMBER = "whoever made it is no longer a member"
 NO_RIGHT = "whoever made it may not make it any more"
 
@@ -20,13 +19,13 @@ NO_RIGHT = "whoever made it may not make it any more"
 async def end_below(transaction: Transaction, group_id: int, user_id: int, author: Author) -> None:
     """End the user's memberships of the group's subgroups and projects."""
     for ended in await member_queries.remove_below(transaction, group_id, user_id):
-        await record_end(transaction, _place_of(ended), ended, author, DESTROYED)
+        await record_end(transaction, _place_of(ended), ended, author)
 
 
 async def end_all_of(transaction: Transaction, user_id: int, author: Author) -> None:
     """Ends the memberships of a user who is removed herself, and what she has invited others to."""
     for ended in await member_queries.remove_all_of(transaction, user_id):
-        await record_end(transaction, _place_of(ended), ended, author, DESTROYED)
+        await record_end(transaction, _place_of(ended), ended, author)
     withdrawn = await member_queries.remove_invitations_by(transaction, user_id, everywhere=True)
     await _record_withdrawn(transaction, withdrawn, author, NO_MEMBER)
 
@@ -82,12 +81,9 @@ async def _record_withdrawn(
         await audit_trail.record(
             transaction,
             "member_destroyed",
-            author=author,
-            entity=_place_of(invitation),
-            target_id=None,
-            target_details=invitation.email,
-            message="Invitation destroyed",
-            remove="user_access",
+            author,
+            _place_of(invitation).target(None, invitation.email),
+            "Invitation destroyed",
             invite_email=invitation.email,
             reason=reason,
             **{"as": Role(invitation.access_level).title},
@@ -99,18 +95,15 @@ async def record_end(
     entity: Entity,
     member: Member | Ended,
     author: Author,
-    message: str,
+    message: str | None = None,
     **details: str,
 ) -> None:
     await audit_trail.record(
         transaction,
         "member_destroyed",
-        author=author,
-        entity=entity,
-        target_id=member.user_id,
-        target_details=member.name,
-        message=message,
-        remove="user_access",
+        author,
+        entity.target(member.user_id, member.name),
+        message,
         member_id=member.id,
         member_role_id=member.member_role_id,
         **{"as": Role(member.access_level).title},
@@ -120,8 +113,8 @@ async def record_end(
 
 def _place_of(gone: Ended | Withdrawn) -> Entity:
     if gone.project_id is not None:
-        return Entity(type="Project", id=gone.project_id, path=gone.full_path)
-    return Entity(type="Group", id=gone.namespace_id or 0, path=gone.full_path)
+        return Entity("Project", gone.project_id, gone.full_path)
+    return Entity("Group", gone.namespace_id or 0, gone.full_path)
 
 
 def setup(services: Services) -> None:

@@ -206,15 +206,11 @@ async def admit(
     await audit_trail.record(
         transaction,
         "member_created",
-        author=author,
-        entity=source.entity,
-        target_id=user.id,
-        target_details=user.name,
-        message="Membership created",
-        add="user_access",
+        author,
+        source.entity.target(user.id, user.name),
         member_id=member_id,
         member_role_id=member_role_id,
-        expires_at=_day(expires_at),
+        expires_at=expires_at,
         **{"as": level.title},
     )
     return member_id
@@ -270,14 +266,10 @@ async def update(
     await audit_trail.record(
         transaction,
         "member_updated",
-        author=author,
-        entity=source.entity,
-        target_id=user_id,
-        target_details=member.name,
-        message="Membership updated",
-        change="access_level",
-        expiry_from=_day(member.expires_at),
-        expiry_to=_day(ends),
+        author,
+        source.entity.target(user_id, member.name),
+        expiry_from=member.expires_at,
+        expiry_to=ends,
         member_id=member.id,
         **{"from": Role(member.access_level).title, "to": level.title, "as": level.title},
     )
@@ -301,7 +293,7 @@ async def remove(
         raise forbidden()
     await _keep_an_owner(transaction, source, member)
     await member_queries.remove(transaction, member.id)
-    await member_endings.record_end(transaction, source.entity, member, author, member_endings.DESTROYED)
+    await member_endings.record_end(transaction, source.entity, member, author)
     if source.kind == "group" and not leaves_below:
         await member_endings.end_below(transaction, source.id, user_id, author)
     await member_endings.withdraw_invitations(
@@ -346,7 +338,3 @@ async def _keep_an_owner(transaction: Transaction, source: Source, member: Membe
             raise forbidden("The last owner of a group stays its owner")
     elif await member_queries.owns_namespace(transaction, source.lineage[-1], member.user_id):
         raise forbidden("The owner of a personal project stays its owner")
-
-
-def _day(date: datetime.date | None) -> str | None:
-    return str(date) if date else None

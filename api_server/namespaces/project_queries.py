@@ -306,3 +306,26 @@ async def find_namespace(
     database: Executor, *, namespace_id: int | None, path: str | None, user_id: int, admin: bool
 ) -> Namespace | None:
     """By id or (without one) by full path; where that user can see it."""
+
+
+@attrs.frozen(kw_only=True)
+class NamedNamespace(Namespace):
+    """A namespace among others that somebody chooses from."""
+
+    full_path: str
+
+
+@statement("""
+    SELECT namespaces.id, namespaces.owner_id, namespaces.lineage,
+        CASE WHEN %(admin)s THEN 50 ELSE namespace_role(namespaces, %(user_id)s, %(now)s) END AS role,
+        namespaces.project_creation_level, namespaces.full_path
+    FROM namespaces
+    WHERE namespaces.owner_id = %(user_id)s
+        OR namespaces.kind = 'group' AND (%(admin)s OR namespaces.lineage && ARRAY(
+            SELECT members.namespace_id FROM members
+            WHERE members.user_id = %(user_id)s AND members.namespace_id IS NOT NULL
+                AND counts(members, %(now)s)))
+    ORDER BY namespaces.owner_id IS NULL, lower(namespaces.full_path) LIMIT %(most)s
+    """)
+async def namespaces_of(database: Executor, user_id: int, *, admin: bool, most: int) -> list[NamedNamespace]:
+    """The user's own namespace first, then the groups that she is a member of; all groups for administrators."""

@@ -323,15 +323,8 @@ async def _record_change(
     transaction: Transaction, project: Project, author: Author, name: str, old: Any, new: Any
 ) -> None:
     event_type = "project_unarchived" if name == "archived" and not new else _AUDITED[name]
-    await audit_trail.record(
-        transaction,
-        event_type,
-        author=author,
-        entity=project.entity,
-        message=f"Changed {name} from {audit_trail.words(old)} to {audit_trail.words(new)}",
-        change=name,
-        **{"from": old, "to": new},
-    )
+    change = {"change": name, "from": old, "to": new}
+    await audit_trail.record(transaction, event_type, author, project.entity, **change)
 
 
 @attrs.frozen(kw_only=True)
@@ -418,10 +411,7 @@ async def _insert(
         taken = ["has already been taken"]
         raise invalid({"project_namespace.name": taken, "name": taken, "path": taken})
     await add_first_member(transaction, namespace, project_id, actor.user_id)
-    entity = Entity(type="Project", id=project_id, path=full_path)
-    await audit_trail.record(
-        transaction, "project_created", author=author, entity=entity, message="Added project", add="project"
-    )
+    await audit_trail.record(transaction, "project_created", author, Entity("Project", project_id, full_path))
     return project_id
 
 

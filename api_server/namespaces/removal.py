@@ -32,12 +32,7 @@ async def remove_project(transaction: Transaction, project_id: int, author: Auth
     await edges.changed(transaction, edges.project_key(project_id))
     await enqueue(transaction, REMOVE_DATA, project_id=project_id)
     await audit_trail.record(
-        transaction,
-        "project_destroyed",
-        author=author,
-        entity=Entity(type="Project", id=project_id, path=full_path),
-        message="Removed project",
-        remove="project",
+        transaction, "project_destroyed", author, Entity("Project", project_id, full_path)
     )
 
 
@@ -61,11 +56,5 @@ async def remove_namespace(transaction: Transaction, namespace_id: int, author: 
         await remove_project(transaction, project_id, author)
     await users.retire_bots(transaction, author, namespace_id=namespace_id)
     for group in await queries.remove_with_groups_below(transaction, namespace_id):
-        await audit_trail.record(
-            transaction,
-            "group_destroyed",
-            author=author,
-            entity=Entity(type="Group", id=group.id, path=group.full_path),
-            message="Removed group",
-            remove="group",
-        )
+        entity = Entity("Group", group.id, group.full_path)
+        await audit_trail.record(transaction, "group_destroyed", author, entity)

@@ -180,21 +180,39 @@ async def _pipeline(request: web.Request, project: Project, sha: str) -> dict[st
     return None if text is None else orjson.loads(text)
 
 
+@attrs.frozen
+class Comparison:
+    """What one commit has that another has not: at most `MOST_COMPARED` commits, and a page of the files."""
+
+    commits: list[dict[str, Any]]
+    more: bool
+    files: Sequence[FileDifference]
+    listed: ListPage
+
+
+async def read_comparison(
+    request: web.Request, project: Project, first: str, second: str, part: Page, *, since_parting: bool = True
+) -> Comparison:
+    """What `second` has that `first` has not, since they parted or as they are. Raises 404 for unknown refs."""
+    services = context.services(request)
+    repository = await opened(services, project)
+    old, new = commit_named(repository, first), commit_named(repository, second)
+    async with reading(services, caller_or_stranger(request)):
+        base = await commits.merge_base(repository, old, new) if since_parting else old
+        shas = await commits.commits_between(repository, old, new, MOST_COMPARED + 1)
+    files, listed = await read_differences(request, repository, base, new, part)
+    entries = await entities.commit_list(repository, shas[:MOST_COMPARED], url_of(services, project))
+    return Comparison(entries, len(shas) > MOST_COMPARED, files, listed)
+
+
 @pages.get("/{project}/-/compare/{refs:.+}", access=project(feature="repository"))
 async def compare(request: web.Request, visitor: Visitor, params: Compare, project: Project) -> web.Response:
     """What the second has that the first has not: since they parted, or between two dots as they are."""
-    services = context.services(request)
     ends = references.split_range(params.refs)
     if ends is None:
         raise not_found("Comparison")
-    first, dots, second = ends
-    repository, part = await opened(services, project), offset_page(params)
-    old, new = commit_named(repository, first), commit_named(repository, second)
-    async with reading(services, caller_or_stranger(request)):
-        base = old if dots == ".." else await commits.merge_base(repository, old, new)
-        shas = await commits.commits_between(repository, old, new, MOST_COMPARED + 1)
-    files, listed = await read_differences(request, repository, base, new, part)
-    url = url_of(services, project)
+    (first, dots, second), part = ends, offset_page(params)
+    found = await read_comparison(request, project, first, second, part, since_parting=dots != "..")
     return page.answer(
         request,
         visitor,
@@ -202,9 +220,9 @@ async def compare(request: web.Request, visitor: Visitor, params: Compare, proje
         project=project,
         first=first,
         second=second,
-        commits=await entities.commit_list(repository, shas[:MOST_COMPARED], url),
-        more=len(shas) > MOST_COMPARED,
-        files=files,
-        total=listed.total,
-        pages=pager(request, part, listed),
+        commits=found.commits,
+        more=found.more,
+        files=found.files,
+        total=found.listed.total,
+        pages=pager(request, part, found.listed),
     )

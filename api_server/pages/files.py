@@ -1,14 +1,19 @@
-"""`/-/tree`, `/-/blob`, `/-/branches`, `/-/tags`: folders and files of a commit, and the refs that lead to commits."""
+"""`/-/tree`, `/-/blob`, `/-/images`, `/-/branches`, `/-/tags`: folders and files of a commit, and the refs that lead to
+commits."""
 
 import asyncio
+from collections.abc import Sequence
+from typing import Literal
 
 import attrs
-from aiohttp import web
+from aiohttp import hdrs, web
+from markupsafe import Markup
 
 from api_server.code import entities, repository_queries
 from api_server.code.entities import tag_named
+from api_server.code.file_answers import send_raw
 from api_server.code.protection import protections_of, tag_protections_of
-from api_server.code.reading import opened, reading, url_of
+from api_server.code.reading import opened, reading, streaming, url_of
 from api_server.git import references, trees
 from api_server.git.errors import NotFoundError
 from api_server.git.repositories import Repository
@@ -19,7 +24,10 @@ from api_server.pages import page
 from api_server.pages.page import pager, url_path
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Visitor
+from api_server.pages.text import rendering
+from api_server.pages.text.rendering import MOST_MARKDOWN
 from api_server.state.listing import MOST_COUNTED, ListPage
+from api_server.static_objects import raw
 from api_server.web import context
 from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, bounded_offset_page, offset_page
@@ -61,32 +69,66 @@ async def read_tree_path(request: web.Request, project: Project, rest: str) -> T
 
 #: Lines of a file that are shown.
 MOST_LINES = 5000
+#: Bytes of an image that is shown.
+MOST_IMAGE = 10 * 2**20
 #: So far git looks for a NUL too.
 _LOOKED_AT = 8000
+_MARKDOWN = (".md", ".markdown", ".mdown", ".mkd", ".mkdn")
+_IMAGES = {
+    ".png": "image/png",
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".gif": "image/gif",
+    ".webp": "image/webp",
+}
+
+FileKind = Literal["markdown", "source", "image", "document", "binary", "large"]
 
 
 @attrs.frozen
-class ShownText:
-    """`lines` is None for what is no text, or too large to be shown; `cut` says that there are more."""
+class ShownFile:
+    """A file as a page shows it: as `html` (Markdown) or by `lines`; `cut` says that there are more of these."""
 
-    lines: list[str] | None
-    binary: bool = False
+    kind: FileKind
+    html: Markup | None = None
+    lines: Sequence[str] = ()
     cut: bool = False
 
 
-async def shown_text(repository: Repository, entry: Entry) -> ShownText:
-    """The lines of a file, a symbolic link (its target), or nothing of what is too large."""
-    if (entry.size or 0) > IN_MEMORY_BYTES:
-        return ShownText(None)
-    return await asyncio.to_thread(_read_text, repository, entry)
+def is_markdown(path: str) -> bool:
+    return path.lower().endswith(_MARKDOWN)
 
 
-def _read_text(repository: Repository, entry: Entry) -> ShownText:
-    data = trees.read_blob(repository, entry)
+async def shown_file(
+    request: web.Request,
+    visitor: Visitor,
+    project: Project,
+    at: "TreePath",
+    entry: Entry,
+    *,
+    plain: bool = False,
+) -> ShownFile:
+    """`plain` shows the source of Markdown too. A symbolic link has its target for a text."""
+    name = entry.path.lower()
+    renders = is_markdown(name) and entry.kind != "symlink" and not plain
+    if (entry.size or 0) <= MOST_IMAGE and name.endswith(tuple(_IMAGES)) and entry.kind != "symlink":
+        return ShownFile("image")
+    if (entry.size or 0) > (MOST_MARKDOWN if renders else IN_MEMORY_BYTES):
+        return ShownFile("document" if name.endswith(".pdf") else "large")
+    data = await asyncio.to_thread(trees.read_blob, at.repository, entry)
+    if data.startswith(b"%PDF-"):
+        return ShownFile("document")
     if b"\0" in data[:_LOOKED_AT]:
-        return ShownText(None, binary=True)
-    lines = data.decode(errors="replace").replace("\r\n", "\n").removesuffix("\n").split("\n")
-    return ShownText(lines[:MOST_LINES], cut=len(lines) > MOST_LINES)
+        return ShownFile("binary")
+    text = data.decode(errors="replace").replace("\r\n", "\n")
+    if renders:
+        folder = entry.path.rpartition("/")[0]
+        (html,) = await rendering.markdown(request, visitor, project, [text], at.ref, folder)
+        return ShownFile("markdown", html)
+    lines: Sequence[str] = text.removesuffix("\n").split("\n")
+    if entry.kind != "symlink":
+        lines = await rendering.coloured_lines(request, entry.path.rpartition("/")[2], text) or lines
+    return ShownFile("source", lines=lines[:MOST_LINES], cut=len(lines) > MOST_LINES)
 
 
 pages = Pages()
@@ -100,6 +142,12 @@ class ShowTree(Paginated):
 
 @attrs.frozen(kw_only=True)
 class ShowBlob:
+    rest: str
+    plain: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class ShowImage:
     rest: str
 
 
@@ -139,10 +187,7 @@ async def show_tree(
 async def show_blob(
     request: web.Request, visitor: Visitor, params: ShowBlob, project: Project
 ) -> web.Response:
-    at = await read_tree_path(request, project, params.rest)
-    entry = trees.find_entry(at.repository, at.commit, at.path) if at else None
-    if at is None or entry is None or entry.kind == "submodule":
-        raise not_found("File")
+    at, entry = await _entry(request, project, params.rest)
     if not entry.is_blob:
         return page.see_other(
             request, visitor, f"/{project.full_path}/-/tree/{url_path(f'{at.ref}/{at.path}')}"
@@ -154,8 +199,40 @@ async def show_blob(
         project=project,
         at=at,
         entry=entry,
-        shown=await shown_text(at.repository, entry),
+        shown=await shown_file(request, visitor, project, at, entry, plain=params.plain),
+        plain=params.plain,
+        has_source=is_markdown(at.path),
     )
+
+
+async def _entry(request: web.Request, project: Project, rest: str) -> tuple[TreePath, Entry]:
+    """Return what `rest` names, a file or a folder. Raises 404."""
+    at = await read_tree_path(request, project, rest)
+    entry = trees.find_entry(at.repository, at.commit, at.path) if at else None
+    if at is None or entry is None or entry.kind == "submodule":
+        raise not_found("File")
+    return at, entry
+
+
+@pages.get("/{project}/-/images/{rest:.+}", access=project(feature="repository"))
+async def show_image(request: web.Request, params: ShowImage, project: Project) -> web.StreamResponse:
+    """For the pages themselves, which may not load it from where `/-/raw` leads to. SVG is never shown."""
+    at, entry = await _entry(request, project, params.rest)
+    if not entry.is_blob or (entry.size or 0) > MOST_IMAGE:
+        raise not_found("Image")
+    headers = raw.SAFETY | {
+        hdrs.ETAG: f'"{entry.id}"',
+        hdrs.CACHE_CONTROL: "private, max-age=0, must-revalidate",
+    }
+    place = streaming(context.services(request), caller_or_stranger(request))
+    return await send_raw(request, at.repository, entry, headers, place, _described)
+
+
+def _described(head: bytes) -> dict[str, str]:
+    media_type = raw.label(head).media_type
+    if media_type not in _IMAGES.values():
+        raise not_found("Image")
+    return {hdrs.CONTENT_TYPE: media_type}
 
 
 @attrs.frozen(kw_only=True)

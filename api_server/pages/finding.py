@@ -6,7 +6,7 @@ import attrs
 from aiohttp import web
 
 from api_server.namespaces import group_handlers, project_handlers
-from api_server.pages import page
+from api_server.pages import new_projects, page
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Visitor
 from api_server.web import context
@@ -33,16 +33,16 @@ async def show_home(request: web.Request, visitor: Visitor, params: Find) -> web
     if visitor.user is not None:
         own = await _projects(request, params, membership=True)
         if own.rows or params.search or params.page > 1:
-            return _show(request, visitor, "Your projects", params, own)
+            return await _show(request, visitor, "Your projects", params, own)
     found = await _projects(request, params)
     title = "Public projects" if own is None else "Your projects"
-    return _show(request, visitor, title, params, found, instead=own is not None)
+    return await _show(request, visitor, title, params, found, instead=own is not None)
 
 
 @pages.get("/explore/projects")
 async def explore_projects(request: web.Request, visitor: Visitor, params: Find) -> web.Response:
     title = "All projects" if visitor.user else "Public projects"
-    return _show(request, visitor, title, params, await _projects(request, params))
+    return await _show(request, visitor, title, params, await _projects(request, params))
 
 
 async def _projects(request: web.Request, params: Find, **sent: Any) -> page.List:
@@ -55,17 +55,17 @@ async def _projects(request: web.Request, params: Find, **sent: Any) -> page.Lis
 async def show_own_groups(request: web.Request, visitor: Visitor, params: Find) -> web.Response:
     sent = params.sent | {"min_access_level": Role.GUEST}
     found = await page.read_list(request, group_handlers.list_groups, **sent)
-    return _show(request, visitor, "Your groups", params, found)
+    return await _show(request, visitor, "Your groups", params, found)
 
 
 @pages.get("/explore/groups")
 async def explore_groups(request: web.Request, visitor: Visitor, params: Find) -> web.Response:
     title = "All groups" if visitor.user else "Public groups"
     found = await page.read_list(request, group_handlers.list_groups, **params.sent)
-    return _show(request, visitor, title, params, found)
+    return await _show(request, visitor, title, params, found)
 
 
-def _show(
+async def _show(
     request: web.Request,
     visitor: Visitor,
     title: str,
@@ -76,7 +76,14 @@ def _show(
 ) -> web.Response:
     """The page of a list; `instead` says that the list has what others own, where the visitor has nothing."""
     return page.answer(
-        request, visitor, "found.html", title=title, search=params.search, found=found, instead=instead
+        request,
+        visitor,
+        "found.html",
+        title=title,
+        search=params.search,
+        found=found,
+        instead=instead,
+        may_create_groups=await new_projects.may_create_groups(request, visitor),
     )
 
 

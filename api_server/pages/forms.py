@@ -100,7 +100,11 @@ def fields_of(request: web.Request, action: str, prefix: str) -> Fields:
 
 
 #: How the refusals of parameters begin: `name is missing`, `variables[0][key] is empty`.
-_OF_PARAMETER = re.compile(r"(\w+)(?:\[\S*\])? ((?:is|are|does|has|must|cannot)\b.*)", re.DOTALL)
+_OF_PARAMETER = re.compile(r"(\w+)(?:\[\S*\])? ((?:is|does|has|must|cannot)\b.*)", re.DOTALL)
+#: As GitLab words some: `Failed to save group {:path=>["is invalid"]}`, `400 Bad request - Note {:note=>["..."]}`.
+_FAILED_TO_SAVE = re.compile(r'[\w -]+\{:(\w+)=>\["(.*)"\]\}', re.DOTALL)
+#: The fields of errors that forms know by another name.
+_FIELDS = {"base": "", "error": "", "visibility_level": "visibility", "note": "body"}
 
 
 def problems_of(error: ApiError) -> Problems:
@@ -108,11 +112,14 @@ def problems_of(error: ApiError) -> Problems:
     message, text = error.body.get("message"), error.body.get("error")
     if isinstance(message, Mapping):
         return {
-            "" if name in ("base", "error") else str(name): texts if isinstance(texts, list) else [str(texts)]
+            str(_FIELDS.get(name, name)): texts if isinstance(texts, list) else [str(texts)]
             for name, texts in message.items()
+            if "." not in name  # of a record within, whose problem is told of the record too
         }
     if error.status == 400 and isinstance(text, str):
         return _problems_of_parameters(text)
+    if isinstance(message, str) and (failed := _FAILED_TO_SAVE.fullmatch(message)):
+        return {_FIELDS.get(failed[1], failed[1]): [failed[2]]}
     reason = reason_of(error)
     if not reason and error.status == 404:
         reason = str(message).removeprefix("404 ").capitalize()  # "404 Branch Not Found"

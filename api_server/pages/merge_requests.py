@@ -11,12 +11,13 @@ from api_server.merge_requests import handlers, list_queries, note_handlers
 from api_server.merge_requests import queries as merge_requests
 from api_server.merge_requests.handlers import CHANGE
 from api_server.merge_requests.list_handlers import ListOfProject, filters_of
-from api_server.namespaces.access import project
+from api_server.namespaces.access import ProjectAccess, project
 from api_server.namespaces.resources import Project
 from api_server.pages import commits, page, queries
 from api_server.pages.page import pager
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Visitor
+from api_server.pages.text import rendering
 from api_server.state.listing import Page
 from api_server.status_checks import handlers as checks
 from api_server.status_checks import handlers as status_checks
@@ -54,7 +55,7 @@ pages = Pages()
 
 #: What is shown of each list on the page of a merge request.
 MOST = 20
-MOST_NOTES = 100
+MOST_THREADS = 100
 
 
 @attrs.frozen(kw_only=True)
@@ -65,6 +66,13 @@ class ListOfMergeRequests(Paginated):
 @attrs.frozen(kw_only=True)
 class OneMergeRequest:
     iid: int
+
+
+@attrs.frozen(kw_only=True)
+class ShowMergeRequest(OneMergeRequest):
+    """`page` is that of its threads; without one, the last."""
+
+    page: int | None = None
 
 
 @pages.get("/{project}/-/merge_requests", access=project(feature="repository"))
@@ -84,21 +92,26 @@ async def list_merge_requests(
         merge_requests=orjson.loads(listed.body),
         pages=pager(request, part, listed),
         state=params.state,
+        may_create=allows(CHANGE, project, visitor),
     )
 
 
 @pages.get("/{project}/-/merge_requests/{iid}", access=project(feature="repository"))
 async def show_merge_request(
-    request: web.Request, visitor: Visitor, params: OneMergeRequest, project: Project
+    request: web.Request, visitor: Visitor, params: ShowMergeRequest, project: Project
 ) -> web.Response:
     one = {"id": str(project.id), "merge_request_iid": params.iid}
-    shown = await _read(request, handlers.show_merge_request, **one)
+    shown = await page.read(request, handlers.show_merge_request, **one)
     row = await merge_requests.find(context.database(request), project.id, params.iid)
     looks_after = project.role >= Role.MAINTAINER
     repository = context.services(request)[REPOSITORIES].open(project.id)
     files, differing = await commits.read_differences(
         request, repository, row.base_sha, row.head_sha, Page(MOST)
     )
+    threads = await _threads(request, params, one)
+    notes = [note for thread in threads.rows for note in thread["notes"]]
+    texts = [shown["description"], *(note["body"] for note in notes)]
+    description, *bodies = await rendering.markdown(request, visitor, project, texts)
     return page.answer(
         request,
         visitor,
@@ -106,34 +119,48 @@ async def show_merge_request(
         project=project,
         tab="merge_requests",
         mr=shown,
+        description=description,
         obstacle=obstacle(shown["detailed_merge_status"]),
-        commits=await _read(request, handlers.list_commits, **one, per_page=MOST),
+        commits=await page.read(request, handlers.list_commits, **one, per_page=MOST),
         files=files,
         total=differing.total or 0,
-        approvals=await _read(request, handlers.show_approvals, **one),
+        approvals=await page.read(request, handlers.show_approvals, **one),
         checks=await _if_open(request, checks.list_checks, **one),
         deliveries=await queries.deliveries_of_merge_request(context.database(request), row.id, MOST)
         if looks_after
         else [],
-        pipelines=await _read(request, handlers.list_pipelines, **one) if project.shows_pipelines else [],
-        notes=await _read(request, note_handlers.list_notes, **one, sort="asc", per_page=MOST_NOTES),
-        may_act=project.role >= Role.DEVELOPER and not project.archived,
+        pipelines=await page.read(request, handlers.list_pipelines, **one) if project.shows_pipelines else [],
+        threads=threads,
+        bodies={note["id"]: body for note, body in zip(notes, bodies, strict=True)},
+        thread_page=params.page,
+        may_act=allows(CHANGE, project, visitor),
+        may_comment=allows(note_handlers.WRITE, project, visitor),
         most=MOST,
-        most_notes=MOST_NOTES,
     )
 
 
-async def _read(request: web.Request, handler: Handler, **sent: Any) -> Any:
-    """What the API shows."""
-    answer = await ask(request, handler, **sent)
-    assert isinstance(answer, web.Response)  # noqa: S101  # a handler of JSON
-    return orjson.loads(answer.body)  # type: ignore[arg-type]
+def allows(access: ProjectAccess, project: Project, visitor: Visitor) -> bool:
+    """Whether the visitor may do in the project what routes with that rule do."""
+    try:
+        access.check(project)
+    except ApiError:
+        return False
+    return visitor.user is not None
+
+
+async def _threads(request: web.Request, params: ShowMergeRequest, one: dict[str, Any]) -> page.List:
+    """A page of the discussions, oldest first; those of the service are among them."""
+    number, handler = params.page, note_handlers.list_discussions
+    if number is None:
+        counted = await ask(request, handler, **one, per_page=1)
+        number = max(1, -(-int(counted.headers["X-Total"]) // MOST_THREADS))
+    return await page.read_list(request, handler, **one, page=number, per_page=MOST_THREADS)
 
 
 async def _if_open(request: web.Request, handler: Handler, **sent: Any) -> Any:
     """Likewise; None where the visitor or the tier has it not."""
     try:
-        return await _read(request, handler, **sent)
+        return await page.read(request, handler, **sent)
     except ApiError as refused:
         if refused.status != 403:
             raise

@@ -13,7 +13,7 @@ from api_server.namespaces import namespace_queries, project_queries
 from api_server.namespaces.access import group, visible_group
 from api_server.namespaces.paths import MOST_SEGMENTS, problem_with
 from api_server.namespaces.resources import Group
-from api_server.pages import gitlab_addresses, page, routes
+from api_server.pages import gitlab_addresses, new_projects, page, routes
 from api_server.pages.page import pager
 from api_server.pages.problems import SignInFirst
 from api_server.pages.projects import show_project
@@ -25,6 +25,7 @@ from api_server.web.errors import not_found
 from api_server.web.pagination import MAX_PER_PAGE, Paginated, wanted_page
 from api_server.web.params import structure
 from api_server.web.request_data import in_url
+from api_server.web.routes import Role
 
 pages = Pages()
 
@@ -70,6 +71,8 @@ async def show_group(request: web.Request, visitor: Visitor, params: ShowGroup, 
         more_groups=groups.more,
         projects=orjson.loads(projects.body),
         pages=pager(request, part, projects),
+        may_create_projects=await new_projects.may_create_projects(request, visitor, group.id),
+        may_create_groups=group.role >= Role.OWNER,
     )
 
 

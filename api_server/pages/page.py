@@ -381,6 +381,13 @@ def _pager(request: web.Request, number: int, size: int, *, more: bool, total: i
     )
 
 
+async def read(request: web.Request, handler: Handler, resource: Any = None, /, **sent: Any) -> Any:
+    """Ask the API, as `ask` does, and return the JSON of its answer."""
+    answer = await ask(request, handler, resource, **sent)
+    assert isinstance(answer, web.Response)  # noqa: S101 - a handler of JSON
+    return orjson.loads(answer.body)  # type: ignore[arg-type]
+
+
 @attrs.frozen
 class List:
     """One page of a list of the API."""
@@ -389,9 +396,9 @@ class List:
     pages: Pager
 
 
-async def read_list(request: web.Request, handler: Handler, /, **sent: Any) -> List:
+async def read_list(request: web.Request, handler: Handler, resource: Any = None, /, **sent: Any) -> List:
     """Ask a list of the API for the page that `sent` names, as `ask` does."""
-    answer = await ask(request, handler, **sent)
+    answer = await ask(request, handler, resource, **sent)
     assert isinstance(answer, web.Response)  # noqa: S101 - a handler of JSON
     rows, head = orjson.loads(answer.body), answer.headers  # type: ignore[arg-type]
     return List(

@@ -17,10 +17,11 @@ from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.pages import files as file_pages
 from api_server.pages import page
-from api_server.pages.files import ShownText
+from api_server.pages.files import ShownFile, TreePath
 from api_server.pages.page import pager
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import NOBODY, Visitor
+from api_server.pages.text import rendering
 from api_server.releases import changes
 from api_server.releases import queries as release_queries
 from api_server.web import context
@@ -35,25 +36,28 @@ class Contents:
     commit: dict[str, Any] | None = None
     branches: int = 0
     readme_path: str = ""
-    readme: ShownText | None = None
+    readme: ShownFile | None = None
 
 
 async def show_project(request: web.Request, visitor: Visitor, project: Project) -> web.Response:
     entity = await project_queries.show_project(
         context.database(request), project.id, visitor.user_id or NOBODY
     )
-    contents = await _contents(request, project) if project.reads_repository else None
+    shown = orjson.loads(entity)
+    (description,) = await rendering.markdown(request, visitor, project, [shown["description"]])
+    contents = await _contents(request, visitor, project) if project.reads_repository else None
     return page.answer(
         request,
         visitor,
         "projects/overview.html",
         project=project,
-        entity=orjson.loads(entity),
+        entity=shown,
+        description=description,
         contents=contents,
     )
 
 
-async def _contents(request: web.Request, project: Project) -> Contents:
+async def _contents(request: web.Request, visitor: Visitor, project: Project) -> Contents:
     services = context.services(request)
     repository = await opened(services, project)
     branches = await asyncio.to_thread(references.branches, repository)
@@ -63,7 +67,10 @@ async def _contents(request: web.Request, project: Project) -> Contents:
     commit = entities.commit(repository, head.commit, url_of(services, project))
     path = await asyncio.to_thread(_readme, repository, head.commit)
     entry = trees.find_entry(repository, head.commit, path) if path else None
-    readme = await file_pages.shown_text(repository, entry) if entry and entry.is_blob else None
+    readme = None
+    if entry and entry.is_blob:
+        at = TreePath(repository, project.default_branch, head.commit, path)
+        readme = await file_pages.shown_file(request, visitor, project, at, entry)
     return Contents(commit, len(branches), path, readme)
 
 
@@ -95,12 +102,13 @@ async def list_releases(
     part = wanted_page(params, release_queries.LISTING, default_order="released_at")
     listed = await release_queries.list_releases(services.database, part, project.id, None, None)
     shown = await changes.release_entities(services, project, orjson.loads(listed.body))
+    texts = await rendering.markdown(request, visitor, project, [each["description"] for each in shown])
     return page.answer(
         request,
         visitor,
         "projects/releases.html",
         project=project,
-        releases=shown,
+        releases=list(zip(shown, texts, strict=True)),
         pages=pager(request, part, listed),
     )
 
@@ -114,4 +122,5 @@ async def show_release(
     if row is None:
         raise not_found("Release")
     (shown,) = await changes.release_entities(services, project, [row])
-    return page.answer(request, visitor, "projects/release.html", project=project, release=shown)
+    (text,) = await rendering.markdown(request, visitor, project, [shown["description"]])
+    return page.answer(request, visitor, "projects/release.html", project=project, release=shown, text=text)

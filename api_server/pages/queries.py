@@ -193,3 +193,35 @@ class Delivery:
     """)
 async def deliveries_of_merge_request(database: Executor, merge_request_id: int, most: int) -> list[Delivery]:
     """The newest."""
+
+
+@attrs.frozen
+class NamedMergeRequest:
+    """What a text names by its number."""
+
+    iid: int
+    title: str
+
+
+@statement("""
+    SELECT merge_requests.iid, merge_requests.title FROM merge_requests
+    WHERE merge_requests.project_id = %(project_id)s AND merge_requests.iid = ANY (%(iids)s::bigint[])
+""")
+async def merge_requests_numbered(
+    database: Executor, project_id: int, iids: Sequence[int]
+) -> list[NamedMergeRequest]: ...
+
+
+@attrs.frozen
+class NamedUser:
+    """Whom a text names."""
+
+    username: str
+    name: str
+
+
+@statement("""
+    SELECT users.username, users.name FROM users
+    WHERE users.username = ANY (%(usernames)s::text[]) AND users.state = 'active'
+""")
+async def users_named(database: Executor, usernames: Sequence[str]) -> list[NamedUser]: ...

@@ -111,16 +111,8 @@ async def _begin(request: web.Request, account: Account) -> Visitor:
     """The account's new session."""
     async with context.database(request).transaction() as transaction:
         signed_in = await sessions.begin(request, transaction, account)
-        await audit_trail.record(
-            transaction,
-            "authenticated_with_password",
-            author=signed_in.author(),
-            entity=account.entity,
-            target_id=account.id,
-            target_details=account.username,
-            message="Signed in with STANDARD authentication",
-            **{"with": "STANDARD"},
-        )
+        author = signed_in.author()
+        await audit_trail.record(transaction, "authenticated_with_password", author, account.entity)
     return signed_in
 
 
@@ -129,12 +121,6 @@ async def _record_failure(request: web.Request, account: Account | None, login: 
     if account is None and context.services(request)[UNKNOWN].retry_after("all"):
         return
     async with context.database(request).transaction() as transaction:
-        await audit_trail.record(
-            transaction,
-            "login_failed_with_standard_authentication",
-            author=Author(id=-1, name=login, ip_address=request.remote),
-            entity=account.entity if account else INSTANCE,
-            target_details=None if account else login,
-            message="Failed to login with STANDARD authentication",
-            failed_login="STANDARD",
-        )
+        author = Author(id=-1, name=login, ip_address=request.remote)
+        about = account.entity if account else INSTANCE.target(None, login)
+        await audit_trail.record(transaction, "login_failed_with_standard_authentication", author, about)

@@ -10,8 +10,10 @@ from api_server.pages import (
     finding,
     gitlab_addresses,
     mail_links,
+    merge_request_forms,
     merge_requests,
     namespaces,
+    new_projects,
     page,
     projects,
     queries,
@@ -21,11 +23,13 @@ from api_server.pages import (
 )
 from api_server.pages.admin import audit_events, instance_lists, operating, overview, settings
 from api_server.pages.ci import jobs, pipelines
+from api_server.pages.text import rendering
 from api_server.static_objects.access import SIGNED_IN_USER
 from api_server.web.context import SERVICES
 
 #: In the order in which their paths are tried.
 PAGES = [
+    new_projects.pages,
     finding.pages,
     namespaces.pages,
     api_docs.pages,
@@ -40,6 +44,7 @@ PAGES = [
     projects.pages,
     pipelines.pages,
     jobs.pages,
+    merge_request_forms.pages,
     merge_requests.pages,
     gitlab_addresses.pages,
 ]
@@ -54,6 +59,7 @@ def setup(app: web.Application) -> None:
     sign_in.setup(app)
     mail_links.setup(app)
     account.setup(services)
+    rendering.setup(services)
     for pages in PAGES:
         pages.register(app)
 

@@ -158,7 +158,7 @@ async def _add(
     except Conflict:
         raise _exists() from None
     await queries.add_links(transaction, release.id, [attrs.asdict(link) for link in new.links])
-    await _record(actor, transaction, "release_created", project, release, "Created")
+    await _record(transaction, "release_created", actor.author, project.entity, release)
 
 
 async def update(
@@ -173,7 +173,7 @@ async def update(
             return
         values = {name: getattr(after, name) for name in ("name", "description", "released_at")}
         await queries.update_release(transaction, before.id, **values)
-        await _record(actor, transaction, "release_updated", project, after, "Updated")
+        await _record(transaction, "release_updated", actor.author, project.entity, after)
 
 
 async def delete(services: Services, actor: Actor, project: Project, tag: str) -> dict[str, Any]:
@@ -183,7 +183,7 @@ async def delete(services: Services, actor: Actor, project: Project, tag: str) -
         release = await locked(transaction, project, tag)
         entity = await queries.show_release(transaction, project.id, tag)
         await queries.delete_release(transaction, release.id)
-        await _record(actor, transaction, "release_deleted_audit_event", project, release, "Deleted")
+        await _record(transaction, "release_deleted_audit_event", actor.author, project.entity, release)
     return entity or {}
 
 
@@ -207,22 +207,10 @@ def _exists() -> ApiError:
 
 
 async def _record(
-    actor: Actor,
-    transaction: Transaction,
-    event_type: str,
-    project: Project,
-    release: Release,
-    deed: str,
+    transaction: Transaction, event_type: str, author: Author, entity: Entity, release: Release | OfTag
 ) -> None:
-    await audit_trail.record(
-        transaction,
-        event_type,
-        author=actor.author,
-        entity=project.entity,
-        target_id=release.id,
-        target_details=release.name,
-        message=f"{deed} release {release.tag}",
-    )
+    target = entity.target(release.id, release.name)
+    await audit_trail.record(transaction, event_type, author, target, tag=release.tag)
 
 
 async def add_link(services: Services, project: Project, tag: str, link: Link) -> dict[str, Any]:
@@ -281,15 +269,8 @@ async def _react(
     if not tags:
         return
     for gone in await queries.delete_of_tags(transaction, project.id, tags, user_id):
-        await audit_trail.record(
-            transaction,
-            "release_deleted_audit_event",
-            author=_author(user_id, gone),
-            entity=Entity(type="Project", id=project.id, path=gone.project_path),
-            target_id=gone.id,
-            target_details=gone.name,
-            message=f"Deleted release {gone.tag}",
-        )
+        entity = Entity("Project", project.id, gone.project_path)
+        await _record(transaction, "release_deleted_audit_event", _author(user_id, gone), entity, gone)
 
 
 def _author(user_id: int | None, gone: OfTag) -> Author:

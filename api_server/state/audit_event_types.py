@@ -3,7 +3,9 @@
 The names are GitLab's where GitLab has the event (decision D7). `audit_trail.record` refuses what is not here.
 """
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterator, Mapping
+from string import Formatter
 from typing import Literal
 
 import attrs
@@ -12,32 +14,45 @@ EntityType = Literal["User", "Group", "Project", "Service::Audit::InstanceScope"
 
 #: What a change of one value tells.
 CHANGE = ("change", "from", "to")
+_CHANGED = "Changed {change} from {from} to {to}"
+
+
+def _names_in(message: str) -> frozenset[str]:
+    return frozenset(name for _, name, _, _ in Formatter().parse(message) if name)
 
 
 @attrs.frozen
 class EventType:
-    """`scopes` are what an event can belong to, `target` is the kind of thing that it is about; its message has one of
-    the shapes `messages`, where `*` is what varies; `details` are its own keys beside those that every event has."""
+    """`scopes` are what an event can belong to, `target` is the kind of thing that it is about. It says the first of
+    `messages` unless told otherwise; the others are shapes of what it can say. In braces are its details, what only the
+    message names, and `{id}` and `{target}` of the target and `{entity}`, the path of what the event belongs to.
+    `details` are its own keys beside those that every event has; those in `always` have the same value each time."""
 
     scopes: frozenset[EntityType]
     target: str
     messages: tuple[str, ...]
     details: frozenset[str]
+    always: Mapping[str, str]
+
+    @functools.cached_property
+    def takes(self) -> frozenset[str]:
+        """The names of the values that an event of this type is recorded with."""
+        return self.details | _names_in(self.messages[0]) - {"id", "target", "entity"}
 
 
-_Says = tuple[tuple[str, ...], frozenset[str]]
+_Says = tuple[tuple[str, ...], frozenset[str], dict[str, str]]
 
 
-def says(messages: str | tuple[str, ...], *details: str) -> _Says:
-    return (messages,) if isinstance(messages, str) else messages, frozenset(details)
+def says(messages: str | tuple[str, ...], *details: str, **always: str) -> _Says:
+    return (messages,) if isinstance(messages, str) else messages, frozenset(details), always
 
 
 def types(
     scopes: tuple[EntityType, ...] | EntityType, target: str, **names: _Says
 ) -> Iterator[tuple[str, EventType]]:
     where = frozenset((scopes,) if isinstance(scopes, str) else scopes)
-    for name, (messages, details) in names.items():
-        yield name, EventType(where, target, messages, details)
+    for name, said in names.items():
+        yield name, EventType(where, target, *said)
 
 
 INSTANCE: EntityType = "Service::Audit::InstanceScope"
@@ -63,56 +78,55 @@ CI_EVENT_TYPES: list[tuple[str, EventType]] = [
     *types(
         "Project",
         "Clusters::Agent",
-        cluster_agent_created=says("Created cluster agent '*' with id *", "add"),
-        cluster_agent_deleted=says("Deleted cluster agent '*' with id *", "remove"),
+        cluster_agent_created=says("Created cluster agent '{target}' with id {id}", add="cluster_agent"),
+        cluster_agent_deleted=says("Deleted cluster agent '{target}' with id {id}", remove="cluster_agent"),
     ),
     *types(
         "Project",
         "Ci::Variable",
-        ci_variable_created=says("Added ci variable", "add"),
-        ci_variable_updated=says("Changed *", *CHANGE),
-        ci_variable_deleted=says("Removed ci variable", "remove"),
+        ci_variable_created=says("Added ci variable", add="ci_variable"),
+        ci_variable_updated=says((_CHANGED, "Changed value"), *CHANGE),
+        ci_variable_deleted=says("Removed ci variable", remove="ci_variable"),
     ),
     *types(
         "Group",
         "Ci::GroupVariable",
-        ci_group_variable_created=says("Added ci variable", "add"),
-        ci_group_variable_updated=says("Changed *", *CHANGE),
-        ci_group_variable_deleted=says("Removed ci variable", "remove"),
+        ci_group_variable_created=says("Added ci variable", add="ci_variable"),
+        ci_group_variable_updated=says((_CHANGED, "Changed value"), *CHANGE),
+        ci_group_variable_deleted=says("Removed ci variable", remove="ci_variable"),
     ),
     *types(
         INSTANCE,
         "Ci::InstanceVariable",
-        ci_instance_variable_created=says("Added ci variable", "add"),
-        ci_instance_variable_updated=says("Changed *", *CHANGE),
-        ci_instance_variable_deleted=says("Removed ci variable", "remove"),
+        ci_instance_variable_created=says("Added ci variable", add="ci_variable"),
+        ci_instance_variable_updated=says((_CHANGED, "Changed value"), *CHANGE),
+        ci_instance_variable_deleted=says("Removed ci variable", remove="ci_variable"),
     ),
     *types(
         "Project",
         "Job",
-        job_erased=says("Erased the log and the artifacts of job *", "pipeline_id"),
-        job_artifacts_deleted=says("Deleted the artifacts of job *", "artifacts"),
+        job_erased=says("Erased the log and the artifacts of job {id}", "pipeline_id"),
+        job_artifacts_deleted=says("Deleted the artifacts of job {id}", "artifacts"),
     ),
     *types(
         "Project",
         "Ci::Trigger",
-        pipeline_trigger_created=says("Added pipeline trigger with id *"),
-        pipeline_trigger_updated=says("Changed pipeline trigger with id *", *CHANGE),
-        pipeline_trigger_destroyed=says("Removed pipeline trigger with id *"),
+        pipeline_trigger_created=says("Added pipeline trigger with id {id}"),
+        pipeline_trigger_updated=says("Changed pipeline trigger with id {id}", *CHANGE),
+        pipeline_trigger_destroyed=says("Removed pipeline trigger with id {id}"),
     ),
     *types(
         "Project",
         "Ci::PipelineSchedule",
-        pipeline_schedule_created=says("Added pipeline schedule with id *"),
-        pipeline_schedule_updated=says("Changed pipeline schedule with id *", *CHANGE),
-        pipeline_schedule_destroyed=says("Removed pipeline schedule with id *"),
+        pipeline_schedule_created=says("Added pipeline schedule with id {id}"),
+        pipeline_schedule_updated=says("Changed pipeline schedule with id {id}", *CHANGE),
+        pipeline_schedule_destroyed=says("Removed pipeline schedule with id {id}"),
     ),
     *types("Project", "Project", project_artifacts_deleted=says("Deleted the artifacts of the project")),
-    *types("Project", "Ci::Pipeline", destroy_pipeline=says("Deleted pipeline", "remove")),
+    *types("Project", "Ci::Pipeline", destroy_pipeline=says("Deleted pipeline", remove="pipeline")),
 ]
 
 
-_CHANGED = "Changed * from * to *"
 # An invitation is recorded as the membership that it will be, as GitLab does.
 _MEMBER = ("as", "member_id", "member_role_id", "invite_email")
 _BRANCH = (
@@ -135,19 +149,21 @@ EVENT_TYPES: dict[str, EventType] = dict(
         *types(
             "User",
             "User",
-            user_created=says("User * created"),
-            user_updated=says("Changed *"),
+            user_created=says("User {target} created"),
+            user_updated=says("Changed {names}"),
             user_destroyed=says("User destroyed"),
             user_blocked=says("User blocked"),
             user_unblocked=says("User unblocked"),
-            user_email_address_updated=says("Changed email address from * to *", *CHANGE),
+            user_email_address_updated=says(_CHANGED, *CHANGE),
             password_reset_requested=says("Ask for password reset"),
             user_password_updated=says("Changed the password"),
-            user_admin_status_updated=says("Changed admin status from * to *", *CHANGE),
+            user_admin_status_updated=says(_CHANGED, *CHANGE),
             static_object_token_rotated=says("Static object token rotated"),
-            personal_access_token_created=says("Created personal access token with id *"),
-            personal_access_token_revoked=says("Revoked personal access token with id *"),
-            authenticated_with_password=says("Signed in with STANDARD authentication", "with"),
+            personal_access_token_created=says("Created personal access token with id {token_id}"),
+            personal_access_token_revoked=says("Revoked personal access token with id {token_id}"),
+            authenticated_with_password=says(
+                "Signed in with STANDARD authentication", **{"with": "STANDARD"}
+            ),
         ),
         *types(
             "User",
@@ -160,22 +176,22 @@ EVENT_TYPES: dict[str, EventType] = dict(
             ("User", INSTANCE),
             "User",
             login_failed_with_standard_authentication=says(
-                "Failed to login with STANDARD authentication", "failed_login"
+                "Failed to login with STANDARD authentication", failed_login="STANDARD"
             ),
         ),
         *types(
             "Group",
             "Group",
-            group_created=says("Added group", "add"),
+            group_created=says("Added group", add="group"),
             group_name_updated=says(_CHANGED, *CHANGE),
             group_path_updated=says(_CHANGED, *CHANGE),
             group_visibility_level_updated=says(_CHANGED, *CHANGE),
-            group_destroyed=says("Removed group", "remove"),
+            group_destroyed=says("Removed group", remove="group"),
         ),
         *types(
             "Project",
             "Project",
-            project_created=says("Added project", "add"),
+            project_created=says("Added project", add="project"),
             project_name_updated=says(_CHANGED, *CHANGE),
             project_path_updated=says(_CHANGED, *CHANGE),
             project_namespace_updated=says(_CHANGED, *CHANGE),
@@ -191,137 +207,167 @@ EVENT_TYPES: dict[str, EventType] = dict(
             project_merge_method_updated=says(_CHANGED, *CHANGE),
             squash_option_updated=says(_CHANGED, *CHANGE),
             project_only_allow_merge_if_all_discussions_are_resolved_updated=says(_CHANGED, *CHANGE),
-            project_destroyed=says("Removed project", "remove"),
+            project_destroyed=says("Removed project", remove="project"),
             secure_ci_job_token_inbound_enabled=says("Secure ci_job_token was enabled for inbound"),
             secure_ci_job_token_inbound_disabled=says("Secure ci_job_token was disabled for inbound"),
             secure_ci_job_token_project_added=says(
-                "Project * was added to inbound list of allowed projects for *"
+                "Project {target} was added to inbound list of allowed projects for {entity}"
             ),
             secure_ci_job_token_project_removed=says(
-                "Project * was removed from inbound list of allowed projects for *"
+                "Project {target} was removed from inbound list of allowed projects for {entity}"
             ),
         ),
         *types(
             "Project",
             "Group",
-            secure_ci_job_token_group_added=says("Group * was added to list of allowed groups for *"),
-            secure_ci_job_token_group_removed=says("Group * was removed from list of allowed groups for *"),
+            secure_ci_job_token_group_added=says(
+                "Group {target} was added to list of allowed groups for {entity}"
+            ),
+            secure_ci_job_token_group_removed=says(
+                "Group {target} was removed from list of allowed groups for {entity}"
+            ),
         ),
         *types(
             "Project",
             "User",
             project_access_token_created=says(
-                "Created project access token with token_id: * with scopes: * and access level *"
+                "Created project access token with token_id: {token_id} with scopes: {scopes} and access level {level}"
             ),
-            project_access_token_deleted=says("Revoked project access token with token_id: *"),
+            project_access_token_deleted=says("Revoked project access token with token_id: {token_id}"),
         ),
         *types(
             "Group",
             "User",
             group_access_token_created=says(
-                "Created group access token with token_id: * with scopes: * and access level *"
+                "Created group access token with token_id: {token_id} with scopes: {scopes} and access level {level}"
             ),
-            group_access_token_deleted=says("Revoked group access token with token_id: *"),
+            group_access_token_deleted=says("Revoked group access token with token_id: {token_id}"),
         ),
         *types(
             SOURCES,
             "User",
-            member_created=says(("Membership created", "Invitation created"), "add", "expires_at", *_MEMBER),
+            member_created=says(
+                ("Membership created", "Invitation created"), "expires_at", *_MEMBER, add="user_access"
+            ),
             member_updated=says(
-                ("Membership updated", "Invitation updated"), *CHANGE, "expiry_from", "expiry_to", *_MEMBER
+                ("Membership updated", "Invitation updated"),
+                "from",
+                "to",
+                "expiry_from",
+                "expiry_to",
+                *_MEMBER,
+                change="access_level",
             ),
             member_destroyed=says(
                 (
                     "Membership destroyed",
-                    "Membership expired on *",
+                    "Membership expired on {day}",
                     "Invitation destroyed",
                     "Invitation declined",
-                    "Invitation *",
+                    "Invitation {ended}",
                 ),
-                "remove",
                 "reason",
                 "system_event",
                 *_MEMBER,
+                remove="user_access",
             ),
         ),
         *types(
             "Project",
             "ProtectedBranch",
-            protected_branch_created=says("Added protected branch with *", *_BRANCH),
+            protected_branch_created=says("Added protected branch with [{rules}]", *_BRANCH),
             protected_branch_updated=says(_CHANGED, *CHANGE),
             protected_branch_removed=says("Unprotected branch", *_BRANCH),
         ),
         *types(
             "Project",
             "ProtectedTag",
-            protected_tag_created=says("Added protected tag with *", "create_access_levels"),
+            protected_tag_created=says(
+                "Added protected tag with [allowed to create: [{create_access_levels}]]",
+                "create_access_levels",
+            ),
             protected_tag_deleted=says("Unprotected tag", "create_access_levels"),
         ),
         *types(
             "Project",
             "Release",
-            release_created=says("Created release *"),
-            release_updated=says("Updated release *"),
-            release_deleted_audit_event=says("Deleted release *"),
+            release_created=says("Created release {tag}"),
+            release_updated=says("Updated release {tag}"),
+            release_deleted_audit_event=says("Deleted release {tag}"),
         ),
         *types(
             "Project",
             "ExternalStatusCheck",
-            create_status_check=says("Added * status check with *"),
-            external_status_check_name_updated=says("Changed name from * to *", *CHANGE),
-            external_status_check_url_updated=says("Changed external url from * to *", *CHANGE),
-            external_status_check_secret_updated=says("Changed shared secret of * status check", "change"),
+            create_status_check=says("Added {target} status check with {branches}"),
+            external_status_check_name_updated=says(_CHANGED, *CHANGE),
+            external_status_check_url_updated=says(_CHANGED, *CHANGE),
+            external_status_check_secret_updated=says(
+                "Changed shared secret of {target} status check", change="shared secret"
+            ),
             update_status_check=says(
                 (
-                    "Added * to * status check",
-                    "Added * and removed all other branches from status check",
-                    "Removed * from * status check",
-                    "Resumed * status check",
+                    "Resumed {target} status check",
+                    "Added {branches} to {target} status check",
+                    "Added {branches} to {target} status check and removed all other branches from status check",
+                    "Removed {branch} from {target} status check",
                 )
             ),
-            delete_status_check=says("Removed * status check"),
-            status_check_delivery_redelivered=says("Redelivered to * status check", "delivery_id"),
-            external_status_check_paused=says("Paused * status check: *"),
+            delete_status_check=says("Removed {target} status check"),
+            status_check_delivery_redelivered=says("Redelivered to {target} status check", "delivery_id"),
+            external_status_check_paused=says("Paused {target} status check: {reason}"),
         ),
         *types(
             "Project",
             "MergeRequest",
-            status_check_response_update=says("Updated response for status check * to *", *_CHECK_ANSWER),
-            delete_merge_request=says("Removed merge request *", "remove"),
+            status_check_response_update=says(
+                "Updated response for status check {external_status_check_name} to {status}", *_CHECK_ANSWER
+            ),
+            delete_merge_request=says("Removed merge request !{iid}"),
         ),
         *types(
             "Project",
             "RemoteMirror",
-            remote_mirror_created=says("Added push mirror", "add"),
-            remote_mirror_updated=says("Changed * of push mirror*", *CHANGE),
-            remote_mirror_deleted=says("Removed push mirror", "remove"),
+            remote_mirror_created=says("Added push mirror", add="mirror"),
+            remote_mirror_updated=says(
+                ("Changed {change} of push mirror from {from} to {to}", "Changed {change} of push mirror"),
+                *CHANGE,
+            ),
+            remote_mirror_deleted=says("Removed push mirror", remove="mirror"),
             remote_mirror_update_failed=says("Push mirror failed", "reason"),
         ),
         *CI_EVENT_TYPES,
-        *types(INSTANCE, "ApplicationSetting", application_setting_updated=says("Changed *", *CHANGE)),
+        *types(
+            INSTANCE,
+            "ApplicationSetting",
+            application_setting_updated=says((_CHANGED, "Changed {change}"), *CHANGE),
+        ),
         *types(
             INSTANCE,
             "MemberRole",
-            member_role_created=says("Created custom role *"),
-            member_role_deleted=says("Deleted custom role *"),
+            member_role_created=says("Created custom role {target}"),
+            member_role_deleted=says("Deleted custom role {target}"),
         ),
         *types(
             INSTANCE,
             "AuditEvents",
-            audit_events_removed=says("Removed * exported audit events", "before", "events", "sha256"),
+            audit_events_removed=says("Removed {events} exported audit events", "before", "events", "sha256"),
         ),
-        *types(INSTANCE, "Job", job_data_removed=says("Removed * jobs*", "before", "jobs")),
+        *types(
+            INSTANCE,
+            "Job",
+            job_data_removed=says("Removed the logs and artifacts of {jobs} jobs", "before", "jobs"),
+        ),
     ]
 )
 
 
-def declared(event_type: str, entity_type: str, details: frozenset[str]) -> EventType:
+def declared(event_type: str, entity_type: str, values: frozenset[str]) -> EventType:
     """The declaration of an event like this; raises ValueError where there is none that allows it."""
     found = EVENT_TYPES.get(event_type)
     if found is None:
         raise ValueError(f"{event_type} is no type of audit event; add it to audit_event_types.py")
     if entity_type not in found.scopes:
         raise ValueError(f"{event_type} does not belong to a {entity_type}")
-    if unknown := details - found.details:
+    if unknown := values - found.takes:
         raise ValueError(f"{event_type} has no details {', '.join(sorted(unknown))}")
     return found

@@ -1,7 +1,8 @@
 """The one way to record an audit event: inside the transaction of the change that it tells of."""
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import attrs
 import orjson
@@ -46,7 +47,7 @@ class Author:
 SYSTEM = Author(id=-1, name="(System)")
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen
 class Entity:
     """What the event belongs to: a project, group, user, or the instance (id 1)."""
 
@@ -54,32 +55,49 @@ class Entity:
     id: int
     path: str
 
+    def target(self, target_id: int | None, details: str) -> "Target":
+        """What an event is about that belongs to this; `details` name it."""
+        return Target(self, target_id, details)
 
-INSTANCE = Entity(type="Service::Audit::InstanceScope", id=1, path="gitlab_instance")
+
+@attrs.frozen
+class Target:
+    """What the event is about, in `entity`."""
+
+    entity: Entity
+    id: int | None
+    details: str
+
+
+INSTANCE = Entity("Service::Audit::InstanceScope", 1, "gitlab_instance")
 
 
 async def record(
     transaction: Transaction,
     event_type: str,
-    *,
     author: Author,
-    entity: Entity,
-    target_id: int | None = None,
-    target_details: str | None = None,
-    message: str,
-    **details: str | int | datetime.date | None,
+    about: Entity | Target,
+    message: str | None = None,
+    /,
+    **values: str | int | datetime.date | None,
 ) -> None:
-    """Records an event of a type that `audit_event_types` declares; raises ValueError for what it does not allow.
+    """Record an event of a type that `audit_event_types` declares; raises ValueError for what it does not allow.
 
-    Without `target_details` its target is the entity itself.
-    `details` become strings: false is `"false"`, None of `from` and `to` is `""`, None of the others is left out.
-    They never hold secrets. The event is sent together with COMMIT, which costs no round trip; the database then
-    chains it to the one before it. Its moment is that of its transaction, or that of the event before it where this is
-    later: who reads on from the newest event that she knows misses none.
+    The message is the type's; a type that can say different things is given a `message`. The `values` are details, or
+    only in the message. Details become strings: false is `"false"`, None of `from` and `to` is `""`, None of the others
+    is left out. They never hold secrets.
+
+    The event is sent together with COMMIT, which costs no round trip; the database then chains it to the one before it.
+    Its moment is that of its transaction, or that of the event before it if this is later: whoever reads on from the
+    newest event that she knows misses none.
     """
-    about = declared(event_type, entity.type, frozenset(details))
-    if target_details is None:
-        target_id, target_details = entity.id, entity.path
+    target = about.target(about.id, about.path) if isinstance(about, Entity) else about
+    entity = target.entity
+    declaration = declared(event_type, entity.type, frozenset(values))
+    if message is None:
+        message = _message(event_type, declaration.messages[0], target, values)
+    details = {name: value for name, value in values.items() if name in declaration.details}
+    texts = _texts(details | author.impersonation)
     await transaction.at_commit(
         RECORD_EVENT,
         author_id=author.id,
@@ -88,12 +106,20 @@ async def record(
         entity_id=entity.id,
         entity_path=entity.path[:MOST_CHARACTERS],
         event_type=event_type,
-        target_type=about.target,
-        target_id=target_id,
-        target_details=target_details[:MOST_CHARACTERS],
+        target_type=declaration.target,
+        target_id=target.id,
+        target_details=target.details[:MOST_CHARACTERS],
         ip_address=author.ip_address,
-        details=orjson.dumps({"custom_message": message, **_texts(details | author.impersonation)}).decode(),
+        details=orjson.dumps({"custom_message": message, **declaration.always, **texts}).decode(),
     )
+
+
+def changes(before: object, after: object, names: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Yield the details of each change of an attribute in `names`."""
+    for name in names:
+        old, new = getattr(before, name), getattr(after, name)
+        if old != new:
+            yield {"change": name, "from": old, "to": new}
 
 
 def words(value: object) -> str:
@@ -102,6 +128,14 @@ def words(value: object) -> str:
         return str(value).lower()
     text = ", ".join(value) if isinstance(value, list) else str(value)
     return "nothing" if value is None else text or "nothing"
+
+
+def _message(event_type: str, template: str, target: Target, values: Mapping[str, object]) -> str:
+    named = {"id": target.id, "target": target.details, "entity": target.entity.path, **values}
+    try:
+        return template.format_map({name: words(value) for name, value in named.items()})
+    except KeyError as missing:
+        raise ValueError(f"{event_type} has no value for {missing.args[0]}") from None
 
 
 def _texts(details: Mapping[str, str | int | datetime.date | None]) -> dict[str, str]:

@@ -24,12 +24,43 @@ OLDEST_POSTGRESQL = 150000
 #: In this order: later ones call earlier ones.
 _FUNCTION_FILES = ("rights_functions.sql", "functions.sql", "merge_request_functions.sql")
 
+#: These files made the whole schema when they took the place of the migrations of earlier commits.
+_BASELINE = ["0001_accounts", "0002_code", "0003_merge_requests", "0004_ci", "0005_operations"]
+#: The first and the last of those earlier migrations, and what `_NAMES_AND_COLUMNS` gives where all have been applied.
+BEFORE_BASELINE = "0001_accounts_and_projects"
+_LAST_BEFORE_BASELINE = "0280_submitted_forms"
+_ALL_BEFORE_BASELINE = "c0ce9eb636e2f6f7a9d59c65a1261623"
+_NAMES_AND_COLUMNS = r"""
+    SELECT md5(
+        (SELECT string_agg(migration_id, ',' ORDER BY migration_id COLLATE "C") FROM _yoyo_migration)
+        || (SELECT string_agg(
+                format('%s.%s %s %s', relname, attname, format_type(atttypid, atttypmod), attnotnull),
+                ',' ORDER BY relname COLLATE "C", attname COLLATE "C")
+            FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid AND attnum > 0 AND NOT attisdropped
+            WHERE relnamespace = to_regnamespace(current_schema()) AND relkind IN ('r', 'p')
+                AND relname !~ '^(_?yoyo|procrastinate|audit_events)_'))
+"""
+_TAKE_OVER = """
+    WITH earlier AS (DELETE FROM _yoyo_migration RETURNING applied_at_utc)
+    INSERT INTO _yoyo_migration (migration_hash, migration_id, applied_at_utc)
+    SELECT encode(sha256(convert_to(id, 'UTF8')), 'hex'), id, (SELECT max(applied_at_utc) FROM earlier)
+    FROM unnest(%s) id
+"""
+
 #: Which migrations a database has, and of which function files its functions are.
 _APPLIED = "SELECT array_agg(migration_id::text) FROM _yoyo_migration"
 _FUNCTIONS = "SELECT obj_description(to_regprocedure('iso8601(timestamptz)'))"
 _REMEMBER_FUNCTIONS = "COMMENT ON FUNCTION iso8601(timestamptz) IS %s"
 _IS_OWNER = """
     SELECT pg_has_role(pg_class.relowner, 'USAGE') FROM pg_class WHERE pg_class.oid = to_regclass('users')
+"""
+_SERVER = """
+    SELECT pg_is_in_recovery(), current_setting('default_transaction_read_only')::boolean,
+        current_setting('server_encoding')
+"""
+#: The schema is null where the search path names none that exists and that the role may use.
+_SCHEMA = """
+    SELECT current_user::text, quote_ident(current_schema()), has_schema_privilege(current_schema(), 'CREATE')
 """
 
 
@@ -80,10 +111,8 @@ def migrate(url: str, serving_role: str | None = None) -> None:
     """
     with blocking_connection(url) as connection:
         connection.autocommit = True
-        _check_version(connection)
         with connection.cursor() as cursor:
-            if _value(cursor, "SELECT pg_is_in_recovery()"):
-                raise UnsuitableDatabase(_IS_A_STANDBY)
+            _check_server(connection.server_version, cursor)
             if not _is_up_to_date(cursor):
                 with _alone(url):
                     _bring_up_to_date(url, cursor)
@@ -120,11 +149,15 @@ def planned(url: str) -> list[str]:
     with blocking_connection(url) as connection:
         connection.set_session(readonly=True)  # of each transaction, not of the session
         with connection.cursor() as cursor:
-            _check_version(connection)
+            _check_server(connection.server_version, cursor)
             if not is_to_be_migrated(cursor):
                 return []
-            applied = _value(cursor, _APPLIED) if _has_migrations(cursor) else []
-            steps = [f"apply {name}" for name in sorted(known_migrations() - set(applied))]
+            applied = set(_value(cursor, _APPLIED)) if _has_migrations(cursor) else set()
+            steps = []
+            if BEFORE_BASELINE in applied:
+                steps.append("take over the schema of the last commit before version 1.0.0")
+                applied = set(_BASELINE)
+            steps += [f"apply {name}" for name in sorted(known_migrations() - applied)]
             if _value(cursor, "SELECT to_regclass('procrastinate_jobs')") is None:
                 steps.insert(0, "make the tables of the queue")
             return [*steps, "replace the functions"]
@@ -147,19 +180,42 @@ def known_migrations() -> set[str]:
 def is_to_be_migrated(cursor: Any) -> bool:
     """Whether `migrate` would change the database; changes nothing. Raises `UnsuitableDatabase` where it must not or,
     by the looks of it, could not."""
+    cursor.execute(_SCHEMA)
+    role, schema, may_create = cursor.fetchone()
+    if schema is None:
+        raise UnsuitableDatabase(
+            f"The role {role} may use no schema of its search_path: run `forgelet migrate --grant-to {role}` as the"
+            " role that owns the tables, or name a schema that exists in search_path"
+        )
     if _is_up_to_date(cursor):
         return False
     if not _has_migrations(cursor) and (table := _value(cursor, _FOREIGN_TABLE)):
         raise _of_another_application(table)
     if _value(cursor, _IS_OWNER) is False:
         raise _not_the_owner()
+    if not may_create:
+        raise UnsuitableDatabase(
+            f"The role {role} may not create tables: run GRANT CREATE ON SCHEMA {schema} TO {role} as the owner of the"
+            f" database, or `forgelet migrate --grant-to {role}` as a role that may create them"
+        )
     return True
 
 
-def _check_version(connection: Any) -> None:
-    if connection.server_version < OLDEST_POSTGRESQL:
-        version = connection.server_version // 10000
-        raise UnsuitableDatabase(f"PostgreSQL 15 or newer is needed, this is {version}: upgrade it")
+def _check_server(version: int, cursor: Any) -> None:
+    if version < OLDEST_POSTGRESQL:
+        raise UnsuitableDatabase(f"PostgreSQL 15 or newer is needed, this is {version // 10000}: upgrade it")
+    cursor.execute(_SERVER)
+    is_standby, is_read_only, encoding = cursor.fetchone()
+    if is_standby:
+        raise UnsuitableDatabase(_IS_A_STANDBY)
+    if is_read_only:
+        raise UnsuitableDatabase(
+            "The database is read-only: set default_transaction_read_only to off for the database and its role"
+        )
+    if encoding != "UTF8":
+        raise UnsuitableDatabase(
+            f"The database's encoding is {encoding}, texts need UTF8: make a database with ENCODING 'UTF8'"
+        )
 
 
 def _is_up_to_date(cursor: Any) -> bool:
@@ -167,6 +223,13 @@ def _is_up_to_date(cursor: Any) -> bool:
         return False
     known = known_migrations()
     applied = set(_value(cursor, _APPLIED))
+    if BEFORE_BASELINE in applied:
+        if _value(cursor, _NAMES_AND_COLUMNS) == _ALL_BEFORE_BASELINE:
+            return False
+        raise UnsuitableDatabase(
+            "The database is of a commit before version 1.0.0, and not of the last one, which this version takes over:"
+            f" run the commit whose migrations end with {_LAST_BEFORE_BASELINE} on it first, or use an empty database"
+        )
     if not applied & known:
         raise _of_another_application("_yoyo_migration")
     if newer := sorted(applied - known):
@@ -181,6 +244,8 @@ def _bring_up_to_date(url: str, cursor: Any) -> None:
         return
     try:
         _make_queue(cursor)
+        if _has_migrations(cursor) and BEFORE_BASELINE in _value(cursor, _APPLIED):
+            cursor.execute(_TAKE_OVER, (_BASELINE,))
         _apply_migrations(url, known_migrations())
         for name in _FUNCTION_FILES:
             cursor.execute(_file(name).read_text())

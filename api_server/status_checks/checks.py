@@ -1,7 +1,7 @@
 """Status check services made, changed, resumed, removed, and their answers recorded, in the caller's transaction."""
 
 import datetime
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import attrs
@@ -16,72 +16,13 @@ from api_server.outbound.client import OUTGOING_POLICY, RESOLVER
 from api_server.outbound.destinations import HTTP_SCHEMES, without_secrets
 from api_server.services import Services
 from api_server.state import audit_trail
-from api_server.state.audit_trail import SYSTEM, Author, Entity
+from api_server.state.audit_trail import SYSTEM, Author, Entity, Target
 from api_server.state.database import Transaction
 from api_server.state.errors import Conflict
 from api_server.status_checks import delivery_queries, queries
 from api_server.status_checks.queries import NewAnswer, ProtectedBranch, Service
 from api_server.web.auth import Actor
 from api_server.web.errors import ApiError, invalid, record_not_found
-
-
-@attrs.frozen
-class ServiceAudit:
-    """The events of what a caller does to one check; `name` is the check's, the new one where that changes."""
-
-    author: Author
-    transaction: Transaction
-    project: Project
-    check_id: int
-    name: str
-
-    async def record(self, event_type: str, message: str, **details: str | int) -> None:
-        await audit_trail.record(
-            self.transaction,
-            event_type,
-            author=self.author,
-            entity=self.project.entity,
-            target_id=self.check_id,
-            target_details=self.name,
-            message=message,
-            **details,
-        )
-
-    async def record_changes(self, before: Service, external_url: str, *, secret_changed: bool) -> None:
-        """One event for each property; of URLs only what is no secret, of secrets only that they changed."""
-        if self.name != before.name:
-            details = {"change": "name", "from": before.name, "to": self.name}
-            message = f"Changed name from {before.name} to {self.name}"
-            await self.record("external_status_check_name_updated", message, **details)
-        if external_url != before.external_url:
-            old, new = without_secrets(before.external_url), without_secrets(external_url)
-            details = {"change": "external url", "from": old, "to": new}
-            message = f"Changed external url from {old} to {new}"
-            await self.record("external_status_check_url_updated", message, **details)
-        if secret_changed:
-            message = f"Changed shared secret of {self.name} status check"
-            await self.record("external_status_check_secret_updated", message, change="shared secret")
-
-    async def record_scope(self, before: Sequence[ProtectedBranch], after: Sequence[ProtectedBranch]) -> None:
-        """One event for each branch that the check is now limited to, or not any more."""
-        for message in self._scope_messages({rule.name for rule in before}, {rule.name for rule in after}):
-            await self.record("update_status_check", message)
-
-    async def record_end_of_protection(self, branch: str, *, applies_to_all: bool) -> None:
-        """The check was limited to `branch`, which is not protected any more."""
-        change = "Added all branches to" if applies_to_all else f"Removed protected branch {branch} from"
-        await self.record("update_status_check", f"{change} {self.name} status check")
-
-    def _scope_messages(self, old: set[str], new: set[str]) -> Iterable[str]:
-        if old and not new:
-            yield f"Added all branches to {self.name} status check"
-            return
-        for number, branch in enumerate(sorted(new - old)):
-            ending = " and removed all other branches from status check" if not old and number == 0 else ""
-            yield f"Added protected branch {branch} to {self.name} status check{ending}"
-        for branch in sorted(old - new):
-            yield f"Removed protected branch {branch} from {self.name} status check"
-
 
 MAX_NAME = 255
 MAX_URL = 2048
@@ -129,8 +70,8 @@ async def create(
     await queries.set_scope(transaction, check_id, [branch.id for branch in branches])
     await delivery_queries.queue_all_open(transaction, check_id, actor.user_id)
     where = f"protected branch(es) {', '.join(b.name for b in branches)}" if branches else "all branches"
-    audit = ServiceAudit(actor.author, transaction, project, check_id, params.name)
-    await audit.record("create_status_check", f"Added {params.name} status check with {where}")
+    target = project.entity.target(check_id, params.name)
+    await audit_trail.record(transaction, "create_status_check", actor.author, target, branches=where)
     return check_id
 
 
@@ -161,27 +102,67 @@ async def update(
         await queries.update(transaction, before.id, **columns)
     except Conflict as taken:
         raise invalid([_TAKEN[taken.constraint]], status=422) from taken
-    audit = ServiceAudit(actor.author, transaction, project, before.id, params.name)
-    await audit.record_changes(before, params.external_url, secret_changed=secret_changed)
-    await audit.record_scope(scope, branches)
+    target = project.entity.target(before.id, params.name)
+    await _record_changes(transaction, actor.author, target, before, params, secret_changed=secret_changed)
+    for message in _scope_messages(
+        params.name, {rule.name for rule in scope}, {rule.name for rule in branches}
+    ):
+        await audit_trail.record(transaction, "update_status_check", actor.author, target, message)
     if before.paused_at is not None and (resumes or params.external_url != before.external_url):
         await resume(transaction, before.id, actor.user_id)
-        await audit.record("update_status_check", f"Resumed {params.name} status check")
+        await audit_trail.record(transaction, "update_status_check", actor.author, target)
+
+
+async def _record_changes(
+    transaction: Transaction,
+    author: Author,
+    target: Target,
+    before: Service,
+    after: Configuration,
+    *,
+    secret_changed: bool,
+) -> None:
+    """Record one event for each property; of URLs only what is no secret, of secrets only that they changed."""
+    if after.name != before.name:
+        change = {"change": "name", "from": before.name, "to": after.name}
+        await audit_trail.record(transaction, "external_status_check_name_updated", author, target, **change)
+    if after.external_url != before.external_url:
+        old, new = without_secrets(before.external_url), without_secrets(after.external_url)
+        change = {"change": "external url", "from": old, "to": new}
+        await audit_trail.record(transaction, "external_status_check_url_updated", author, target, **change)
+    if secret_changed:
+        await audit_trail.record(transaction, "external_status_check_secret_updated", author, target)
+
+
+def _scope_messages(name: str, old: set[str], new: set[str]) -> Iterator[str]:
+    """Yield a message for each branch that the check is now limited to, or no longer."""
+    if old and not new:
+        yield f"Added all branches to {name} status check"
+        return
+    for number, branch in enumerate(sorted(new - old)):
+        ending = " and removed all other branches from status check" if not old and number == 0 else ""
+        yield f"Added protected branch {branch} to {name} status check{ending}"
+    for branch in sorted(old - new):
+        yield f"Removed protected branch {branch} from {name} status check"
 
 
 async def delete(actor: Actor, transaction: Transaction, project: Project, before: Service) -> None:
     """Remove the check with its answers and deliveries."""
     await queries.delete(transaction, before.id)
-    audit = ServiceAudit(actor.author, transaction, project, before.id, before.name)
-    await audit.record("delete_status_check", f"Removed {before.name} status check")
+    target = project.entity.target(before.id, before.name)
+    await audit_trail.record(transaction, "delete_status_check", actor.author, target)
 
 
 async def follow_end_of_protection(transaction: Transaction, end: EndOfProtection) -> None:
     """A check without a protected branch that it is limited to applies to all of them, so that nothing is merged past
     it; what it has not heard of is sent to it."""
     for check in await queries.leave_branch(transaction, end.rule_id):
-        audit = ServiceAudit(end.author, transaction, end.project, check.id, check.name)
-        await audit.record_end_of_protection(end.name, applies_to_all=check.applies_to_all)
+        change = (
+            "Added all branches to" if check.applies_to_all else f"Removed protected branch {end.name} from"
+        )
+        target = end.project.entity.target(check.id, check.name)
+        message = f"{change} {check.name} status check"
+        await audit_trail.record(transaction, "update_status_check", end.author, target, message)
         if check.applies_to_all and not check.is_paused:
             await delivery_queries.queue_all_open(transaction, check.id, end.author.id)
 
@@ -302,11 +283,8 @@ async def _record_answer(transaction: Transaction, author: Author, answer: NewAn
     await audit_trail.record(
         transaction,
         "status_check_response_update",
-        author=author,
-        entity=Entity(type="Project", id=answer.project_id, path=answer.full_path),
-        target_id=answer.merge_request_id,
-        target_details=answer.title,
-        message=f"Updated response for status check {answer.name} to {answer.status}",
+        author,
+        Entity("Project", answer.project_id, answer.full_path).target(answer.merge_request_id, answer.title),
         external_status_check_id=answer.check_id,
         external_status_check_name=answer.name,
         status=answer.status,

@@ -225,14 +225,9 @@ class Dispatcher:
         paused = await queries.pause(transaction, check_id, reason)
         if paused is not None:
             log.warning("deliveries paused", check=check_id, project=paused.project_id, reason=reason)
+            target = Entity("Project", paused.project_id, paused.full_path).target(paused.id, paused.name)
             await audit_trail.record(
-                transaction,
-                "external_status_check_paused",
-                author=SYSTEM,
-                entity=Entity(type="Project", id=paused.project_id, path=paused.full_path),
-                target_id=paused.id,
-                target_details=paused.name,
-                message=f"Paused {paused.name} status check: {reason}",
+                transaction, "external_status_check_paused", SYSTEM, target, reason=reason
             )
 
     async def _finish(self, seconds: float) -> None:

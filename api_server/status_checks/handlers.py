@@ -8,8 +8,9 @@ from aiohttp import web
 from api_server.merge_requests import queries as merge_requests
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
+from api_server.state import audit_trail
 from api_server.status_checks import checks, delivery_queries, queries
-from api_server.status_checks.checks import Configuration, ServiceAudit
+from api_server.status_checks.checks import Configuration
 from api_server.status_checks.queries import Service
 from api_server.web import context
 from api_server.web.answers import json_text, json_value, no_content, require_unmodified
@@ -282,9 +283,11 @@ async def redeliver(request: web.Request, params: DeliveryId, project: Project) 
     async with context.database(request).transaction() as transaction:
         check = await queries.hold(transaction, project.id, params.check_id)
         await delivery_queries.redeliver(transaction, check.id, params.delivery_id)
-        await ServiceAudit(author(request), transaction, project, check.id, check.name).record(
+        await audit_trail.record(
+            transaction,
             "status_check_delivery_redelivered",
-            f"Redelivered to {check.name} status check",
+            author(request),
+            project.entity.target(check.id, check.name),
             delivery_id=params.delivery_id,
         )
         shown = await delivery_queries.show(transaction, check.id, params.delivery_id)

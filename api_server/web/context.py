@@ -1,6 +1,6 @@
 """What handlers find in the application: settings, database, vault, clock; and how it hears of changed rights.
 
-Triggers send the notices of changed rights (migration 0231), so that it does not matter who writes. While nobody
+Triggers send the notices of changed rights (`tell_of_rights`), so that it does not matter who writes. While nobody
 listens (a broken connection, a listener that is to be started again) what is remembered is as old as
 `database.REMEMBERED_FOR` at most.
 """

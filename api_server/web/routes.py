@@ -156,8 +156,8 @@ class ById:
     id: str
 
 
-#: The route of each handler.
-_ROUTES: dict[Handler, Route] = {}
+#: The routes of each handler.
+_ROUTES: dict[Handler, list[Route]] = {}
 
 
 class Routes:
@@ -191,7 +191,8 @@ class Routes:
                 raise TypeError(f"{path}: only projects say which jobs they let in")
             ignored = unsupported.ignored_parameters().get(f"{method} {path}", ())
             declaration: dict[str, Any] = {"scopes": scopes, "ignores": ignored, **declared, **taken}
-            route = _ROUTES[handler] = Route(method=method, path=path, handler=handler, **declaration)
+            route = Route(method=method, path=path, handler=handler, **declaration)
+            _ROUTES.setdefault(handler, []).append(route)
             self.routes.append(route)
             return handler
 
@@ -249,11 +250,16 @@ def endpoint(route: Route) -> Callable[[web.Request], Awaitable[web.StreamRespon
     return answer
 
 
-async def ask(request: web.Request, handler: Handler, /, **sent: Any) -> web.StreamResponse:
+async def ask(
+    request: web.Request, handler: Handler, resource: Any = None, /, **sent: Any
+) -> web.StreamResponse:
     """What the API's route of `handler` answers the caller of `request`, who has sent it these parameters: for pages,
-    which show what the API shows, and do what it does, by the same rules. Strangers may look at what the route's rule
-    lets everybody see. Raises what the route raises."""
-    route = _ROUTES[handler]
+    which show what the API shows, and do what it does, by the same rules. `resource` is the project or the group that
+    the route's `{id}` names, for handlers that have routes of both. Strangers may look at what the route's rule lets
+    everybody see. Raises what the route raises."""
+    route = _route_of(handler, resource)
+    if resource is not None and isinstance(route.access, ResourceAccess):
+        sent["id"] = str(resource.id)
     is_stranger = CALLER not in request
     if is_stranger:
         if route.method != "GET" or not (route.access.strangers or isinstance(route.access, ResourceAccess)):
@@ -270,6 +276,16 @@ async def ask(request: web.Request, handler: Handler, /, **sent: Any) -> web.Str
     finally:
         if is_stranger:  # for this question only
             del request[CALLER]
+
+
+def _route_of(handler: Handler, resource: Any) -> Route:
+    """The handler's route; of several the one whose rule finds what `resource` is."""
+    fitting = (
+        route
+        for route in _ROUTES[handler]
+        if isinstance(route.access, ResourceAccess) and route.access.finds is type(resource)
+    )
+    return next(fitting, _ROUTES[handler][-1])
 
 
 async def _handled(request: web.Request, route: Route, sent: Sent) -> web.StreamResponse:

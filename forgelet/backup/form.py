@@ -28,7 +28,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
-from api_server.state.migrate import known_migrations
+from api_server.state.migrate import BEFORE_BASELINE, known_migrations
 from api_server.state.secrets import KEY_FILE as SECRET_KEY
 from common.config_errors import ConfigError
 
@@ -323,7 +323,13 @@ def opened(stream: IO[bytes], passphrase: str | None) -> tuple[Reader, Seal | No
             f"The backup is of format {given}, this program knows {FORMAT}: restore it with forgelet"
             f" {reader.header.get('forgelet')} or newer"
         )
-    if newer := sorted(set(reader.header.get("migrations", ())) - known_migrations()):
+    migrations = set(reader.header.get("migrations", ()))
+    if BEFORE_BASELINE in migrations:
+        raise ConfigError(
+            "The backup is of a commit before version 1.0.0: restore it with that commit, start this version on the"
+            " database, and back it up again"
+        )
+    if newer := sorted(migrations - known_migrations()):
         raise ConfigError(
             f"The backup is newer than this program, its database has {newer[-1]}: restore it with forgelet"
             f" {reader.header.get('forgelet')} or newer"

@@ -125,11 +125,8 @@ async def _redeliver(transaction: Transaction, delivery_id: int) -> None:
     await record(
         transaction,
         "status_check_delivery_redelivered",
-        author=author(),
-        entity=Entity(type="Project", id=project.id, path=project.full_path),
-        target_id=check.id,
-        target_details=check.name,
-        message=f"Redelivered to {check.name} status check",
+        author(),
+        Entity("Project", project.id, project.full_path).target(check.id, check.name),
         delivery_id=delivery_id,
     )
 

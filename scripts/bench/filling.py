@@ -14,7 +14,7 @@ from typing import Any
 import psycopg2
 
 from api_server.state.database import Executor
-from api_server.state.migrate import known_migrations, make_older_schema
+from api_server.state.migrate import migrate
 from api_server.state.secrets import KEY_FILE, STATIC_OBJECT_TOKEN, digest, open_vault
 from forgelet.local import embedded_postgres
 from forgelet.local.embedded_postgres import SUPERUSER, Cluster
@@ -137,7 +137,7 @@ SETTINGS = {
     "maintenance_work_mem": "256MB",
     "effective_cache_size": "4GB",
 }
-FILLED = ("pipelines", "jobs", "job_traces", "job_artifacts", "audit_events", "audit_chain")
+FILLED = ("pipelines", "jobs", "job_logs", "job_artifacts", "audit_events", "audit_chain")
 INDEXES = """
     SELECT indexrelid::regclass::text, pg_get_indexdef(indexrelid) FROM pg_index
     WHERE indrelid = %s::regclass AND NOT indisprimary ORDER BY 1
@@ -176,17 +176,12 @@ def superuser(cluster: Cluster) -> Iterator[Any]:
             yield cursor
 
 
-def oldest_schema() -> set[str]:
-    """Return the migrations that make jobs, pipelines and the audit trail, without those that came to change them."""
-    return {name for name in known_migrations() if name < "0025" or "0030" <= name <= "0050_audit_trail"}
-
-
-def fill_oldest_schema(
+def fill_everything(
     cluster: Cluster, folder: Path, rows: int, projects: int
 ) -> tuple[dict[str, int], dict[str, float]]:
     """So many jobs and so many events: the ids that paths name, and the seconds that each step took. `folder`
     becomes that of a server's data, with the key that the owner's secrets are made with."""
-    make_older_schema(cluster.url(), oldest_schema())
+    migrate(cluster.url())
     owner = _owner(folder)
     parts, seconds = _parts(), {}
     with superuser(cluster) as cursor:

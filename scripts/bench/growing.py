@@ -1,4 +1,4 @@
-"""How much longer lists, hand-outs, removals, migrations and vacuum take over many rows."""
+"""How much longer lists, hand-outs, removals and vacuum take over many rows."""
 
 import base64
 import contextlib
@@ -18,11 +18,10 @@ from urllib.parse import urlsplit
 import attrs
 import click
 
-from api_server.state.migrate import known_migrations, make_older_schema, migrate
 from api_server.state.secrets import digest
 from forgelet.local.embedded_postgres import DATABASE, Cluster
 from scripts.bench import filling, measuring
-from scripts.bench.filling import oldest_schema, superuser
+from scripts.bench.filling import superuser
 from scripts.bench.runs import NotMeasured, seconds_of
 from scripts.bench.service import HEADERS, Running, running
 
@@ -247,31 +246,6 @@ def sizes(cluster: Cluster) -> dict[str, str]:
         return dict(cursor.fetchall())
 
 
-#: Of a relation whose file is another one after a migration, it was written anew.
-FILES = """
-    SELECT relname::text, relfilenode FROM pg_class
-    WHERE relkind = 'r' AND relname IN ('jobs', 'pipelines', 'job_logs', 'job_artifacts', 'audit_chain')
-"""
-
-
-def measure_migrations(cluster: Cluster) -> tuple[dict[str, float], list[str]]:
-    """Return the seconds of each migration, and the tables that one of them has written anew."""
-    seconds, done, rewritten = {}, oldest_schema(), []
-    with superuser(cluster) as cursor:
-        cursor.execute(FILES)
-        before = dict(cursor.fetchall())
-        for name in sorted(known_migrations() - done):
-            done.add(name)
-            seconds[name] = seconds_of(lambda: make_older_schema(cluster.url(), done))
-            cursor.execute(FILES)
-            after = dict(cursor.fetchall())
-            changed = [table for table in after if before.get(table, after[table]) != after[table]]
-            rewritten += [f"{table} by {name}" for table in changed]
-            before = after
-    migrate(cluster.url())  # the functions
-    return seconds, rewritten
-
-
 #: Much longer than users have: what takes so long is to be measured, not to be refused.
 STATEMENT_TIMEOUT = "900"
 #: Requests after which each connection has run a statement often enough for PostgreSQL to decide upon a plan for good.
@@ -280,13 +254,11 @@ WARM = 30
 
 @attrs.define
 class Measured:
-    """Milliseconds by what was done; `filling` and `migrations` are seconds. `pages` (of 8 KiB) and `whole` (tables
+    """Milliseconds by what was done; `filling` is in seconds. `pages` (of 8 KiB) and `whole` (tables
     read from end to end) are those of one request, where PostgreSQL can tell. `plans` are texts."""
 
     rows: int
     filling: dict[str, float]
-    migrations: dict[str, float]
-    rewritten: list[str]
     milliseconds: dict[str, float] = attrs.Factory(dict)
     pages: dict[str, int] = attrs.Factory(dict)
     whole: dict[str, list[str]] = attrs.Factory(dict)
@@ -299,10 +271,9 @@ def measure_growth(rows: int, projects: int, report: Callable[[str], None]) -> M
     """Measure everything in a new database with so many jobs and events."""
     with filling.durable_cluster() as cluster, tempfile.TemporaryDirectory(dir="/tmp") as folder:
         report(f"{rows:,} jobs and events: filling")
-        ids, seconds = filling.fill_oldest_schema(cluster, Path(folder, "data"), rows, projects)
-        report(f"  filled in {sum(seconds.values()):.0f} s; migrating")
-        migrations, rewritten = measure_migrations(cluster)
-        found = Measured(rows, seconds, migrations, rewritten)
+        ids, seconds = filling.fill_everything(cluster, Path(folder, "data"), rows, projects)
+        report(f"  filled in {sum(seconds.values()):.0f} s")
+        found = Measured(rows, seconds)
         give_token(cluster, ids)
         found.sizes = sizes(cluster)
         report("  lists")
@@ -363,9 +334,6 @@ def _measure_removals(cluster: Cluster, server: Running, ids: Mapping[str, int],
         found.milliseconds[f"a project with {name} removed: its jobs gone"] = gone
 
 
-_SHORTEST = 0.5  # seconds: migrations that take less at every size are left out
-
-
 def growth_text(found: Sequence[Measured]) -> str:
     """Return a line for each thing: milliseconds at each size, their growth, and pages alike."""
     first, last = found[0], found[-1]
@@ -380,11 +348,7 @@ def growth_text(found: Sequence[Measured]) -> str:
     for name in set(last.pages) - set(last.milliseconds):
         pages = " -> ".join(f"{one.pages.get(name, 0):,}" for one in found)
         lines.append(_line(name, ["" for _ in found], "", pages, ", ".join(last.whole.get(name, []))))
-    lines += ["", "seconds of migrations"]
-    for name in last.migrations:
-        if max(one.migrations[name] for one in found) >= _SHORTEST:
-            lines.append(_line(name, [f"{one.migrations[name]:,.1f}" for one in found]))
-    lines += [f"written anew: {', '.join(last.rewritten) or 'no table'}", "", "seconds of filling"]
+    lines += ["", "seconds of filling"]
     lines += [_line(name, [f"{one.filling[name]:,.1f}" for one in found]) for name in last.filling]
     lines += ["", "with indexes"]
     lines += [_line(name, [one.sizes[name] for one in found]) for name in last.sizes]
@@ -420,8 +384,8 @@ LEFT = 10 << 30  # bytes, for everybody else
     "--plans", type=click.Path(path_type=Path), help="Writes the plans of the larger one to this file."
 )
 def growth(rows: int, beside: int, projects: int, keep: Path | None, plans: Path | None) -> None:
-    """What lists, hand-outs, removals, migrations and vacuum take over many jobs and audit events, and how much more
-    than over fewer."""
+    """What lists, hand-outs, removals and vacuum take over many jobs and audit events, and how much more than over
+    fewer."""
     free = shutil.disk_usage(tempfile.gettempdir()).free
     if free < rows * BYTES_A_ROW + LEFT:
         raise click.ClickException(

@@ -2,7 +2,6 @@
 -- another, %(small_id)s the jobs of %(few)s pipelines however many there are; the others have fewer and fewer, by the
 -- cube of an even chance. The jobs of the last %(young)s pipelines are running (two of each ten) or pending; of all
 -- others 85 %% succeeded, 10 %% failed, 3 %% were canceled, 1 %% were skipped and 1 %% wait for somebody by hand.
--- All of it in the oldest schema.
 
 -- name: places
 WITH owner AS (
@@ -77,7 +76,7 @@ WITH ran AS (
     WHERE jobs.pipeline_id BETWEEN %(first)s AND %(last)s
         AND jobs.project_id IN (%(busy_id)s, %(doomed_id)s, %(small_id)s) AND jobs.finished_at IS NOT NULL
 ), logs AS (
-    INSERT INTO job_traces (job_id, size, closed, object_key)
+    INSERT INTO job_logs (job_id, size, closed, object_key)
     SELECT ran.id, 4096, true, 'projects/' || ran.project_id || '/jobs/' || ran.id || '/log' FROM ran
 )
 INSERT INTO job_artifacts (project_id, job_id, file_type, file_format, filename, size, object_key, sha256)

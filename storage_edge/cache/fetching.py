@@ -172,9 +172,9 @@ def _is_concerned(fetch: Fetch, purge: Purge) -> bool:
 if TYPE_CHECKING:
     from storage_edge.storage.shared import SharedTier
 
-#: Seconds for which a body goes on arriving although nobody reads it: clients that ask for part after part come
-#: again.
-UNREAD_SECONDS: Final = 10.0
+#: Seconds for which a body goes on arriving although nobody reads it: clients that ask for part after part, or load a
+#: page again, come back after a round trip, and a body that is nearly complete arrives meanwhile.
+UNREAD_SECONDS: Final = 1.0
 
 
 @attrs.frozen
@@ -278,8 +278,9 @@ class Fetcher:
             return
         fetch.finish(Kept(stored))
         try:
-            async for chunk in response.chunks():
-                await spool.write(chunk)
+            async with spool.arriving():
+                async for chunk in response.chunks():
+                    await spool.write(chunk)
             spool.finish()
             await self.store.save(stored, spool, None if self.shared is None else self.shared.offer)
         except OriginError:

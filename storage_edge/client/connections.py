@@ -138,7 +138,7 @@ class Wire:
 
 #: Seconds for which an idle connection stays open when its client has closed its side.
 AFTER_EOF: Final = 0.5
-#: Seconds in which the answer has to begin once the client has closed its side: most of these clients have gone.
+#: Seconds in which an answer has to begin, or go on, once the client has closed its side: most of these have gone.
 UNANSWERED_SECONDS: Final = 2.0
 
 
@@ -171,10 +171,10 @@ class Connections(connections.Connections):
         """Return the protocol of a new connection, whose requests `server` reads."""
         return Connection(self, server)
 
-    def look(self, now: float) -> None:
+    async def look(self, now: float) -> None:
         """Also close deleted files."""
         self.files.let_deleted_go()
-        super().look(now)
+        await super().look(now)
 
     def wire(self, http: web.Request) -> Wire:
         """Return the wire of a request's client. Raise `ConnectionError` if its connection has ended."""
@@ -228,17 +228,18 @@ class Connection(connections.Connection):
         self._is_ending = not self._clear and self._transport.get_extra_info("sslcontext") is None
         if self._is_ending:
             self._loop.call_later(AFTER_EOF, self._close_when_idle)
-            self._loop.call_later(UNANSWERED_SECONDS, self._end_unanswered, self._asked)
+            self._end_unanswered()
         return self._is_ending
 
-    def _end_unanswered(self, asked: web.BaseRequest | None) -> None:
-        """Close the connection if a request has waited since the last look and its answer has not begun."""
+    def _end_unanswered(self, before: tuple[web.BaseRequest, int] | None = None) -> None:
+        """Close the connection if nothing has come for a request since the last look, nor waits for the client."""
         if self._transport.is_closing():
             return
-        if asked is not None and asked is self._asked and not asked.writer.output_size:
+        now = None if self._asked is None else (self._asked, self._asked.writer.output_size)
+        if now is not None and now == before and not self.untaken():
             self.abort()
         else:
-            self._loop.call_later(UNANSWERED_SECONDS, self._end_unanswered, self._asked)
+            self._loop.call_later(UNANSWERED_SECONDS, self._end_unanswered, now)
 
     def _close_when_idle(self) -> None:
         if self._deadline < math.inf:

@@ -123,6 +123,8 @@ async def _answered(http: web.Request, request: EdgeRequest) -> web.StreamRespon
         return await http.app[SENDER].send(http, request, answer)
     except OriginError as error:
         status, sentence, retry_after = error.status, str(error), error.retry_after
+        # It may be that of a flight, whose frames hold it, and of many clients, each of which would add frames.
+        error.__traceback__ = None
     except TruncatedBodyError:
         status, sentence = 502, "The origin stopped before the end of its answer."
     except (ConnectionError, asyncio.CancelledError):

@@ -2,9 +2,11 @@
 
 import asyncio
 import bisect
+import contextlib
 import hashlib
 import math
 import os
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -85,7 +87,7 @@ class Spool:
     def __init__(
         self, room: Room, memory_limit: int, length: int | None, *, unread_seconds: float = math.inf
     ) -> None:
-        """A body that nobody has read for `unread_seconds` ends."""
+        """`unread_seconds` is how long the body may go on arriving without a reader (see `arriving`)."""
         self.room = room
         self._memory_limit = memory_limit
         self._memory: Gathered | None = Gathered()
@@ -95,8 +97,7 @@ class Spool:
         self._kept = self._ahead_from = 0
         self._readers: set[SpoolReader] = set()
         self._unread_seconds = unread_seconds
-        #: Until when the body may arrive without a reader, in seconds of the loop's clock.
-        self._unread_until = asyncio.get_running_loop().time() + unread_seconds
+        self._limit: asyncio.Timeout | None = None
         self._closed = False
         self._digest = hashlib.sha256()
         self._progress = asyncio.get_running_loop().create_future()
@@ -124,10 +125,28 @@ class Spool:
             digest = hashlib.sha256(self._memory.whole())
         return digest.hexdigest()
 
+    @contextlib.asynccontextmanager
+    async def arriving(self) -> AsyncIterator[None]:
+        """Raise `UnwantedError` in the block, in which the body arrives, when nobody has read it for too long."""
+        try:
+            async with asyncio.timeout(None) as self._limit:
+                self._limit_unread()
+                yield
+        except TimeoutError:
+            if self._limit is None or not self._limit.expired():
+                raise
+            raise UnwantedError from None
+        finally:
+            self._limit = None
+
+    def _limit_unread(self) -> None:
+        """Begin to wait for a reader, or stop waiting if there is one."""
+        if self._limit is not None and self._unread_seconds < math.inf and not self._limit.expired():
+            now = asyncio.get_running_loop().time()
+            self._limit.reschedule(None if self._readers else now + self._unread_seconds)
+
     async def write(self, chunk: bytes) -> None:
         """Append bytes and wake the readers. Raise `UnwantedError`."""
-        if not self._readers and asyncio.get_running_loop().time() > self._unread_until:
-            raise UnwantedError
         if self._ahead is None and not await self._keep(chunk):
             if self._memory is not None:
                 self._digest.update(self._memory.whole())
@@ -210,10 +229,12 @@ class Spool:
         """Start a reading that follows the writer. Raise `BodyGoneError` if the spool is closed or broken off, or if
         its beginning is gone."""
         is_gone = self._memory is None and self._file.descriptor is None
-        if self.truncated or is_gone or self._ahead_from > self._kept:
+        is_ending = self._limit is not None and self._limit.expired()
+        if self.truncated or is_ending or is_gone or self._ahead_from > self._kept:
             raise BodyGoneError
         reader = SpoolReader(self)
         self._readers.add(reader)
+        self._limit_unread()
         return reader
 
     async def read(self, offset: int, size: int) -> bytes | memoryview:
@@ -270,7 +291,7 @@ class Spool:
         """Note that a reader has read further, or that `reader` has gone."""
         if reader in self._readers:
             self._readers.discard(reader)
-            self._unread_until = asyncio.get_running_loop().time() + self._unread_seconds
+            self._limit_unread()
         self._taken.set()
         self._close_when_unused()
 

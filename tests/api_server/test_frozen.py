@@ -15,6 +15,7 @@ import psycopg2
 from aiohttp import web
 
 from api_server.description.document import document
+from api_server.state.migrate import _file, known_migrations
 from tests.support.forge import Forge
 from tests.support.route_table import ROUTES
 
@@ -83,6 +84,14 @@ SCHEMA = """
     SELECT format('FUNCTION %s %s', p.oid::regprocedure, md5(pg_get_functiondef(p.oid)))
     FROM pg_proc p WHERE pronamespace = 'public'::regnamespace AND prokind = 'f'
 """
+
+
+def test_migrations() -> None:
+    """Databases that have a migration do not get it again: files are added, and those that are there do not change."""
+    contents = {name: _file(f"migrations/{name}.sql").read_bytes() for name in known_migrations()}
+    compare(
+        "migrations.txt", (f"{name} {hashlib.sha256(text).hexdigest()}" for name, text in contents.items())
+    )
 
 
 def test_schema(database_of_module: str) -> None:

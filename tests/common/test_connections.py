@@ -1,30 +1,37 @@
 """Clients that hold a connection for nothing lose it, and nobody has all connections: on either process alike."""
 
 import asyncio
+import gc
 import ipaddress
 import math
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import attrs
 import orjson
 import pytest
+from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
+from common import connections
 from common.client_address import address_behind, networks, one_client
+from common.client_settings import ClientSettings
 from common.config_errors import ConfigError
-from common.connections import Connection, is_host
-from common.serving import inherited
+from common.connections import LOOKED_AT_TOGETHER, Connection, Connections, is_host
+from common.serving import Endpoint, inherited, opened
 from tests.support.forge import SharedForges
 from tests.support.waiting import until
 from tests.support.wire import Server, Talk, request, running, talk
 
 PROCESSES = ("api", "edge")
 ALIVE = request("GET", "/-/liveness")
+Look = Callable[[float], Awaitable[None]]
 #: Seconds; what makes progress has to do so in less.
 IMPATIENT = {"header_timeout": 0.4, "body_timeout": 1.5, "keepalive_timeout": 1.0, "send_timeout": 0.6}
 
@@ -72,27 +79,25 @@ async def test_a_head_that_trickles_in_ends_the_connection(impatient: Server) ->
 
 
 @pytest.fixture
-async def look(impatient: Server, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+async def look(impatient: Server, monkeypatch: pytest.MonkeyPatch) -> Look:
     """Look at the server's connections as so many seconds from now. Nothing else does, and it is a patient server:
     what took seconds may take a thousand times as long."""
-    connections = impatient.connections
-    look, clock = connections.look, asyncio.get_running_loop().time
+    watched = impatient.connections
+    look, clock = watched.look, asyncio.get_running_loop().time
     patient = {name: 1000 * seconds for name, seconds in IMPATIENT.items()}
-    monkeypatch.setattr(connections, "settings", attrs.evolve(connections.settings, **patient))
-    monkeypatch.setattr(connections, "look", lambda _: None)
+    monkeypatch.setattr(watched, "settings", attrs.evolve(watched.settings, **patient))
+    monkeypatch.setattr(watched, "look", AsyncMock())
     return lambda seconds: look(clock() + seconds)
 
 
-async def test_a_connection_is_kept_for_the_next_request_for_a_while(
-    impatient: Server, look: Callable[[float], None]
-) -> None:
+async def test_a_connection_is_kept_for_the_next_request_for_a_while(impatient: Server, look: Look) -> None:
     async with talk(impatient.port) as client:
         for _ in range(3):
             await client.send(ALIVE)
             assert await client.answer() == (200, {"status": "ok"})
             await _taken(impatient)
-            look(700)  # more than a head may take
-        look(1100)
+            await look(700)  # more than a head may take
+        await look(1100)
         assert await client.rest() == b""
 
 
@@ -111,15 +116,13 @@ async def _taken(server: Server) -> None:
 
 
 @pytest.mark.parametrize("trickles", [False, True])
-async def test_a_body_that_does_not_come_is_408(
-    impatient: Server, look: Callable[[float], None], trickles: bool
-) -> None:
+async def test_a_body_that_does_not_come_is_408(impatient: Server, look: Look, trickles: bool) -> None:
     async with talk(impatient.port) as client, asyncio.TaskGroup() as tasks:
         await client.send(impatient.post("Content-Length: 100000") + b"{")
         connection = await _awaiting_body(impatient)
         trickle = tasks.create_task(_trickle(client, b" ")) if trickles else None
         client.writer.transport.pause_reading()  # type: ignore[attr-defined]
-        look(1600)
+        await look(1600)
         await until(lambda: connection._deadline < math.inf)
         if trickle:  # the client looks at the answer when it has sent more
             before = connection._body_bytes
@@ -127,15 +130,13 @@ async def test_a_body_that_does_not_come_is_408(
         client.writer.transport.resume_reading()  # type: ignore[attr-defined]
         assert await client.answer() == (408, {"error": "The body of the request does not come."})
         await _taken(impatient)
-        look(1100)
+        await look(1100)
         assert await client.rest() == b""
         if trickle:
             trickle.cancel()
 
 
-async def test_a_body_that_makes_progress_may_take_longer(
-    impatient: Server, look: Callable[[float], None]
-) -> None:
+async def test_a_body_that_makes_progress_may_take_longer(impatient: Server, look: Look) -> None:
     piece = b" " * 70_000
     async with talk(impatient.port) as client:
         await client.send(impatient.post(f"Content-Length: {8 * len(piece)}"))
@@ -143,9 +144,107 @@ async def test_a_body_that_makes_progress_may_take_longer(
         for number in range(1, 9):
             await client.send(piece)
             await until(lambda: connection._body_bytes >= len(piece) or not connection._awaits_body)
-            look(1000 * number)
+            await look(1000 * number)
         status, body = await client.answer()
         assert status == 400, body  # it is no document, but all of it has been read
+
+
+async def test_many_connections_past_their_time_are_not_closed_in_one_step() -> None:
+    """Those that were opened together come to their end together."""
+    several, closed, steps = Connections(ClientSettings()), 0, []
+
+    class Late:
+        def look(self, _now: float) -> None:
+            nonlocal closed
+            closed += 1
+
+    several._open = {number: Late() for number in range(3 * LOOKED_AT_TOGETHER)}  # type: ignore[misc]
+    looking = asyncio.create_task(several.look(1e9))
+    while not looking.done():
+        await asyncio.sleep(0)
+        steps.append(closed)
+    assert steps[:3] == [LOOKED_AT_TOGETHER, 2 * LOOKED_AT_TOGETHER, 3 * LOOKED_AT_TOGETHER]
+
+
+#: What clients send before they go, and how many bytes of an answer they wait for.
+LEFT_BEHIND: dict[str, tuple[bytes, int]] = {
+    "nothing": (b"", 0),
+    "half a head": (ALIVE[:-2], 0),
+    "a bad head": (b"hello\r\n\r\n", 1),
+    "an answer that was an exception": (request("GET", "/no/where/-/raw/main/a"), 1),
+    "a body that nobody wanted": (request("POST", "/-/liveness", "Content-Length: 1000"), 1),
+}
+
+
+async def _garbage_of(leave: Callable[[], Awaitable[None]]) -> dict[str, int]:
+    """Let clients leave; return how many objects of connections had to be collected, by kind."""
+    await leave()
+    gc.disable()
+    gc.freeze()  # what there is now
+    try:
+        for _ in range(3):
+            await leave()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        found = Counter(type(each).__name__ for each in gc.garbage)
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.unfreeze()
+        gc.enable()
+    return {kind: found[kind] for kind in ("Connection", "Reader", "Request", "Task") if found[kind]}
+
+
+@pytest.mark.parametrize("name", LEFT_BEHIND)
+async def test_a_connection_leaves_no_garbage(
+    impatient: Server, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be collected together with that of thousands of others, in one step of the event loop."""
+    monkeypatch.setattr(connections, "REFUSED_SECONDS", 0.0)
+    sent, awaited = LEFT_BEHIND[name]
+
+    async def leave() -> None:
+        async with talk(impatient.port) as client:
+            await client.send(sent)
+            await client.reader.readexactly(awaited)
+        await until(lambda: len(impatient.connections) == 0)
+        await asyncio.sleep(0.02)
+
+    assert await _garbage_of(leave) == {}
+
+
+async def test_who_leaves_in_the_middle_of_an_answer_leaves_no_garbage() -> None:
+    async def endless(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while True:
+            await response.write(b"x" * 1000)
+            await asyncio.sleep(0)
+
+    settings = ClientSettings()
+    endpoint = Endpoint(settings=settings, host="127.0.0.1", port=0, connections=Connections(settings))
+
+    async def leave() -> None:
+        async with talk(listener.address[1]) as client:
+            await client.send(ALIVE)
+            await client.head()
+        await until(lambda: len(endpoint.connections) == 0)
+        await asyncio.sleep(0.02)
+
+    async with opened(endpoint, endless) as listener:
+        assert await _garbage_of(leave) == {}
+
+
+async def test_the_rest_of_a_body_is_not_awaited_of_a_client_that_has_gone(impatient: Server) -> None:
+    async with talk(impatient.port) as client:
+        await client.send(request("POST", "/-/liveness", "Content-Length: 1000"))
+        assert (await client.head()).startswith(b"HTTP/1.1 40")
+        (connection,) = impatient.connections._open.values()
+        reading = connection.reader._task_handler
+        assert reading is not None
+        assert not reading.done()
+    await asyncio.wait({reading}, timeout=1)  # less than it lingers
+    assert reading.done()
 
 
 async def test_no_more_connections_than_there_may_be(start: Callable[..., Any]) -> None:

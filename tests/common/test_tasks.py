@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import json
 import threading
 import time
 import weakref
@@ -23,7 +24,8 @@ from common import lifecycle, loop_watch, operations
 from common.client_settings import ClientSettings
 from common.concurrency import ConcurrencyLimiter, ShareTaken, TooBusy, end, ended
 from common.lifecycle import SHUTDOWN, BackgroundTasks, Shutdown, TaskDown
-from common.loop_watch import LOOP_WATCH, Held, LoopWatch, large_work
+from common.loop_watch import LONGEST, LOOP_WATCH, Held, LoopWatch, large_work, longest_step
+from common.workers import Figures, Line
 
 
 class Listener:
@@ -373,7 +375,42 @@ async def test_many_short_steps_are_nobodys(server: Server) -> None:
     assert [(line["route"], line["code"]) for line in server.held] == [(None, None)]
 
 
-async def test_the_longest_of_the_last_hour_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("other", "named"), [(7.0, "GET /other"), (0.2, "GET /ours")])
+async def test_the_longest_of_all_workers_is_named(
+    server: Server, monkeypatch: pytest.MonkeyPatch, other: float, named: str
+) -> None:
+    """Whichever of them answers."""
+    elsewhere, now = LoopWatch(CollectorRegistry()), time.monotonic()
+    elsewhere._record(Held(now, other, other, route="GET /other"))
+    assert server.client.app is not None
+    server.client.app[LOOP_WATCH]._record(Held(now, 2.0, 2.0, route="GET /ours"))
+    line = Line(0)
+
+    async def others(_own: Figures) -> list[Figures]:
+        return json.loads(json.dumps([elsewhere.longest()]))  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(line, "others", others)
+    monkeypatch.setattr(operations, "supervisor_line", lambda: line)
+    answer = await server.client.get("/-/readiness")
+    seconds = max(other, 2.0)
+    assert (await answer.json())["event_loop"] == {
+        "status": "ok",
+        "message": f"0 minutes ago {named} held the event loop for {seconds} s",
+    }
+    assert LONGEST not in await (await server.client.get("/-/metrics")).text()
+
+
+async def test_a_worker_that_does_not_answer_makes_no_other_unready(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operations, "OTHERS_SECONDS", 0.05)
+    monkeypatch.setattr(operations, "supervisor_line", lambda: Line(0))
+    monkeypatch.setattr(Line, "others", lambda *_: asyncio.sleep(60))
+    answer = await server.client.get("/-/readiness")
+    assert (answer.status, (await answer.json())["event_loop"]) == (200, {"status": "ok"})
+
+
+def test_the_longest_of_the_last_hour_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 10_000.0
     monkeypatch.setattr(loop_watch.time, "monotonic", lambda: now)
     watch = LoopWatch(CollectorRegistry())
@@ -382,7 +419,7 @@ async def test_the_longest_of_the_last_hour_is_remembered(monkeypatch: pytest.Mo
     said = []
     for minute in (59, 61, 79, 81, 91):
         now = 10_000.0 + 60 * minute
-        said.append(await watch.check())
+        said.append(longest_step([watch.longest()]))
     assert said == [
         "59 minutes ago GET /a held the event loop for 9.0 s",
         "41 minutes ago GET /a held the event loop for 5.0 s",

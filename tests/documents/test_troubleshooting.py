@@ -7,7 +7,7 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PAGE = CHECKOUT / "docs/troubleshooting.md"
-_RAISED = {"Mistake", "UnsuitableDatabase", "UnusableKey", "CannotStart"}
+_RAISED = {"ConfigError", "UnsuitableDatabase", "UnusableKey", "CannotStart"}
 _LOGGED = {"warning", "error", "exception", "critical"}
 #: What commands say of what they were given has its remedy in it, and concerns no start.
 _COMMANDS = ("forgelet/backup/", "forgelet/commands/", "forgelet/local/runner_rules.py")

@@ -120,6 +120,10 @@ MISTAKES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
         lambda text: changed(text, of_header(migrations=["9999_later"])),
         "its database has 9999_later",
     ),
+    "of a commit before the first release": (
+        lambda text: changed(text, of_header(migrations=["0001_accounts_and_projects"])),
+        "The backup is of a commit before version 1.0.0",
+    ),
     "out of its folder": (with_member("repositories/1/../../x"), "does not belong there"),
     "a file of ten terabytes of nothing": (with_member("repositories/1/x", **HUGE), "is no file"),
     "sizes that are none": (with_member("repositories/1/x", **{"GNU.sparse.map": "x"}), "is cut off"),

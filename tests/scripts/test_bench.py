@@ -253,16 +253,12 @@ def test_whole_tables_and_pages_are_read_out_of_plans() -> None:
 
 def test_the_table_tells_how_much_each_grew() -> None:
     small, large = (
-        Measured(
-            rows, {"jobs": 1.0}, {"0103_running_jobs": rows / 1e5}, [], {"jobs of a project": rows / 1e5}
-        )
-        for rows in (200_000, 2_000_000)
+        Measured(rows, {"jobs": 1.0}, {"jobs of a project": rows / 1e5}) for rows in (200_000, 2_000_000)
     )
     large.pages["jobs of a project"] = 77
     said = growing.growth_text([small, large])
     assert "x 10.0" in said
     assert "77" in said
-    assert "0103_running_jobs" in said
 
 
 def test_what_does_not_fit_on_the_disk_is_not_begun() -> None:
@@ -278,7 +274,6 @@ def test_lists_over_many_rows_read_no_whole_table(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     small, large = json.loads(kept.read_text())["sizes"]
     assert (small["rows"], large["rows"]) == (5_000, 20_000)
-    assert large["rewritten"] == []
     if large["why_no_plans"]:
         pytest.skip(large["why_no_plans"])
     assert set(large["whole"]) <= KNOWN, large["whole"]

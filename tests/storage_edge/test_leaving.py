@@ -248,6 +248,39 @@ async def test_a_body_that_nobody_reads_any_more_ends_after_a_while(
     assert (len((await edge.get(RAW)).body) == 600_000) is arrives
 
 
+async def test_a_body_that_nobody_reads_any_more_ends_although_its_origin_is_silent(
+    edge: Edge, origin: Origin, clients: list[Talk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What packs an archive may say nothing for minutes. Whoever comes back in time reads on."""
+    monkeypatch.setattr(fetching, "UNREAD_SECONDS", 0.3)
+    asked, given_up = 0, asyncio.Event()
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        nonlocal asked
+        asked += 1
+        response = web.StreamResponse(headers={"Cache-Control": "max-age=60", "Date": origin.date()})
+        await response.prepare(request)
+        await response.write(b"a" * 1000)
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            given_up.set()
+        return response
+
+    origin.handler = handler
+    for client in clients:
+        client.writer.write(head())
+        await client.reader.readuntil(b"\r\n\r\n")
+        client.writer.transport.abort()
+        await asyncio.sleep(0.1)
+        assert not given_up.is_set()
+    await asyncio.wait_for(given_up.wait(), 5)
+    await edge.settled()
+    assert (asked, edge.app[ORIGIN].at_work) == (1, 0)
+    origin.answers(b"another")
+    assert (await edge.get(RAW)).body == b"another"
+
+
 LARGE_FILE = "/group/app/-/raw/main/large.bin"
 READ = "the settings were read again"
 REFUSED = "the settings cannot be read again, the old ones stay"

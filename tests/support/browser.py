@@ -51,7 +51,7 @@ class Browser:
     async def get(self, path: str, **options: Any) -> "Browser":
         return await self._ask("GET", path, **options)
 
-    async def send(self, path: str, **fields: str) -> "Browser":
+    async def send(self, path: str, /, **fields: str) -> "Browser":
         """The form of the page at hand, filled in with `fields`."""
         hidden = {
             name: html.unescape(value)

@@ -147,32 +147,14 @@ async def register(
     if await queries.QUOTA.is_exceeded(transaction, project.id, most):
         raise bad_request(f"Maximum number of agents ({most}) exceeded")
     await refresh_grants(transaction, project.id)
-    await _record(transaction, "created", author, project, made.id, name, add="cluster_agent")
+    await audit_trail.record(
+        transaction, "cluster_agent_created", author, project.entity.target(made.id, name)
+    )
     return made
 
 
 async def remove(transaction: Transaction, project: Project, agent_id: int, author: Author) -> None:
     """Remove an agent. Raises NotFound."""
     gone = await queries.delete_agent(transaction, project.id, agent_id)
-    await _record(transaction, "deleted", author, project, gone.id, gone.name, remove="cluster_agent")
-
-
-async def _record(
-    transaction: Transaction,
-    action: str,
-    author: Author,
-    project: Project,
-    agent_id: int,
-    name: str,
-    **details: str,
-) -> None:
-    await audit_trail.record(
-        transaction,
-        f"cluster_agent_{action}",
-        author=author,
-        entity=project.entity,
-        target_id=agent_id,
-        target_details=name,
-        message=f"{action.capitalize()} cluster agent '{name}' with id {agent_id}",
-        **details,
-    )
+    target = project.entity.target(gone.id, gone.name)
+    await audit_trail.record(transaction, "cluster_agent_deleted", author, target)

@@ -10,8 +10,6 @@ from api_server.ci.jobs.queries import Job
 from api_server.ci.pipelines.states import STATUSES, Status
 from api_server.namespaces.resources import Project
 from api_server.services import Services
-from api_server.state import audit_trail
-from api_server.state.database import Transaction
 from api_server.state.listing import ListQuery, Page
 from api_server.web.auth import Actor
 from api_server.web.errors import ApiError, forbidden, not_found, record_not_found
@@ -121,25 +119,3 @@ def check_may_erase(actor: Actor, project: Project, job: Job) -> None:
     """Raise 403 unless `may_erase`."""
     if not may_erase(actor, project, job):
         raise forbidden()
-
-
-async def record_job_event(
-    actor: Actor,
-    transaction: Transaction,
-    event_type: str,
-    project: Project,
-    job: Job,
-    message: str,
-    **details: int,
-) -> None:
-    """Record an audit event of the caller about the job."""
-    await audit_trail.record(
-        transaction,
-        event_type,
-        author=actor.author,
-        entity=project.entity,
-        target_id=job.id,
-        target_details=job.name,
-        message=message,
-        **details,
-    )

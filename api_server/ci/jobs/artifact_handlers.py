@@ -9,7 +9,7 @@ import attrs
 from aiohttp import hdrs, web
 
 from api_server.ci.jobs import artifact_queries, upkeep
-from api_server.ci.jobs.access import OneJob, find_job, record_job_event
+from api_server.ci.jobs.access import OneJob, find_job
 from api_server.ci.jobs.artifact_queries import Artifact
 from api_server.ci.jobs.queries import show_job
 from api_server.ci.pipelines.access import (
@@ -34,7 +34,7 @@ from api_server.web.answers import (
     send_stored,
 )
 from api_server.web.errors import forbidden, not_found, record_not_found
-from api_server.web.routes import Role, Routes, author, caller
+from api_server.web.routes import Role, Routes, author
 from api_server.zip_files import ZIP_FILES, DamagedError
 
 _CODED = {"gzip": "application/gzip", "bzip2": "application/x-bzip2", "xz": "application/x-xz"}
@@ -215,9 +215,9 @@ async def delete(request: web.Request, params: OneJob, project: Project) -> web.
     async with services.database.transaction() as transaction:
         keys = await artifact_queries.delete_artifacts(transaction, job.id)
         await delete_objects(transaction, keys)
-        message = f"Deleted the artifacts of job {job.id}"
-        await record_job_event(
-            caller(request), transaction, "job_artifacts_deleted", project, job, message, artifacts=len(keys)
+        target = project.entity.target(job.id, job.name)
+        await audit_trail.record(
+            transaction, "job_artifacts_deleted", author(request), target, artifacts=len(keys)
         )
     return no_content()
 
@@ -227,13 +227,7 @@ async def delete_of_project(request: web.Request, project: Project) -> web.Respo
     """Soon all artifacts but the newest of each branch and tag are gone."""
     async with context.database(request).transaction() as transaction:
         await upkeep.request_artifact_deletion(transaction, project.id)
-        await audit_trail.record(
-            transaction,
-            "project_artifacts_deleted",
-            author=author(request),
-            entity=project.entity,
-            message="Deleted the artifacts of the project",
-        )
+        await audit_trail.record(transaction, "project_artifacts_deleted", author(request), project.entity)
     return json_value({"message": "202 Accepted"}, status=202)
 
 

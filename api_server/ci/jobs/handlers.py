@@ -18,7 +18,6 @@ from api_server.ci.jobs.access import (
     find_job,
     find_job_or_bridge,
     id_of_calling_job,
-    record_job_event,
     wanted_jobs,
 )
 from api_server.ci.jobs.log_queries import Log
@@ -37,13 +36,14 @@ from api_server.ci.pipelines.job_queries import plan_of
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.services import Key
+from api_server.state import audit_trail
 from api_server.state.database import Executor
 from api_server.web import context
 from api_server.web.answers import json_text, json_value, matches_etag, not_modified, wanted_part
 from api_server.web.errors import ApiError, bad_request, forbidden, record_not_found, too_many_requests
 from api_server.web.pagination import paginated
 from api_server.web.rate_limits import RateLimiter
-from api_server.web.routes import JOB, License, Role, Routes, caller
+from api_server.web.routes import JOB, License, Role, Routes, author, caller
 from common.http_fields import rejoined
 
 routes = Routes()
@@ -211,9 +211,9 @@ async def erase_job(request: web.Request, params: OneJob, project: Project) -> w
     async with services.database.transaction() as transaction:
         if not await transitions.erase_job(transaction, job.id, caller(request).user_id):
             raise forbidden("Job is not erasable!")
-        message = f"Erased the log and the artifacts of job {job.id}"
-        await record_job_event(
-            caller(request), transaction, "job_erased", project, job, message, pipeline_id=job.pipeline_id
+        target = project.entity.target(job.id, job.name)
+        await audit_trail.record(
+            transaction, "job_erased", author(request), target, pipeline_id=job.pipeline_id
         )
     entity = await queries.show_erased_job(services.database, job.id, archived_before(services))
     return json_text(entity, status=201)

@@ -109,22 +109,15 @@ async def remove_before(
         if not dry_run:
             async with database.transaction() as transaction:
                 await delete_job_data(transaction, *ids)
-                await _record_removal(transaction, len(ids), moment)
+                await audit_trail.record(
+                    transaction,
+                    "job_data_removed",
+                    SYSTEM,
+                    INSTANCE.target(None, "logs and artifacts"),
+                    before=moment.isoformat(),
+                    jobs=len(ids),
+                )
         yield Removed(len(ids), size)
-
-
-async def _record_removal(transaction: Transaction, jobs: int, before: datetime.datetime) -> None:
-    await audit_trail.record(
-        transaction,
-        "job_data_removed",
-        author=SYSTEM,
-        entity=INSTANCE,
-        target_id=None,
-        target_details="logs and artifacts",
-        message=f"Removed the logs and artifacts of {jobs} jobs",
-        before=before.isoformat(),
-        jobs=jobs,
-    )
 
 
 DELETE_PROJECT_ARTIFACTS = "delete_project_artifacts"

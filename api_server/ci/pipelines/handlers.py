@@ -232,16 +232,8 @@ async def delete_pipeline(request: web.Request, params: OnePipeline, project: Pr
     pipeline = await find_pipeline(services, project, params.pipeline_id)
     async with services.database.transaction() as transaction:
         await transitions.delete_pipeline(transaction, pipeline.id)
-        await audit_trail.record(
-            transaction,
-            "destroy_pipeline",
-            author=author(request),
-            entity=project.entity,
-            target_id=pipeline.id,
-            target_details=str(pipeline.id),
-            message="Deleted pipeline",
-            remove="pipeline",
-        )
+        target = project.entity.target(pipeline.id, str(pipeline.id))
+        await audit_trail.record(transaction, "destroy_pipeline", author(request), target)
     return no_content()
 
 

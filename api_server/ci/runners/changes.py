@@ -74,11 +74,9 @@ async def update(
     before = await queries.lock_runner(transaction, runner_id)
     after = await queries.update_runner(transaction, runner_id, tag_list=tags, **values)
     _refuse_contradictions(after.tag_list, after.maximum_timeout, run_untagged=after.run_untagged)
-    for name in _SETTINGS:
-        old, new = getattr(before, name), getattr(after, name)
-        if old != new:
-            details = {"change": name, "from": str(old), "to": str(new)}
-            await _record(transaction, "runner_updated", author, runner_id, **details)
+    for change in audit_trail.changes(before, after, _SETTINGS):
+        details = {name: str(value) for name, value in change.items()}
+        await _record(transaction, "runner_updated", author, runner_id, **details)
 
 
 async def assign(transaction: Transaction, runner: Runner, project_id: int, author: Author) -> None:
@@ -142,28 +140,11 @@ async def delete(transaction: Transaction, runner: Runner, author: Author) -> No
     await queries.delete_runner(transaction, runner.id)
 
 
-_MESSAGES = {
-    "runner_registered": "Added runner",
-    "runner_unregistered": "Removed runner",
-    "runner_updated": "Changed the runner",
-    "runner_token_reset": "Replaced the runner's token",
-    "runner_assigned_to_project": "Gave the runner a further project",
-    "runner_unassigned_from_project": "Took a project from the runner",
-}
-
-
 async def _record(
     transaction: Transaction, event_type: str, author: Author, runner_id: int, **details: str | int
 ) -> None:
     """Record an audit event about a runner for the group or (first) project that it serves, or for the instance."""
     owner = await queries.owner_of_runner(transaction, runner_id)
-    await audit_trail.record(
-        transaction,
-        event_type,
-        author=author,
-        entity=INSTANCE if owner is None else Entity(type=owner.type, id=owner.id, path=owner.full_path),
-        target_id=runner_id,
-        target_details=f"#{runner_id}",
-        message=_MESSAGES[event_type],
-        **details,
-    )
+    entity = INSTANCE if owner is None else Entity(owner.type, owner.id, owner.full_path)
+    target = entity.target(runner_id, f"#{runner_id}")
+    await audit_trail.record(transaction, event_type, author, target, **details)

@@ -223,15 +223,8 @@ async def reset_project_registration_token(request: web.Request, project: Projec
 async def _registration_token(request: web.Request, entity: Entity, **owner: int) -> web.Response:
     async with context.database(request).transaction() as transaction:
         token = await changes.reset_registration_token(transaction, **owner)
-        await audit_trail.record(
-            transaction,
-            "runner_registration_token_reset",
-            author=author(request),
-            entity=entity,
-            target_id=None,
-            target_details=entity.path,
-            message="Replaced the registration token of runners",
-        )
+        target = entity.target(None, entity.path)
+        await audit_trail.record(transaction, "runner_registration_token_reset", author(request), target)
     return json_value({"token": token, "token_expires_at": None}, status=201)
 
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import attrs
 
 from api_server.ci.pipelines.queries import ENTITIES as PIPELINES
+from api_server.state.audit_trail import Entity, Target
 from api_server.state.database import Executor, Transaction
 from api_server.state.declarations import statement
 from api_server.state.listing import ListPage, ListQuery, Page, Quota, entity_statement, read_sql
@@ -64,6 +65,10 @@ class Schedule:
     cron_timezone: str
     active: bool
     next_run_at: datetime.datetime
+
+    @property
+    def audit_target(self) -> Target:
+        return Entity("Project", self.project_id, self.project_path).target(self.id, self.description)
 
 
 _FOUND = """

@@ -24,7 +24,7 @@ from api_server.ci.schedules import cron, queries
 from api_server.ci.schedules.queries import Schedule, StoredVariable
 from api_server.services import Services
 from api_server.state import audit_trail
-from api_server.state.audit_trail import Author, Entity
+from api_server.state.audit_trail import SYSTEM, Author
 from api_server.state.database import Database, Transaction
 from api_server.state.errors import Conflict
 from api_server.state.queue import enqueue
@@ -42,7 +42,8 @@ async def create(transaction: Transaction, author: Author, most: int, values: di
     made = await queries.create(transaction, **values, next_run_at=runs)
     if await queries.QUOTA.is_exceeded(transaction, values["project_id"], most):
         raise invalid({"base": [f"Maximum number of pipeline schedules ({most}) exceeded"]})
-    await _record(transaction, "created", author, await queries.lock(transaction, made), "Added")
+    schedule = await queries.lock(transaction, made)
+    await audit_trail.record(transaction, "pipeline_schedule_created", author, schedule.audit_target)
     return made
 
 
@@ -52,11 +53,11 @@ async def update(transaction: Transaction, author: Author, before: Schedule, cha
     _refuse_problems(after.cron, after.cron_timezone)
     runs = cron.next_run(after.cron, after.cron_timezone, transaction.now)
     await queries.update(transaction, attrs.evolve(after, next_run_at=runs))
-    for name in _AUDITED:
-        old, new = getattr(before, name), getattr(after, name)
-        if old != new:
-            details = {"change": name.removesuffix("_id"), "from": old, "to": new}
-            await _record(transaction, "updated", author, after, "Changed", **details)
+    for change in audit_trail.changes(before, after, _AUDITED):
+        change["change"] = change["change"].removesuffix("_id")
+        await audit_trail.record(
+            transaction, "pipeline_schedule_updated", author, after.audit_target, **change
+        )
 
 
 async def deactivate(transaction: Transaction, found: Schedule) -> None:
@@ -64,13 +65,15 @@ async def deactivate(transaction: Transaction, found: Schedule) -> None:
     before = await queries.lock(transaction, found.id)
     if before.active and before.owner_id == found.owner_id:
         await queries.update(transaction, attrs.evolve(before, active=False))
-        details: dict[str, Any] = {"change": "active", "from": True, "to": False}
-        await _record(transaction, "updated", audit_trail.SYSTEM, before, "Changed", **details)
+        change: dict[str, Any] = {"change": "active", "from": True, "to": False}
+        await audit_trail.record(
+            transaction, "pipeline_schedule_updated", SYSTEM, before.audit_target, **change
+        )
 
 
 async def delete(transaction: Transaction, author: Author, before: Schedule) -> None:
     await queries.delete(transaction, before.id)
-    await _record(transaction, "destroyed", author, before, "Removed")
+    await audit_trail.record(transaction, "pipeline_schedule_destroyed", author, before.audit_target)
 
 
 async def add_variable(
@@ -89,32 +92,14 @@ async def add_variable(
 
 async def record_variable(transaction: Transaction, author: Author, schedule: Schedule) -> None:
     """Record that a variable was added, changed or removed; the audit trail never holds its value."""
-    await _record(transaction, "updated", author, schedule, "Changed", change="variables")
+    await audit_trail.record(
+        transaction, "pipeline_schedule_updated", author, schedule.audit_target, change="variables"
+    )
 
 
 def _refuse_problems(expression: str, time_zone: str) -> None:
     if found := cron.problems(expression, time_zone):
         raise invalid(found)
-
-
-async def _record(
-    transaction: Transaction,
-    action: str,
-    author: Author,
-    schedule: Schedule,
-    verb: str,
-    **details: Any,
-) -> None:
-    await audit_trail.record(
-        transaction,
-        f"pipeline_schedule_{action}",
-        author=author,
-        entity=Entity(type="Project", id=schedule.project_id, path=schedule.project_path),
-        target_id=schedule.id,
-        target_details=schedule.description,
-        message=f"{verb} pipeline schedule with id {schedule.id}",
-        **details,
-    )
 
 
 log = structlog.get_logger(__name__)

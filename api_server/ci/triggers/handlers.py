@@ -87,7 +87,8 @@ async def create_trigger(request: web.Request, params: CreateTrigger, project: P
             digest=digest(token),
         )
         await _refuse_too_many(request, transaction, project)
-        await _record(request, transaction, project, made, params.description, "created", "Added")
+        target = project.entity.target(made, params.description)
+        await audit_trail.record(transaction, "pipeline_trigger_created", author(request), target)
         return await _answer(request, transaction, made, status=201)
 
 
@@ -109,7 +110,8 @@ async def delete_trigger(request: web.Request, params: OneTrigger, project: Proj
     trigger = await queries.find(context.database(request), project.id, params.trigger_id)
     async with context.database(request).transaction() as transaction:
         await queries.delete(transaction, trigger.id)
-        await _record(request, transaction, project, trigger.id, trigger.description, "destroyed", "Removed")
+        target = project.entity.target(trigger.id, trigger.description)
+        await audit_trail.record(transaction, "pipeline_trigger_destroyed", author(request), target)
     return no_content()
 
 
@@ -150,30 +152,9 @@ async def _change(
     request: web.Request, transaction: Transaction, project: Project, before: Trigger, description: str
 ) -> None:
     await queries.update(transaction, before.id, description)
-    details = {"change": "description", "from": before.description, "to": description}
-    await _record(request, transaction, project, before.id, description, "updated", "Changed", **details)
-
-
-async def _record(
-    request: web.Request,
-    transaction: Transaction,
-    project: Project,
-    trigger_id: int,
-    description: str,
-    action: str,
-    verb: str,
-    **details: str,
-) -> None:
-    await audit_trail.record(
-        transaction,
-        f"pipeline_trigger_{action}",
-        author=author(request),
-        entity=project.entity,
-        target_id=trigger_id,
-        target_details=description,
-        message=f"{verb} pipeline trigger with id {trigger_id}",
-        **details,
-    )
+    target = project.entity.target(before.id, description)
+    change = {"change": "description", "from": before.description, "to": description}
+    await audit_trail.record(transaction, "pipeline_trigger_updated", author(request), target, **change)
 
 
 async def _answer(

@@ -87,9 +87,8 @@ async def create(
         raise _taken(values) from None
     if await queries.QUOTAS[owner.type].is_exceeded(transaction, owner.id, most):
         raise invalid({"base": [f"Maximum number of {_KINDS[owner.type]} ({most}) exceeded"]})
-    await _record(
-        transaction, "created", author, owner, made, values.key, "Added ci variable", add="ci_variable"
-    )
+    event_type = f"{_EVENTS[owner.type]}_created"
+    await audit_trail.record(transaction, event_type, author, owner.target(made, values.key))
     return made
 
 
@@ -110,30 +109,17 @@ async def update(
         await queries.update(transaction, before.id, **columns | {"value": vault.encrypt(values.value)})
     except Conflict:
         raise _taken(values) from None
-    target = (author, owner, before.id, before.key)
+    event_type, target = f"{_EVENTS[owner.type]}_updated", owner.target(before.id, before.key)
     if vault.decrypt(before.value) != values.value:
-        await _record(transaction, "updated", *target, "Changed value", change="value")
-    for name in _AUDITED:
-        old, new = getattr(before, name), getattr(values, name)
-        if old != new:
-            message = f"Changed {name} from {audit_trail.words(old)} to {audit_trail.words(new)}"
-            await _record(
-                transaction, "updated", *target, message, **{"change": name, "from": old, "to": new}
-            )
+        await audit_trail.record(transaction, event_type, author, target, "Changed value", change="value")
+    for change in audit_trail.changes(before, values, _AUDITED):
+        await audit_trail.record(transaction, event_type, author, target, **change)
 
 
 async def delete(transaction: Transaction, owner: Entity, before: StoredVariable, author: Author) -> None:
     await queries.delete(transaction, before.id)
-    await _record(
-        transaction,
-        "deleted",
-        author,
-        owner,
-        before.id,
-        before.key,
-        "Removed ci variable",
-        remove="ci_variable",
-    )
+    event_type = f"{_EVENTS[owner.type]}_deleted"
+    await audit_trail.record(transaction, event_type, author, owner.target(before.id, before.key))
 
 
 def _refuse_problems(values: Values) -> None:
@@ -143,25 +129,3 @@ def _refuse_problems(values: Values) -> None:
 
 def _taken(values: Values) -> ApiError:
     return invalid({"key": [f"({values.key}) has already been taken"]})
-
-
-async def _record(
-    transaction: Transaction,
-    action: str,
-    author: Author,
-    owner: Entity,
-    variable_id: int,
-    key: str,
-    message: str,
-    **details: str | None,
-) -> None:
-    await audit_trail.record(
-        transaction,
-        f"{_EVENTS[owner.type]}_{action}",
-        author=author,
-        entity=owner,
-        target_id=variable_id,
-        target_details=key,
-        message=message,
-        **details,
-    )

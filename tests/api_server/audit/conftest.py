@@ -11,11 +11,6 @@ from api_server.state.database import Database, connect
 from tests.support.clock import MovedClock
 from tests.support.forge import Forge, Person
 
-RECORDED = {
-    "message": "Added group",
-    "target_id": 7,
-    "target_details": "some/group",
-}
 NEWEST = """
     SELECT max(id) FROM audit_events WHERE entity_type = %(entity_type)s AND entity_id = %(entity_id)s
 """
@@ -52,12 +47,19 @@ def record(forge: Forge) -> RecordEvent:
     """`await record("group_created", entity, person, **more)` gives the new event's id."""
 
     async def recorded(
-        event_type: str, entity: Entity, person: Person | None = None, on: Forge = forge, **values: Any
+        event_type: str,
+        entity: Entity,
+        person: Person | None = None,
+        on: Forge = forge,
+        *,
+        target_id: int = 7,
+        target_details: str = "some/group",
+        message: str = "Added group",
+        **values: Any,
     ) -> int:
+        target = entity.target(target_id, target_details)
         async with on.database.transaction() as transaction:
-            await audit_trail.record(
-                transaction, event_type, author=author_of(person), entity=entity, **(RECORDED | values)
-            )
+            await audit_trail.record(transaction, event_type, author_of(person), target, message, **values)
         return int(await on.database.value(NEWEST, entity_type=entity.type, entity_id=entity.id))
 
     return recorded

@@ -239,7 +239,19 @@ MEMBERS = [
             {"user_id": f"{{{kind}_member_of_yesterday}}", "access_level": 30},
             "whose membership has expired",
         ),
+        Change(
+            f"POST {members}",
+            "member_created",
+            {"user_id": "{user}", "access_level": 30, "expires_at": "2099-01-01"},
+            "until a day",
+        ),
         Change(f"PUT {members}/{{{kind}_member}}", "member_updated", {"access_level": 40}),
+        Change(
+            f"PUT {members}/{{{kind}_member}}",
+            "member_updated",
+            {"access_level": 30, "expires_at": "2099-01-01"},
+            "until a day",
+        ),
         Change(f"PUT {members}/{{{kind}_member}}", "", {"access_level": 30}, "as it was"),
         Change(f"DELETE {members}/{{{kind}_member}}", "member_destroyed"),
         Change(
@@ -302,6 +314,12 @@ PROJECTS = [
     Change("DELETE /groups/{group}/variables/{group_variable}", "ci_group_variable_deleted"),
     Change("POST /projects/{project}/variables", "ci_variable_created", _VARIABLE),
     Change("PUT /projects/{project}/variables/{variable}", "ci_variable_updated", {"protected": True}),
+    Change(
+        "PUT /projects/{project}/variables/{variable}",
+        "ci_variable_updated ci_variable_updated",
+        {"value": "y", "environment_scope": "review/*"},
+        "its value and its scope",
+    ),
     Change("DELETE /projects/{project}/variables/{variable}", "ci_variable_deleted"),
     Change("POST /admin/ci/variables", "ci_instance_variable_created", {"key": "EVERYWHERE", "value": "x"}),
     Change(
@@ -336,6 +354,12 @@ STATUS_CHECKS = [
     ),
     Change(
         f"PUT {_CHECKS}/{{scoped_check}}", "update_status_check", {"protected_branch_ids": []}, "all branches"
+    ),
+    Change(
+        f"PUT {_CHECKS}/{{scoped_check}}",
+        "update_status_check update_status_check",
+        {"protected_branch_ids": ["{other_branch_id}"]},
+        "another branch",
     ),
     Change(f"DELETE {_CHECKS}/{{check}}", "delete_status_check"),
     Change(

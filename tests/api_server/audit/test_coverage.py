@@ -2,7 +2,8 @@
 
 import ast
 import contextlib
-import fnmatch
+import os
+import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -107,9 +108,12 @@ SILENT = {
 #: One route for all pages there, which declare themselves.
 BELOW_PROJECTS = "POST /{project}/-/{below}"
 EVENTS = """
-    SELECT event_type, author_id, ip_address, details, audit_events::text AS text FROM audit_events
-    WHERE id > %(after)s ORDER BY id
+    SELECT event_type, author_id, ip_address, details, audit_events::text AS text,
+        format('%%s: %%s %%s in %%s %%s about %%s %%s %%s from %%s: %%s', event_type, author_id, author_name,
+            entity_type, entity_path, target_type, target_id, target_details, ip_address, details) AS line
+    FROM audit_events WHERE id > %(after)s ORDER BY id
 """
+IN_BRACES = re.compile(r"{\w+}")
 NEWEST = "SELECT coalesce(max(id), 0) FROM audit_events"
 
 
@@ -134,13 +138,30 @@ async def _events(forge: Forge, change: Change | Deed) -> list[Any]:
     for row in rows:
         details = orjson.loads(row.details)
         assert any(
-            fnmatch.fnmatchcase(details["custom_message"], message)
+            re.fullmatch(".*".join(map(re.escape, IN_BRACES.split(message))), details["custom_message"])
             for message in EVENT_TYPES[row.event_type].messages
         ), row
         # Go clients decode details into structs of strings.
         assert all(isinstance(value, str) for value in details.values()), row
         assert not any(secret in row.text for secret in SECRETS), row
+    _compare(str(change), [f"{change} -> {VARYING.sub('#', row.line)}" for row in rows])
     return rows
+
+
+#: What all changes write, a line for each event. Where a change of that is meant, `FREEZE=1 scripts/test -n 0
+#: tests/api_server/audit/test_coverage.py` writes the file anew.
+FROZEN = Path(__file__).parents[1] / "frozen" / "audit_events.txt"
+#: Digests and numbers differ from run to run.
+VARYING = re.compile(r"[0-9a-f]{32,}|[0-9]+")
+
+
+def _compare(change: str, lines: list[str]) -> None:
+    frozen, beginning = FROZEN.read_text().splitlines(), f"{change} -> "
+    if os.environ.get("FREEZE"):
+        others = [line for line in frozen if not line.startswith(beginning)]
+        FROZEN.write_text("".join(f"{line}\n" for line in sorted([*others, *lines])))
+    else:
+        assert [line for line in frozen if line.startswith(beginning)] == sorted(lines)
 
 
 #: What begins a token, and what the table's changes set that nobody may read.
@@ -200,9 +221,6 @@ async def test_every_route_that_writes_is_in_the_table_or_says_why_not(quiet_for
     assert {route for route in routes if shape(route) not in loud} == set(SILENT)
 
 
-_OWN = {"author", "entity", "target_id", "target_details", "message"}
-
-
 def _calls() -> Iterator[tuple[str, ast.Call]]:
     root = Path(api_server.__file__).parent
     for file in sorted(root.rglob("*.py")):
@@ -223,4 +241,4 @@ def test_a_recorded_event_is_declared_with_its_details(call: ast.Call) -> None:
     event_type = _literal(call.args[1])
     if event_type is None:  # composed names are met by the tests of what composes them
         return
-    assert keywords - _OWN <= EVENT_TYPES[event_type].details
+    assert keywords - {"message"} <= EVENT_TYPES[event_type].takes

@@ -28,7 +28,7 @@ async def test_an_event_is_shown_with_exactly_six_keys(forge: Forge, record: Rec
     """Endpoint 28: `details` are strings but target_id; `created_at` is UTC with milliseconds."""
     author = await forge.user()
     group, entity = await new_group(forge)
-    event_id = await record("group_created", entity, author, add="group")
+    event_id = await record("group_created", entity, author)
 
     shown = await forge.root.get(f"/groups/{group['id']}/audit_events/{event_id}", expect=200)
     created_at = shown.body.pop("created_at")
@@ -158,7 +158,7 @@ async def test_who_sees_what_of_a_group(forge: Forge, record: RecordEvent) -> No
 async def test_who_sees_what_of_a_project(forge: Forge, record: RecordEvent) -> None:
     """Endpoints 29 and 30: Maintainers all, Developers their own in the list; 30 is for Maintainers."""
     project = await forge.project(visibility="public")
-    entity = Entity(type="Project", id=project["id"], path=project["path_with_namespace"])
+    entity = Entity("Project", project["id"], project["path_with_namespace"])
     people = await forge.people(project["id"])
     values = {"target_id": project["id"]}
     events = {
@@ -288,7 +288,7 @@ async def test_filters(forge: Forge, record: RecordEvent) -> None:
     group, entity = await new_group(forge)
     first = await record("group_created", entity, alice, target_id=101)
     second = await record("group_name_updated", entity, bob, target_id=102)
-    user = Entity(type="User", id=alice.id, path=alice.username)
+    user = Entity("User", alice.id, alice.username)
     third = await record("user_blocked", user, bob, target_id=alice.id)
     floor = first - 1
 

@@ -17,29 +17,27 @@ from api_server.state.listing import Page
 from tests.api_server.audit.trail import GROUP, record_events
 from tests.support.clock import MovedClock
 
-EVENT: dict[str, Any] = {
-    "author": SYSTEM,
-    "entity": GROUP,
-    "target_id": 1,
-    "target_details": "x",
-    "message": "Added group",
-}
-
 
 @pytest.mark.parametrize(
-    ("event_type", "values", "problem"),
+    ("event_type", "entity", "values", "problem"),
     [
-        ("group_exploded", {}, "group_exploded is no type of audit event; add it to audit_event_types.py"),
-        ("group_created", {"entity": INSTANCE}, "does not belong to a Service::Audit::InstanceScope"),
-        ("group_created", {"color": "red"}, "has no details color"),
+        (
+            "group_exploded",
+            GROUP,
+            {},
+            "group_exploded is no type of audit event; add it to audit_event_types.py",
+        ),
+        ("group_created", INSTANCE, {}, "does not belong to a Service::Audit::InstanceScope"),
+        ("group_created", GROUP, {"color": "red"}, "has no details color"),
+        ("group_name_updated", GROUP, {"change": "name", "to": "x"}, "has no value for from"),
     ],
 )
 async def test_only_declared_events_are_recorded(
-    database: Database, event_type: str, values: dict[str, Any], problem: str
+    database: Database, event_type: str, entity: Entity, values: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(ValueError, match=problem.replace("(", ".")):
         async with database.transaction() as transaction:
-            await audit_trail.record(transaction, event_type, **(EVENT | values))
+            await audit_trail.record(transaction, event_type, SYSTEM, entity, **values)
 
 
 def test_every_type_says_what_it_belongs_to_and_is_about() -> None:
@@ -55,17 +53,14 @@ async def test_details_are_texts_and_long_ones_are_cut(database: Database) -> No
         await audit_trail.record(
             transaction,
             "project_archived",
-            author=SYSTEM,
-            entity=Entity(type="Project", id=1, path="p" * 9000),
-            target_id=1,
-            target_details="d" * 9000,
-            message="Project archived",
+            SYSTEM,
+            Entity("Project", 1, "p" * 9000).target(1, "d" * 9000),
             change="archived",
             **{"from": False, "to": None},
         )
     row = await database.row("SELECT details, entity_path, target_details FROM audit_events")
     assert json.loads(row.details) == {
-        "custom_message": "Project archived",
+        "custom_message": "Changed archived from false to nothing",
         "change": "archived",
         "from": "false",
         "to": "",
@@ -131,7 +126,7 @@ async def test_who_began_first_and_ends_last_is_the_newest(clocked: tuple[Databa
     async with database.transaction() as slow:
         clock.move(seconds=30)
         await record_events(database, "quick")
-        await audit_trail.record(slow, "group_created", **EVENT | {"target_details": "slow"})
+        await audit_trail.record(slow, "group_created", SYSTEM, GROUP.target(1, "slow"))
     assert list(await _moments(database)) == ["quick", "slow"]
     assert set((await _moments(database)).values()) == {clock.now}
     await record_events(database, "later")
@@ -154,7 +149,7 @@ async def test_ids_and_moments_ascend_together(clocked: tuple[Database, MovedClo
             await all_have_begun.wait()
             for part in "ab":
                 await audit_trail.record(
-                    transaction, "group_created", **EVENT | {"target_details": f"{name}{part}"}
+                    transaction, "group_created", SYSTEM, GROUP.target(1, f"{name}{part}")
                 )
 
     for round_number in range(5):

@@ -38,6 +38,7 @@ POSTED: dict[str, tuple[str, dict[str, Any], str]] = {
     "blocked": ("/users/{user}/block", {}, "{user}"),
     "branch": ("/projects/{project}/protected_branches", {"name": "{new}"}, "name"),
     "branch_id": ("/projects/{project}/protected_branches", {"name": "{new}-too"}, "id"),
+    "other_branch_id": ("/projects/{project}/protected_branches", {"name": "{new}-other"}, "id"),
     "check": (
         "/projects/{project}/external_status_checks",
         {"name": "QA", "external_url": f"{ELSEWHERE}/qa", "shared_secret": "one"},

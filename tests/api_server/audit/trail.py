@@ -15,13 +15,13 @@ from api_server.state.database import Database
 from forgelet.command_line import forgelet
 from tests.support.forge import Forge
 
-GROUP = Entity(type="Group", id=1, path="some/group")
+GROUP = Entity("Group", 1, "some/group")
 
 
 async def new_group(forge: Forge, **values: Any) -> tuple[dict[str, Any], Entity]:
     """A group, and what its events belong to."""
     made = await forge.group(**values)
-    return made, Entity(type="Group", id=made["id"], path=made["full_path"])
+    return made, Entity("Group", made["id"], made["full_path"])
 
 
 PARTITIONS = """
@@ -48,15 +48,7 @@ async def record_events(database: Database, *names: str, fails: bool = False) ->
     with contextlib.suppress(ZeroDivisionError):
         async with database.transaction() as transaction:
             for name in names:
-                await audit_trail.record(
-                    transaction,
-                    "group_created",
-                    author=SYSTEM,
-                    entity=GROUP,
-                    target_id=1,
-                    target_details=name,
-                    message="Added group",
-                )
+                await audit_trail.record(transaction, "group_created", SYSTEM, GROUP.target(1, name))
             if fails:
                 raise ZeroDivisionError
 

@@ -11,7 +11,15 @@ import pytest
 from api_server.pages import queries
 from api_server.pages.forms import problems_of
 from api_server.state.secrets import digest
-from api_server.web.errors import ApiError, bad_parameters, conflict, forbidden, invalid, not_found
+from api_server.web.errors import (
+    ApiError,
+    bad_parameters,
+    bad_request,
+    conflict,
+    forbidden,
+    invalid,
+    not_found,
+)
 from tests.support.browser import COOKIE, Browser, browsing
 from tests.support.forge import Forge, Person, new_name
 
@@ -128,6 +136,8 @@ async def test_what_was_written_is_shown_to_one_whose_session_has_ended(browser:
         (bad_parameters("path must be a, b or c"), {"path": ["must be a, b or c"]}),
         (bad_parameters("the body is not valid JSON"), {"": ["the body is not valid JSON"]}),
         (conflict(["Another one exists: !1"]), {"": ["Another one exists: !1."]}),
+        (invalid('Failed to save group {:path=>["is taken"]}'), {"path": ["is taken"]}),
+        (bad_request('Note {:note=>["can\'t be blank"]}'), {"body": ["can't be blank"]}),
         (forbidden("This is closed"), {"": ["This is closed."]}),
         (forbidden(), {}),
         (not_found("Branch"), {"": ["Branch not found"]}),

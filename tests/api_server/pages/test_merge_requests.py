@@ -62,14 +62,14 @@ def words(browser: Browser) -> str:
 async def test_a_merge_request_shows_what_it_brings(browser: Browser, scene: Scene) -> None:
     made = await scene.merge_request("shown", title="A <b>bold</b> one", description="<i>first</i>\nsecond")
     note = f"/projects/{scene.project['id']}/merge_requests/{made['iid']}/notes"
-    await scene.owner.api.post(note, {"body": "<script>said</script>"})
+    await scene.owner.api.post(note, {"body": "`<b>` <script>said</script>said"})
     path = made["web_url"].removeprefix(scene.forge.base)
     await browser.get(path)
     assert (browser.status, browser.path) == (200, path)
     for text in (
         "A &lt;b&gt;bold&lt;/b&gt; one",
-        "&lt;i&gt;first&lt;/i&gt;\nsecond",
-        "&lt;script&gt;said&lt;/script&gt;",
+        '<section class="markdown"><p><i>first</i>\nsecond</p>\n</section>',
+        '<section class="markdown"><p><code>&lt;b&gt;</code> said</p>\n</section>',
     ):
         assert text in browser.text
     text = words(browser)
@@ -169,7 +169,7 @@ async def test_who_may_only_look_has_no_buttons_and_no_deliveries(scene: Scene) 
     async with browsing(scene.forge, scene.reporter) as looking:
         await looking.get(page)
         assert (looking.status, "What was sent to them" in looking.text) == (200, False)
-        assert re.findall(r'action="([^"]+)"', looking.text) == ["/-/sign_out"]
+        assert re.findall(r'action="([^"]+)"', looking.text) == ["/-/sign_out", f"{page}/notes"]
         for action in ("merge", "approve", "redeliver"):
             await looking.send(f"{page}/{action}", sha=made["sha"], check_id="1", delivery_id="1")
             assert looking.status == 403, action

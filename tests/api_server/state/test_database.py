@@ -114,15 +114,8 @@ async def messages(database: Database) -> AsyncIterator[list[str]]:
 
 
 async def _record(transaction: Transaction) -> None:
-    await audit_trail.record(
-        transaction,
-        "application_setting_updated",
-        author=SYSTEM,
-        entity=INSTANCE,
-        target_id=1,
-        target_details="settings",
-        message="Changed",
-    )
+    target = INSTANCE.target(1, "settings")
+    await audit_trail.record(transaction, "application_setting_updated", SYSTEM, target, "Changed")
 
 
 async def test_recording_events_adds_no_round_trip(database: Database, messages: list[str]) -> None:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import psycopg2
 import pytest
@@ -19,7 +20,7 @@ from api_server.audit import chain
 from api_server.ci.runners.job_handlers import PENDING_JOBS
 from api_server.state import database
 from api_server.state.errors import UnsuitableDatabase
-from api_server.state.migrate import migrate, planned
+from api_server.state.migrate import _check_server, migrate, planned, unsuitable_database
 from api_server.web.context import SERVICES
 from forgelet.command_line import forgelet
 from forgelet.local.embedded_postgres import Cluster, temporary_cluster
@@ -44,6 +45,30 @@ FULL_DISK = """
 SCHEMA = """
     SELECT string_agg(table_name || '.' || column_name || ' ' || data_type, ', ' ORDER BY table_name, column_name)
     FROM information_schema.columns WHERE table_schema = 'public' AND table_name !~ '^audit_events_'
+"""
+
+
+#: The migrations of the last commit before the baseline.
+BEFORE_BASELINE = """
+    0001_accounts_and_projects 0010_list_indices 0011_lfs_objects 0011_push_options 0012_more_list_indices
+    0013_lfs_sizes 0020_pipelines_and_jobs 0021_ci_variables 0025_job_logs 0025_unlocked_artifacts
+    0026_sizes_of_artifacts 0028_pipeline_hierarchies 0030_merge_requests 0031_status_checks
+    0032_merge_on_skipped_pipeline 0035_deliveries_in_order 0036_mergeability_of_two_heads 0040_remote_mirrors
+    0041_mirrored_lfs_objects 0050_audit_trail 0051_invitations 0052_member_roles 0053_audit_clock
+    0057_letter_counts 0058_audit_owner 0060_job_token_scope 0061_secret_key_check 0071_hand_outs 0072_edges
+    0073_keys_of_lfs_objects 0080_scopes_of_status_checks 0081_who_gives_variables 0082_messages_of_tags
+    0090_merge_request_pipelines 0091_pipeline_triggers 0092_pipeline_schedules 0100_commit_statuses
+    0101_instance_variables 0102_artifacts_by_project 0103_running_jobs 0104_unfinished_pipelines 0110_ways_to_merge
+    0111_assignees_and_reviewers 0112_merge_request_lists 0120_notes 0140_protected_tags 0141_releases
+    0142_merge_commits 0150_bots 0151_profiles_and_sign_ins 0152_password_resets 0153_search
+    0190_where_sessions_began 0210_lists_of_administrators 0220_operations 0231_notices_of_rights
+    0235_edges_that_are_listed 0240_removal_in_steps 0250_jobs_that_wait 0260_sessions_of_accounts
+    0270_kept_settings 0280_submitted_forms
+"""
+NAME_MIGRATIONS = """
+    TRUNCATE _yoyo_migration;
+    INSERT INTO _yoyo_migration (migration_hash, migration_id, applied_at_utc)
+    SELECT encode(sha256(id::bytea), 'hex'), id, now() FROM unnest(%s) id
 """
 
 
@@ -76,6 +101,64 @@ def test_after_an_interruption_the_next_start_goes_on(
         superuser.execute("DROP EVENT TRIGGER full_disk; DROP FUNCTION full_disk()")
     migrate(url)
     assert _schema(url) == _schema(new_database())
+
+
+def test_a_database_of_the_last_commit_before_the_baseline_is_taken_over(
+    empty: tuple[str, str], new_database: Callable[[], str]
+) -> None:
+    url, fresh = new_database(), new_database()
+    with as_role(url) as cursor:
+        cursor.execute(NAME_MIGRATIONS, (BEFORE_BASELINE.split(),))
+        cursor.execute("UPDATE application_settings SET values = '{\"kept\": true}'")
+    assert planned(url) == [
+        "take over the schema of the last commit before version 1.0.0",
+        "replace the functions",
+    ]
+    migrate(url)
+    assert planned(url) == []
+    assert _migrations(url) == _migrations(fresh)
+    with as_role(url) as cursor:
+        cursor.execute("SELECT values FROM application_settings")
+        assert cursor.fetchone() == ({"kept": True},)
+
+
+def _migrations(url: str) -> list[Any]:
+    with as_role(url) as cursor:
+        cursor.execute(
+            "SELECT migration_hash, migration_id, applied_at_utc IS NULL FROM _yoyo_migration ORDER BY 2"
+        )
+        return cursor.fetchall()
+
+
+OF_EARLIER_COMMIT = (
+    "The database is of a commit before version 1.0.0, and not of the last one, which this version takes over: run the"
+    " commit whose migrations end with 0280_submitted_forms on it first, or use an empty database"
+)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "DELETE FROM _yoyo_migration WHERE migration_id = '0280_submitted_forms'",
+        "ALTER TABLE users DROP COLUMN created_by_id",  # which 0270_kept_settings did not make at first
+    ],
+)
+def test_a_database_of_an_earlier_commit_is_refused(new_database: Callable[[], str], change: str) -> None:
+    url = new_database()
+    with as_role(url) as cursor:
+        cursor.execute(NAME_MIGRATIONS, (BEFORE_BASELINE.split(),))
+        cursor.execute(change)
+    assert _refusals(url) == {OF_EARLIER_COMMIT}
+
+
+def _refusals(url: str) -> set[str]:
+    """What is said where the database is looked at and where it is migrated."""
+    said = set()
+    for start in planned, migrate:
+        with pytest.raises(UnsuitableDatabase) as refused, unsuitable_database():
+            start(url)
+        said.add(refused.value.message)
+    return said
 
 
 @pytest.fixture(params=["directly", "pooled"])
@@ -335,13 +418,82 @@ def test_a_schema_that_is_behind_is_one_sentence(roles: Roles, tmp_path: Path) -
     migrate(roles.serving)
 
 
-def test_an_empty_database_of_somebody_else_is_one_sentence(roles: Roles) -> None:
-    with as_role(roles.owner) as cursor:
-        cursor.execute(
-            "DROP SCHEMA public CASCADE; CREATE SCHEMA public; GRANT USAGE ON SCHEMA public TO PUBLIC"
-        )
-    with pytest.raises(UnsuitableDatabase, match="as the role that owns the tables"):
-        migrate(roles.serving)
+NO_SCHEMA = (
+    "The role {role} may use no schema of its search_path: run `forgelet migrate --grant-to {role}` as the role that"
+    " owns the tables, or name a schema that exists in search_path"
+)
+LACKS_RIGHTS = (
+    "The role of the setting database_url lacks rights (permission denied for table {}): run"
+    " `forgelet migrate --grant-to ROLE` as the role that owns the tables"
+)
+READ_ONLY = (
+    "The database is read-only: set default_transaction_read_only to off for the database and its role"
+)
+EMPTY = "DROP SCHEMA public CASCADE; CREATE SCHEMA public; "
+REFUSED = {
+    "no right to create in an empty database": (
+        EMPTY + "GRANT USAGE ON SCHEMA public TO PUBLIC",
+        "The role {role} may not create tables: run GRANT CREATE ON SCHEMA public TO {role} as the owner of the"
+        " database, or `forgelet migrate --grant-to {role}` as a role that may create them",
+    ),
+    "no right to use the empty schema": (EMPTY, NO_SCHEMA),
+    "no right to use the schema": ("REVOKE USAGE ON SCHEMA public FROM PUBLIC", NO_SCHEMA),
+    "no schema of this name": ("ALTER ROLE {role} SET search_path = nowhere", NO_SCHEMA),
+    "no right to read tables": ("", LACKS_RIGHTS.format("_yoyo_migration")),
+    "read-only database": ("ALTER DATABASE {database} SET default_transaction_read_only = on", READ_ONLY),
+    "read-only role": ("ALTER ROLE {role} SET default_transaction_read_only = on", READ_ONLY),
+    "no right to connect": (
+        "REVOKE CONNECT ON DATABASE {database} FROM PUBLIC",
+        '{unusable}FATAL: permission denied for database "{database}"',
+    ),
+    "no right to log in": (
+        "ALTER ROLE {role} NOLOGIN", '{unusable}FATAL: role "{role}" is not permitted to log in'
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_the_database_refuses_a_role_is_one_sentence(postgres: Cluster, roles: Roles, name: str) -> None:
+    names = {"role": roles.name, "database": urlsplit(roles.owner).path.removeprefix("/")}
+    change, sentence = REFUSED[name]
+    with as_role(postgres.url(names["database"], "postgres")) as superuser:
+        superuser.execute(change.format(**names) or "SELECT")
+    (said,) = _refusals(roles.serving)
+    assert said == sentence.format(**names, unusable=UNUSABLE.format(_socket(postgres)))
+
+
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+def test_another_encoding_is_one_sentence(postgres: Cluster, encoding: str) -> None:
+    name = new_name("encoded").replace("-", "_")
+    with as_role(postgres.url()) as owner:
+        owner.execute(f"CREATE DATABASE {name} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")
+        try:
+            assert _refusals(postgres.url(name)) == {
+                f"The database's encoding is {encoding}, texts need UTF8: make a database with ENCODING 'UTF8'"
+            }
+        finally:
+            owner.execute(f"DROP DATABASE {name}")
+
+
+def test_a_database_that_is_not_there_is_one_sentence(postgres: Cluster) -> None:
+    unusable = UNUSABLE.format(_socket(postgres))
+    assert _refusals(postgres.url("nowhere")) == {f'{unusable}FATAL: database "nowhere" does not exist'}
+
+
+def test_an_old_postgresql_is_one_sentence() -> None:
+    with pytest.raises(UnsuitableDatabase) as refused:
+        _check_server(140011, None)
+    assert refused.value.message == "PostgreSQL 15 or newer is needed, this is 14: upgrade it"
+
+
+UNUSABLE = (
+    'PostgreSQL cannot be used, check the setting database_url: connection to server on socket "{}" failed: '
+)
+
+
+def _socket(postgres: Cluster) -> str:
+    query = parse_qs(urlsplit(postgres.url()).query)
+    return f"{query['host'][0]}/.s.PGSQL.{query.get('port', ['5432'])[0]}"
 
 
 def test_a_database_of_a_later_version_is_refused(roles: Roles) -> None:

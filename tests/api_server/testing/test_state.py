@@ -48,8 +48,8 @@ UNDER_WAY = {
     "held_bodies", "git_places", "moving", "repository_reads", "file_streams", "report_readers",
     "arriving_artifacts", "pending_jobs", "hand_out_turns", "requests",
 }  # fmt: skip
-#: Of commits by their SHA, which are what they are in every state.
-TRUE_FOR_EVER = {"last_commits", "version_sizes"}
+#: Of commits by their SHA and of texts by their content, which are what they are in every state.
+TRUE_FOR_EVER = {"last_commits", "version_sizes", "rendered_texts"}
 #: What `ON_RESET` empties.
 OF_CONTROLS = {"journal", "failures_to_come"}
 #: Look things up again after each commit, and when they are told to.

@@ -1,0 +1,250 @@
+"""Making and changing merge requests: `/-/merge_requests/new`, `/edit`, closing, and what people say of them."""
+
+import asyncio
+import re
+from typing import Any
+
+import attrs
+from aiohttp import web
+
+from api_server.code.reading import opened
+from api_server.git import references
+from api_server.merge_requests import handlers, note_handlers
+from api_server.merge_requests.changes import with_draft, without_draft
+from api_server.merge_requests.handlers import CHANGE
+from api_server.merge_requests.note_handlers import WRITE
+from api_server.namespaces import member_handlers
+from api_server.namespaces.resources import Project
+from api_server.pages import commits, page
+from api_server.pages.merge_requests import OneMergeRequest, ShowMergeRequest, show_merge_request
+from api_server.pages.routes import Pages
+from api_server.pages.sessions import Form, Visitor
+from api_server.state.listing import Page
+from api_server.web import context
+from api_server.web.errors import ApiError
+from api_server.web.routes import ask
+
+pages = Pages()
+
+_LIST = "/{project}/-/merge_requests"
+_ONE = f"{_LIST}/{{iid}}"
+#: Branches and people that are offered, and files that are shown beside the form.
+_MOST_BRANCHES = 500
+_MOST_PEOPLE = 100
+_MOST_FILES = 50
+#: What stands before the words in the name of a branch: `feature/`, `42-`.
+_BEFORE_WORDS = re.compile(r"^(.*/)?(\d+[-_])?")
+
+
+@attrs.frozen(kw_only=True)
+class NewMergeRequest:
+    """The branches, by their names or as GitLab's addresses have them: `merge_request[source_branch]=topic`."""
+
+    source_branch: str = ""
+    target_branch: str = ""
+    merge_request: dict[str, str] = attrs.field(factory=dict)
+
+    @property
+    def source(self) -> str:
+        return self.source_branch or self.merge_request.get("source_branch", "")
+
+    @property
+    def target(self) -> str:
+        return self.target_branch or self.merge_request.get("target_branch", "")
+
+
+@pages.get(f"{_LIST}/new", access=CHANGE)
+async def show_new(
+    request: web.Request, visitor: Visitor, params: NewMergeRequest, project: Project
+) -> web.Response:
+    """First the branches are chosen; then the form stands above what the merge request would bring."""
+    source, target = params.source, params.target or project.default_branch
+    found, problem = None, ""
+    if source:
+        try:
+            found = await commits.read_comparison(request, project, target, source, Page(_MOST_FILES))
+        except ApiError as refused:
+            if refused.status != 404:
+                raise
+            problem = "One of these branches does not exist any more."
+        else:
+            problem = "" if found.commits else f"{source} has no commits that {target} has not."
+    return page.answer(
+        request,
+        visitor,
+        "merge_requests/new.html",
+        project=project,
+        source=source,
+        target=target,
+        branches=await _branches(request, project),
+        found=None if problem else found,
+        problem=problem,
+        suggested=_suggestion(source, found.commits) if found else ("", ""),
+        people=await _people(request, project),
+    )
+
+
+@pages.post(_LIST, access=CHANGE, form_page=show_new)
+async def create(request: web.Request, visitor: Visitor, form: Form, project: Project) -> web.Response:
+    made = await page.read(request, handlers.create_merge_request, project, **_fields(form))
+    return page.see_other(request, visitor, f"/{project.full_path}/-/merge_requests/{made['iid']}")
+
+
+async def _branches(request: web.Request, project: Project) -> list[str]:
+    """The names of the first by name."""
+    repository = await opened(context.services(request), project)
+    found = await asyncio.to_thread(references.branches, repository)
+    return [branch.name for branch in found[:_MOST_BRANCHES]]
+
+
+async def _people(request: web.Request, project: Project) -> list[tuple[int, str, str]]:
+    """Members, as the choices of a form."""
+    members = await page.read(request, member_handlers.list_all_members, project, per_page=_MOST_PEOPLE)
+    return [(member["id"], member["name"], f"@{member['username']}") for member in members]
+
+
+def _suggestion(source: str, new: list[dict[str, Any]]) -> tuple[str, str]:
+    """Title and description: those of a single commit, or the words in the branch's name."""
+    if len(new) == 1:
+        return new[0]["title"], new[0]["message"].partition("\n")[2].strip()
+    words = re.sub(r"[-_]+", " ", _BEFORE_WORDS.sub("", source)).strip() or source
+    return words[:1].upper() + words[1:], ""
+
+
+def _fields(form: Form) -> dict[str, Any]:
+    """As the API takes them: whether it is a draft is said by the title."""
+    title = str(form.get("title", ""))
+    return {**form, "title": with_draft(title, draft="draft" in form) if title.strip() else ""}
+
+
+@pages.get(f"{_ONE}/edit", access=CHANGE)
+async def show_edit(
+    request: web.Request, visitor: Visitor, params: OneMergeRequest, project: Project
+) -> web.Response:
+    found = await page.read(request, handlers.show_merge_request, project, merge_request_iid=params.iid)
+    branches = await _branches(request, project)
+    return page.answer(
+        request,
+        visitor,
+        "merge_requests/edit.html",
+        project=project,
+        mr=found,
+        title=without_draft(found["title"]),
+        branches=[(name, name) for name in dict.fromkeys([found["target_branch"], *branches])],
+        people=await _people(request, project),
+    )
+
+
+@pages.post(f"{_ONE}/edit", access=CHANGE, form_page=show_edit)
+async def update(
+    request: web.Request, visitor: Visitor, params: OneMergeRequest, form: Form, project: Project
+) -> web.Response:
+    return await _change(request, visitor, project, params, "The changes are saved.", **_fields(form))
+
+
+@pages.post(f"{_ONE}/close", access=CHANGE)
+async def close(
+    request: web.Request, visitor: Visitor, params: OneMergeRequest, project: Project
+) -> web.Response:
+    return await _change(request, visitor, project, params, "It is closed.", state_event="close")
+
+
+@pages.post(f"{_ONE}/reopen", access=CHANGE)
+async def reopen(
+    request: web.Request, visitor: Visitor, params: OneMergeRequest, project: Project
+) -> web.Response:
+    return await _change(request, visitor, project, params, "It is open again.", state_event="reopen")
+
+
+@attrs.frozen(kw_only=True)
+class Draft(OneMergeRequest):
+    draft: bool
+
+
+@pages.post(f"{_ONE}/draft", access=CHANGE)
+async def mark_as_draft(
+    request: web.Request, visitor: Visitor, params: Draft, project: Project
+) -> web.Response:
+    """Or as ready."""
+    found = await page.read(request, handlers.show_merge_request, project, merge_request_iid=params.iid)
+    text = "It is a draft now." if params.draft else "It is ready now."
+    title = with_draft(found["title"], draft=params.draft)
+    return await _change(request, visitor, project, params, text, title=title)
+
+
+async def _change(
+    request: web.Request,
+    visitor: Visitor,
+    project: Project,
+    params: OneMergeRequest,
+    text: str,
+    **sent: Any,
+) -> web.Response:
+    await ask(request, handlers.update_merge_request, project, **sent | {"merge_request_iid": params.iid})
+    return page.see_other(request, visitor, f"/{project.full_path}/-/merge_requests/{params.iid}", text)
+
+
+@attrs.frozen(kw_only=True)
+class Comment(ShowMergeRequest):
+    """`thread`: somebody has to resolve it."""
+
+    body: str = ""
+    thread: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class Reply(ShowMergeRequest):
+    discussion_id: str
+    body: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class Resolve(ShowMergeRequest):
+    discussion_id: str
+    resolved: bool
+
+
+@pages.post(f"{_ONE}/notes", access=WRITE, form_page=show_merge_request)
+async def comment(request: web.Request, visitor: Visitor, params: Comment, project: Project) -> web.Response:
+    sent = {"merge_request_iid": params.iid, "body": params.body}
+    if params.thread:
+        made = await page.read(request, note_handlers.create_discussion, project, **sent)
+        return _at_note(request, visitor, project, params, made["notes"][0]["id"])
+    made = await page.read(request, note_handlers.create_note, project, **sent)
+    return _at_note(request, visitor, project, params, made["id"])
+
+
+@pages.post(f"{_ONE}/discussions/{{discussion_id}}/notes", access=WRITE, form_page=show_merge_request)
+async def reply(request: web.Request, visitor: Visitor, params: Reply, project: Project) -> web.Response:
+    made = await page.read(
+        request,
+        note_handlers.create_discussion_note,
+        project,
+        merge_request_iid=params.iid,
+        discussion_id=params.discussion_id,
+        body=params.body,
+    )
+    return _at_note(request, visitor, project, params, made["id"])
+
+
+@pages.post(f"{_ONE}/discussions/{{discussion_id}}/resolve", access=WRITE)
+async def resolve(request: web.Request, visitor: Visitor, params: Resolve, project: Project) -> web.Response:
+    """Or (`resolved=false`) open it again."""
+    found = await page.read(
+        request,
+        note_handlers.resolve_discussion,
+        project,
+        merge_request_iid=params.iid,
+        discussion_id=params.discussion_id,
+        resolved=params.resolved,
+    )
+    return _at_note(request, visitor, project, params, found["notes"][0]["id"])
+
+
+def _at_note(
+    request: web.Request, visitor: Visitor, project: Project, params: ShowMergeRequest, note_id: int
+) -> web.Response:
+    """Sends the browser to the note, on the same page of the threads."""
+    query = f"?page={params.page}" if params.page else ""
+    path = f"/{project.full_path}/-/merge_requests/{params.iid}{query}#note_{note_id}"
+    return page.see_other(request, visitor, path)

@@ -1,0 +1,381 @@
+"""GitLab Flavored Markdown as HTML that is safe to be shown: cmark parses it, nh3 leaves only what is allowed, and one
+pass over the result gives links and images their addresses, headings their anchors and code its colours.
+
+It runs in a child process (`child.py`): some texts are made to take long, or to break what is written in C.
+"""
+
+import html
+import posixpath
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from urllib.parse import quote, unquote
+
+import attrs
+import nh3
+from cmarkgfm import cmark
+from cmarkgfm.cmark import Options
+
+from api_server.pages.text import colours
+from api_server.pages.text.colours import Budget
+
+_OPTIONS = Options.CMARK_OPT_UNSAFE | Options.CMARK_OPT_GITHUB_PRE_LANG | Options.CMARK_OPT_FOOTNOTES
+_EXTENSIONS = ("table", "autolink", "strikethrough", "tasklist")
+#: Elements within each other. nh3 takes quadratic time for them, and browsers know no more than 512.
+MOST_NESTED = 100
+#: Elements that end by themselves.
+_UNNESTED = frozenset([
+    "a", "p", "li", "dt", "dd", "tr", "td", "th", "thead", "tbody", "tfoot", "rt", "rp", "br", "hr", "img", "input",
+    "wbr", "area", "base", "col", "embed", "link", "meta", "param", "source", "track",
+])  # fmt: skip
+_ELEMENT = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]*)")
+
+_TAGS = frozenset([
+    "h1", "h2", "h3", "h4", "h5", "h6", "p", "br", "hr", "b", "i", "em", "strong", "tt", "code", "pre", "kbd",
+    "samp", "var", "q", "cite", "dfn", "abbr", "small", "mark", "ins", "del", "s", "strike", "sub", "sup",
+    "blockquote", "ul", "ol", "li", "dl", "dt", "dd", "table", "caption", "thead", "tbody", "tfoot", "tr", "td",
+    "th", "a", "img", "div", "span", "section", "details", "summary", "figure", "figcaption", "ruby", "rt", "rp",
+    "wbr", "input",
+])  # fmt: skip
+#: Elements whose content is not text of the document.
+_REMOVED = frozenset([
+    "script", "style", "title", "template", "textarea", "select", "option", "iframe", "object", "embed", "applet",
+    "noscript", "noembed", "noframes", "svg", "math", "audio", "video", "canvas",
+])  # fmt: skip
+_ATTRIBUTES = {
+    "*": {"id"},
+    "a": {"href", "name", "title"},
+    "img": {"src", "alt", "title", "width", "height"},
+    "input": {"checked"},
+    "pre": {"lang"},
+    "ol": {"start"},
+    "details": {"open"},
+    "abbr": {"title"},
+}
+_ALIGNED = {"left", "center", "right"}
+_VALUES = {
+    **{tag: {"align": _ALIGNED} for tag in ("td", "th", "p", "div", "h1", "h2", "h3", "h4", "h5", "h6")},
+    "input": {"type": {"checkbox"}},
+}
+_SCHEMES = {"http", "https", "mailto"}
+#: Of ids that people chose: no id and no name of ours begins so.
+_ID_PREFIX = "user-content-"
+_CLEANER = nh3.Cleaner(
+    tags=set(_TAGS),
+    clean_content_tags=set(_REMOVED),
+    attributes=_ATTRIBUTES,
+    tag_attribute_values=_VALUES,
+    url_schemes=_SCHEMES,
+    id_prefix=_ID_PREFIX,
+    link_rel=None,
+)
+
+#: As nh3 writes them: attributes in double quotes, and no `<` in texts.
+_TAG = re.compile(r'<(/?)([a-z0-9]+)((?:[^"<>]++|"[^"]*+")*+)>')
+_ATTRIBUTE = re.compile(r'([a-z]+)="([^"]*)"')
+_FENCE = re.compile(r'<pre lang="([^"]*)"><code>([^<]*)</code></pre>')
+#: In these nothing is taken for a reference.
+_LITERAL = frozenset(["a", "code", "pre", "tt", "kbd", "samp"])
+#: Headings, and what they become: the first one of a page is the page's own.
+_HEADINGS = {"h1": "h2", "h2": "h3", "h3": "h4", "h4": "h5", "h5": "h6", "h6": "h6"}
+#: What may have an anchor as its first child.
+_ANCHORED = frozenset(
+    ["p", "li", "div", "span", "td", "th", "dd", "dt", "sup", "sub", "blockquote", "section", *_HEADINGS]
+)
+
+_REFERENCE = re.compile(
+    r"(?<![\w/!@.:-])(?:!(?P<merge_request>[1-9][0-9]{0,9})"
+    r"|@(?P<user>[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,253}[A-Za-z0-9_-])?)|(?P<commit>[0-9a-f]{7,40}))(?![\w/-]|\.\w)"
+)
+#: Of one text; the others stay text.
+MOST_REFERENCES = 300
+_SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
+_OWN_RAW = re.compile(r"(.+?)/-/raw/(.+)", re.DOTALL)
+_SIZE = re.compile(r"[0-9]{1,4}%?")
+_FRONT_MATTER_LIMIT = 64 * 1024
+
+
+@attrs.frozen
+class Surroundings:
+    """Where a text is: `project` is a full path ("" outside of projects), and relative links start in `folder` at
+    `ref`. `base_url` is the service's own."""
+
+    base_url: str
+    project: str = ""
+    ref: str = ""
+    folder: str = ""
+
+
+@attrs.frozen
+class Reference:
+    """What may name something: `kind` is `merge_request`, `user` or `commit`, `text` is as written, `name` without its
+    sign."""
+
+    kind: str
+    name: str
+    text: str
+
+
+#: HTML, and between it what may be references: whether they are depends on the viewer.
+Part = str | Reference
+
+
+class TooNested(Exception):
+    """The elements are within each other more deeply than texts for people are."""
+
+
+def to_parts(text: str, at: Surroundings, budget: Budget) -> list[Part]:
+    """Return the text as HTML in parts. Raises `TooNested`."""
+    unsafe = cmark.markdown_to_html_with_extensions(_with_front_matter(text), _OPTIONS, _EXTENSIONS)
+    _check_nesting(unsafe)
+    safe = _CLEANER.clean(unsafe)
+    return _Writer(at).write(_FENCE.sub(lambda fence: _coloured(fence, budget), safe))
+
+
+def _with_front_matter(text: str) -> str:
+    """GitLab shows what static sites keep in front of a text as YAML."""
+    if not text.startswith(("---\n", "---\r\n")):
+        return text
+    head = text[:_FRONT_MATTER_LIMIT]
+    end = re.search(r"\n---[ \t]*\r?(?:\n|\Z)", head)
+    if end is None or "~~~~" in head[: end.start()]:
+        return text
+    return f"~~~~yaml{head[3 : end.start()]}\n~~~~\n\n{text[end.end() :]}"
+
+
+def _check_nesting(unsafe: str) -> None:
+    opened: Counter[str] = Counter()
+    depth = 0
+    for slash, name in _ELEMENT.findall(unsafe):
+        if (element := name.lower()) in _UNNESTED:
+            continue
+        if not slash:
+            opened[element] += 1
+            depth += 1
+            if depth > MOST_NESTED:
+                raise TooNested
+        elif opened[element]:
+            opened[element] -= 1
+            depth -= 1
+
+
+def _coloured(fence: re.Match[str], budget: Budget) -> str:
+    source = html.unescape(fence[2])
+    coloured = budget.coloured(source, colours.lexer_named(html.unescape(fence[1])))
+    return f"<pre><code>{fence[2] if coloured is None else coloured}</code></pre>"
+
+
+def anchor_of(heading: str) -> str:
+    """Return the name by which links reach a heading, as GitLab makes it from its text."""
+    kept = "".join(character for character in heading.strip().lower() if _in_anchor(character))
+    name = re.sub("-+", "-", kept.replace(" ", "-"))
+    return f"anchor-{name}" if name.isdigit() else name
+
+
+def _in_anchor(character: str) -> bool:
+    """Whether it is `[\\p{Word}\\- ]`."""
+    category = unicodedata.category(character)
+    return category[0] in "LM" or category in ("Nd", "Pc") or character in "- "
+
+
+class _Writer:
+    """Goes once through HTML that is safe, and writes it as it is shown."""
+
+    def __init__(self, at: Surroundings) -> None:
+        self._at = at
+        self._parts: list[Part] = []
+        self._literal = 0
+        self._links = 0
+        self._references = 0
+        self._heading: str | None = None
+        self._heading_begins = 0  # where in `_parts` its anchor comes
+        self._anchors: Counter[str] = Counter()
+
+    def write(self, safe: str) -> list[Part]:
+        end = 0
+        for tag in _TAG.finditer(safe):
+            self._text(safe[end : tag.start()])
+            end = tag.end()
+            if tag[1]:
+                self._close(tag[2])
+            else:
+                self._open(tag[2], _attributes(tag[3]))
+        self._text(safe[end:])
+        return self._parts
+
+    def _text(self, text: str) -> None:
+        if self._literal or not text:
+            self._parts.append(text)
+            return
+        end = 0
+        for found in _REFERENCE.finditer(text):
+            if self._references == MOST_REFERENCES:
+                break
+            self._references += 1
+            kind = found.lastgroup or ""
+            self._parts += [text[end : found.start()], Reference(kind, found[kind], found[0])]
+            end = found.end()
+        self._parts.append(text[end:])
+
+    def _open(self, name: str, attributes: dict[str, str]) -> None:
+        self._literal += name in _LITERAL
+        anchor = attributes.pop("id", "").removeprefix(_ID_PREFIX)
+        if name == "a":
+            self._links += 1
+            self._parts.append(self._link(attributes, anchor))
+        elif name == "img":
+            self._parts.append(self._image(attributes))
+        elif name == "input":
+            self._parts.append(_check_box(attributes))
+        else:
+            before = (
+                '<div class="wide" tabindex="0" role="group" aria-label="Table">' if name == "table" else ""
+            )
+            tabindex = {"tabindex": "0"} if name == "pre" else {}
+            self._parts.append(before + _tag(_HEADINGS.get(name, name), attributes | tabindex))
+            if anchor and name in _ANCHORED and not self._links:
+                self._parts.append(_tag("a", {"name": anchor}) + "</a>")
+            if name in _HEADINGS and self._heading is None:
+                self._heading, self._heading_begins = name, len(self._parts)
+                self._parts.append("")
+
+    def _close(self, name: str) -> None:
+        self._literal -= name in _LITERAL
+        self._links -= name == "a"
+        if name == self._heading:
+            self._end_heading()
+        self._parts.append(f"</{_HEADINGS.get(name, name)}>" + ("</div>" if name == "table" else ""))
+
+    def _end_heading(self) -> None:
+        """Give the heading, whose text is known only now, its anchor."""
+        self._heading = None
+        parts = self._parts[self._heading_begins :]
+        shown = [part.text if isinstance(part, Reference) else part for part in parts]
+        text = html.unescape(_TAG.sub("", "".join(shown)))
+        if self._links or not (name := anchor_of(text)):
+            return
+        self._anchors[name] += 1
+        if self._anchors[name] > 1:
+            name = f"{name}-{self._anchors[name] - 1}"
+        label = f"Link to {text.strip()[:200]}"
+        # `name` is reached by links but by no script and no label, so it cannot stand in for an id of the page.
+        link = _tag("a", {"class": "anchor", "name": name, "href": f"#{quote(name)}", "aria-label": label})
+        self._parts[self._heading_begins] = f"{link}</a>"
+
+    def _link(self, attributes: dict[str, str], anchor: str) -> str:
+        shown: dict[str, str] = {key: attributes[key] for key in ("title", "name") if key in attributes}
+        if anchor:
+            shown["name"] = anchor
+        target, is_own = self._target(attributes.get("href", ""))
+        if target is not None:
+            shown["href"] = target
+            if not is_own:
+                shown["rel"] = "nofollow noopener noreferrer"
+        return _tag("a", shown)
+
+    def _image(self, attributes: dict[str, str]) -> str:
+        """An image of a repository here, or a link to another one: pages load nothing from elsewhere."""
+        source = attributes.get("src", "")
+        name = unquote(posixpath.basename(re.split("[?#]", source)[0]))[:200]
+        text = attributes.get("alt", "").strip() or name or "image"
+        if (address := self._image_address(source)) is not None:
+            sizes = {
+                key: attributes[key]
+                for key in ("width", "height")
+                if _SIZE.fullmatch(attributes.get(key, ""))
+            }
+            title = {"title": attributes["title"]} if "title" in attributes else {}
+            return _tag("img", {"src": address, "alt": text, "loading": "lazy"} | title | sizes)
+        target, is_own = self._target(source)
+        if self._links or target is None:
+            return html.escape(text)
+        rel = {} if is_own else {"rel": "nofollow noopener noreferrer"}
+        return f"{_tag('a', {'href': target} | rel)}{html.escape(text)}</a>"
+
+    def _image_address(self, source: str) -> str | None:
+        """Return where the service itself answers with the image; None for one elsewhere, and for SVG."""
+        source = _without_controls(source)
+        if not source:
+            return None
+        if source.startswith(f"{self._at.base_url}/"):
+            source = source.removeprefix(self._at.base_url)
+        path, _ = self._path(source)
+        if _is_elsewhere(source) or not path or path.lower().endswith(".svg"):
+            return None
+        if source.startswith("/") and (raw := _OWN_RAW.fullmatch(path)):
+            return f"/{_quoted(raw[1])}/-/images/{_quoted(raw[2])}"
+        project = self._at.project
+        return f"/{_quoted(f'{project}/-/images/{self._at.ref}/{path}')}" if project else None
+
+    def _target(self, url: str) -> tuple[str | None, bool]:
+        """Return the address that a link leads to (None: nowhere), and whether it is one of this service."""
+        url = _without_controls(url)
+        if not url or url.startswith("#"):
+            return url.replace(f"#{_ID_PREFIX}", "#", 1) or None, True
+        if _is_elsewhere(url):
+            return (None, False) if _has_other_scheme(url) else (url, False)
+        path, fragment = self._path(url)
+        if url.startswith("/") and "/-/" in f"/{path}":
+            return f"/{_quoted(path)}{fragment}", True
+        if not self._at.project:
+            return None, True
+        kind = "tree" if not path or re.split("[?#]", url)[0].endswith("/") else "blob"
+        return f"/{_quoted(f'{self._at.project}/-/{kind}/{self._at.ref}/{path}'.rstrip('/'))}{fragment}", True
+
+    def _path(self, url: str) -> tuple[str, str]:
+        """Return the path that a relative URL means, without a slash at its ends, and the URL's fragment."""
+        before, sign, fragment = url.partition("#")
+        path = unquote(before.partition("?")[0])
+        start = "" if path.startswith("/") else self._at.folder
+        return posixpath.normpath(f"/{start}/{path}").strip("/"), sign + fragment
+
+
+def _attributes(text: str) -> dict[str, str]:
+    return {name: html.unescape(value) for name, value in _ATTRIBUTE.findall(text)} if text else {}
+
+
+def _tag(name: str, attributes: dict[str, str]) -> str:
+    written = "".join(f' {key}="{html.escape(value)}"' for key, value in attributes.items())
+    return f"<{name}{written}>"
+
+
+def _check_box(attributes: dict[str, str]) -> str:
+    """A task of a list, which nobody can tick here; nothing for other fields."""
+    if attributes.get("type") != "checkbox":
+        return ""
+    done = "checked" in attributes
+    label = "Done" if done else "Not done"
+    return f'<input type="checkbox" disabled{" checked" if done else ""} aria-label="{label}">'
+
+
+def _without_controls(url: str) -> str:
+    """As browsers read it: without spaces around it, and without control characters."""
+    return re.sub(r"[\x00-\x1f\x7f]", "", url).strip()
+
+
+def _is_elsewhere(url: str) -> bool:
+    """Whether it has a scheme or a host; browsers take `\\` for `/`."""
+    return _SCHEME.match(url) is not None or url.replace("\\", "/").startswith("//")
+
+
+def _has_other_scheme(url: str) -> bool:
+    scheme = _SCHEME.match(url)
+    return scheme is not None and scheme[0][:-1].lower() not in _SCHEMES
+
+
+def _quoted(path: str) -> str:
+    return quote(path, safe="/:@!$&'()*+,;=~")
+
+
+def joined(parts: Sequence[Part]) -> list[str | list[str]]:
+    """Return the parts for JSON: as few strings as there can be, and references as lists."""
+    found: list[str | list[str]] = []
+    strings: list[str] = []
+    for part in parts:
+        if isinstance(part, Reference):
+            found += ["".join(strings), [part.kind, part.name, part.text]]
+            strings = []
+        else:
+            strings.append(part)
+    return [*found, "".join(strings)]

@@ -1,0 +1,208 @@
+"""Markdown and source as pages show them: made once by a child process, kept by content, and joined with links to what
+this viewer may see. What takes too much, of time, memory or size, is shown as it was written.
+"""
+
+import asyncio
+import hashlib
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import attrs
+import markupsafe
+import orjson
+from aiohttp import web
+from cachetools import LRUCache
+
+from api_server.code.reading import opened, reading
+from api_server.git import references
+from api_server.git.commits import read_text
+from api_server.git.errors import GitError
+from api_server.git.processes import once, start_program
+from api_server.git.repositories import Repository
+from api_server.git.spawning import child_environment
+from api_server.namespaces.resources import Project
+from api_server.pages import queries
+from api_server.pages.sessions import Visitor
+from api_server.pages.text.markdown import Surroundings
+from api_server.services import Key, Services
+from api_server.web import context
+from api_server.web.errors import ApiError
+from api_server.web.routes import caller_or_stranger
+from common.concurrency import TooBusy
+
+#: Bytes of a text that is shown as Markdown, and of a source with colours.
+MOST_MARKDOWN = 2**20
+MOST_SOURCE = 256 * 1024
+#: Of the results that are kept, in characters.
+_KEPT = 16 * 2**20
+#: Seconds that a page waits for a child, on however busy a machine; its processor time is limited by itself.
+_TIMEOUT = 15.0
+#: So often a child is started anew behind a text that has ended one.
+_MOST_CHILDREN = 3
+#: How many things of each kind the texts of a page may name, for one statement or walk each.
+_MOST_NAMED = 100
+_ROOT = str(Path(__file__).parents[3])
+_PROGRAM = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from api_server.pages.text import child; child.main()"
+)
+
+#: Strings of HTML, and `[kind, name, text]` of what may be references. None: the text stays as it is.
+Parts = list[str | list[str]] | None
+
+RENDERED = Key[LRUCache[bytes, Parts]]("rendered_texts")
+
+
+def setup(services: Services) -> None:
+    services[RENDERED] = LRUCache(maxsize=_KEPT, getsizeof=_size)
+
+
+def _size(parts: Parts) -> int:
+    return 100 + sum(map(len, parts or ()))
+
+
+async def markdown(
+    request: web.Request,
+    visitor: Visitor,
+    project: Project | None,
+    texts: Sequence[str | None],
+    ref: str = "",
+    folder: str = "",
+) -> list[markupsafe.Markup]:
+    """Return each of the texts as HTML, with its own element around it; "" for one that is empty.
+
+    They are texts of `project`, in whose default branch (or `folder` at `ref`) their relative links start. What they
+    name is linked if the visitor may see it. Call it once for all texts of a page.
+    """
+    base_url = context.settings(request).base_url
+    at = Surroundings(base_url)
+    if project is not None:
+        at = Surroundings(base_url, project.full_path, ref or project.default_branch, folder)
+    tasks = [{"text": text or "", "at": attrs.asdict(at)} for text in texts]
+    done = await _done(request, tasks, MOST_MARKDOWN)
+    named = (part for parts in done for part in parts or () if not isinstance(part, str))
+    links = await _links(request, visitor, project, named)
+    return [_shown(text or "", parts, links) for text, parts in zip(texts, done, strict=True)]
+
+
+async def coloured_lines(request: web.Request, name: str, source: str) -> list[markupsafe.Markup] | None:
+    """Return the lines of a file as HTML with syntax colours; None if there are none for it."""
+    (parts,) = await _done(request, [{"text": source, "name": name}], MOST_SOURCE)
+    return None if parts is None else [markupsafe.Markup(part) for part in parts]  # noqa: S704 (of the child)
+
+
+def _shown(text: str, parts: Parts, links: Mapping[tuple[str, str], markupsafe.Markup]) -> markupsafe.Markup:
+    """A section ends whatever the text has begun: an `<li>` in it is none of a list around it."""
+    if not text.strip():
+        return markupsafe.Markup("")
+    if parts is None:
+        return markupsafe.Markup('<section class="markdown"><pre class="prose">{}</pre></section>').format(
+            text
+        )
+    html = [
+        part if isinstance(part, str) else links.get((part[0], part[1]), markupsafe.escape(part[2]))
+        for part in parts
+    ]
+    return markupsafe.Markup(f'<section class="markdown">{"".join(html)}</section>')  # noqa: S704 (of the child)
+
+
+async def _done(request: web.Request, tasks: Sequence[Mapping[str, Any]], most: int) -> list[Parts]:
+    """Return what each task gives, as far as possible what is kept of it."""
+    kept = context.services(request)[RENDERED]
+    keys = [hashlib.sha256(orjson.dumps(task)).digest() for task in tasks]
+    done: dict[bytes, Parts] = {key: kept[key] for key in keys if key in kept}
+    new = {
+        key: task
+        for key, task in zip(keys, tasks, strict=True)
+        if key not in done and task["text"].strip() and len(task["text"]) <= most
+    }
+    with suppress(TooBusy, ApiError):  # of a server that has no time for it now
+        for _ in range(_MOST_CHILDREN):
+            if not new:
+                break
+            async with reading(context.services(request), caller_or_stranger(request)):
+                results = await _run_child(list(new.values()))
+            fresh = dict(zip(new, results, strict=False))
+            if len(fresh) < len(new):
+                fresh[list(new)[len(fresh)]] = None  # at which the child has ended
+            done |= fresh
+            kept.update(fresh)
+            new = {key: task for key, task in new.items() if key not in fresh}
+    return [done.get(key) for key in keys]
+
+
+async def _run_child(tasks: Sequence[Mapping[str, Any]]) -> list[Parts]:
+    """Return the results of the first tasks: of all that were done before one used up what there was for them."""
+    output = bytearray()
+    command = [sys.executable, "-I", "-c", _PROGRAM, _ROOT]
+    async with start_program(
+        command, name="text", environment=child_environment(), with_stdin=True, time_limit=_TIMEOUT
+    ) as child:
+        child.feed(once(orjson.dumps(tasks)))
+        with suppress(GitError, ConnectionError):
+            async for chunk in child.output():
+                output += chunk
+    return [orjson.loads(line) for line in output.split(b"\n")[:-1]]
+
+
+async def _links(
+    request: web.Request, visitor: Visitor, project: Project | None, named: Iterable[list[str]]
+) -> dict[tuple[str, str], markupsafe.Markup]:
+    """Return links to those that exist and that the visitor may see: by one statement for each kind."""
+    names: dict[str, dict[str, str]] = {"merge_request": {}, "user": {}, "commit": {}}
+    for kind, name, text in named:
+        if len(names[kind]) < _MOST_NAMED:
+            names[kind][name] = text
+    links: dict[tuple[str, str], markupsafe.Markup] = {}
+    if names["user"] and visitor.user is not None:
+        links |= await _users(request, names["user"])
+    if project is None or not project.reads_repository:
+        return links
+    if names["merge_request"]:
+        links |= await _merge_requests(request, project, names["merge_request"])
+    if names["commit"]:
+        repository = await opened(context.services(request), project)
+        links |= await asyncio.to_thread(_commits, repository, project, names["commit"])
+    return links
+
+
+async def _users(request: web.Request, names: Mapping[str, str]) -> dict[tuple[str, str], markupsafe.Markup]:
+    found = await queries.users_named(context.database(request), [*{*names, *map(str.lower, names)}])
+    known = {user.username.lower(): user for user in found}
+    return {
+        ("user", name): _link(f"/{user.username}", user.name, text)
+        for name, text in names.items()
+        if (user := known.get(name.lower())) is not None
+    }
+
+
+async def _merge_requests(
+    request: web.Request, project: Project, names: Mapping[str, str]
+) -> dict[tuple[str, str], markupsafe.Markup]:
+    found = await queries.merge_requests_numbered(
+        context.database(request), project.id, [int(name) for name in names]
+    )
+    below = f"/{project.full_path}/-/merge_requests"
+    return {
+        ("merge_request", str(each.iid)): _link(f"{below}/{each.iid}", each.title, f"!{each.iid}")
+        for each in found
+    }
+
+
+def _commits(
+    repository: Repository, project: Project, names: Mapping[str, str]
+) -> dict[tuple[str, str], markupsafe.Markup]:
+    links = {}
+    for name in names:
+        if (sha := references.commit_id(repository, name)) is not None:
+            title = read_text(repository, sha).message.partition("\n")[0]
+            address = f"/{project.full_path}/-/commit/{sha}"
+            links["commit", name] = _link(address, title[:200], name[:8], "mono")
+    return links
+
+
+def _link(address: str, title: str, text: str, kind: str = "") -> markupsafe.Markup:
+    attributes = markupsafe.Markup(' class="{}"').format(kind) if kind else ""
+    return markupsafe.Markup('<a href="{}" title="{}"{}>{}</a>').format(address, title, attributes, text)

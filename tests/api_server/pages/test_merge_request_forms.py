@@ -1,0 +1,204 @@
+"""Making, changing and discussing merge requests in the browser: what the forms do, and whom they are for."""
+
+import re
+from collections.abc import AsyncIterator
+from html import unescape
+from typing import Any
+
+import attrs
+import pytest
+
+from api_server.web.routes import Role
+from tests.support.browser import Browser, browsing
+from tests.support.forge import Forge, Person
+from tests.support.merge_requests import commit, new_project, open_merge_request
+
+
+@attrs.frozen
+class Scene:
+    forge: Forge
+    project: dict[str, Any]
+    owner: Person
+    reporter: Person
+
+    @property
+    def path(self) -> str:
+        return f"/{self.project['path_with_namespace']}/-/merge_requests"
+
+    async def read(self, iid: int, below: str = "") -> Any:
+        return (await self.owner.api.get(f"/projects/{self.project['id']}/merge_requests/{iid}{below}")).body
+
+
+@pytest.fixture(scope="module")
+async def scene(forge: Forge) -> Scene:
+    owner, reporter = await forge.user("owner"), await forge.user("reporter")
+    project = await new_project(forge, owner)
+    await forge.member("projects", project["id"], reporter, Role.REPORTER)
+    return Scene(forge, project, owner, reporter)
+
+
+@pytest.fixture
+async def browser(scene: Scene) -> AsyncIterator[Browser]:
+    """The owner's."""
+    async with browsing(scene.forge, scene.owner) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def reporter(scene: Scene) -> AsyncIterator[Browser]:
+    async with browsing(scene.forge, scene.reporter) as opened:
+        yield opened
+
+
+def words(browser: Browser) -> str:
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", browser.text)).split())
+
+
+async def test_a_merge_request_is_made_of_two_branches(browser: Browser, scene: Scene) -> None:
+    await commit(scene.owner.api, scene.project, "12-make-it/fast-now", start_branch="main")
+    await browser.get(scene.path)
+    assert f'href="{scene.path}/new"' in browser.text
+    await browser.get(f"{scene.path}/new")
+    assert "<option>12-make-it/fast-now</option>" in browser.text
+    assert "<option selected>main</option>" in browser.text
+    await browser.get(f"{scene.path}/new?merge_request%5Bsource_branch%5D=12-make-it/fast-now")
+    assert (browser.status, 'name="title" type="text" value="Change ' in browser.text) == (200, True)
+    assert "1 file changed" in browser.text
+    fields = {"description": "Because\n\n- of <this>", "draft": "true", "labels": "one, two"}
+    ids = {"reviewer_ids[]": str(scene.reporter.id), "squash": "true", "remove_source_branch": "false"}
+    await browser.send(scene.path, title="Faster", **fields, **ids)
+    assert (browser.status, browser.title) == (200, 'Draft: Faster <span class="quiet">!1</span>')
+    made = await scene.read(1)
+    assert {
+        key: made[key] for key in ("title", "description", "labels", "squash", "draft", "source_branch")
+    } == {
+        "title": "Draft: Faster",
+        "description": "Because\n\n- of <this>",
+        "labels": ["one", "two"],
+        "squash": True,
+        "draft": True,
+        "source_branch": "12-make-it/fast-now",
+    }
+    assert [person["id"] for person in made["reviewers"]] == [scene.reporter.id]
+    await browser.get(f"{scene.path}/new?source_branch=12-make-it/fast-now")
+    await browser.send(scene.path, title="Again", description="Not lost")
+    assert (browser.status, "Another open merge request already exists" in words(browser)) == (409, True)
+    assert 'value="Again"' in browser.text
+    assert ">\nNot lost</textarea>" in browser.text
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("?source_branch=nothing", "One of these branches does not exist any more."),
+        ("?source_branch=main", "main has no commits that main has not."),
+    ],
+)
+async def test_branches_that_cannot_be_merged_are_told(
+    browser: Browser, scene: Scene, query: str, told: str
+) -> None:
+    await browser.get(f"{scene.path}/new{query}")
+    assert (browser.status, told in words(browser)) == (200, True)
+    assert 'name="title"' not in browser.text
+
+
+async def test_a_merge_request_is_edited_closed_and_opened_again(browser: Browser, scene: Scene) -> None:
+    made = await open_merge_request(
+        scene.owner, scene.project, "edited", labels="old", reviewer_ids=[scene.reporter.id]
+    )
+    path = f"{scene.path}/{made['iid']}"
+    await browser.get(f"{path}/edit")
+    await browser.send(f"{path}/edit", title=" ", description="Kept")
+    assert (
+        browser.status,
+        "Title can't be blank." in words(browser),
+        ">\nKept</textarea>" in browser.text,
+    ) == (
+        400,
+        True,
+        True,
+    )
+    await browser.send(
+        f"{path}/edit", title="New title", description="Text", labels="", **{"reviewer_ids[]": ""}
+    )
+    assert (browser.status, browser.path) == (200, path)
+    after = await scene.read(made["iid"])
+    assert (after["title"], after["description"], after["labels"], after["reviewers"]) == (
+        "New title",
+        "Text",
+        [],
+        [],
+    )
+    for button, expected in (
+        ("draft", {"title": "Draft: New title", "state": "opened"}),
+        ("close", {"title": "Draft: New title", "state": "closed"}),
+        ("reopen", {"title": "Draft: New title", "state": "opened"}),
+        ("draft", {"title": "New title", "state": "opened"}),
+    ):
+        await browser.get(path)
+        assert f'action="{path}/{button}"' in browser.text
+        await browser.send(f"{path}/{button}")
+        after = await scene.read(made["iid"])
+        assert {key: after[key] for key in expected} == expected
+
+
+async def test_people_talk_and_resolve_threads(browser: Browser, reporter: Browser, scene: Scene) -> None:
+    made = await open_merge_request(scene.owner, scene.project, "talk")
+    path = f"{scene.path}/{made['iid']}"
+    await reporter.get(path)
+    await reporter.send(f"{path}/notes", body="  ")
+    assert (reporter.status, "Comment can't be blank." in words(reporter)) == (400, True)
+    await reporter.send(f"{path}/notes", body="Is <b>this</b> right?", thread="true")
+    assert (reporter.status, reporter.path) == (200, path)
+    assert "Is <b>this</b> right?" in reporter.text
+    assert "unresolved" in reporter.text
+    (thread,) = await scene.read(made["iid"], "/discussions")
+    at = f"{path}/discussions/{thread['id']}"
+    assert f'action="{at}/resolve"' not in reporter.text
+    await browser.get(path)
+    await browser.send(f"{at}/notes", body="")
+    assert browser.status == 400
+    assert '<details class="reply" open>' in browser.text
+    await browser.send(f"{at}/notes", body="It is.")
+    await browser.send(f"{at}/resolve", resolved="true")
+    assert "2 comments" in words(browser)
+    (thread,) = await scene.read(made["iid"], "/discussions")
+    assert [(note["body"], note["resolved"]) for note in thread["notes"]] == [
+        ("Is <b>this</b> right?", True),
+        ("It is.", True),
+    ]
+    await browser.send(f"{at}/resolve", resolved="false")
+    assert "unresolved" in browser.text
+
+
+async def test_the_newest_threads_are_shown_first_of_many(
+    browser: Browser, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api_server.pages.merge_requests.MOST_THREADS", 2)
+    made = await open_merge_request(scene.owner, scene.project, "many")
+    url = f"/projects/{scene.project['id']}/merge_requests/{made['iid']}/notes"
+    for number in range(3):
+        assert (await scene.owner.api.post(url, {"body": f"Note {number}"})).status == 201
+    path = f"{scene.path}/{made['iid']}"
+    text = words(await browser.get(path))
+    assert ("Note 0" in text, "Note 2" in text) == (False, True)
+    text = words(await browser.get(f"{path}?page=1"))
+    assert ("Note 0" in text, "Note 2" in text) == (True, False)
+    first = (await scene.read(made["iid"], "/discussions"))[0]
+    await browser.send(f"{path}/discussions/{first['id']}/notes", body="Answer")
+    assert (browser.path_qs, "Answer" in browser.text) == (f"{path}?page=1", True)
+
+
+async def test_readers_comment_and_change_nothing(reporter: Browser, scene: Scene) -> None:
+    made = await open_merge_request(scene.owner, scene.project, "readers")
+    path = f"{scene.path}/{made['iid']}"
+    await reporter.get(path)
+    actions = set(re.findall(r'action="([^"]*)"', reporter.text))
+    assert actions == {"/-/sign_out", f"{path}/notes"}
+    for button in ("close", "edit", "draft"):
+        await reporter.get(path)
+        await reporter.send(f"{path}/{button}", title="Mine", draft="true")
+        assert reporter.status == 403
+    assert "/new" not in (await reporter.get(scene.path)).text
+    assert (await reporter.get(f"{scene.path}/new")).status == 403
+    assert (await scene.read(made["iid"]))["title"] == made["title"]
