@@ -24,7 +24,7 @@ from api_server.git.smart_http import Bounds, MalformedRequestError, Service
 from api_server.namespaces.access import visible_project
 from api_server.namespaces.paths import MOST_SEGMENTS
 from api_server.namespaces.resources import Project
-from api_server.services import Key
+from api_server.services import Key, Services
 from api_server.settings import Settings
 from api_server.web import context, request_data
 from api_server.web.auth import ANONYMOUS, Actor, Anonymous
@@ -181,14 +181,14 @@ async def info_refs(request: web.Request) -> web.StreamResponse:
     if service is None:
         raise web.HTTPForbidden(text="Only git's smart protocol is spoken here: upgrade your git.\n")
     project, actor = await (writable_project if service == "git-receive-pack" else readable_project)(request)
-    await _ensure_repository(request, project)
+    await _ensure_repository(services, project)
     repository, protocol = (
         services[REPOSITORIES].path(project.id),
         request.headers.get("Git-Protocol"),
     )
     async with (
         services[PLACES].place(request, project, actor),
-        smart_http.info_refs(repository, service, protocol, _bounds(request)) as chunks,
+        smart_http.info_refs(repository, service, protocol, _bounds(services.settings)) as chunks,
     ):
         return await streamed(request, smart_http.content_type(service, "advertisement"), chunks)
 
@@ -207,7 +207,7 @@ async def fetch(request: web.Request) -> web.StreamResponse:
     """Clone and fetch. git is started when there is something for it to do."""
     services = context.services(request)
     project, actor = await readable_project(request)
-    await _ensure_repository(request, project)
+    await _ensure_repository(services, project)
     body = await begun(request_data.pieces(request))
     repository, protocol = (
         services[REPOSITORIES].path(project.id),
@@ -215,7 +215,7 @@ async def fetch(request: web.Request) -> web.StreamResponse:
     )
     async with (
         services[PLACES].place(request, project, actor),
-        smart_http.upload_pack(repository, body, protocol, _bounds(request)) as chunks,
+        smart_http.upload_pack(repository, body, protocol, _bounds(services.settings)) as chunks,
     ):
         return await streamed(request, smart_http.content_type("git-upload-pack", "result"), chunks)
 
@@ -224,8 +224,8 @@ async def push(request: web.Request) -> web.StreamResponse:
     """Push. Its consequences are decided before git's last word reaches the client."""
     services = context.services(request)
     project, actor = await writable_project(request)
-    await _ensure_repository(request, project)
-    bounds = _bounds(request)
+    await _ensure_repository(services, project)
+    bounds = _bounds(services.settings)
     try:
         pushed = await read_push(request_data.pieces(request), bounds)
     except MalformedPushError as problem:
@@ -238,14 +238,13 @@ async def push(request: web.Request) -> web.StreamResponse:
         return await streamed(request, smart_http.content_type("git-receive-pack", "result"), chunks)
 
 
-def _bounds(request: web.Request) -> Bounds:
-    settings = context.settings(request)
+def _bounds(settings: Settings) -> Bounds:
     return Bounds(
         time_limit=settings.git_time_limit, pack_bytes=settings.push_limit, updates=settings.push_refs_limit
     )
 
 
-async def _ensure_repository(request: web.Request, project: Project) -> None:
+async def _ensure_repository(services: Services, project: Project) -> None:
     """Repositories are made when git first asks for them."""
-    if not await ensured(context.services(request), project):
+    if not await ensured(services, project):
         raise gone()
