@@ -50,32 +50,20 @@ def setup(
 ) -> None:
     """Add the routes to the application.
 
-    Liveness says that the process answers. Readiness shows the result of each of `checks`: `{"status": "ok",
-    "<name>": {"status": "ok"}}`. The overall status is the worst of them; "failed" is 503, and so is "stopping" once
-    the application is shutting down.
-
-    Metrics are those of this process, or of all workers of one supervisor: counters are added up, and so are the
-    gauges that `summed` names. If the process `shares_port` with others without a supervisor, metrics are not served
-    there: each request would reach one of them by chance and see counters go backwards. `read_metrics` is awaited
-    before they are formatted, in a thread, since there may be thousands.
+    Readiness shows the result of each of `checks`, and as `status` the worst of them. "failed" is 503, and so is
+    "stopping" once the application is shutting down. Metrics are those of this process or of all workers of one
+    supervisor, with counters and the gauges in `summed` added up. They are not served if the process `shares_port`
+    without a supervisor: requests would reach one of the processes by chance. `read_metrics` is awaited before.
     """
 
     async def readiness(_request: web.Request) -> web.Response:
         if app[SHUTDOWN].has_begun:
             return web.json_response({"status": "stopping"}, status=503)
-        each = {**checks, "event_loop": event_loop}
+        each = {**checks, "event_loop": lambda: _longest_step(app, watch)}
         outcomes = await asyncio.gather(*map(_outcome, each.values()))
         results = dict(zip(each, outcomes, strict=True))
         status = max((result["status"] for result in results.values()), key=_WORSE.index, default="ok")
         return web.json_response({"status": status, **results}, status=503 if status == "failed" else 200)
-
-    async def event_loop() -> str | None:
-        each, supervisor = [watch.longest()], supervisor_line()
-        if supervisor is not None:
-            with contextlib.suppress(TimeoutError):  # one of them may be held right now
-                async with asyncio.timeout(OTHERS_SECONDS):
-                    each += await supervisor.others(await asyncio.to_thread(app[COUNTED]))
-        return longest_step(each)
 
     async def metrics(_request: web.Request) -> web.Response:
         if read_metrics is not None:
@@ -95,6 +83,16 @@ def setup(
     app.add_routes([web.get(LIVENESS, _liveness)])
     if not settings.operations_port:
         app.add_routes([ready] if shares_port else [ready, counted])
+
+
+async def _longest_step(app: web.Application, watch: LoopWatch) -> str | None:
+    """Return the longest step of all workers' event loops in one sentence (a readiness check)."""
+    each, supervisor = [watch.longest()], supervisor_line()
+    if supervisor is not None:
+        with contextlib.suppress(TimeoutError):  # one of them may be blocked right now
+            async with asyncio.timeout(OTHERS_SECONDS):
+                each += await supervisor.others(await asyncio.to_thread(app[COUNTED]))
+    return longest_step(each)
 
 
 async def _metrics(registry: CollectorRegistry, summed: Collection[str]) -> bytes:

@@ -206,6 +206,8 @@ MOST_COMMITS = 1000
 
 @attrs.frozen(kw_only=True)
 class ListContents(Paginated):
+    """A page of what belongs to a merge request."""
+
     id: str
     merge_request_iid: int
 
@@ -307,14 +309,8 @@ def _require_repository(project: Project) -> None:
         raise forbidden()
 
 
-@attrs.frozen(kw_only=True)
-class ListPeople(Paginated):
-    id: str
-    merge_request_iid: int
-
-
 @routes.get(f"{ONE}/reviewers", access=project(feature="repository"))
-async def list_reviewers(request: web.Request, params: ListPeople, project: Project) -> web.Response:
+async def list_reviewers(request: web.Request, params: ListContents, project: Project) -> web.Response:
     """Each with what she has said of it: `approved` or `unreviewed`."""
     page = wanted_page(params, queries.REVIEWERS, default_sort="asc")
     database = context.database(request)
@@ -323,7 +319,7 @@ async def list_reviewers(request: web.Request, params: ListPeople, project: Proj
 
 
 @routes.get(f"{ONE}/participants", access=project(feature="repository"))
-async def list_participants(request: web.Request, params: ListPeople, project: Project) -> web.Response:
+async def list_participants(request: web.Request, params: ListContents, project: Project) -> web.Response:
     """The author, assignees, reviewers, and who has written notes."""
     page = wanted_page(params, queries.PARTICIPANTS, default_sort="asc")
     database = context.database(request)
