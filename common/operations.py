@@ -6,6 +6,7 @@ clients in `operations_networks`, and only on `operations_port` if there is one.
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
 from aiohttp import web
@@ -59,7 +60,7 @@ def setup(
     async def readiness(_request: web.Request) -> web.Response:
         if app[SHUTDOWN].has_begun:
             return web.json_response({"status": "stopping"}, status=503)
-        each = {**checks, "event_loop": lambda: _longest_step(app, watch)}
+        each: dict[str, Check] = {**checks, "event_loop": functools.partial(_longest_step, app)}
         outcomes = await asyncio.gather(*map(_outcome, each.values()))
         results = dict(zip(each, outcomes, strict=True))
         status = max((result["status"] for result in results.values()), key=_WORSE.index, default="ok")
@@ -85,9 +86,9 @@ def setup(
         app.add_routes([ready] if shares_port else [ready, counted])
 
 
-async def _longest_step(app: web.Application, watch: LoopWatch) -> str | None:
-    """Return the longest step of all workers' event loops in one sentence (a readiness check)."""
-    each, supervisor = [watch.longest()], supervisor_line()
+async def _longest_step(app: web.Application) -> str | None:
+    """Return the longest step of all workers' event loops in the last hour in one sentence."""
+    each, supervisor = [app[LOOP_WATCH].longest()], supervisor_line()
     if supervisor is not None:
         with contextlib.suppress(TimeoutError):  # one of them may be blocked right now
             async with asyncio.timeout(OTHERS_SECONDS):

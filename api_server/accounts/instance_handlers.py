@@ -7,13 +7,14 @@ import attrs
 from aiohttp import web
 
 from api_server.accounts import instance_queries, instance_settings
+from api_server.services import Services
 from api_server.state.database import Executor
 from api_server.web import context
 from api_server.web.answers import json_value
-from api_server.web.auth import READ_USER_SCOPES
+from api_server.web.auth import READ_USER_SCOPES, Actor
 from api_server.web.errors import invalid
 from api_server.web.params import UNSET, CommaList, Unset
-from api_server.web.routes import ADMINISTRATOR, SIGNED_IN, Routes, author
+from api_server.web.routes import ADMINISTRATOR, SIGNED_IN, Routes
 
 routes = Routes()
 
@@ -36,9 +37,9 @@ class UpdateSettings:
 
 # Who has set the bound of requests too low sets it higher here.
 @routes.get("/application/settings", access=ADMINISTRATOR, never_throttled=True)
-async def show_settings(request: web.Request) -> web.Response:
+async def show_settings(services: Services) -> web.Response:
     """The storage's token is shown, as administrators have to give it to the storage as well."""
-    return json_value(await _shown(request, context.database(request)))
+    return json_value(await _shown(services, services.database))
 
 
 @routes.put(
@@ -46,15 +47,15 @@ async def show_settings(request: web.Request) -> web.Response:
     access=ADMINISTRATOR,
     never_throttled=True,
 )
-async def update_settings(request: web.Request, params: UpdateSettings) -> web.Response:
+async def update_settings(services: Services, actor: Actor, params: UpdateSettings) -> web.Response:
     """Changes what is sent; blank texts unset. The external storage needs its URL and its token together."""
-    unset = instance_settings.defaults(context.settings(request))
-    async with context.database(request).transaction() as transaction:
+    unset = instance_settings.defaults(services.settings)
+    async with services.database.transaction() as transaction:
         if problems := await instance_settings.update(
-            transaction, context.vault(request), unset, _sent(params), author(request)
+            transaction, services.vault, unset, _sent(params), actor.author
         ):
             raise invalid(problems)
-        shown = await _shown(request, transaction)
+        shown = await _shown(services, transaction)
     return json_value(shown)
 
 
@@ -63,11 +64,9 @@ def _sent(params: UpdateSettings) -> dict[str, Any]:
     return {name: value or None if isinstance(value, str) else value for name, value in sent.items()}
 
 
-async def _shown(request: web.Request, database: Executor) -> dict[str, Any]:
+async def _shown(services: Services, database: Executor) -> dict[str, Any]:
     stored = await instance_queries.read_settings(database)
-    shown = instance_settings.opened(
-        stored, context.vault(request), instance_settings.defaults(context.settings(request))
-    )
+    shown = instance_settings.opened(stored, services.vault, instance_settings.defaults(services.settings))
     return {"id": 1, "created_at": stored.created_at, "updated_at": stored.updated_at} | attrs.asdict(shown)
 
 
@@ -80,7 +79,7 @@ _REVISION = f"forgelet {metadata.version('forgelet')}"
 @version_routes.get("/metadata", access=SIGNED_IN, scopes=READ_USER_SCOPES)
 async def show_version(request: web.Request) -> web.Response:
     """Clients leave out what an older GitLab could not do, so the version is GitLab's; forgelet's is the revision."""
-    settings = context.settings(request)
+    settings = context.services(request).settings
     return json_value(
         {
             "version": settings.dialect,

@@ -6,11 +6,12 @@ import attrs
 from aiohttp import web
 
 from api_server.accounts import member_role_queries, member_roles
-from api_server.web import context
+from api_server.services import Services
 from api_server.web.answers import json_text, no_content
+from api_server.web.auth import Actor
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import Description, Name
-from api_server.web.routes import ADMINISTRATOR, License, Role, Routes, author
+from api_server.web.routes import ADMINISTRATOR, License, Role, Routes
 
 routes = Routes()
 
@@ -30,25 +31,23 @@ class RoleId:
 
 
 @routes.get("/member_roles", access=ADMINISTRATOR, license=CUSTOM_ROLES)
-async def list_roles(request: web.Request, params: Paginated) -> web.Response:
+async def list_roles(request: web.Request, services: Services, params: Paginated) -> web.Response:
     page = wanted_page(params, member_role_queries.LISTING)
-    return await paginated(
-        request, page, await member_role_queries.list_roles(context.database(request), page)
-    )
+    return await paginated(request, page, await member_role_queries.list_roles(services.database, page))
 
 
 @routes.post("/member_roles", access=ADMINISTRATOR, license=CUSTOM_ROLES)
-async def create_role(request: web.Request, params: CreateRole) -> web.Response:
-    async with context.database(request).transaction() as transaction:
+async def create_role(services: Services, actor: Actor, params: CreateRole) -> web.Response:
+    async with services.database.transaction() as transaction:
         made = await member_roles.create(
-            transaction, params.name, params.base_access_level, params.description, author(request)
+            transaction, params.name, params.base_access_level, params.description, actor.author
         )
     return json_text(made, status=201)
 
 
 @routes.delete("/member_roles/{id}", access=ADMINISTRATOR, license=CUSTOM_ROLES)
-async def delete_role(request: web.Request, params: RoleId) -> web.Response:
+async def delete_role(services: Services, actor: Actor, params: RoleId) -> web.Response:
     """Only one that nobody carries, and nobody is invited with."""
-    async with context.database(request).transaction() as transaction:
-        await member_roles.delete(transaction, params.id, author(request))
+    async with services.database.transaction() as transaction:
+        await member_roles.delete(transaction, params.id, actor.author)
     return no_content()

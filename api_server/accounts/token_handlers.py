@@ -9,13 +9,13 @@ from aiohttp import web
 from api_server.accounts import token_queries, tokens
 from api_server.accounts.token_queries import Token
 from api_server.accounts.users import existing_user
-from api_server.web import context
+from api_server.services import Services
 from api_server.web.answers import json_text, no_content
-from api_server.web.auth import ALL_SCOPES, SELF_ROTATE_SCOPES, Scope
+from api_server.web.auth import ALL_SCOPES, SELF_ROTATE_SCOPES, Actor, Scope
 from api_server.web.errors import forbidden, record_not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import CommaList, Description, Name
-from api_server.web.routes import ADMINISTRATOR, SIGNED_IN, Routes, author, caller
+from api_server.web.routes import ADMINISTRATOR, SIGNED_IN, Routes
 
 routes = Routes()
 
@@ -69,40 +69,40 @@ class RotateToken(RotateOwnToken):
 
 
 @routes.post("/users/{user_id}/personal_access_tokens", access=ADMINISTRATOR)
-async def create_token(request: web.Request, params: CreateToken) -> web.Response:
+async def create_token(services: Services, actor: Actor, params: CreateToken) -> web.Response:
     """A token for any user; its text is in this answer only."""
-    async with context.database(request).transaction() as transaction:
+    async with services.database.transaction() as transaction:
         user = await existing_user(transaction, params.user_id)
         new = tokens.NewToken(**attrs.asdict(params) | {"scopes": list(dict.fromkeys(params.scopes))})
-        made = await tokens.create(transaction, new, user.username, user.name, author(request))
+        made = await tokens.create(transaction, new, user.username, user.name, actor.author)
     return json_text(made, status=201)
 
 
 @routes.post("/user/personal_access_tokens", access=SIGNED_IN)
-async def create_own_token(request: web.Request, params: CreateOwnToken) -> web.Response:
+async def create_own_token(services: Services, actor: Actor, params: CreateOwnToken) -> web.Response:
     """A token for the caller that opens next to nothing, and ends with the day where `expires_at` does not say else."""
-    actor = caller(request)
     new = tokens.NewToken(
         user_id=actor.user_id,
         name=params.name,
         scopes=list(dict.fromkeys(params.scopes)),
         description=params.description,
-        expires_at=params.expires_at or context.now(request).date() + datetime.timedelta(days=1),
+        expires_at=params.expires_at or services.now.date() + datetime.timedelta(days=1),
     )
-    async with context.database(request).transaction() as transaction:
-        made = await tokens.create(transaction, new, actor.username, actor.name, author(request))
+    async with services.database.transaction() as transaction:
+        made = await tokens.create(transaction, new, actor.username, actor.name, actor.author)
     return json_text(made, status=201)
 
 
 @routes.get("/personal_access_tokens", access=SIGNED_IN)
-async def list_tokens(request: web.Request, params: ListTokens) -> web.Response:
+async def list_tokens(
+    request: web.Request, services: Services, actor: Actor, params: ListTokens
+) -> web.Response:
     """The caller's tokens; an administrator sees everybody's."""
     page = wanted_page(params, token_queries.LISTING)
-    actor = caller(request)
     if not actor.admin and params.user_id not in (None, actor.user_id):
         raise forbidden()
     listed = await token_queries.list_tokens(
-        context.database(request),
+        services.database,
         page,
         user_id=params.user_id if actor.admin else actor.user_id,
         revoked=params.revoked,
@@ -113,27 +113,27 @@ async def list_tokens(request: web.Request, params: ListTokens) -> web.Response:
 
 
 @routes.get("/personal_access_tokens/self", access=SIGNED_IN, scopes=ALL_SCOPES)
-async def show_own_token(request: web.Request) -> web.Response:
+async def show_own_token(services: Services, actor: Actor) -> web.Response:
     """The token that the request is made with, whatever its scopes."""
-    return await _shown(request, await _own(request))
+    return await _shown(services, await _own(services, actor))
 
 
 @routes.get("/personal_access_tokens/{id}", access=SIGNED_IN)
-async def show_token(request: web.Request, params: TokenId) -> web.Response:
-    return await _shown(request, await _found(request, params.id))
+async def show_token(services: Services, actor: Actor, params: TokenId) -> web.Response:
+    return await _shown(services, await _found(services, actor, params.id))
 
 
 @routes.delete(
     "/personal_access_tokens/self", access=SIGNED_IN, scopes=ALL_SCOPES, revokes="token:{token_id}"
 )
-async def revoke_own_token(request: web.Request) -> web.Response:
-    return await _revoked(request, await _own(request))
+async def revoke_own_token(services: Services, actor: Actor) -> web.Response:
+    return await _revoked(services, actor, await _own(services, actor))
 
 
 @routes.delete("/personal_access_tokens/{id}", access=SIGNED_IN, revokes="token:{id}")
-async def revoke_token(request: web.Request, params: TokenId) -> web.Response:
+async def revoke_token(services: Services, actor: Actor, params: TokenId) -> web.Response:
     """From then on the token opens nothing."""
-    return await _revoked(request, await _found(request, params.id))
+    return await _revoked(services, actor, await _found(services, actor, params.id))
 
 
 @routes.post(
@@ -142,39 +142,40 @@ async def revoke_token(request: web.Request, params: TokenId) -> web.Response:
     scopes=SELF_ROTATE_SCOPES,
     revokes="token:{token_id}",
 )
-async def rotate_own_token(request: web.Request, params: RotateOwnToken) -> web.Response:
-    return await _rotated(request, await _own(request), params.expires_at)
+async def rotate_own_token(services: Services, actor: Actor, params: RotateOwnToken) -> web.Response:
+    return await _rotated(services, actor, await _own(services, actor), params.expires_at)
 
 
 @routes.post("/personal_access_tokens/{id}/rotate", access=SIGNED_IN, revokes="token:{id}")
-async def rotate_token(request: web.Request, params: RotateToken) -> web.Response:
+async def rotate_token(services: Services, actor: Actor, params: RotateToken) -> web.Response:
     """A new token in the place of the old one, valid for a week where `expires_at` says nothing else."""
-    return await _rotated(request, await _found(request, params.id), params.expires_at)
+    return await _rotated(services, actor, await _found(services, actor, params.id), params.expires_at)
 
 
-async def _own(request: web.Request) -> Token:
-    return await _found(request, caller(request).token_id or 0)
+async def _own(services: Services, actor: Actor) -> Token:
+    return await _found(services, actor, actor.token_id or 0)
 
 
-async def _found(request: web.Request, token_id: int) -> Token:
-    actor = caller(request)
-    token = await token_queries.find_token(context.database(request), token_id)
+async def _found(services: Services, actor: Actor, token_id: int) -> Token:
+    token = await token_queries.find_token(services.database, token_id)
     if token is None or not (actor.admin or token.user_id == actor.user_id):
         raise record_not_found()
     return token
 
 
-async def _shown(request: web.Request, token: Token) -> web.Response:
-    return json_text(await token_queries.show_token(context.database(request), token.id))
+async def _shown(services: Services, token: Token) -> web.Response:
+    return json_text(await token_queries.show_token(services.database, token.id))
 
 
-async def _revoked(request: web.Request, token: Token) -> web.Response:
-    async with context.database(request).transaction() as transaction:
-        await tokens.revoke(context.services(request).shared, transaction, token, author(request))
+async def _revoked(services: Services, actor: Actor, token: Token) -> web.Response:
+    async with services.database.transaction() as transaction:
+        await tokens.revoke(services, transaction, token, actor.author)
     return no_content()
 
 
-async def _rotated(request: web.Request, token: Token, expires_at: datetime.date | None) -> web.Response:
-    async with context.database(request).transaction() as transaction:
-        made = await tokens.rotate(transaction, token, expires_at, author(request))
+async def _rotated(
+    services: Services, actor: Actor, token: Token, expires_at: datetime.date | None
+) -> web.Response:
+    async with services.database.transaction() as transaction:
+        made = await tokens.rotate(transaction, token, expires_at, actor.author)
     return json_text(made)

@@ -10,13 +10,14 @@ from api_server.accounts import email_queries, emails, passwords, user_queries, 
 from api_server.accounts.instance_settings import current
 from api_server.accounts.passwords import problem_with
 from api_server.accounts.users import existing_user
+from api_server.services import Services
 from api_server.web import context
 from api_server.web.answers import json_text, json_value, no_content
-from api_server.web.auth import READ_USER_SCOPES
+from api_server.web.auth import READ_USER_SCOPES, Actor
 from api_server.web.errors import bad_parameters, forbidden, invalid, not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import Name, Url
-from api_server.web.routes import ADMINISTRATOR, SIGNED_IN, Routes, author, caller
+from api_server.web.routes import ADMINISTRATOR, SIGNED_IN, Routes
 
 routes = Routes()
 
@@ -78,21 +79,22 @@ class UpdateUser(Profile):
 
 
 @routes.get("/user", access=SIGNED_IN, scopes=READ_USER_SCOPES)
-async def show_current_user(request: web.Request) -> web.Response:
+async def show_current_user(services: Services, actor: Actor) -> web.Response:
     """The caller, with private fields."""
-    actor = caller(request)
     view: user_queries.View = "user_for_administrators" if actor.admin else "own_user"
-    return json_text(await user_queries.show_user(context.database(request), actor.user_id, view))
+    return json_text(await user_queries.show_user(services.database, actor.user_id, view))
 
 
 @routes.get("/users", access=SIGNED_IN, scopes=READ_USER_SCOPES)
-async def list_users(request: web.Request, params: ListUsers) -> web.Response:
+async def list_users(
+    request: web.Request, services: Services, actor: Actor, params: ListUsers
+) -> web.Response:
     """All users, bots among them; what is more than their names for administrators only."""
     page = wanted_page(params, user_queries.LISTING)
     listed = await user_queries.list_users(
-        context.database(request),
+        services.database,
         page,
-        for_administrator=caller(request).admin,
+        for_administrator=actor.admin,
         username=params.username,
         search=params.search,
         active=params.active,
@@ -103,16 +105,16 @@ async def list_users(request: web.Request, params: ListUsers) -> web.Response:
 
 
 @routes.get("/users/{id}", access=SIGNED_IN, scopes=READ_USER_SCOPES)
-async def show_user(request: web.Request, params: UserId) -> web.Response:
-    view: user_queries.View = "user_in_detail" if caller(request).admin else "user"
-    entity = await user_queries.show_user_if_there(context.database(request), params.id, view)
+async def show_user(services: Services, actor: Actor, params: UserId) -> web.Response:
+    view: user_queries.View = "user_in_detail" if actor.admin else "user"
+    entity = await user_queries.show_user_if_there(services.database, params.id, view)
     if entity is None:
         raise not_found("User")
     return json_text(entity)
 
 
 @routes.post("/users", access=ADMINISTRATOR)
-async def create_user(request: web.Request, params: CreateUser) -> web.Response:
+async def create_user(services: Services, actor: Actor, params: CreateUser) -> web.Response:
     """Makes an account, with a namespace for its projects. Without `skip_confirmation` its address is unconfirmed;
     without `projects_limit` it may have as many projects as the instance's settings say; `reset_password` mails a link
     to set the password."""
@@ -120,13 +122,13 @@ async def create_user(request: web.Request, params: CreateUser) -> web.Response:
         raise bad_parameters(
             "password, reset_password, force_random_password are missing, at least one parameter must be provided"
         )
-    profile: dict[str, Any] = {
-        "projects_limit": (await current(context.services(request).shared)).default_projects_limit
+    profile: dict[str, Any] = {"projects_limit": (await current(services)).default_projects_limit}
+    profile |= {
+        name: value for name, value in (await _profile(services, params)).items() if value is not None
     }
-    profile |= {name: value for name, value in (await _profile(request, params)).items() if value is not None}
-    async with context.database(request).transaction() as transaction:
+    async with services.database.transaction() as transaction:
         user_id = await users.create(
-            context.services(request).shared,
+            services,
             transaction,
             users.NewUser(
                 username=params.username,
@@ -135,7 +137,7 @@ async def create_user(request: web.Request, params: CreateUser) -> web.Response:
                 confirmed=params.skip_confirmation,
                 **profile,
             ),
-            author(request),
+            actor.author,
         )
         if params.reset_password:
             await passwords.queue_mail(transaction, user_id, is_new=True)
@@ -144,14 +146,14 @@ async def create_user(request: web.Request, params: CreateUser) -> web.Response:
 
 
 @routes.put("/users/{id}", access=ADMINISTRATOR, revokes="user:{id}")
-async def update_user(request: web.Request, params: UpdateUser) -> web.Response:
-    profile = await _profile(request, params)
-    async with context.database(request).transaction() as transaction:
+async def update_user(services: Services, actor: Actor, params: UpdateUser) -> web.Response:
+    profile = await _profile(services, params)
+    async with services.database.transaction() as transaction:
         await users.update(
-            context.services(request).shared,
+            services,
             transaction,
             params.id,
-            author(request),
+            actor.author,
             username=params.username,
             name=params.name,
             email=params.email,
@@ -162,56 +164,48 @@ async def update_user(request: web.Request, params: UpdateUser) -> web.Response:
 
 
 @routes.delete("/users/{id}", access=ADMINISTRATOR, revokes="user:{id}")
-async def delete_user(request: web.Request, params: DeleteUser) -> web.Response:
+async def delete_user(services: Services, actor: Actor, params: DeleteUser) -> web.Response:
     """Removes the account with its own namespace and the projects in it. What she did elsewhere stays. Answers 409 for
     the only Owner of a group; with `hard_delete` such groups are removed too."""
-    if params.id == caller(request).user_id:
+    if params.id == actor.user_id:
         raise forbidden("You cannot delete yourself")
-    async with context.database(request).transaction() as transaction:
-        await users.delete(
-            context.services(request).shared, transaction, params.id, author(request), hard=params.hard_delete
-        )
+    async with services.database.transaction() as transaction:
+        await users.delete(services, transaction, params.id, actor.author, hard=params.hard_delete)
     return no_content()
 
 
 @routes.post("/users/{id}/block", access=ADMINISTRATOR, revokes="user:{id}")
-async def block_user(request: web.Request, params: UserId) -> web.Response:
+async def block_user(services: Services, actor: Actor, params: UserId) -> web.Response:
     """A blocked user's tokens work nowhere. The body is null where that is nothing new, as GitLab's is."""
-    if params.id == caller(request).user_id:
+    if params.id == actor.user_id:
         raise forbidden("You cannot block yourself")
-    async with context.database(request).transaction() as transaction:
-        changed = await users.set_state(
-            context.services(request).shared, transaction, params.id, "blocked", author(request)
-        )
+    async with services.database.transaction() as transaction:
+        changed = await users.set_state(services, transaction, params.id, "blocked", actor.author)
     return json_value(changed or None, status=201)
 
 
 @routes.post("/users/{id}/unblock", access=ADMINISTRATOR)
-async def unblock_user(request: web.Request, params: UserId) -> web.Response:
-    async with context.database(request).transaction() as transaction:
-        changed = await users.set_state(
-            context.services(request).shared, transaction, params.id, "active", author(request)
-        )
+async def unblock_user(services: Services, actor: Actor, params: UserId) -> web.Response:
+    async with services.database.transaction() as transaction:
+        changed = await users.set_state(services, transaction, params.id, "active", actor.author)
     return json_value(changed, status=201)
 
 
 @routes.post("/user/static_object_token/rotate", access=SIGNED_IN)
-async def rotate_static_object_token(request: web.Request) -> web.Response:
+async def rotate_static_object_token(services: Services, actor: Actor) -> web.Response:
     """Gives the caller a new static-object token, shown once; links with the old one stop at once (decision D9)."""
-    async with context.database(request).transaction() as transaction:
-        token = await users.new_static_object_token(
-            transaction, context.vault(request), caller(request).user_id, author(request)
-        )
+    async with services.database.transaction() as transaction:
+        token = await users.new_static_object_token(transaction, services.vault, actor.user_id, actor.author)
     return json_value({"token": token}, status=201)
 
 
-async def _profile(request: web.Request, params: Profile) -> dict[str, Any]:
+async def _profile(services: Services, params: Profile) -> dict[str, Any]:
     values = {field.name: getattr(params, field.name) for field in attrs.fields(Profile)}
     password = values.pop("password")
     if password is not None and (problem := problem_with(password)):
         raise invalid({"password": [problem]})
     # Takes some 50 ms of computing.
-    hash_password = context.vault(request).hash_password
+    hash_password = services.vault.hash_password
     hashed = await asyncio.to_thread(hash_password, password) if password else None
     return values | {"password_hash": hashed}
 
@@ -243,66 +237,66 @@ class EmailIdOf(EmailId):
 
 
 @routes.get("/user/emails", access=SIGNED_IN, scopes=READ_USER_SCOPES)
-async def list_own_emails(request: web.Request, params: Paginated) -> web.Response:
-    return await _listed_emails(request, params, caller(request).user_id)
+async def list_own_emails(request: web.Request, actor: Actor, params: Paginated) -> web.Response:
+    return await _listed_emails(request, params, actor.user_id)
 
 
 @routes.get("/user/emails/{email_id}", access=SIGNED_IN, scopes=READ_USER_SCOPES)
-async def show_own_email(request: web.Request, params: EmailId) -> web.Response:
-    entity = await email_queries.show_email(
-        context.database(request), params.email_id, caller(request).user_id
-    )
+async def show_own_email(services: Services, actor: Actor, params: EmailId) -> web.Response:
+    entity = await email_queries.show_email(services.database, params.email_id, actor.user_id)
     if entity is None:
         raise not_found("Email")
     return json_text(entity)
 
 
 @routes.post("/user/emails", access=SIGNED_IN)
-async def add_own_email(request: web.Request, params: AddEmail) -> web.Response:
+async def add_own_email(services: Services, actor: Actor, params: AddEmail) -> web.Response:
     """Unconfirmed until the caller has followed the link that is mailed to it."""
-    return await _added_email(request, caller(request).user_id, params.email, confirmed=False)
+    return await _added_email(services, actor, actor.user_id, params.email, confirmed=False)
 
 
 @routes.delete("/user/emails/{email_id}", access=SIGNED_IN)
-async def remove_own_email(request: web.Request, params: EmailId) -> web.Response:
-    return await _removed_email(request, params.email_id, caller(request).user_id)
+async def remove_own_email(services: Services, actor: Actor, params: EmailId) -> web.Response:
+    return await _removed_email(services, actor, params.email_id, actor.user_id)
 
 
 @routes.get("/users/{id}/emails", access=ADMINISTRATOR, scopes=READ_USER_SCOPES)
-async def list_emails(request: web.Request, params: ListEmailsOf) -> web.Response:
-    await existing_user(context.database(request), params.id)
+async def list_emails(request: web.Request, services: Services, params: ListEmailsOf) -> web.Response:
+    await existing_user(services.database, params.id)
     return await _listed_emails(request, params, params.id)
 
 
 @routes.post("/users/{id}/emails", access=ADMINISTRATOR)
-async def add_email(request: web.Request, params: AddEmailTo) -> web.Response:
+async def add_email(services: Services, actor: Actor, params: AddEmailTo) -> web.Response:
     """With `skip_confirmation` the address is confirmed at once, and no mail is sent."""
-    return await _added_email(request, params.id, params.email, confirmed=params.skip_confirmation)
+    return await _added_email(services, actor, params.id, params.email, confirmed=params.skip_confirmation)
 
 
 @routes.delete("/users/{id}/emails/{email_id}", access=ADMINISTRATOR)
-async def remove_email(request: web.Request, params: EmailIdOf) -> web.Response:
-    await existing_user(context.database(request), params.id)
-    return await _removed_email(request, params.email_id, params.id)
+async def remove_email(services: Services, actor: Actor, params: EmailIdOf) -> web.Response:
+    await existing_user(services.database, params.id)
+    return await _removed_email(services, actor, params.email_id, params.id)
 
 
 async def _listed_emails(request: web.Request, params: Paginated, user_id: int) -> web.Response:
     page = wanted_page(params, email_queries.LISTING, default_sort="asc")
     return await paginated(
-        request, page, await email_queries.list_emails(context.database(request), page, user_id)
+        request, page, await email_queries.list_emails(context.services(request).database, page, user_id)
     )
 
 
-async def _added_email(request: web.Request, user_id: int, email: str, *, confirmed: bool) -> web.Response:
-    async with context.database(request).transaction() as transaction:
+async def _added_email(
+    services: Services, actor: Actor, user_id: int, email: str, *, confirmed: bool
+) -> web.Response:
+    async with services.database.transaction() as transaction:
         user = await existing_user(transaction, user_id)
         added = await emails.add(
-            transaction, user, email, author(request), context.settings(request), confirmed=confirmed
+            transaction, user, email, actor.author, services.settings, confirmed=confirmed
         )
     return json_text(added, status=201)
 
 
-async def _removed_email(request: web.Request, email_id: int, user_id: int) -> web.Response:
-    async with context.database(request).transaction() as transaction:
-        await emails.remove(transaction, email_id, user_id, author(request))
+async def _removed_email(services: Services, actor: Actor, email_id: int, user_id: int) -> web.Response:
+    async with services.database.transaction() as transaction:
+        await emails.remove(transaction, email_id, user_id, actor.author)
     return no_content()

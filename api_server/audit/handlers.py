@@ -9,13 +9,15 @@ from aiohttp import web
 from api_server.audit import queries
 from api_server.namespaces.access import group, project
 from api_server.namespaces.resources import Group, Project
+from api_server.services import Services
 from api_server.state.audit_event_types import EntityType
 from api_server.state.audit_trail import Entity
 from api_server.web import context
 from api_server.web.answers import json_text
+from api_server.web.auth import Actor
 from api_server.web.errors import bad_parameters
 from api_server.web.pagination import Paginated, paginated, wanted_page
-from api_server.web.routes import ADMINISTRATOR, License, Role, Routes, caller
+from api_server.web.routes import ADMINISTRATOR, License, Role, Routes
 
 routes = Routes()
 
@@ -78,56 +80,60 @@ async def list_instance_events(request: web.Request, params: ListInstanceEvents)
 
 
 @routes.get("/audit_events/{id}", access=ADMINISTRATOR, license=INSTANCE_AUDIT_EVENTS)
-async def show_instance_event(request: web.Request, params: EventId) -> web.Response:
+async def show_instance_event(services: Services, params: EventId) -> web.Response:
     """Endpoint 26: an event of whatever entity."""
-    return json_text(await queries.show_event(context.database(request), params.id))
+    return json_text(await queries.show_event(services.database, params.id))
 
 
 @routes.get("/groups/{id}/audit_events", access=group(Role.DEVELOPER), license=AUDIT_EVENTS)
-async def list_group_events(request: web.Request, params: ListEventsOf, group: Group) -> web.Response:
+async def list_group_events(
+    request: web.Request, actor: Actor, params: ListEventsOf, group: Group
+) -> web.Response:
     """Endpoint 27: Owners see all events of exactly this group, Developers and Maintainers their own ones."""
-    return await _listed(request, params, _of(request, group.entity, sees_all=group.role >= Role.OWNER))
+    return await _listed(request, params, scope_of(actor, group))
 
 
 @routes.get("/groups/{id}/audit_events/{audit_event_id}", access=group(Role.OWNER), license=AUDIT_EVENTS)
-async def show_group_event(request: web.Request, params: EventIdOf, group: Group) -> web.Response:
+async def show_group_event(services: Services, params: EventIdOf, group: Group) -> web.Response:
     """Endpoint 28. One event of exactly this group."""
-    return await _shown_of(request, params.audit_event_id, group.entity)
+    return await _shown_of(services, params.audit_event_id, group.entity)
 
 
 @routes.get("/projects/{id}/audit_events", access=project(Role.DEVELOPER), license=AUDIT_EVENTS)
-async def list_project_events(request: web.Request, params: ListEventsOf, project: Project) -> web.Response:
+async def list_project_events(
+    request: web.Request, actor: Actor, params: ListEventsOf, project: Project
+) -> web.Response:
     """Endpoint 29: Maintainers see all events of the project, Developers their own ones."""
-    return await _listed(
-        request, params, _of(request, project.entity, sees_all=project.role >= Role.MAINTAINER)
-    )
+    return await _listed(request, params, scope_of(actor, project))
 
 
 @routes.get(
     "/projects/{id}/audit_events/{audit_event_id}", access=project(Role.MAINTAINER), license=AUDIT_EVENTS
 )
-async def show_project_event(request: web.Request, params: EventIdOf, project: Project) -> web.Response:
+async def show_project_event(services: Services, params: EventIdOf, project: Project) -> web.Response:
     """Endpoint 30. One event of the project."""
-    return await _shown_of(request, params.audit_event_id, project.entity)
+    return await _shown_of(services, params.audit_event_id, project.entity)
 
 
-def _of(request: web.Request, entity: Entity, *, sees_all: bool) -> dict[str, Any]:
+def scope_of(actor: Actor, resource: Project | Group) -> dict[str, Any]:
+    """Return the filters that keep a list to what the caller may see of a project or a group."""
+    sees_all = resource.role >= (Role.OWNER if isinstance(resource, Group) else Role.MAINTAINER)
     return {
-        "entity_type": entity.type,
-        "entity_id": entity.id,
-        "own_author_id": None if sees_all else caller(request).user_id,
+        "entity_type": resource.entity.type,
+        "entity_id": resource.entity.id,
+        "own_author_id": None if sees_all else actor.user_id,
     }
 
 
 async def _listed(request: web.Request, params: ListEvents, scope: dict[str, Any]) -> web.Response:
     page = wanted_page(params, queries.listing())
     filters = attrs.asdict(params, filter=lambda field, _: field.name not in _NO_FILTERS)
-    listed = await queries.list_events(context.database(request), page, filters | scope)
+    listed = await queries.list_events(context.services(request).database, page, filters | scope)
     return await paginated(request, page, listed)
 
 
 _NO_FILTERS = {field.name for field in attrs.fields(Paginated)} | {"id"}
 
 
-async def _shown_of(request: web.Request, event_id: int, entity: Entity) -> web.Response:
-    return json_text(await queries.show_event_of(context.database(request), event_id, entity.type, entity.id))
+async def _shown_of(services: Services, event_id: int, entity: Entity) -> web.Response:
+    return json_text(await queries.show_event_of(services.database, event_id, entity.type, entity.id))

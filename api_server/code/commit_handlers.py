@@ -32,9 +32,10 @@ from api_server.git.ref_names import BRANCHES, TAGS
 from api_server.git.repositories import Repository
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
+from api_server.services import Services
 from api_server.state.listing import MOST_COUNTED, ListPage
-from api_server.web import context
 from api_server.web.answers import json_value
+from api_server.web.auth import Actor, Anonymous
 from api_server.web.errors import ApiError, invalid, not_found
 from api_server.web.pagination import (
     Paginated,
@@ -44,7 +45,7 @@ from api_server.web.pagination import (
     paginated_by_token,
 )
 from api_server.web.params import CommaList, Description, Name
-from api_server.web.routes import Role, Routes, caller, caller_or_stranger
+from api_server.web.routes import Role, Routes
 
 routes = Routes()
 
@@ -126,32 +127,34 @@ class CreateCommit:
     "/projects/{id}/repository/commits",
     access=project(Role.DEVELOPER, feature="repository"),
 )
-async def create_commit(request: web.Request, params: CreateCommit, project: Project) -> web.Response:
+async def create_commit(
+    services: Services, actor: Actor, params: CreateCommit, project: Project
+) -> web.Response:
     """All actions as one commit, or none of them."""
-    services = context.services(request)
     values = attrs.asdict(params, filter=lambda field, _: field.name not in ("id", "actions", "stats"))
     actions = [action.for_git() for action in params.actions]
-    sha = await committing.commit_files(services, caller(request), project, Change(**values), actions)
+    sha = await committing.commit_files(services, actor, project, Change(**values), actions)
     repository = await opened(services, project)
     stats = None
     with suppress(ApiError):  # the commit is made, however long its lines take to count
-        stats = await _stats(request, repository, sha) if params.stats else None
-    return json_value(await _detailed(request, project, repository, sha, stats), status=201)
+        stats = await _stats(services, actor, repository, sha) if params.stats else None
+    return json_value(await _detailed(services, project, repository, sha, stats), status=201)
 
 
 @routes.get(
     "/projects/{id}/repository/commits",
     access=project(feature="repository"),
 )
-async def list_commits(request: web.Request, params: ListCommits, project: Project) -> web.Response:
+async def list_commits(
+    request: web.Request, services: Services, actor: Actor | Anonymous, params: ListCommits, project: Project
+) -> web.Response:
     """Of a branch, tag, commit or range (by default of the default branch), newest first; not counted, as GitLab's are
     not."""
-    services = context.services(request)
     repository, page = await opened(services, project), offset_page(params)
     history = _history(repository, params, project.default_branch)
     shas: list[str] = []
     stats: dict[str, dict[str, int]] = {}
-    async with reading(services, caller_or_stranger(request)):
+    async with reading(services, actor):
         if history is not None:
             shas = await commits.history(repository, history, skip=page.offset, limit=page.size + 1)
         if params.with_stats:
@@ -182,22 +185,25 @@ def _history(repository: Repository, params: ListCommits, default_branch: str) -
 @routes.get(
     "/projects/{id}/repository/commits/{sha}", access=project(feature="repository"), takes_job_token=True
 )
-async def show_commit(request: web.Request, params: OneCommit, project: Project) -> web.Response:
+async def show_commit(
+    services: Services, actor: Actor | Anonymous, params: OneCommit, project: Project
+) -> web.Response:
     """By SHA, or by the name of a branch or tag."""
-    repository = await opened(context.services(request), project)
+    repository = await opened(services, project)
     sha = commit_named(repository, params.sha)
-    stats = await _stats(request, repository, sha) if params.stats else None
-    return json_value(await _detailed(request, project, repository, sha, stats))
+    stats = await _stats(services, actor, repository, sha) if params.stats else None
+    return json_value(await _detailed(services, project, repository, sha, stats))
 
 
 @routes.get("/projects/{id}/repository/tree", access=project(feature="repository"))
-async def list_tree(request: web.Request, params: ListTree, project: Project) -> web.Response:
+async def list_tree(
+    request: web.Request, services: Services, actor: Actor | Anonymous, params: ListTree, project: Project
+) -> web.Response:
     """What is in a folder of a branch, tag or commit: folders first, then by name; with keyset pagination by path."""
-    services = context.services(request)
     ref, folder = params.ref or project.default_branch, params.path.strip("/")
     opened_folder = folder_named(await opened(services, project), ref, folder, recursive=params.recursive)
     by_path = params.pagination == "keyset"
-    async with reading(services, caller_or_stranger(request)):
+    async with reading(services, actor):
         return await (_tree_by_path if by_path else _tree_by_page)(request, params, opened_folder)
 
 
@@ -223,16 +229,17 @@ def _node(node: trees.Node) -> dict[str, Any]:
     return {"id": node.id, "name": name, "type": node.kind, "path": node.path, "mode": node.mode}
 
 
-async def _stats(request: web.Request, repository: Repository, sha: str) -> dict[str, int]:
-    async with reading(context.services(request), caller_or_stranger(request)):
+async def _stats(
+    services: Services, actor: Actor | Anonymous, repository: Repository, sha: str
+) -> dict[str, int]:
+    async with reading(services, actor):
         return (await commits.line_counts(repository, [sha]))[sha]
 
 
 async def _detailed(
-    request: web.Request, project: Project, repository: Repository, sha: str, stats: dict[str, int] | None
+    services: Services, project: Project, repository: Repository, sha: str, stats: dict[str, int] | None
 ) -> dict[str, Any]:
     """A commit with its line counts, where they are given, and its newest pipeline, where the caller may see it."""
-    services = context.services(request)
     shown = entities.commit(repository, sha, url_of(services, project), stats)
     pipeline = None
     if project.shows_pipelines:
@@ -264,9 +271,11 @@ class Compare:
     "/projects/{id}/repository/commits/{sha}/diff",
     access=project(feature="repository"),
 )
-async def show_diff(request: web.Request, params: ShowDiff, project: Project) -> web.Response:
+async def show_diff(
+    request: web.Request, services: Services, params: ShowDiff, project: Project
+) -> web.Response:
     """Of a commit against its first parent."""
-    repository = await opened(context.services(request), project)
+    repository = await opened(services, project)
     sha = commit_named(repository, params.sha)
     parents = commits.commit_data(repository, sha)["parent_ids"]
     return await listed_differences(request, params, repository, parents[0] if parents else None, sha)
@@ -276,12 +285,13 @@ async def show_diff(request: web.Request, params: ShowDiff, project: Project) ->
     "/projects/{id}/repository/compare",
     access=project(feature="repository"),
 )
-async def compare(request: web.Request, params: Compare, project: Project) -> web.Response:
+async def compare(
+    services: Services, actor: Actor | Anonymous, params: Compare, project: Project
+) -> web.Response:
     """What `to` has that `from` has not: since they parted, or (`straight`) between the two as they are."""
-    services = context.services(request)
     repository = await opened(services, project)
     old, new = commit_named(repository, params.from_), commit_named(repository, params.to)
-    async with reading(services, caller_or_stranger(request)):
+    async with reading(services, actor):
         base = old if params.straight else await merge_base(repository, old, new)
         files, _ = await all_differences(services, repository, base, new)
         shas = await commits_between(repository, old, new, MOST_COMPARED)
@@ -324,22 +334,25 @@ class FindMergeBase:
 
 @routes.get("/projects/{id}/repository/commits/{sha}/refs", access=project(feature="repository"))
 async def list_refs_of_commit(
-    request: web.Request, params: ListRefsOfCommit, project: Project
+    request: web.Request,
+    services: Services,
+    actor: Actor | Anonymous,
+    params: ListRefsOfCommit,
+    project: Project,
 ) -> web.Response:
     """The branches, then the tags from which a commit can be reached, each by name."""
-    services = context.services(request)
     repository = await opened(services, project)
     sha = commit_named(repository, params.sha)
-    async with reading(services, caller_or_stranger(request)):
+    async with reading(services, actor):
         named = await commits.refs_containing(repository, sha, *_NAMESPACES[params.type])
     shown = [_ref(name) for name in on_page(params, named)]
     return await listed(request, params, shown, len(named))
 
 
 @routes.get("/projects/{id}/repository/commits/{sha}/signature", access=project(feature="repository"))
-async def show_signature(request: web.Request, params: CommitSha, project: Project) -> web.Response:
+async def show_signature(services: Services, params: CommitSha, project: Project) -> web.Response:
     """With what a commit is signed: by an unknown key, since users have none here."""
-    repository = await opened(context.services(request), project)
+    repository = await opened(services, project)
     signed_with = commits.signature_type(repository, commit_named(repository, params.sha))
     if signed_with is None:
         raise not_found("Signature")
@@ -354,12 +367,13 @@ def _ref(name: str) -> dict[str, str]:
 
 
 @routes.get("/projects/{id}/repository/merge_base", access=project(feature="repository"))
-async def find_merge_base(request: web.Request, params: FindMergeBase, project: Project) -> web.Response:
+async def find_merge_base(
+    services: Services, actor: Actor | Anonymous, params: FindMergeBase, project: Project
+) -> web.Response:
     """The best commit from which all of two or more branches, tags or commits descend."""
-    services = context.services(request)
     repository = await opened(services, project)
     shas = _resolved(repository, params.refs)
-    async with reading(services, caller_or_stranger(request)):
+    async with reading(services, actor):
         sha = await commits.merge_base(repository, *shas)
     if sha is None:
         raise not_found("Merge Base")
@@ -395,10 +409,10 @@ class CherryPick(Revert):
 
 
 @routes.post(f"{_COMMIT}/cherry_pick", access=project(Role.DEVELOPER, feature="repository"))
-async def cherry_pick(request: web.Request, params: CherryPick, project: Project) -> web.Response:
+async def cherry_pick(services: Services, actor: Actor, params: CherryPick, project: Project) -> web.Response:
     made = await committing.pick(
-        context.services(request),
-        caller(request),
+        services,
+        actor,
         project,
         committing.CHERRY_PICK,
         params.sha,
@@ -406,25 +420,24 @@ async def cherry_pick(request: web.Request, params: CherryPick, project: Project
         message=params.message,
         dry_run=params.dry_run,
     )
-    return await _answer(request, project, made)
+    return await _answer(services, project, made)
 
 
 @routes.post(f"{_COMMIT}/revert", access=project(Role.DEVELOPER, feature="repository"))
-async def revert(request: web.Request, params: Revert, project: Project) -> web.Response:
+async def revert(services: Services, actor: Actor, params: Revert, project: Project) -> web.Response:
     made = await committing.pick(
-        context.services(request),
-        caller(request),
+        services,
+        actor,
         project,
         committing.REVERT,
         params.sha,
         params.branch,
         dry_run=params.dry_run,
     )
-    return await _answer(request, project, made)
+    return await _answer(services, project, made)
 
 
-async def _answer(request: web.Request, project: Project, made: str | None) -> web.Response:
-    services = context.services(request)
+async def _answer(services: Services, project: Project, made: str | None) -> web.Response:
     if made is None:
         return json_value({"dry_run": "success"})
     repository = await opened(services, project)

@@ -130,7 +130,7 @@ async def answer_go_get(request: web.Request, path: str, outermost: str) -> web.
     Where there is none the answer is `outermost`, which may be private, or not there: nobody learns which.
     """
     found = await _project_of_import(request, path) or outermost
-    base_url = context.settings(request).base_url
+    base_url = context.services(request).settings.base_url
     prefix = escape(f"{URL(base_url).host_port_subcomponent}/{found}")  # no import path has a port
     return web.Response(
         text=f'<html><head><meta name="go-import" content="{prefix} git {escape(base_url)}/{found}.git"></head>'
@@ -188,7 +188,7 @@ async def info_refs(request: web.Request) -> web.StreamResponse:
     )
     async with (
         services[PLACES].place(request, project, actor),
-        smart_http.info_refs(repository, service, protocol, _bounds(services.settings)) as chunks,
+        smart_http.info_refs(repository, service, protocol, _bounds(services)) as chunks,
     ):
         return await streamed(request, smart_http.content_type(service, "advertisement"), chunks)
 
@@ -215,7 +215,7 @@ async def fetch(request: web.Request) -> web.StreamResponse:
     )
     async with (
         services[PLACES].place(request, project, actor),
-        smart_http.upload_pack(repository, body, protocol, _bounds(services.settings)) as chunks,
+        smart_http.upload_pack(repository, body, protocol, _bounds(services)) as chunks,
     ):
         return await streamed(request, smart_http.content_type("git-upload-pack", "result"), chunks)
 
@@ -225,7 +225,7 @@ async def push(request: web.Request) -> web.StreamResponse:
     services = context.services(request)
     project, actor = await writable_project(request)
     await _ensure_repository(services, project)
-    bounds = _bounds(services.settings)
+    bounds = _bounds(services)
     try:
         pushed = await read_push(request_data.pieces(request), bounds)
     except MalformedPushError as problem:
@@ -238,7 +238,8 @@ async def push(request: web.Request) -> web.StreamResponse:
         return await streamed(request, smart_http.content_type("git-receive-pack", "result"), chunks)
 
 
-def _bounds(settings: Settings) -> Bounds:
+def _bounds(services: Services) -> Bounds:
+    settings = services.settings
     return Bounds(
         time_limit=settings.git_time_limit, pack_bytes=settings.push_limit, updates=settings.push_refs_limit
     )

@@ -156,11 +156,12 @@ MISSING = "The object does not exist."
 
 async def send_object(request: web.Request, project: Project, oid: str) -> web.StreamResponse:
     """Answer with the object, or with the part of it that `Range` asks for. Raises 404."""
-    found = await lfs_queries.find_object(context.database(request), project.id, oid)
+    services = context.services(request)
+    found = await lfs_queries.find_object(services.database, project.id, oid)
     if found is None:
         raise web.HTTPNotFound(text=MISSING)
     headers = {"Content-Type": "application/octet-stream", "Content-Disposition": "attachment"}
-    objects = context.services(request).objects
+    objects = services.objects
     try:
         return await send_stored(request, objects, found.object_key, found.size, oid, headers)
     except FileNotFoundError:  # deleted since the row was read
@@ -172,10 +173,11 @@ async def store_object(request: web.Request, project: Project, announced: Pointe
 
     Where it is not known whether the row was written, the object stays: the sweep removes what no row names.
     """
-    objects = context.services(request).objects
+    services = context.services(request)
+    objects = services.objects
     key = f"projects/{project.id}/lfs/{secrets.token_hex(16)}"
     await objects.put(key, _checked(request, announced))
-    async with context.database(request).transaction() as transaction:
+    async with services.database.transaction() as transaction:
         added = await lfs_queries.add_object(
             transaction, project.id, announced.oid, size=announced.size, object_key=key
         )

@@ -36,17 +36,16 @@ def setup(app: web.Application) -> None:
 
 async def batch(request: web.Request) -> web.Response:
     """What has to be done with each object that the client wants to bring or to fetch."""
+    services = context.services(request)
     project, actor = await readable_project(request)
-    wanted = read_batch(await request_data.read(request, context.settings(request).body_limit))
+    wanted = read_batch(await request_data.read(request, services.settings.body_limit))
     if wanted.operation == "upload":
         check_may_push(project, actor)
-    sizes = await lfs_queries.sizes(
-        context.database(request), project.id, [each.oid for each in wanted.objects]
-    )
+    sizes = await lfs_queries.sizes(services.database, project.id, [each.oid for each in wanted.objects])
     if wanted.operation == "upload":
         missing = sum(each.size for each in wanted.objects if sizes.get(each.oid) != each.size)
-        await context.services(request)[QUOTAS].check(context.database(request), project.id, missing)
-    links, limit = _links(request, project), context.settings(request).lfs_limit
+        await services[QUOTAS].check(services.database, project.id, missing)
+    links, limit = _links(request, project), services.settings.lfs_limit
     objects = [
         _answer(wanted.operation, each, links, limit, is_here=sizes.get(each.oid) == each.size)
         for each in wanted.objects
@@ -74,22 +73,24 @@ async def download(request: web.Request) -> web.StreamResponse:
 
 async def upload(request: web.Request) -> web.Response:
     """Stores the body, once it has turned out to have the size and the SHA-256 that it was announced with."""
+    services = context.services(request)
     project, _ = await writable_project(request)
     announced = Pointer(request.match_info["oid"], int(request.match_info["size"]))
-    limit = context.settings(request).lfs_limit
+    limit = services.settings.lfs_limit
     if announced.size > limit:
         raise web.HTTPRequestEntityTooLarge(limit, announced.size, text=_too_large(limit))
-    quotas = context.services(request)[QUOTAS]
-    async with quotas.arriving(context.database(request), project.id, announced.size):
+    quotas = services[QUOTAS]
+    async with quotas.arriving(services.database, project.id, announced.size):
         await lfs.store_object(request, project, announced)
     return web.Response()
 
 
 async def verify(request: web.Request) -> web.Response:
     """Whether an object has arrived."""
+    services = context.services(request)
     project, _ = await writable_project(request)
-    wanted = read_pointer(await request_data.read(request, context.settings(request).body_limit))
-    sizes = await lfs_queries.sizes(context.database(request), project.id, [wanted.oid])
+    wanted = read_pointer(await request_data.read(request, services.settings.body_limit))
+    sizes = await lfs_queries.sizes(services.database, project.id, [wanted.oid])
     if sizes.get(wanted.oid) != wanted.size:
         raise web.HTTPNotFound(text=MISSING)
     return lfs_json({})
@@ -101,7 +102,7 @@ async def locks(_request: web.Request) -> web.Response:
 
 
 def _links(request: web.Request, project: Project) -> Links:
-    return Links(request, f"{context.settings(request).base_url}/{project.full_path}.git")
+    return Links(request, f"{context.services(request).settings.base_url}/{project.full_path}.git")
 
 
 def _too_large(limit: int) -> str:

@@ -9,10 +9,11 @@ from api_server.code import protected_ref_queries, protected_refs
 from api_server.code.protection import NOBODY
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
-from api_server.web import context
+from api_server.services import Services
 from api_server.web.answers import json_text, no_content
+from api_server.web.auth import Actor
 from api_server.web.pagination import Paginated, paginated, wanted_page
-from api_server.web.routes import Role, Routes, author
+from api_server.web.routes import Role, Routes
 
 Level = Literal[0, 30, 40, 60]
 
@@ -101,20 +102,20 @@ class WriteProtectedBranch(OneProtected):
 
 @routes.get("/projects/{id}/protected_branches", access=project(Role.MAINTAINER))
 async def list_protected_branches(
-    request: web.Request, params: ListProtectedBranches, project: Project
+    request: web.Request, services: Services, params: ListProtectedBranches, project: Project
 ) -> web.Response:
     page = wanted_page(params, protected_ref_queries.BRANCH_LISTING, default_sort="asc")
     listed = await protected_ref_queries.list_protected_branches(
-        context.database(request), page, project.id, params.search
+        services.database, page, project.id, params.search
     )
     return await paginated(request, page, listed)
 
 
 @routes.get("/projects/{id}/protected_branches/{name}", access=project(Role.MAINTAINER))
-async def show_protected_branch(request: web.Request, params: OneProtected, project: Project) -> web.Response:
+async def show_protected_branch(services: Services, params: OneProtected, project: Project) -> web.Response:
     """`name` is the rule's own, with its wildcards."""
     return json_text(
-        await protected_ref_queries.show_protected_branch(context.database(request), project.id, params.name)
+        await protected_ref_queries.show_protected_branch(services.database, project.id, params.name)
     )
 
 
@@ -124,12 +125,12 @@ async def show_protected_branch(request: web.Request, params: OneProtected, proj
     revokes="project:{id}",
 )
 async def protect_branch(
-    request: web.Request, params: WriteProtectedBranch, project: Project
+    services: Services, actor: Actor, params: WriteProtectedBranch, project: Project
 ) -> web.Response:
     """Protects the branches that match `name`, in which `*` stands for any text; they need not exist yet."""
     rules = protected_refs.Rules(**params.sent())
-    async with context.database(request).transaction() as transaction:
-        await protected_refs.protect_branch(transaction, project, params.name, rules, author(request))
+    async with services.database.transaction() as transaction:
+        await protected_refs.protect_branch(transaction, project, params.name, rules, actor.author)
         entity = await protected_ref_queries.show_protected_branch(transaction, project.id, params.name)
     return json_text(entity, status=201)
 
@@ -140,10 +141,10 @@ async def protect_branch(
     revokes="project:{id}",
 )
 async def update_protected_branch(
-    request: web.Request, params: WriteProtectedBranch, project: Project
+    services: Services, actor: Actor, params: WriteProtectedBranch, project: Project
 ) -> web.Response:
-    async with context.database(request).transaction() as transaction:
-        await protected_refs.update_branch(transaction, project, params.name, params.sent(), author(request))
+    async with services.database.transaction() as transaction:
+        await protected_refs.update_branch(transaction, project, params.name, params.sent(), actor.author)
         entity = await protected_ref_queries.show_protected_branch(transaction, project.id, params.name)
     return json_text(entity)
 
@@ -151,10 +152,12 @@ async def update_protected_branch(
 @routes.delete(
     "/projects/{id}/protected_branches/{name}", access=project(Role.MAINTAINER), revokes="project:{id}"
 )
-async def unprotect_branch(request: web.Request, params: OneProtected, project: Project) -> web.Response:
-    listeners = context.services(request)[protected_refs.END_OF_PROTECTION_LISTENERS]
-    async with context.database(request).transaction() as transaction:
-        await protected_refs.unprotect_branch(transaction, project, params.name, author(request), listeners)
+async def unprotect_branch(
+    services: Services, actor: Actor, params: OneProtected, project: Project
+) -> web.Response:
+    listeners = services[protected_refs.END_OF_PROTECTION_LISTENERS]
+    async with services.database.transaction() as transaction:
+        await protected_refs.unprotect_branch(transaction, project, params.name, actor.author, listeners)
     return no_content()
 
 
@@ -180,26 +183,26 @@ class ProtectTag(OneProtected):
 
 @routes.get("/projects/{id}/protected_tags", access=project(Role.MAINTAINER))
 async def list_protected_tags(
-    request: web.Request, params: ListProtectedTags, project: Project
+    request: web.Request, services: Services, params: ListProtectedTags, project: Project
 ) -> web.Response:
     page = wanted_page(params, protected_ref_queries.TAG_LISTING, default_sort="asc")
-    listed = await protected_ref_queries.list_protected_tags(context.database(request), page, project.id)
+    listed = await protected_ref_queries.list_protected_tags(services.database, page, project.id)
     return await paginated(request, page, listed)
 
 
 @routes.get("/projects/{id}/protected_tags/{name}", access=project(Role.MAINTAINER))
-async def show_protected_tag(request: web.Request, params: OneProtected, project: Project) -> web.Response:
+async def show_protected_tag(services: Services, params: OneProtected, project: Project) -> web.Response:
     """`name` is the rule's own, with its wildcards."""
     return json_text(
-        await protected_ref_queries.show_protected_tag(context.database(request), project.id, params.name)
+        await protected_ref_queries.show_protected_tag(services.database, project.id, params.name)
     )
 
 
 @routes.post("/projects/{id}/protected_tags", access=project(Role.MAINTAINER), revokes="project:{id}")
-async def protect_tag(request: web.Request, params: ProtectTag, project: Project) -> web.Response:
+async def protect_tag(services: Services, actor: Actor, params: ProtectTag, project: Project) -> web.Response:
     """Protects the tags that match `name`, in which `*` stands for any text; they need not exist yet."""
-    async with context.database(request).transaction() as transaction:
-        await protected_refs.protect_tag(transaction, project, params.name, params.level, author(request))
+    async with services.database.transaction() as transaction:
+        await protected_refs.protect_tag(transaction, project, params.name, params.level, actor.author)
         entity = await protected_ref_queries.show_protected_tag(transaction, project.id, params.name)
     return json_text(entity, status=201)
 
@@ -207,7 +210,9 @@ async def protect_tag(request: web.Request, params: ProtectTag, project: Project
 @routes.delete(
     "/projects/{id}/protected_tags/{name}", access=project(Role.MAINTAINER), revokes="project:{id}"
 )
-async def unprotect_tag(request: web.Request, params: OneProtected, project: Project) -> web.Response:
-    async with context.database(request).transaction() as transaction:
-        await protected_refs.unprotect_tag(transaction, project, params.name, author(request))
+async def unprotect_tag(
+    services: Services, actor: Actor, params: OneProtected, project: Project
+) -> web.Response:
+    async with services.database.transaction() as transaction:
+        await protected_refs.unprotect_tag(transaction, project, params.name, actor.author)
     return no_content()

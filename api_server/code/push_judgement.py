@@ -58,7 +58,7 @@ async def judged(
         if refusal is not None:
             yield Verdict(refusal)
             return
-        await refs.propose(services.shared, project.id, actor.user_id, push)
+        await refs.propose(services, project.id, actor.user_id, push)
         try:
             async with _held(services, project, actor, push, size) as verdict:
                 judged_yet, accepted = True, verdict.refusal is None
@@ -143,9 +143,9 @@ async def _settle(
     remarks: list[str] = []
     try:
         if not accepted:
-            await refs.withdraw(services.shared, push)
+            await refs.withdraw(services, push)
             return []
-        applied = await refs.settle_push(services.shared, project.id, push)
+        applied = await refs.settle_push(services, project.id, push)
         if applied and push.options:
             for listener in services[refs.PUSH_OPTION_LISTENERS]:
                 remarks += await listener(project.id, actor.user_id, applied)

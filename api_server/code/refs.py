@@ -62,7 +62,8 @@ async def propose(services: Services, project_id: int, user_id: int | None, push
 async def move(services: Services, project_id: int, user_id: int | None, *updates: RefUpdate) -> None:
     """Moves refs, all or none, and decides the consequences. Raises as `ref_moves.apply_push`.
 
-    git moves them within the transaction that records it, whose beginning makes sure that the request still may.
+    git moves them within the transaction that records it, whose beginning makes sure that the request still may. The
+    push is written down and struck out by transactions that are not the request's: only its first one makes sure.
     """
     await move_in(services.shared, services.database, project_id, user_id, Push(updates))
 

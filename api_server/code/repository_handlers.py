@@ -18,11 +18,12 @@ from api_server.git.references import Tag
 from api_server.git.repositories import Repository
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
-from api_server.web import context
+from api_server.services import Services
 from api_server.web.answers import json_value, no_content
+from api_server.web.auth import Actor, Anonymous
 from api_server.web.pagination import Paginated
 from api_server.web.params import Description, Name
-from api_server.web.routes import Role, Routes, caller, caller_or_stranger
+from api_server.web.routes import Role, Routes
 
 routes = Routes()
 
@@ -96,9 +97,10 @@ class WriteFile(ChangeFile):
     access=project(feature="repository"),
     takes_job_token=True,
 )
-async def list_branches(request: web.Request, params: ListBranches, project: Project) -> web.Response:
+async def list_branches(
+    request: web.Request, services: Services, params: ListBranches, project: Project
+) -> web.Response:
     """By name, unless `sort` says otherwise."""
-    services = context.services(request)
     repository = await opened(services, project)
     branches = await asyncio.to_thread(references.branches, repository)
     named = entities.matching(branches, params.search)
@@ -110,64 +112,65 @@ async def list_branches(request: web.Request, params: ListBranches, project: Pro
 
 
 @routes.get("/projects/{id}/repository/branches/{name}", access=project(feature="repository"))
-async def show_branch(request: web.Request, params: OneRef, project: Project) -> web.Response:
-    return json_value(await _branch(request, project, params.name))
+async def show_branch(services: Services, params: OneRef, project: Project) -> web.Response:
+    return json_value(await _branch(services, project, params.name))
 
 
 @routes.post("/projects/{id}/repository/branches", access=project(Role.DEVELOPER, feature="repository"))
-async def create_branch(request: web.Request, params: CreateBranch, project: Project) -> web.Response:
-    await committing.create_branch(
-        context.services(request), caller(request), project, params.branch, params.ref
-    )
-    return json_value(await _branch(request, project, params.branch), status=201)
+async def create_branch(
+    services: Services, actor: Actor, params: CreateBranch, project: Project
+) -> web.Response:
+    await committing.create_branch(services, actor, project, params.branch, params.ref)
+    return json_value(await _branch(services, project, params.branch), status=201)
 
 
 @routes.delete(
     "/projects/{id}/repository/branches/{name}", access=project(Role.DEVELOPER, feature="repository")
 )
-async def delete_branch(request: web.Request, params: OneRef, project: Project) -> web.Response:
-    await committing.delete_branch(context.services(request), caller(request), project, params.name)
+async def delete_branch(services: Services, actor: Actor, params: OneRef, project: Project) -> web.Response:
+    await committing.delete_branch(services, actor, project, params.name)
     return no_content()
 
 
 @routes.get("/projects/{id}/repository/tags", access=project(feature="repository"), takes_job_token=True)
-async def list_tags(request: web.Request, params: ListTags, project: Project) -> web.Response:
+async def list_tags(
+    request: web.Request, services: Services, params: ListTags, project: Project
+) -> web.Response:
     """The newest first, unless `order_by` and `sort` say otherwise."""
-    repository = await opened(context.services(request), project)
+    repository = await opened(services, project)
     tags = await asyncio.to_thread(references.tags, repository)
     named = entities.matching(tags, params.search)
     descending = params.sort == "desc"
     named = await asyncio.to_thread(
         entities.sorted_tags, repository, named, params.order_by, descending=descending
     )
-    entries = await _tags(request, project, repository, on_page(params, named))
+    entries = await _tags(services, project, repository, on_page(params, named))
     return await listed(request, params, entries, len(named))
 
 
 @routes.get("/projects/{id}/repository/tags/{name}", access=project(feature="repository"))
-async def show_tag(request: web.Request, params: OneRef, project: Project) -> web.Response:
-    return json_value(await _tag(request, project, params.name))
+async def show_tag(services: Services, params: OneRef, project: Project) -> web.Response:
+    return json_value(await _tag(services, project, params.name))
 
 
 @routes.post("/projects/{id}/repository/tags", access=project(Role.DEVELOPER, feature="repository"))
-async def create_tag(request: web.Request, params: CreateTag, project: Project) -> web.Response:
+async def create_tag(services: Services, actor: Actor, params: CreateTag, project: Project) -> web.Response:
     """An annotated one where there is a message."""
-    await committing.create_tag(
-        context.services(request), caller(request), project, params.tag_name, params.ref, params.message
-    )
-    return json_value(await _tag(request, project, params.tag_name), status=201)
+    await committing.create_tag(services, actor, project, params.tag_name, params.ref, params.message)
+    return json_value(await _tag(services, project, params.tag_name), status=201)
 
 
 @routes.delete("/projects/{id}/repository/tags/{name}", access=project(Role.DEVELOPER, feature="repository"))
-async def delete_tag(request: web.Request, params: OneRef, project: Project) -> web.Response:
-    await committing.delete_tag(context.services(request), caller(request), project, params.name)
+async def delete_tag(services: Services, actor: Actor, params: OneRef, project: Project) -> web.Response:
+    await committing.delete_tag(services, actor, project, params.name)
     return no_content()
 
 
 @routes.get("/projects/{id}/repository/files/{path}", access=project(feature="repository"))
-async def show_file(request: web.Request, params: OneFile, project: Project) -> web.StreamResponse:
+async def show_file(
+    request: web.Request, services: Services, actor: Actor | Anonymous, params: OneFile, project: Project
+) -> web.StreamResponse:
     """The file with its bytes in base64; HEAD tells of it in header fields, and reads no bytes."""
-    services = context.services(request)
     repository = await opened(services, project)
     file = file_at(repository, params.ref, params.path)
     if request.method != "HEAD":
@@ -179,7 +182,7 @@ async def show_file(request: web.Request, params: OneFile, project: Project) -> 
         file.entry,
         file.values,
         file.headers,
-        streaming(services, caller_or_stranger(request)),
+        streaming(services, actor),
     )
 
 
@@ -188,12 +191,13 @@ async def show_file(request: web.Request, params: OneFile, project: Project) -> 
     access=project(feature="repository"),
     takes_job_token=True,
 )
-async def show_raw_file(request: web.Request, params: OneFile, project: Project) -> web.StreamResponse:
-    services = context.services(request)
+async def show_raw_file(
+    request: web.Request, services: Services, actor: Actor | Anonymous, params: OneFile, project: Project
+) -> web.StreamResponse:
     repository = await opened(services, project)
     file = file_at(repository, params.ref, params.path)
     return await file_answers.send_raw(
-        request, repository, file.entry, file.raw_headers, streaming(services, caller_or_stranger(request))
+        request, repository, file.entry, file.raw_headers, streaming(services, actor)
     )
 
 
@@ -201,55 +205,56 @@ async def show_raw_file(request: web.Request, params: OneFile, project: Project)
     "/projects/{id}/repository/files/{path}",
     access=project(Role.DEVELOPER, feature="repository"),
 )
-async def create_file(request: web.Request, params: WriteFile, project: Project) -> web.Response:
-    return await _changed(request, project, params, "create", status=201)
+async def create_file(services: Services, actor: Actor, params: WriteFile, project: Project) -> web.Response:
+    return await _changed(services, actor, project, params, "create", status=201)
 
 
 @routes.put(
     "/projects/{id}/repository/files/{path}",
     access=project(Role.DEVELOPER, feature="repository"),
 )
-async def update_file(request: web.Request, params: WriteFile, project: Project) -> web.Response:
-    return await _changed(request, project, params, "update")
+async def update_file(services: Services, actor: Actor, params: WriteFile, project: Project) -> web.Response:
+    return await _changed(services, actor, project, params, "update")
 
 
 @routes.delete(
     "/projects/{id}/repository/files/{path}",
     access=project(Role.DEVELOPER, feature="repository"),
 )
-async def delete_file(request: web.Request, params: ChangeFile, project: Project) -> web.Response:
-    await _changed(request, project, params, "delete")
+async def delete_file(services: Services, actor: Actor, params: ChangeFile, project: Project) -> web.Response:
+    await _changed(services, actor, project, params, "delete")
     return no_content()
 
 
 async def _changed(
-    request: web.Request, project: Project, params: ChangeFile, action: OneAction, status: int = 200
+    services: Services,
+    actor: Actor,
+    project: Project,
+    params: ChangeFile,
+    action: OneAction,
+    status: int = 200,
 ) -> web.Response:
     values = attrs.asdict(params, filter=lambda field, _: field.name != "id")
-    await committing.commit_file(
-        context.services(request), caller(request), project, FileChange(action=action, **values)
-    )
+    await committing.commit_file(services, actor, project, FileChange(action=action, **values))
     return json_value({"file_path": params.path, "branch": params.branch}, status=status)
 
 
-async def _branch(request: web.Request, project: Project, name: str) -> dict[str, Any]:
-    services = context.services(request)
+async def _branch(services: Services, project: Project, name: str) -> dict[str, Any]:
     repository = await opened(services, project)
     branch = branch_named(repository, name)
     protection = await protection_of(services.database, project.id, name)
     return entities.branch(repository, branch, project, url_of(services, project), protection)
 
 
-async def _tag(request: web.Request, project: Project, name: str) -> dict[str, Any]:
-    repository = await opened(context.services(request), project)
-    (shown,) = await _tags(request, project, repository, [tag_named(repository, name)])
+async def _tag(services: Services, project: Project, name: str) -> dict[str, Any]:
+    repository = await opened(services, project)
+    (shown,) = await _tags(services, project, repository, [tag_named(repository, name)])
     return shown
 
 
 async def _tags(
-    request: web.Request, project: Project, repository: Repository, tags: Sequence[Tag]
+    services: Services, project: Project, repository: Repository, tags: Sequence[Tag]
 ) -> list[dict[str, Any]]:
-    services = context.services(request)
     database, url, names = services.database, url_of(services, project), [tag.name for tag in tags]
     rules = await tag_protections_of(database, project.id, names)
     releases = await repository_queries.releases_of(database, project.id, names)

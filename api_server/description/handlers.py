@@ -11,7 +11,6 @@ import orjson
 from aiohttp import hdrs, web
 
 from api_server.services import Key, Services
-from api_server.web import context
 from api_server.web.routes import ANYONE, Route, Routes
 
 routes = Routes()
@@ -66,9 +65,9 @@ def setup(services: Services, described: Iterable[Routes], base_path: str) -> No
 
 
 @routes.get("/openapi.json", access=ANYONE)
-async def show_description(request: web.Request) -> web.Response:
+async def show_description(request: web.Request, services: Services) -> web.Response:
     """This description, in OpenAPI 3.1."""
-    written = await context.services(request)[DESCRIPTION].written()
+    written = await services[DESCRIPTION].written()
     headers = {
         hdrs.ETAG: written.etag,
         hdrs.VARY: hdrs.ACCEPT_ENCODING,

@@ -12,12 +12,13 @@ from api_server.invitations.changes import Means, Offer
 from api_server.namespaces.access import group, project
 from api_server.namespaces.members import source_of
 from api_server.namespaces.resources import Group, Project
-from api_server.web import context
+from api_server.services import Services
 from api_server.web import routes as tiers
 from api_server.web.answers import json_text, json_value, no_content
+from api_server.web.auth import Actor
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import KEEPS_BLANKS, UNSET, AtMost, CommaList, Name, Unset
-from api_server.web.routes import Role, Routes, author
+from api_server.web.routes import Role, Routes
 
 routes = Routes()
 
@@ -58,10 +59,10 @@ class UpdateInvitation(InvitationEmail):
 
 @routes.post("/groups/{id}/invitations", access=group(Role.OWNER))
 @routes.post("/projects/{id}/invitations", access=project(Role.MAINTAINER))
-async def invite(request: web.Request, params: Invite, resource: Project | Group) -> web.Response:
+async def invite(services: Services, actor: Actor, params: Invite, resource: Project | Group) -> web.Response:
     """Endpoint 31: 201 whatever becomes of each recipient; what went wrong is in the body."""
     if params.member_role_id is not None:
-        tiers.require_license(CUSTOM_ROLES, context.settings(request))
+        tiers.require_license(CUSTOM_ROLES, services.settings)
     invited = changes.read_recipients(params.email, params.user_id)
     offer = Offer(
         source=source_of(resource),
@@ -69,9 +70,9 @@ async def invite(request: web.Request, params: Invite, resource: Project | Group
         member_role_id=params.member_role_id,
         expires_at=params.expires_at,
     )
-    means = Means(context.vault(request), context.settings(request))
-    async with context.database(request).transaction() as transaction:
-        problems = await changes.invite(transaction, offer, invited, author(request), means)
+    means = Means(services.vault, services.settings)
+    async with services.database.transaction() as transaction:
+        problems = await changes.invite(transaction, offer, invited, actor.author, means)
     answer = {"status": "error", "message": problems} if problems else {"status": "success"}
     return json_value(answer, status=201)
 
@@ -79,12 +80,12 @@ async def invite(request: web.Request, params: Invite, resource: Project | Group
 @routes.get("/groups/{id}/invitations", access=group(Role.OWNER))
 @routes.get("/projects/{id}/invitations", access=project(Role.MAINTAINER))
 async def list_invitations(
-    request: web.Request, params: ListInvitations, resource: Project | Group
+    request: web.Request, services: Services, params: ListInvitations, resource: Project | Group
 ) -> web.Response:
     """Endpoint 32: those of exactly this group or project that are not answered yet, oldest first."""
     page = wanted_page(params, queries.LISTING, default_sort="asc")
     listed = await queries.list_invitations(
-        context.database(request), page, **source_of(resource).place, query=params.query or None
+        services.database, page, **source_of(resource).place, query=params.query or None
     )
     return await paginated(request, page, listed)
 
@@ -92,17 +93,17 @@ async def list_invitations(
 @routes.put("/groups/{id}/invitations/{email}", access=group(Role.OWNER))
 @routes.put("/projects/{id}/invitations/{email}", access=project(Role.MAINTAINER))
 async def update_invitation(
-    request: web.Request, params: UpdateInvitation, resource: Project | Group
+    services: Services, actor: Actor, params: UpdateInvitation, resource: Project | Group
 ) -> web.Response:
     """Endpoint 33: a level that is not given is 30; `expires_at` null is without end. No mail is sent again."""
-    async with context.database(request).transaction() as transaction:
+    async with services.database.transaction() as transaction:
         shown = await changes.update(
             transaction,
             source_of(resource),
             params.email,
             params.access_level,
             params.expires_at,
-            author(request),
+            actor.author,
         )
     return json_text(shown)
 
@@ -110,9 +111,9 @@ async def update_invitation(
 @routes.delete("/groups/{id}/invitations/{email}", access=group(Role.OWNER))
 @routes.delete("/projects/{id}/invitations/{email}", access=project(Role.MAINTAINER))
 async def delete_invitation(
-    request: web.Request, params: InvitationEmail, resource: Project | Group
+    services: Services, actor: Actor, params: InvitationEmail, resource: Project | Group
 ) -> web.Response:
     """Endpoint 34: the link in the mail leads nowhere from now on."""
-    async with context.database(request).transaction() as transaction:
-        await changes.withdraw(transaction, source_of(resource), params.email, author(request))
+    async with services.database.transaction() as transaction:
+        await changes.withdraw(transaction, source_of(resource), params.email, actor.author)
     return no_content()

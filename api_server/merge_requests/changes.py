@@ -121,6 +121,7 @@ class ProjectActor:
 def acting(services: Services, actor: Actor, project: Project) -> ProjectActor:
     """The caller of a request that writes."""
     return ProjectActor(
+        # what merging notes before git moves refs is not judged: that the request still may is checked when they move
         services=services.shared,
         project=project,
         user_id=actor.user_id,
@@ -385,13 +386,7 @@ async def approve(
     check_head(before, seen_sha)
     _require_open(before)
     if await queries.approve(transaction, merge_request_id, actor.user_id):
-        await announce(
-            services.shared,
-            transaction,
-            actor.user_id,
-            merge_request_id,
-            "approved",
-        )
+        await announce(services, transaction, actor.user_id, merge_request_id, "approved")
 
 
 async def unapprove(
@@ -401,7 +396,7 @@ async def unapprove(
     _require_open(await queries.lock(transaction, merge_request_id))
     if not await queries.unapprove(transaction, merge_request_id, actor.user_id):
         raise record_not_found()
-    await announce(services.shared, transaction, actor.user_id, merge_request_id, "unapproved")
+    await announce(services, transaction, actor.user_id, merge_request_id, "unapproved")
 
 
 async def reset_approvals(transaction: Transaction, merge_request_id: int, actor: Actor) -> None:

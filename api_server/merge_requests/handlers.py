@@ -22,13 +22,14 @@ from api_server.merge_requests.queries import MergeRequest, Part
 from api_server.namespaces.access import project
 from api_server.namespaces.project_queries import lock_project
 from api_server.namespaces.resources import Project
+from api_server.services import Services
 from api_server.state.errors import NotFound
-from api_server.web import context
 from api_server.web.answers import json_text, json_value
+from api_server.web.auth import Actor, Anonymous
 from api_server.web.errors import ApiError, forbidden, invalid
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import UNSET, CommaList, Description, Name, Unset
-from api_server.web.routes import Role, Routes, caller, caller_or_stranger
+from api_server.web.routes import Role, Routes
 
 routes = Routes()
 
@@ -83,13 +84,13 @@ class UpdateMergeRequest(MergeRequestId):
 
 @routes.post(PATH, access=CHANGE)
 async def create_merge_request(
-    request: web.Request, params: CreateMergeRequest, project: Project
+    services: Services, actor: Actor, params: CreateMergeRequest, project: Project
 ) -> web.Response:
     if params.target_project_id not in (None, project.id):
         raise invalid(["Target project is not a fork of source project"], status=422)
-    actor = acting(context.services(request), caller(request), project)
-    async with actor.database.transaction() as transaction:
-        made = await changes.create(actor, transaction, params.source_branch, as_new(params))
+    project_actor = acting(services, actor, project)
+    async with project_actor.database.transaction() as transaction:
+        made = await changes.create(project_actor, transaction, params.source_branch, as_new(params))
         shown = await queries.show(transaction, made, project)
     return json_text(shown, status=201)
 
@@ -99,14 +100,11 @@ async def create_merge_request(
     access=project(feature="repository"),
     takes_job_token=True,
 )
-async def show_merge_request(
-    request: web.Request, params: ShowMergeRequest, project: Project
-) -> web.Response:
+async def show_merge_request(services: Services, params: ShowMergeRequest, project: Project) -> web.Response:
     """Asks git whether it can be merged, if a branch has moved since that was last known."""
-    services = context.services(request)
     database = services.database
     merge_request = await queries.find(database, project.id, params.merge_request_iid)
-    await check_shown(services.shared, merge_request)
+    await check_shown(services, merge_request)
     # Before the rest: whoever is told that a rebase is over is shown what has come of it.
     is_rebasing = await queries.is_rebasing(database, merge_request.id)
     shown = orjson.loads(await queries.show(database, merge_request.id, project))
@@ -120,31 +118,30 @@ async def show_merge_request(
 
 @routes.put(ONE, access=CHANGE)
 async def update_merge_request(
-    request: web.Request, params: UpdateMergeRequest, project: Project
+    services: Services, actor: Actor, params: UpdateMergeRequest, project: Project
 ) -> web.Response:
     """Changes the given attributes, then closes or reopens."""
-    actor = acting(context.services(request), caller(request), project)
-    async with actor.database.transaction() as transaction:
+    project_actor = acting(services, actor, project)
+    async with project_actor.database.transaction() as transaction:
         await lock_project(transaction, project.id)
         before = await queries.find(transaction, project.id, params.merge_request_iid)
-        await changes.edit(actor, transaction, before.id, as_edit(params, before.labels))
+        await changes.edit(project_actor, transaction, before.id, as_edit(params, before.labels))
         if params.state_event == "close":
-            await changes.close(actor, transaction, before.id)
+            await changes.close(project_actor, transaction, before.id)
         elif params.state_event == "reopen":
-            await changes.reopen(actor, transaction, before.id)
+            await changes.reopen(project_actor, transaction, before.id)
         shown = await queries.show(transaction, before.id, project)
     return json_text(shown)
 
 
 @routes.delete(ONE, access=project(Role.OWNER, feature="repository", changes=True))
 async def delete_merge_request(
-    request: web.Request, params: MergeRequestId, project: Project
+    services: Services, actor: Actor, params: MergeRequestId, project: Project
 ) -> web.Response:
-    services = context.services(request)
     async with services.database.transaction() as transaction:
         await lock_project(transaction, project.id)
         before = await queries.find(transaction, project.id, params.merge_request_iid)
-        await changes.delete(services, caller(request), transaction, project, before.id)
+        await changes.delete(services, actor, transaction, project, before.id)
     return web.Response(status=204)
 
 
@@ -213,19 +210,21 @@ class ListContents(Paginated):
 
 
 @routes.get(f"{ONE}/commits", access=project(feature="repository"))
-async def list_commits(request: web.Request, params: ListContents, project: Project) -> web.Response:
+async def list_commits(
+    request: web.Request, services: Services, actor: Actor | Anonymous, params: ListContents, project: Project
+) -> web.Response:
     """Newest first."""
-    services = context.services(request)
     merge_request = await queries.find(services.database, project.id, params.merge_request_iid)
     repository = services[REPOSITORIES].open(project.id)
-    shas = await shas_of(request, repository, merge_request)
+    shas = await shas_of(services, actor, repository, merge_request)
     return await listed_commits(request, params, project, repository, shas)
 
 
 @routes.get(f"{ONE}/diffs", access=project(feature="repository"))
-async def list_diffs(request: web.Request, params: ListContents, project: Project) -> web.Response:
+async def list_diffs(
+    request: web.Request, services: Services, params: ListContents, project: Project
+) -> web.Response:
     """What the source has changed since it parted from the target."""
-    services = context.services(request)
     merge_request = await queries.find(services.database, project.id, params.merge_request_iid)
     return await listed_differences(
         request,
@@ -237,20 +236,23 @@ async def list_diffs(request: web.Request, params: ListContents, project: Projec
 
 
 @routes.get(f"{ONE}/closes_issues", access=project(feature="repository"))
-async def list_closed_issues(request: web.Request, params: ListContents, project: Project) -> web.Response:
+async def list_closed_issues(
+    request: web.Request, services: Services, params: ListContents, project: Project
+) -> web.Response:
     """None, as where a project has no issues; release tools ask."""
-    await queries.find(context.database(request), project.id, params.merge_request_iid)
+    await queries.find(services.database, project.id, params.merge_request_iid)
     return await listed(request, params, [], 0)
 
 
 @routes.get(f"{ONE}/changes", access=project(feature="repository"))
-async def show_changes(request: web.Request, params: MergeRequestId, project: Project) -> web.Response:
+async def show_changes(
+    services: Services, actor: Actor | Anonymous, params: MergeRequestId, project: Project
+) -> web.Response:
     """The merge request with all of its diffs; `overflow` where there are more than are shown."""
-    services = context.services(request)
     database = services.database
     merge_request = await queries.find(database, project.id, params.merge_request_iid)
     repository = services[REPOSITORIES].open(project.id)
-    async with reading(services, caller_or_stranger(request)):
+    async with reading(services, actor):
         diffs, overflows = await all_differences(
             services, repository, merge_request.base_sha, merge_request.head_sha
         )
@@ -258,20 +260,23 @@ async def show_changes(request: web.Request, params: MergeRequestId, project: Pr
     return json_value(shown | {"changes": diffs, "overflow": overflows})
 
 
-async def shas_of(request: web.Request, repository: Repository, merge_request: MergeRequest) -> list[str]:
+async def shas_of(
+    services: Services, actor: Actor | Anonymous, repository: Repository, merge_request: MergeRequest
+) -> list[str]:
     """Its commits, newest first."""
-    async with reading(context.services(request), caller_or_stranger(request)):
+    async with reading(services, actor):
         return await commits_between(repository, merge_request.base_sha, merge_request.head_sha, MOST_COMMITS)
 
 
 @routes.get(f"{ONE}/pipelines", access=project(feature="builds"))
-async def list_pipelines(request: web.Request, params: ListContents, project: Project) -> web.Response:
+async def list_pipelines(
+    request: web.Request, services: Services, actor: Actor | Anonymous, params: ListContents, project: Project
+) -> web.Response:
     """Its own, and those of the source branch for any of its commits, newest first; for readers of both."""
-    services = context.services(request)
     _require_repository(project)
     page = wanted_page(params, pipelines.OF_MERGE_REQUEST)
     merge_request = await queries.find(services.database, project.id, params.merge_request_iid)
-    shas = await shas_of(request, services[REPOSITORIES].open(project.id), merge_request)
+    shas = await shas_of(services, actor, services[REPOSITORIES].open(project.id), merge_request)
     listed = await pipelines.list_pipelines_of_merge_request(
         services.database,
         page,
@@ -284,9 +289,10 @@ async def list_pipelines(request: web.Request, params: ListContents, project: Pr
 
 
 @routes.post(f"{ONE}/pipelines", access=project(Role.DEVELOPER, feature="builds", changes=True))
-async def create_pipeline(request: web.Request, params: MergeRequestId, project: Project) -> web.Response:
+async def create_pipeline(
+    services: Services, actor: Actor, params: MergeRequestId, project: Project
+) -> web.Response:
     """One for its head, beside those that are there; 405 where it has no commits."""
-    services = context.services(request)
     _require_repository(project)
     database = services.database
     named = await queries.find(database, project.id, params.merge_request_iid)
@@ -298,9 +304,7 @@ async def create_pipeline(request: web.Request, params: MergeRequestId, project:
     branch = merge_request.source_branch
     if not await may_change(services, project, branch, tag=False):
         raise not_allowed_on(branch)
-    pipeline_id = await pipeline_maker(services.shared, database).make(
-        wanted_pipeline(merge_request, caller(request).user_id)
-    )
+    pipeline_id = await pipeline_maker(services).make(wanted_pipeline(merge_request, actor.user_id))
     return json_text(await pipelines.show_pipeline(database, project.id, pipeline_id))
 
 
@@ -310,19 +314,23 @@ def _require_repository(project: Project) -> None:
 
 
 @routes.get(f"{ONE}/reviewers", access=project(feature="repository"))
-async def list_reviewers(request: web.Request, params: ListContents, project: Project) -> web.Response:
+async def list_reviewers(
+    request: web.Request, services: Services, params: ListContents, project: Project
+) -> web.Response:
     """Each with what she has said of it: `approved` or `unreviewed`."""
     page = wanted_page(params, queries.REVIEWERS, default_sort="asc")
-    database = context.database(request)
+    database = services.database
     merge_request = await queries.find(database, project.id, params.merge_request_iid)
     return await paginated(request, page, await queries.list_reviewers(database, page, merge_request.id))
 
 
 @routes.get(f"{ONE}/participants", access=project(feature="repository"))
-async def list_participants(request: web.Request, params: ListContents, project: Project) -> web.Response:
+async def list_participants(
+    request: web.Request, services: Services, params: ListContents, project: Project
+) -> web.Response:
     """The author, assignees, reviewers, and who has written notes."""
     page = wanted_page(params, queries.PARTICIPANTS, default_sort="asc")
-    database = context.database(request)
+    database = services.database
     merge_request = await queries.find(database, project.id, params.merge_request_iid)
     return await paginated(request, page, await queries.list_participants(database, page, merge_request.id))
 
@@ -333,57 +341,59 @@ class ApproveMergeRequest(MergeRequestId):
 
 
 @routes.get(f"{ONE}/approvals", access=project(feature="repository"))
-async def show_approvals(request: web.Request, params: MergeRequestId, project: Project) -> web.Response:
-    merge_request = await queries.find(context.database(request), project.id, params.merge_request_iid)
-    return await _approvals(request, merge_request.id, project.role)
+async def show_approvals(
+    services: Services, actor: Actor, params: MergeRequestId, project: Project
+) -> web.Response:
+    merge_request = await queries.find(services.database, project.id, params.merge_request_iid)
+    return await _approvals(services, actor, merge_request.id, project.role)
 
 
 @routes.get(f"{ONE}/approval_state", access=project(feature="repository"))
-async def show_approval_state(request: web.Request, params: MergeRequestId, project: Project) -> web.Response:
+async def show_approval_state(services: Services, params: MergeRequestId, project: Project) -> web.Response:
     """There are no approval rules, so that none is left to be satisfied."""
-    await queries.find(context.database(request), project.id, params.merge_request_iid)
+    await queries.find(services.database, project.id, params.merge_request_iid)
     return json_value({"approval_rules_overwritten": False, "rules": []})
 
 
 @routes.post(f"{ONE}/approve", access=CHANGE)
 async def approve_merge_request(
-    request: web.Request, params: ApproveMergeRequest, project: Project
+    services: Services, actor: Actor, params: ApproveMergeRequest, project: Project
 ) -> web.Response:
     """`sha` makes sure that what is approved is what the caller has seen."""
-    services = context.services(request)
     merge_request = await queries.find(services.database, project.id, params.merge_request_iid)
     async with services.database.transaction() as transaction:
-        await changes.approve(services, caller(request), transaction, merge_request.id, params.sha)
-    return await _approvals(request, merge_request.id, project.role, status=201)
+        await changes.approve(services, actor, transaction, merge_request.id, params.sha)
+    return await _approvals(services, actor, merge_request.id, project.role, status=201)
 
 
 @routes.post(f"{ONE}/unapprove", access=CHANGE)
 async def unapprove_merge_request(
-    request: web.Request, params: MergeRequestId, project: Project
+    services: Services, actor: Actor, params: MergeRequestId, project: Project
 ) -> web.Response:
-    services = context.services(request)
     merge_request = await queries.find(services.database, project.id, params.merge_request_iid)
     async with services.database.transaction() as transaction:
-        await changes.unapprove(services, caller(request), transaction, merge_request.id)
-    return await _approvals(request, merge_request.id, project.role, status=201)
+        await changes.unapprove(services, actor, transaction, merge_request.id)
+    return await _approvals(services, actor, merge_request.id, project.role, status=201)
 
 
 @routes.put(f"{ONE}/reset_approvals", access=CHANGE)
-async def reset_approvals(request: web.Request, params: MergeRequestId, project: Project) -> web.Response:
+async def reset_approvals(
+    services: Services, actor: Actor, params: MergeRequestId, project: Project
+) -> web.Response:
     """Takes everybody's approval back, for bots only: others get 401. The body is the status, as GitLab's is."""
-    merge_request = await queries.find(context.database(request), project.id, params.merge_request_iid)
-    async with context.database(request).transaction() as transaction:
-        await changes.reset_approvals(transaction, merge_request.id, caller(request))
+    merge_request = await queries.find(services.database, project.id, params.merge_request_iid)
+    async with services.database.transaction() as transaction:
+        await changes.reset_approvals(transaction, merge_request.id, actor)
     return json_value(202, status=202)
 
 
 async def _approvals(
-    request: web.Request, merge_request_id: int, role: int, status: int = 200
+    services: Services, actor: Actor, merge_request_id: int, role: int, status: int = 200
 ) -> web.Response:
     entity = await queries.show_approvals(
-        context.database(request),
+        services.database,
         merge_request_id,
-        viewer_id=caller(request).user_id,
+        viewer_id=actor.user_id,
         viewer_may_approve=role >= Role.DEVELOPER,
     )
     return json_text(entity, status=status)
@@ -408,11 +418,10 @@ class RebaseMergeRequest(MergeRequestId):
 
 @routes.put(f"{ONE}/merge", access=CHANGE)
 async def merge_merge_request(
-    request: web.Request, params: MergeMergeRequest, project: Project
+    services: Services, actor: Actor, params: MergeMergeRequest, project: Project
 ) -> web.Response:
     """As the project merges, by whom the target branch's protection lets; on request later, when the head's pipeline
     has succeeded."""
-    services = context.services(request)
     how = Merge(
         sha=params.sha,
         message=params.merge_commit_message,
@@ -422,40 +431,40 @@ async def merge_merge_request(
     )
     later = params.auto_merge or params.merge_when_pipeline_succeeds
     act = merging.merge_or_wait if later else merge
-    merge_request = await act(acting(services, caller(request), project), params.merge_request_iid, how)
+    merge_request = await act(acting(services, actor, project), params.merge_request_iid, how)
     return json_text(await queries.show(services.database, merge_request.id, project))
 
 
 @routes.post(f"{ONE}/cancel_merge_when_pipeline_succeeds", access=CHANGE)
-async def cancel_auto_merge(request: web.Request, params: MergeRequestId, project: Project) -> web.Response:
-    await merging.cancel_auto_merge(
-        acting(context.services(request), caller(request), project), params.merge_request_iid
-    )
+async def cancel_auto_merge(
+    services: Services, actor: Actor, params: MergeRequestId, project: Project
+) -> web.Response:
+    await merging.cancel_auto_merge(acting(services, actor, project), params.merge_request_iid)
     return json_value({"status": "success"}, status=201)
 
 
 @routes.get(f"{ONE}/merge_ref", access=project(feature="repository"))
-async def show_merge_ref(request: web.Request, params: MergeRequestId, project: Project) -> web.Response:
+async def show_merge_ref(
+    services: Services, actor: Actor, params: MergeRequestId, project: Project
+) -> web.Response:
     """The commit that merging would make now, which can be fetched from `refs/merge-requests/:iid/merge`."""
-    services = context.services(request)
     sha = await merging.merge_commit(
-        services.shared,
-        services.database,
+        services,
         project.id,
         params.merge_request_iid,
-        acting_person(services, caller(request)),
+        acting_person(services, actor),
     )
     return json_value({"commit_id": sha})
 
 
 @routes.put(f"{ONE}/rebase", access=CHANGE)
 async def rebase_merge_request(
-    request: web.Request, params: RebaseMergeRequest, project: Project
+    services: Services, actor: Actor, params: RebaseMergeRequest, project: Project
 ) -> web.Response:
     """Of the source branch onto the target, in the background; `include_rebase_in_progress` shows when it is over, and
     `merge_error` what has gone wrong."""
     await merging.begin_rebase(
-        acting(context.services(request), caller(request), project),
+        acting(services, actor, project),
         params.merge_request_iid,
         skip_ci=params.skip_ci,
     )

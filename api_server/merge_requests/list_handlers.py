@@ -11,7 +11,9 @@ from api_server.merge_requests import list_queries
 from api_server.merge_requests.handlers import PATH
 from api_server.namespaces.access import group, project
 from api_server.namespaces.resources import Group, Project
+from api_server.services import Services
 from api_server.web import context, params
+from api_server.web.auth import Actor
 from api_server.web.errors import bad_parameters
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import CommaList
@@ -159,7 +161,7 @@ async def _readable(
     page = wanted_page(params, list_queries.OF_ALL if found is None else list_queries.BELOW_GROUP)
     actor = caller(request)
     listed = await list_queries.list_readable(
-        context.database(request),
+        context.services(request).database,
         page,
         viewer_id=actor.user_id,
         # whoever has a role in a group has it in all of its projects
@@ -172,9 +174,11 @@ async def _readable(
 
 
 @routes.get(PATH, access=project(feature="repository"), takes_job_token=True)
-async def list_of_project(request: web.Request, params: ListOfProject, project: Project) -> web.Response:
+async def list_of_project(
+    request: web.Request, services: Services, actor: Actor, params: ListOfProject, project: Project
+) -> web.Response:
     """Newest first; those that match every filter."""
     page = wanted_page(params, list_queries.OF_PROJECT)
-    filters = filters_of(params, caller(request).user_id)
-    listed = await list_queries.list_of_project(context.database(request), page, project.id, filters)
+    filters = filters_of(params, actor.user_id)
+    listed = await list_queries.list_of_project(services.database, page, project.id, filters)
     return await paginated(request, page, listed)

@@ -41,7 +41,7 @@ from api_server.merge_requests.merging_queries import MergeStatus
 from api_server.merge_requests.queries import MergeRequest
 from api_server.namespaces.resources import Project
 from api_server.services import Services
-from api_server.state.database import Database, Executor, Transaction
+from api_server.state.database import Executor, Transaction
 from api_server.state.errors import LockNotAvailable
 from api_server.state.preconditions import ChangedMeanwhile, Precondition
 from api_server.state.queue import enqueue
@@ -64,7 +64,7 @@ async def check_mergeability(services: Services, found: MergeRequest) -> None:
         answer = await mergeability(repository, found.head_sha, target.commit, base_sha)
         fast_forward = base_sha == target.commit
     # Not one of a request's own: nothing is decided by it.
-    async with services.database.transaction() as transaction:
+    async with services.shared.database.transaction() as transaction:
         await merging_queries.set_mergeability(transaction, found, answer, fast_forward=fast_forward)
 
 
@@ -377,11 +377,10 @@ def setup(services: Services) -> None:
     services[MERGE_REQUEST_LISTENERS].append(changed)
 
 
-async def merge_commit(
-    services: Services, database: Database, project_id: int, iid: int, person: Person
-) -> str:
+async def merge_commit(services: Services, project_id: int, iid: int, person: Person) -> str:
     """Return the SHA of the commit that merging would make now, in the name of `person`: it is kept under a ref beside
     the head's, for who wants to try it out. Raises 400 where the head cannot be merged into the target."""
+    database = services.database
     await check_mergeability(services, await queries.find(database, project_id, iid))
     found = await queries.find(database, project_id, iid)
     repository = services[REPOSITORIES].open(project_id)

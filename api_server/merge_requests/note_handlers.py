@@ -1,7 +1,6 @@
 """Notes and threads about a merge request (supporting resources)."""
 
 import datetime
-from contextlib import AbstractAsyncContextManager
 from typing import Literal
 
 import attrs
@@ -9,14 +8,16 @@ from aiohttp import web
 
 from api_server.merge_requests import note_queries, notes, queries
 from api_server.merge_requests.handlers import ONE, ListContents, MergeRequestId
-from api_server.merge_requests.notes import Conversation, Position, Said, conversation
+from api_server.merge_requests.notes import Position, Said, conversation
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
-from api_server.web import context, unsupported
+from api_server.services import Services
+from api_server.web import unsupported
 from api_server.web.answers import json_text, no_content
+from api_server.web.auth import Actor
 from api_server.web.errors import not_found, record_not_found
 from api_server.web.pagination import offset_page, paginated, wanted_page
-from api_server.web.routes import Routes, caller
+from api_server.web.routes import Routes
 
 
 @attrs.frozen(kw_only=True)
@@ -106,9 +107,11 @@ WRITE = project(feature="repository", changes=True)
 
 
 @routes.get(NOTES, access=READ)
-async def list_notes(request: web.Request, params: ListNotes, project: Project) -> web.Response:
+async def list_notes(
+    request: web.Request, services: Services, params: ListNotes, project: Project
+) -> web.Response:
     """Newest first, those of the service among them."""
-    database = context.database(request)
+    database = services.database
     page = wanted_page(params, note_queries.NOTES, default_order="created_at")
     about = await queries.find(database, project.id, params.merge_request_iid)
     shows_internal = notes.reads_internal(project)
@@ -119,49 +122,44 @@ async def list_notes(request: web.Request, params: ListNotes, project: Project) 
 
 
 @routes.get(NOTE, access=READ)
-async def show_note(request: web.Request, params: OneNote, project: Project) -> web.Response:
-    return await shown_note(request, project, params.merge_request_iid, params.note_id)
+async def show_note(services: Services, params: OneNote, project: Project) -> web.Response:
+    return await shown_note(services, project, params.merge_request_iid, params.note_id)
 
 
 @routes.post(NOTES, access=WRITE)
-async def create_note(request: web.Request, params: CreateNote, project: Project) -> web.Response:
+async def create_note(
+    request: web.Request, services: Services, actor: Actor, params: CreateNote, project: Project
+) -> web.Response:
     said = Said(
         body=params.body,
         internal=params.internal or params.confidential,
         created_at=moment(request, project, params.created_at),
     )
-    async with talking(request, params, project) as talk:
+    async with conversation(services, actor, project, params.merge_request_iid) as talk:
         entity = await talk.show(await talk.write(said))
     return json_text(entity, status=201)
 
 
 @routes.put(NOTE, access=WRITE)
-async def update_note(request: web.Request, params: UpdateNote, project: Project) -> web.Response:
-    async with talking(request, params, project) as talk:
+async def update_note(services: Services, actor: Actor, params: UpdateNote, project: Project) -> web.Response:
+    async with conversation(services, actor, project, params.merge_request_iid) as talk:
         await talk.edit(params.note_id, params.body)
         entity = await talk.show(params.note_id)
     return json_text(entity)
 
 
 @routes.delete(NOTE, access=WRITE)
-async def delete_note(request: web.Request, params: OneNote, project: Project) -> web.Response:
-    async with talking(request, params, project) as talk:
+async def delete_note(services: Services, actor: Actor, params: OneNote, project: Project) -> web.Response:
+    async with conversation(services, actor, project, params.merge_request_iid) as talk:
         await talk.delete(params.note_id)
     return no_content()
 
 
-def talking(
-    request: web.Request, params: MergeRequestId, project: Project
-) -> AbstractAsyncContextManager[Conversation]:
-    """Return the caller's part in the conversation about the merge request, for one transaction."""
-    return conversation(context.services(request), caller(request), project, params.merge_request_iid)
-
-
 async def shown_note(
-    request: web.Request, project: Project, iid: int, note_id: int, discussion_id: str | None = None
+    services: Services, project: Project, iid: int, note_id: int, discussion_id: str | None = None
 ) -> web.Response:
     """A note that the caller may read, in that thread, where one is named. Raises 404."""
-    database = context.database(request)
+    database = services.database
     about = await queries.find(database, project.id, iid)
     shows_internal = notes.reads_internal(project)
     if (
@@ -189,9 +187,11 @@ DISCUSSION_NOTE = f"{DISCUSSION_NOTES}/{{note_id}}"
 
 
 @routes.get(DISCUSSIONS, access=READ)
-async def list_discussions(request: web.Request, params: ListContents, project: Project) -> web.Response:
+async def list_discussions(
+    request: web.Request, services: Services, params: ListContents, project: Project
+) -> web.Response:
     """Oldest first; notes by themselves are among them."""
-    database = context.database(request)
+    database = services.database
     page = attrs.evolve(offset_page(params), order="created_at", descending=False)
     about = await queries.find(database, project.id, params.merge_request_iid)
     shows_internal = notes.reads_internal(project)
@@ -200,20 +200,21 @@ async def list_discussions(request: web.Request, params: ListContents, project: 
 
 
 @routes.get(DISCUSSION, access=READ)
-async def show_discussion(request: web.Request, params: OneDiscussion, project: Project) -> web.Response:
-    database = context.database(request)
+async def show_discussion(services: Services, params: OneDiscussion, project: Project) -> web.Response:
+    database = services.database
     about = await queries.find(database, project.id, params.merge_request_iid)
     return json_text(await notes.show_thread(database, project, about.id, params.discussion_id))
 
 
 @routes.post(DISCUSSIONS, access=WRITE)
-async def create_discussion(request: web.Request, params: CreateDiscussion, project: Project) -> web.Response:
+async def create_discussion(
+    request: web.Request, services: Services, actor: Actor, params: CreateDiscussion, project: Project
+) -> web.Response:
     """A thread; with a `position` about a line of what the merge request changes."""
-    services = context.services(request)
     notes.check_note_body(params.body)
     await queries.find(services.database, project.id, params.merge_request_iid)
     place = (
-        await notes.checked_position(services, caller(request), project.id, params.position)
+        await notes.checked_position(services, actor, project.id, params.position)
         if params.position
         else None
     )
@@ -223,16 +224,16 @@ async def create_discussion(request: web.Request, params: CreateDiscussion, proj
         diff_position=place,
         created_at=moment(request, project, params.created_at),
     )
-    async with talking(request, params, project) as talk:
+    async with conversation(services, actor, project, params.merge_request_iid) as talk:
         entity = await talk.show_thread_of(await talk.write(said))
     return json_text(entity, status=201)
 
 
 @routes.put(DISCUSSION, access=WRITE)
 async def resolve_discussion(
-    request: web.Request, params: ResolveDiscussion, project: Project
+    services: Services, actor: Actor, params: ResolveDiscussion, project: Project
 ) -> web.Response:
-    async with talking(request, params, project) as talk:
+    async with conversation(services, actor, project, params.merge_request_iid) as talk:
         await talk.resolve_thread(params.discussion_id, resolved=params.resolved)
         entity = await talk.show_thread(params.discussion_id)
     return json_text(entity)
@@ -240,10 +241,10 @@ async def resolve_discussion(
 
 @routes.get(DISCUSSION_NOTES, access=READ)
 async def list_discussion_notes(
-    request: web.Request, params: ListDiscussionNotes, project: Project
+    request: web.Request, services: Services, params: ListDiscussionNotes, project: Project
 ) -> web.Response:
     """Oldest first."""
-    database = context.database(request)
+    database = services.database
     page = attrs.evolve(offset_page(params), order="created_at", descending=False)
     about = await queries.find(database, project.id, params.merge_request_iid)
     listed = await note_queries.list_notes(
@@ -260,28 +261,28 @@ async def list_discussion_notes(
 
 @routes.get(DISCUSSION_NOTE, access=READ)
 async def show_discussion_note(
-    request: web.Request, params: OneDiscussionNote, project: Project
+    services: Services, params: OneDiscussionNote, project: Project
 ) -> web.Response:
-    return await shown_note(request, project, params.merge_request_iid, params.note_id, params.discussion_id)
+    return await shown_note(services, project, params.merge_request_iid, params.note_id, params.discussion_id)
 
 
 @routes.post(DISCUSSION_NOTES, access=WRITE)
 async def create_discussion_note(
-    request: web.Request, params: CreateDiscussionNote, project: Project
+    request: web.Request, services: Services, actor: Actor, params: CreateDiscussionNote, project: Project
 ) -> web.Response:
     said = Said(body=params.body, created_at=moment(request, project, params.created_at))
-    async with talking(request, params, project) as talk:
+    async with conversation(services, actor, project, params.merge_request_iid) as talk:
         entity = await talk.show(await talk.reply(params.discussion_id, said))
     return json_text(entity, status=201)
 
 
 @routes.put(DISCUSSION_NOTE, access=WRITE)
 async def update_discussion_note(
-    request: web.Request, params: UpdateDiscussionNote, project: Project
+    services: Services, actor: Actor, params: UpdateDiscussionNote, project: Project
 ) -> web.Response:
     """Either its text, or whether it is resolved."""
     thread, note_id = params.discussion_id, params.note_id
-    async with talking(request, params, project) as talk:
+    async with conversation(services, actor, project, params.merge_request_iid) as talk:
         if params.resolved is None:
             await talk.edit(note_id, params.body, thread)
         else:
@@ -292,8 +293,8 @@ async def update_discussion_note(
 
 @routes.delete(DISCUSSION_NOTE, access=WRITE)
 async def delete_discussion_note(
-    request: web.Request, params: OneDiscussionNote, project: Project
+    services: Services, actor: Actor, params: OneDiscussionNote, project: Project
 ) -> web.Response:
-    async with talking(request, params, project) as talk:
+    async with conversation(services, actor, project, params.merge_request_iid) as talk:
         await talk.delete(params.note_id, params.discussion_id)
     return no_content()

@@ -24,11 +24,11 @@ from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.services import Key, Services
 from api_server.state.database import Transaction
-from api_server.web import context
 from api_server.web.answers import json_value
+from api_server.web.auth import Actor, Anonymous
 from api_server.web.errors import ApiError
 from api_server.web.pagination import Paginated, paginated, wanted_page
-from api_server.web.routes import Routes, caller_or_stranger
+from api_server.web.routes import Routes
 from common.concurrency import TooBusy
 
 
@@ -49,15 +49,16 @@ _SECONDS = 3
 SIZES = Key[LRUCache[tuple[str | None, str], dict[str, str | None]]]("version_sizes")
 
 
-async def add_sizes(request: web.Request, project_id: int, versions: Sequence[dict[str, Any]]) -> None:
+async def add_sizes(
+    services: Services, actor: Actor | Anonymous, project_id: int, versions: Sequence[dict[str, Any]]
+) -> None:
     """Completes these entities; those for which there is no time have null there."""
-    services = context.services(request)
     known = services[SIZES]
     places = {(version["base_commit_sha"], version["head_commit_sha"]) for version in versions}
     if missing := places - known.keys():
         repository = services[REPOSITORIES].open(project_id)
         with suppress(ApiError, TooBusy, TimeoutError):
-            async with asyncio.timeout(_SECONDS), reading(services, caller_or_stranger(request)):
+            async with asyncio.timeout(_SECONDS), reading(services, actor):
                 for base, head in missing:
                     with suppress(NotFoundError):  # of before the repository was replaced
                         number = await number_of_differences(services, repository, base, head)
@@ -88,31 +89,34 @@ class OneVersion:
 
 
 @routes.get(VERSIONS, access=project(feature="repository"))
-async def list_versions(request: web.Request, params: ListVersions, project: Project) -> web.Response:
+async def list_versions(
+    request: web.Request, services: Services, actor: Actor | Anonymous, params: ListVersions, project: Project
+) -> web.Response:
     """Newest first."""
-    database = context.database(request)
+    database = services.database
     page = wanted_page(params, queries.VERSIONS)
     merge_request = await queries.find(database, project.id, params.merge_request_iid)
     listed = await queries.list_versions(database, page, merge_request.id)
     versions = orjson.loads(listed.body)
-    await add_sizes(request, project.id, versions)
+    await add_sizes(services, actor, project.id, versions)
     return await paginated(request, page, attrs.evolve(listed, body=orjson.dumps(versions).decode()))
 
 
 @routes.get(f"{VERSIONS}/{{version_id}}", access=project(feature="repository"))
-async def show_version(request: web.Request, params: OneVersion, project: Project) -> web.Response:
+async def show_version(
+    services: Services, actor: Actor | Anonymous, params: OneVersion, project: Project
+) -> web.Response:
     """With its commits, newest first, and what it changes."""
-    services = context.services(request)
     database = services.database
     merge_request = await queries.find(database, project.id, params.merge_request_iid)
     version = await queries.find_version(database, merge_request.id, params.version_id)
     repository = services[REPOSITORIES].open(project.id)
-    async with reading(services, caller_or_stranger(request)):
+    async with reading(services, actor):
         shas = await commits_between(repository, version.base_sha, version.head_sha, MOST_COMMITS)
         files, _ = await all_differences(services, repository, version.base_sha, version.head_sha)
     commits = await all_commits(services, project, repository, shas)
     shown = orjson.loads(await queries.show_version(database, version.id))
-    await add_sizes(request, project.id, [shown])
+    await add_sizes(services, actor, project.id, [shown])
     return json_value(shown | {"commits": commits, "diffs": files})
 
 
@@ -129,23 +133,25 @@ class ListOfCommit(Paginated):
 
 
 @routes.get("/projects/{id}/repository/commits/{sha}/merge_requests", access=project(feature="repository"))
-async def list_of_commit(request: web.Request, params: ListOfCommit, project: Project) -> web.Response:
+async def list_of_commit(
+    request: web.Request, services: Services, actor: Actor | Anonymous, params: ListOfCommit, project: Project
+) -> web.Response:
     """Those that bring it, and the one that it has merged, the newest first."""
-    services = context.services(request)
     page = wanted_page(params, list_queries.BY_IDS)
     repository = await opened(services, project)
     sha = commit_named(repository, params.sha)
     database, state = services.database, None if params.state == "all" else params.state
-    ids = await _bringing(request, project, repository, sha)
+    ids = await _bringing(services, actor, project, repository, sha)
     ids += await list_queries.merged_by(database, project.id, sha)
     listed = await list_queries.list_by_ids(database, page, ids, state)
     return await paginated(request, page, listed)
 
 
-async def _bringing(request: web.Request, project: Project, repository: Repository, sha: str) -> list[int]:
+async def _bringing(
+    services: Services, actor: Actor | Anonymous, project: Project, repository: Repository, sha: str
+) -> list[int]:
     """Ids of merge requests whose head has the commit, and whose base has not."""
-    services = context.services(request)
-    async with reading(services, caller_or_stranger(request)):
+    async with reading(services, actor):
         names = await refs_containing(repository, sha, f"{MERGE_REQUESTS}*/head")
         iids = sorted(int(name.split("/")[2]) for name in names)[:MOST_CANDIDATES]
         candidates = await list_queries.candidates(services.database, project.id, iids)

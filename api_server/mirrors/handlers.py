@@ -7,11 +7,12 @@ from api_server.mirrors import changes, queries, running
 from api_server.mirrors.configuration import AuthMethod, MirrorUpdate
 from api_server.namespaces.access import id_in, project
 from api_server.namespaces.resources import Project
-from api_server.web import context
+from api_server.services import Services
 from api_server.web.answers import json_text, json_value, no_content, require_unmodified
+from api_server.web.auth import Actor
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import UNSET, Unset, Url
-from api_server.web.routes import License, Role, Routes, caller, require_license
+from api_server.web.routes import License, Role, Routes, require_license
 
 routes = Routes()
 
@@ -46,66 +47,72 @@ class UpdateMirror(MirrorUpdate):
 
 
 @routes.get("/projects/{id}/remote_mirrors", access=project(Role.MAINTAINER))
-async def list_mirrors(request: web.Request, params: ListMirrors, project: Project) -> web.Response:
+async def list_mirrors(
+    request: web.Request, services: Services, params: ListMirrors, project: Project
+) -> web.Response:
     """Endpoint 19. Beyond GitLab also by keyset."""
     page = wanted_page(params, queries.LISTING, default_sort="asc")
-    listed = await queries.list_mirrors(context.database(request), page, project.id)
+    listed = await queries.list_mirrors(services.database, page, project.id)
     return await paginated(request, page, listed)
 
 
 @routes.get(_MIRROR, access=project(Role.MAINTAINER))
-async def show_mirror(request: web.Request, params: MirrorId, project: Project) -> web.Response:
+async def show_mirror(services: Services, params: MirrorId, project: Project) -> web.Response:
     """Endpoint 20. Credentials of its URL are masked."""
-    shown = await queries.show(context.database(request), project.id, _number(params.mirror_id))
+    shown = await queries.show(services.database, project.id, _number(params.mirror_id))
     return json_text(shown)
 
 
 @routes.get(f"{_MIRROR}/public_key", access=project(Role.MAINTAINER))
-async def show_public_key(request: web.Request, params: MirrorId, project: Project) -> web.Response:
+async def show_public_key(services: Services, params: MirrorId, project: Project) -> web.Response:
     """What the target has to accept from a mirror that logs in by key over SSH."""
-    key = await queries.public_key(context.database(request), project.id, _number(params.mirror_id))
+    key = await queries.public_key(services.database, project.id, _number(params.mirror_id))
     return json_value({"public_key": key})
 
 
 @routes.post("/projects/{id}/remote_mirrors", access=project(Role.MAINTAINER))
-async def create_mirror(request: web.Request, params: CreateMirror, project: Project) -> web.Response:
+async def create_mirror(
+    services: Services, actor: Actor, params: CreateMirror, project: Project
+) -> web.Response:
     """Endpoint 21. The target is not contacted yet."""
-    services = context.services(request)
-    _require_regex(request, params)
+    _require_regex(services, params)
     await changes.check(services, project, params)
     async with services.database.transaction() as transaction:
-        shown = await changes.create(services, caller(request), transaction, project, params)
+        shown = await changes.create(services, actor, transaction, project, params)
     return json_text(shown, status=201)
 
 
 @routes.put(_MIRROR, access=project(Role.MAINTAINER))
-async def update_mirror(request: web.Request, params: UpdateMirror, project: Project) -> web.Response:
+async def update_mirror(
+    services: Services, actor: Actor, params: UpdateMirror, project: Project
+) -> web.Response:
     """Endpoint 22. Beyond GitLab also the URL with its credentials."""
-    services = context.services(request)
-    _require_regex(request, params)
+    _require_regex(services, params)
     before = await queries.find(services.database, project.id, _number(params.mirror_id))
     await changes.check(services, project, params, before)
     async with services.database.transaction() as transaction:
-        shown = await changes.update(services, caller(request), transaction, project, before.id, params)
+        shown = await changes.update(services, actor, transaction, project, before.id, params)
     return json_text(shown)
 
 
 @routes.post(f"{_MIRROR}/sync", access=project(Role.MAINTAINER))
-async def sync_mirror(request: web.Request, params: MirrorId, project: Project) -> web.Response:
+async def sync_mirror(services: Services, params: MirrorId, project: Project) -> web.Response:
     """Endpoint 23. Pushes soon; a mirror that is switched off is refused."""
-    async with context.database(request).transaction() as transaction:
+    async with services.database.transaction() as transaction:
         mirror = await queries.lock(transaction, project.id, _number(params.mirror_id))
         await running.run_for_caller(transaction, project, mirror)
     return no_content()
 
 
 @routes.delete(_MIRROR, access=project(Role.MAINTAINER))
-async def delete_mirror(request: web.Request, params: MirrorId, project: Project) -> web.Response:
+async def delete_mirror(
+    request: web.Request, services: Services, actor: Actor, params: MirrorId, project: Project
+) -> web.Response:
     """Endpoint 24. What was pushed stays where it is."""
-    async with context.database(request).transaction() as transaction:
+    async with services.database.transaction() as transaction:
         mirror = await queries.lock(transaction, project.id, _number(params.mirror_id))
         require_unmodified(request, mirror.updated_at)
-        await changes.delete(caller(request), transaction, project, mirror)
+        await changes.delete(actor, transaction, project, mirror)
     return no_content()
 
 
@@ -115,6 +122,6 @@ def _number(mirror_id: str) -> int:
     return -1 if number is None else number
 
 
-def _require_regex(request: web.Request, wishes: MirrorUpdate) -> None:
+def _require_regex(services: Services, wishes: MirrorUpdate) -> None:
     if wishes.sets_a_regex:
-        require_license(REGEX, context.settings(request))
+        require_license(REGEX, services.settings)

@@ -40,7 +40,7 @@ def redirect(request: web.Request, current_id: int) -> NoReturn:
     parts = plain(request.rel_url.raw_path).split("/")
     parts[request.match_info.get_info()["formatter"].split("/").index("{id}")] = str(current_id)
     query = f"?{request.rel_url.raw_query_string}" if request.rel_url.raw_query_string else ""
-    url = f"{context.settings(request).base_url}{'/'.join(parts)}{query}"
+    url = f"{context.services(request).settings.base_url}{'/'.join(parts)}{query}"
     raise web.HTTPMovedPermanently(
         written_url(url), text=f"This resource has been moved permanently to {url}"
     )

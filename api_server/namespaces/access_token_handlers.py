@@ -13,14 +13,14 @@ from api_server.namespaces.access import group, project
 from api_server.namespaces.access_token_queries import Token
 from api_server.namespaces.members import Source, source_of
 from api_server.namespaces.resources import Group, Project
+from api_server.services import Services
 from api_server.state.database import Executor
-from api_server.web import context
 from api_server.web.answers import json_text, no_content
-from api_server.web.auth import SELF_ROTATE_SCOPES
+from api_server.web.auth import SELF_ROTATE_SCOPES, Actor
 from api_server.web.errors import ApiError, forbidden, not_found, unauthorized
 from api_server.web.pagination import paginated, wanted_page
 from api_server.web.params import CommaList, Description, Name
-from api_server.web.routes import Role, Routes, author, caller
+from api_server.web.routes import Role, Routes
 
 routes = Routes()
 
@@ -77,11 +77,11 @@ class RotateAccessToken(RotateOwnAccessToken):
 @routes.get("/projects/{id}/access_tokens", access=project(Role.MAINTAINER))
 @routes.get("/groups/{id}/access_tokens", access=group(Role.OWNER))
 async def list_access_tokens(
-    request: web.Request, params: ListAccessTokens, resource: Group | Project
+    request: web.Request, services: Services, params: ListAccessTokens, resource: Group | Project
 ) -> web.Response:
     page = wanted_page(params, access_token_queries.LISTING)
     listed = await access_token_queries.list_tokens(
-        context.database(request),
+        services.database,
         page,
         source_of(resource).place,
         revoked=params.revoked,
@@ -94,9 +94,9 @@ async def list_access_tokens(
 @routes.get("/projects/{id}/access_tokens/{token_id}", access=project(Role.MAINTAINER))
 @routes.get("/groups/{id}/access_tokens/{token_id}", access=group(Role.OWNER))
 async def show_access_token(
-    request: web.Request, params: AccessTokenId, resource: Group | Project
+    services: Services, params: AccessTokenId, resource: Group | Project
 ) -> web.Response:
-    database = context.database(request)
+    database = services.database
     token = await _found(database, source_of(resource), params.token_id)
     return json_text(await access_token_queries.show_token(database, token.id))
 
@@ -104,7 +104,7 @@ async def show_access_token(
 @routes.post("/projects/{id}/access_tokens", access=project(Role.MAINTAINER))
 @routes.post("/groups/{id}/access_tokens", access=group(Role.OWNER))
 async def create_access_token(
-    request: web.Request, params: CreateAccessToken, resource: Group | Project
+    services: Services, actor: Actor, params: CreateAccessToken, resource: Group | Project
 ) -> web.Response:
     """With a bot of its own, who is a member with at most the caller's role. Its text is in this answer only."""
     new = access_tokens.NewAccessToken(
@@ -114,10 +114,8 @@ async def create_access_token(
         description=params.description,
         expires_at=params.expires_at,
     )
-    async with context.database(request).transaction() as transaction:
-        made = await access_tokens.create(
-            context.services(request).shared, transaction, source_of(resource), new, author(request)
-        )
+    async with services.database.transaction() as transaction:
+        made = await access_tokens.create(services, transaction, source_of(resource), new, actor.author)
     return json_text(made, status=201)
 
 
@@ -126,17 +124,15 @@ async def create_access_token(
 )
 @routes.delete("/groups/{id}/access_tokens/{token_id}", access=group(Role.OWNER), revokes="token:{token_id}")
 async def revoke_access_token(
-    request: web.Request, params: AccessTokenId, resource: Group | Project
+    services: Services, actor: Actor, params: AccessTokenId, resource: Group | Project
 ) -> web.Response:
     """The token opens nothing from then on, nor do others that its bot has, and the bot is no member any more."""
     source = source_of(resource)
-    token = await _found(context.database(request), source, params.token_id)
-    context.services(request).revoke(f"user:{token.user_id}")
-    async with context.database(request).transaction() as transaction:
+    token = await _found(services.database, source, params.token_id)
+    services.revoke(f"user:{token.user_id}")
+    async with services.database.transaction() as transaction:
         token = await _found(transaction, source, params.token_id)
-        await access_tokens.revoke(
-            context.services(request).shared, transaction, source, token, author(request)
-        )
+        await access_tokens.revoke(services, transaction, source, token, actor.author)
     return no_content()
 
 
@@ -153,17 +149,17 @@ async def revoke_access_token(
     revokes="token:{token_id}",
 )
 async def rotate_own_access_token(
-    request: web.Request, params: RotateOwnAccessToken, resource: Group | Project
+    services: Services, actor: Actor, params: RotateOwnAccessToken, resource: Group | Project
 ) -> web.Response:
     """The token that the request is made with; 405 for people's, 401 for one of another place."""
-    actor, source = caller(request), source_of(resource)
-    async with context.database(request).transaction() as transaction:
+    source = source_of(resource)
+    async with services.database.transaction() as transaction:
         if not await user_queries.is_bot(transaction, actor.user_id):
             raise ApiError(405, {"message": "405 Method Not Allowed"})
         token = await access_token_queries.find_token(transaction, actor.token_id or 0, source.place)
         if token is None:
             raise unauthorized()
-        made = await access_tokens.rotate(transaction, source, token, params.expires_at, author(request))
+        made = await access_tokens.rotate(transaction, source, token, params.expires_at, actor.author)
     return json_text(made)
 
 
@@ -176,16 +172,16 @@ async def rotate_own_access_token(
     "/groups/{id}/access_tokens/{token_id}/rotate", access=group(Role.OWNER), revokes="token:{token_id}"
 )
 async def rotate_access_token(
-    request: web.Request, params: RotateAccessToken, resource: Group | Project
+    services: Services, actor: Actor, params: RotateAccessToken, resource: Group | Project
 ) -> web.Response:
     """A new token of the same bot, valid for a week where `expires_at` says nothing else; 403 for bots, which would get
     one of another bot."""
     source = source_of(resource)
-    async with context.database(request).transaction() as transaction:
-        if await user_queries.is_bot(transaction, caller(request).user_id):
+    async with services.database.transaction() as transaction:
+        if await user_queries.is_bot(transaction, actor.user_id):
             raise forbidden()
         token = await _found(transaction, source, params.token_id)
-        made = await access_tokens.rotate(transaction, source, token, params.expires_at, author(request))
+        made = await access_tokens.rotate(transaction, source, token, params.expires_at, actor.author)
     return json_text(made)
 
 

@@ -10,8 +10,10 @@ from api_server.namespaces import access, groups, namespace_queries, removal
 from api_server.namespaces.access import find_group, group
 from api_server.namespaces.groups import NewGroup
 from api_server.namespaces.resources import Group, Visibility
+from api_server.services import Services
 from api_server.web import context
 from api_server.web.answers import json_text, json_value
+from api_server.web.auth import Actor
 from api_server.web.errors import forbidden, not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import CommaList, Description, Name
@@ -21,7 +23,6 @@ from api_server.web.routes import (
     ById,
     Role,
     Routes,
-    author,
     caller,
     caller_or_stranger,
 )
@@ -97,7 +98,7 @@ async def _listed(
     # a stranger owns nothing, and is not asked for a role
     levels = [actor.user_id and params.min_access_level, params.owned and Role.OWNER]
     listed = await namespace_queries.list_groups(
-        context.database(request),
+        context.services(request).database,
         page,
         user_id=actor.user_id,
         admin=actor.admin,
@@ -112,7 +113,9 @@ async def _listed(
 
 
 @routes.post("/groups", access=SIGNED_IN)
-async def create_group(request: web.Request, params: CreateGroup) -> web.Response:
+async def create_group(
+    request: web.Request, services: Services, actor: Actor, params: CreateGroup
+) -> web.Response:
     """A top-level group, or a subgroup of one that the caller owns. The caller becomes its owner."""
     new = NewGroup(
         name=params.name,
@@ -122,8 +125,8 @@ async def create_group(request: web.Request, params: CreateGroup) -> web.Respons
         project_creation_level=params.project_creation_level,
         parent=await _parent(request, params.parent_id),
     )
-    async with context.database(request).transaction() as transaction:
-        made = await groups.create(transaction, new, caller(request).user_id, author(request))
+    async with services.database.transaction() as transaction:
+        made = await groups.create(transaction, new, actor.user_id, actor.author)
         entity = await namespace_queries.show_group(transaction, made)
     return json_text(entity, status=201)
 
@@ -134,41 +137,43 @@ async def _parent(request: web.Request, parent_id: int | None) -> Group | None:
         return await find_group(request, str(parent_id), Role.OWNER)
     actor = caller(request)
     if not (
-        actor.admin or await namespace_queries.may_create_group(context.database(request), actor.user_id)
+        actor.admin
+        or await namespace_queries.may_create_group(context.services(request).database, actor.user_id)
     ):
         raise forbidden()
     return None
 
 
 @routes.get("/groups/{id}", access=group())
-async def show_group(request: web.Request, group: Group) -> web.Response:
-    return json_text(await namespace_queries.show_group(context.database(request), group.id))
+async def show_group(services: Services, group: Group) -> web.Response:
+    return json_text(await namespace_queries.show_group(services.database, group.id))
 
 
 @routes.put("/groups/{id}", access=group(Role.OWNER), revokes="group:{id}")
-async def update_group(request: web.Request, params: UpdateGroup, group: Group) -> web.Response:
+async def update_group(services: Services, actor: Actor, params: UpdateGroup, group: Group) -> web.Response:
     wishes = attrs.asdict(params, filter=lambda field, _: field.name != "id")
-    async with context.database(request).transaction() as transaction:
-        await groups.update(transaction, group, wishes, author(request))
+    async with services.database.transaction() as transaction:
+        await groups.update(transaction, group, wishes, actor.author)
         entity = await namespace_queries.show_group(transaction, group.id)
     return json_text(entity)
 
 
 @routes.delete("/groups/{id}", access=group(Role.OWNER), revokes="group:{id}")
-async def delete_group(request: web.Request, group: Group) -> web.Response:
+async def delete_group(services: Services, actor: Actor, group: Group) -> web.Response:
     """With everything in it."""
-    async with context.database(request).transaction() as transaction:
-        await removal.remove_namespace(transaction, group.id, author(request))
+    async with services.database.transaction() as transaction:
+        await removal.remove_namespace(transaction, group.id, actor.author)
     return json_value({"message": "202 Accepted"}, status=202)
 
 
 @routes.get("/namespaces", access=SIGNED_IN)
-async def list_namespaces(request: web.Request, params: ListNamespaces) -> web.Response:
+async def list_namespaces(
+    request: web.Request, services: Services, actor: Actor, params: ListNamespaces
+) -> web.Response:
     """The caller's own namespace and the groups that she is a member of; all of them for administrators."""
     page = wanted_page(params, namespace_queries.NAMESPACES, default_sort="asc")
-    actor = caller(request)
     listed = await namespace_queries.list_namespaces(
-        context.database(request), page, user_id=actor.user_id, admin=actor.admin, search=params.search
+        services.database, page, user_id=actor.user_id, admin=actor.admin, search=params.search
     )
     return await paginated(request, page, listed)
 
@@ -180,11 +185,10 @@ class NamespacePath:
 
 
 @routes.get("/namespaces/{path}/exists", access=SIGNED_IN)
-async def namespace_exists(request: web.Request, params: NamespacePath) -> web.Response:
+async def namespace_exists(services: Services, actor: Actor, params: NamespacePath) -> web.Response:
     """Whether something has that path (below a group), and a free one beside it."""
-    actor = caller(request)
     taken = await namespace_queries.namespace_paths_like(
-        context.database(request),
+        services.database,
         params.path,
         parent_id=params.parent_id,
         user_id=actor.user_id,
@@ -199,10 +203,10 @@ def _free(path: str, taken: set[str]) -> str:
 
 
 @routes.get("/namespaces/{id}", access=SIGNED_IN)
-async def show_namespace(request: web.Request, params: ById) -> web.Response:
-    number, actor = access.id_in(params.id), caller(request)
+async def show_namespace(services: Services, actor: Actor, params: ById) -> web.Response:
+    number = access.id_in(params.id)
     entity = await namespace_queries.show_namespace(
-        context.database(request),
+        services.database,
         namespace_id=number,
         path=None if number is not None else params.id,
         user_id=actor.user_id,

@@ -45,7 +45,7 @@ async def create(transaction: Transaction, group: NewGroup, owner_id: int, autho
     above = await namespace_queries.hold(transaction, parent.lineage) if parent else None
     visibility = group.visibility or (above.visibility if above else "private")
     full_path = f"{above.full_path}/{group.path}" if above else group.path
-    if problem := paths.problem_with(full_path):
+    if problem := paths.problem_with(group.path, within=above is not None):
         raise _not_saved("path", problem)
     if above and resources.is_more_visible(visibility, above.visibility):
         raise _not_saved("visibility_level", _beyond_parent(visibility, above))
@@ -89,7 +89,7 @@ async def update(transaction: Transaction, group: Group, wishes: Mapping[str, An
 
 
 async def _rename(transaction: Transaction, group_id: int, full_path: str, path: str) -> None:
-    if problem := paths.problem_with(paths.beside(full_path, path)):
+    if problem := paths.problem_with(path, within="/" in full_path):
         raise invalid({"path": [problem]})
     if not await paths.rename_namespace(transaction, group_id, full_path, path):
         raise invalid({"path": ["has already been taken"]})

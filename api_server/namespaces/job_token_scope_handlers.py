@@ -7,11 +7,13 @@ from api_server.namespaces import job_token_scope, job_token_scope_queries
 from api_server.namespaces.access import find_project, group_to_name, project, project_to_name
 from api_server.namespaces.job_token_scope_queries import Kind
 from api_server.namespaces.resources import Project
+from api_server.services import Services
 from api_server.web import context
 from api_server.web.answers import json_value, no_content
+from api_server.web.auth import Actor
 from api_server.web.errors import bad_request
 from api_server.web.pagination import Paginated, paginated, wanted_page
-from api_server.web.routes import Role, Routes, author, caller
+from api_server.web.routes import Role, Routes
 
 routes = Routes()
 
@@ -40,16 +42,18 @@ class OneGroup:
 
 
 @routes.get("/projects/{id}/job_token_scope", access=project(Role.MAINTAINER))
-async def show_scope(request: web.Request, project: Project) -> web.Response:
+async def show_scope(services: Services, project: Project) -> web.Response:
     """Whether the project asks which jobs it lets in. Where its own jobs may go, the other projects say."""
-    enabled = await job_token_scope_queries.is_enabled(context.database(request), project.id)
+    enabled = await job_token_scope_queries.is_enabled(services.database, project.id)
     return json_value({"inbound_enabled": enabled, "outbound_enabled": False})
 
 
 @routes.patch("/projects/{id}/job_token_scope", access=project(Role.MAINTAINER), revokes="project:{id}")
-async def limit_access(request: web.Request, params: LimitAccess, project: Project) -> web.Response:
-    async with context.database(request).transaction() as transaction:
-        await job_token_scope.limit_access(transaction, project, author(request), enabled=params.enabled)
+async def limit_access(
+    services: Services, actor: Actor, params: LimitAccess, project: Project
+) -> web.Response:
+    async with services.database.transaction() as transaction:
+        await job_token_scope.limit_access(transaction, project, actor.author, enabled=params.enabled)
     return no_content()
 
 
@@ -66,22 +70,20 @@ async def list_groups(request: web.Request, params: ListAllowed, project: Projec
 
 
 @routes.post("/projects/{id}/job_token_scope/allowlist", access=project(Role.MAINTAINER))
-async def allow_project(request: web.Request, params: OneProject, project: Project) -> web.Response:
+async def allow_project(
+    services: Services, actor: Actor, params: OneProject, project: Project
+) -> web.Response:
     """A project that the caller sees."""
-    target = await project_to_name(
-        context.services(request), caller(request), "target_project_id", params.target_project_id
-    )
-    await _allow(request, project, "project", target.id)
+    target = await project_to_name(services, actor, "target_project_id", params.target_project_id)
+    await _allow(services, actor, project, "project", target.id)
     return json_value({"source_project_id": project.id, "target_project_id": target.id}, status=201)
 
 
 @routes.post("/projects/{id}/job_token_scope/groups_allowlist", access=project(Role.MAINTAINER))
-async def allow_group(request: web.Request, params: OneGroup, project: Project) -> web.Response:
+async def allow_group(services: Services, actor: Actor, params: OneGroup, project: Project) -> web.Response:
     """A group that the caller sees."""
-    target = await group_to_name(
-        context.services(request), caller(request), "target_group_id", params.target_group_id
-    )
-    await _allow(request, project, "group", target.id)
+    target = await group_to_name(services, actor, "target_group_id", params.target_group_id)
+    await _allow(services, actor, project, "group", target.id)
     return json_value({"source_project_id": project.id, "target_group_id": target.id}, status=201)
 
 
@@ -90,8 +92,10 @@ async def allow_group(request: web.Request, params: OneGroup, project: Project) 
     access=project(Role.MAINTAINER),
     revokes="project:{id}",
 )
-async def disallow_project(request: web.Request, params: OneProject, project: Project) -> web.Response:
-    if not await _disallowed(request, project, "project", params.target_project_id):
+async def disallow_project(
+    request: web.Request, services: Services, actor: Actor, params: OneProject, project: Project
+) -> web.Response:
+    if not await _disallowed(services, actor, project, "project", params.target_project_id):
         await find_project(request, str(params.target_project_id))
         raise bad_request("Target project is not in the job token scope")
     return no_content()
@@ -102,28 +106,30 @@ async def disallow_project(request: web.Request, params: OneProject, project: Pr
     access=project(Role.MAINTAINER),
     revokes="project:{id}",
 )
-async def disallow_group(request: web.Request, params: OneGroup, project: Project) -> web.Response:
-    if not await _disallowed(request, project, "group", params.target_group_id):
-        await group_to_name(
-            context.services(request), caller(request), "target_group_id", params.target_group_id
-        )
+async def disallow_group(
+    services: Services, actor: Actor, params: OneGroup, project: Project
+) -> web.Response:
+    if not await _disallowed(services, actor, project, "group", params.target_group_id):
+        await group_to_name(services, actor, "target_group_id", params.target_group_id)
         raise bad_request("Target group is not in the job token scope")
     return no_content()
 
 
 async def _listed(request: web.Request, params: ListAllowed, project: Project, kind: Kind) -> web.Response:
     page = wanted_page(params, job_token_scope_queries.LISTINGS[kind], default_sort="asc")
-    listed = await job_token_scope_queries.list_allowed(context.database(request), page, kind, project.id)
+    listed = await job_token_scope_queries.list_allowed(
+        context.services(request).database, page, kind, project.id
+    )
     return await paginated(request, page, listed)
 
 
-async def _allow(request: web.Request, project: Project, kind: Kind, target_id: int) -> None:
-    most = context.settings(request).job_token_allowlist_limit
-    async with context.database(request).transaction() as transaction:
-        await job_token_scope.allow(transaction, project, kind, target_id, author(request), most=most)
+async def _allow(services: Services, actor: Actor, project: Project, kind: Kind, target_id: int) -> None:
+    most = services.settings.job_token_allowlist_limit
+    async with services.database.transaction() as transaction:
+        await job_token_scope.allow(transaction, project, kind, target_id, actor.author, most=most)
 
 
-async def _disallowed(request: web.Request, project: Project, kind: Kind, target_id: int) -> bool:
+async def _disallowed(services: Services, actor: Actor, project: Project, kind: Kind, target_id: int) -> bool:
     """Also what the caller does not see (any more); False where it was not on the list."""
-    async with context.database(request).transaction() as transaction:
-        return await job_token_scope.disallow(transaction, project, kind, target_id, author(request))
+    async with services.database.transaction() as transaction:
+        return await job_token_scope.disallow(transaction, project, kind, target_id, actor.author)

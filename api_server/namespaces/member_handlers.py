@@ -14,13 +14,14 @@ from api_server.namespaces.access import group, project
 from api_server.namespaces.member_queries import MEMBERSHIPS, USERS
 from api_server.namespaces.members import MemberSources, Source, source_of
 from api_server.namespaces.resources import Group, Project
+from api_server.services import Services
 from api_server.web import context
 from api_server.web.answers import json_text, json_value, no_content
-from api_server.web.auth import READ_USER_SCOPES
+from api_server.web.auth import READ_USER_SCOPES, Actor
 from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import UNSET, CommaList, Name, Unset
-from api_server.web.routes import ADMINISTRATOR, Role, Routes, author, caller
+from api_server.web.routes import ADMINISTRATOR, Role, Routes, caller
 
 routes = Routes()
 
@@ -83,7 +84,7 @@ async def list_all_members(
 async def _listed(request: web.Request, params: ListMembers, places: MemberSources) -> web.Response:
     page = wanted_page(params, member_queries.LISTING, default_sort="asc")
     listed = await member_queries.list_members(
-        context.database(request),
+        context.services(request).database,
         page,
         **places,
         query=params.query,
@@ -95,28 +96,30 @@ async def _listed(request: web.Request, params: ListMembers, places: MemberSourc
 
 @routes.get("/groups/{id}/members/{user_id}", access=group())
 @routes.get("/projects/{id}/members/{user_id}", access=project())
-async def show_member(request: web.Request, params: MemberId, resource: Group | Project) -> web.Response:
+async def show_member(services: Services, params: MemberId, resource: Group | Project) -> web.Response:
     """A direct member."""
     places = source_of(resource).direct
-    return json_text(await member_queries.show_member(context.database(request), params.user_id, **places))
+    return json_text(await member_queries.show_member(services.database, params.user_id, **places))
 
 
 @routes.get("/groups/{id}/members/all/{user_id}", access=group())
 @routes.get("/projects/{id}/members/all/{user_id}", access=project())
-async def show_any_member(request: web.Request, params: MemberId, resource: Group | Project) -> web.Response:
+async def show_any_member(services: Services, params: MemberId, resource: Group | Project) -> web.Response:
     """A direct or inherited member, with her greatest role."""
     places = source_of(resource).everywhere
-    return json_text(await member_queries.show_member(context.database(request), params.user_id, **places))
+    return json_text(await member_queries.show_member(services.database, params.user_id, **places))
 
 
 @routes.post("/groups/{id}/members", access=group(Role.OWNER))
 @routes.post("/projects/{id}/members", access=project(Role.MAINTAINER))
-async def add_members(request: web.Request, params: AddMember, resource: Group | Project) -> web.Response:
+async def add_members(
+    services: Services, actor: Actor, params: AddMember, resource: Group | Project
+) -> web.Response:
     """One member, or several at once, each of whom succeeds or fails for herself."""
     source = source_of(resource)
     if params.user_id and len(params.user_id) > 1:
-        return await _added_several(request, source, params, params.user_id)
-    async with context.database(request).transaction() as transaction:
+        return await _added_several(services, actor, source, params, params.user_id)
+    async with services.database.transaction() as transaction:
         if params.user_id:
             user = await user_queries.find_user(transaction, params.user_id[0])
         else:
@@ -124,18 +127,18 @@ async def add_members(request: web.Request, params: AddMember, resource: Group |
         if user is None:
             raise not_found("User")
         member_id = await members.add(
-            transaction, source, user, params.access_level, author(request), expires_at=params.expires_at
+            transaction, source, user, params.access_level, actor.author, expires_at=params.expires_at
         )
         entity = await member_queries.show_member(transaction, user.id, **source.direct, changed=member_id)
     return json_text(entity, status=201)
 
 
 async def _added_several(
-    request: web.Request, source: Source, params: AddMember, user_ids: list[int]
+    services: Services, actor: Actor, source: Source, params: AddMember, user_ids: list[int]
 ) -> web.Response:
-    async with context.database(request).transaction() as transaction:
+    async with services.database.transaction() as transaction:
         problems = await members.add_several(
-            transaction, source, user_ids, params.access_level, author(request), expires_at=params.expires_at
+            transaction, source, user_ids, params.access_level, actor.author, expires_at=params.expires_at
         )
     answer = {"status": "error", "message": problems} if problems else {"status": "success"}
     return json_value(answer, status=201)
@@ -152,13 +155,13 @@ async def _added_several(
     revokes="user:{user_id}",
 )
 async def update_member(
-    request: web.Request, params: UpdateMember, resource: Group | Project
+    services: Services, actor: Actor, params: UpdateMember, resource: Group | Project
 ) -> web.Response:
     """Another role; the expiry stays where it is not sent, and goes away where it is null."""
     source = source_of(resource)
-    async with context.database(request).transaction() as transaction:
+    async with services.database.transaction() as transaction:
         member_id = await members.update(
-            transaction, source, params.user_id, params.access_level, params.expires_at, author(request)
+            transaction, source, params.user_id, params.access_level, params.expires_at, actor.author
         )
         entity = await member_queries.show_member(
             transaction, params.user_id, **source.direct, changed=member_id
@@ -177,13 +180,13 @@ async def update_member(
     revokes="user:{user_id}",
 )
 async def remove_member(
-    request: web.Request, params: RemoveMember, resource: Group | Project
+    services: Services, actor: Actor, params: RemoveMember, resource: Group | Project
 ) -> web.Response:
     """Everybody may leave; others are removed by who manages the members. A group keeps its last owner."""
     leaves_below = params.skip_subresources
-    async with context.database(request).transaction() as transaction:
+    async with services.database.transaction() as transaction:
         await members.remove(
-            transaction, source_of(resource), params.user_id, author(request), leaves_below=leaves_below
+            transaction, source_of(resource), params.user_id, actor.author, leaves_below=leaves_below
         )
     return no_content()
 
@@ -210,7 +213,7 @@ async def list_project_users(
 ) -> web.Response:
     """Direct and inherited members."""
     page = wanted_page(params, USERS)
-    database, finds_private = context.database(request), caller(request).admin
+    database, finds_private = context.services(request).database, caller(request).admin
     listed = await USERS.read(
         database,
         page,
@@ -227,7 +230,7 @@ async def list_project_users(
 @overview_routes.get("/users/{id}/memberships", access=ADMINISTRATOR, scopes=READ_USER_SCOPES)
 async def list_memberships(request: web.Request, params: ListMemberships) -> web.Response:
     """The projects and groups of which the user is a direct member."""
-    database = context.database(request)
+    database = context.services(request).database
     await existing_user(database, params.id)
     page = wanted_page(params, MEMBERSHIPS)
     listed = await MEMBERSHIPS.read(database, page, user_id=params.id, type=params.type)

@@ -30,10 +30,10 @@ _RESERVED_WITHIN = frozenset(
 )
 
 
-def problem_with(full_path: str) -> str | None:
-    """Return why something cannot have this full path, whose last segment is new; or None."""
-    above, _, path = full_path.rpartition("/")
-    return path_rules.problem_with(path, _RESERVED_WITHIN if above else path_rules.RESERVED_ROOTS)
+def problem_with(path: str, *, within: bool) -> str | None:
+    """Return why something cannot have this path, at the top level or `within` a group or a user's namespace; or None.
+    It is one segment: a slash in it would lead into the namespace of somebody else."""
+    return path_rules.problem_with(path, _RESERVED_WITHIN if within else path_rules.RESERVED_ROOTS)
 
 
 def path_from(name: str) -> str:

@@ -17,9 +17,11 @@ from api_server.namespaces import (
 from api_server.namespaces.access import group, project
 from api_server.namespaces.projects import NewProject
 from api_server.namespaces.resources import Group, OverrideRole, Project, Visibility
+from api_server.services import Services
 from api_server.state.listing import ListPage
 from api_server.web import context
 from api_server.web.answers import json_text, json_value
+from api_server.web.auth import Actor
 from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, offset_page, paginated, wanted_page
 from api_server.web.params import Description, Name
@@ -28,8 +30,6 @@ from api_server.web.routes import (
     SIGNED_IN_OR_NOT,
     Role,
     Routes,
-    author,
-    caller,
     caller_or_stranger,
 )
 
@@ -162,16 +162,16 @@ async def list_shared_projects(request: web.Request, params: ListSharedProjects)
 
 
 @routes.get("/users/{id}/projects", access=SIGNED_IN)
-async def list_user_projects(request: web.Request, params: ListUserProjects) -> web.Response:
+async def list_user_projects(
+    request: web.Request, services: Services, actor: Actor, params: ListUserProjects
+) -> web.Response:
     """Those in the own namespace of a user, named by id or user name, that the caller can see."""
     namespace = await namespace_queries.namespace_of_named(
-        context.database(request), user_id=access.id_in(params.id), username=params.id
+        services.database, user_id=access.id_in(params.id), username=params.id
     )
     if namespace is None:
         raise not_found("User")
-    return await _listed(
-        request, params, namespace.id, sees_all=namespace.owner_id == caller(request).user_id
-    )
+    return await _listed(request, params, namespace.id, sees_all=namespace.owner_id == actor.user_id)
 
 
 async def _listed(
@@ -187,7 +187,7 @@ async def _listed(
     is_stranger = actor.user_id is None  # has no role anywhere, and is not asked for one
     levels = [params.min_access_level, params.membership and Role.GUEST, params.owned and Role.OWNER]
     listed = await project_queries.list_projects(
-        context.database(request),
+        context.services(request).database,
         page,
         viewer_id=actor.user_id,
         sees_all=actor.admin or sees_all,
@@ -203,25 +203,21 @@ async def _listed(
 
 
 @routes.post("/projects", access=SIGNED_IN)
-async def create_project(request: web.Request, params: CreateProject) -> web.Response:
+async def create_project(services: Services, actor: Actor, params: CreateProject) -> web.Response:
     """A project in the caller's own namespace, or in a group where she is at least Developer; on request with a first
     commit."""
     values = projects.with_newer_names(attrs.asdict(params)) | {
         "name": params.name or params.path,
         "path": params.path or paths.path_from(params.name or ""),
     }
-    actor = caller(request)
-    database = context.database(request)
-    made = await projects.create(
-        context.services(request).shared, database, NewProject(**values), actor, author(request)
-    )
-    entity = await project_queries.show_project(database, made, actor.user_id)
+    made = await projects.create(services, NewProject(**values), actor)
+    entity = await project_queries.show_project(services.database, made, actor.user_id)
     return json_text(entity, status=201)
 
 
 @routes.get("/projects/{id}", access=project())
-async def show_project(request: web.Request, project: Project) -> web.Response:
-    return await _shown(request, project)
+async def show_project(services: Services, actor: Actor, project: Project) -> web.Response:
+    return await _shown(services, actor, project)
 
 
 @routes.get("/projects/{id}/issues", access=project())
@@ -235,42 +231,44 @@ async def list_issues(request: web.Request, params: ListIssues) -> web.Response:
     access=project(Role.MAINTAINER),
     revokes="project:{id}",
 )
-async def update_project(request: web.Request, params: UpdateProject, project: Project) -> web.Response:
+async def update_project(
+    services: Services, actor: Actor, params: UpdateProject, project: Project
+) -> web.Response:
     """Path and visibility are changed by Owners only."""
     wishes = attrs.asdict(params, filter=lambda field, _: field.name != "id")
-    return await _updated(request, project, wishes)
+    return await _updated(services, actor, project, wishes)
 
 
 @routes.post("/projects/{id}/archive", access=project(Role.OWNER), revokes="project:{id}")
-async def archive_project(request: web.Request, project: Project) -> web.Response:
+async def archive_project(services: Services, actor: Actor, project: Project) -> web.Response:
     """Nothing can be pushed to an archived project."""
-    return await _updated(request, project, {"archived": True}, status=201)
+    return await _updated(services, actor, project, {"archived": True}, status=201)
 
 
 @routes.post("/projects/{id}/unarchive", access=project(Role.OWNER))
-async def unarchive_project(request: web.Request, project: Project) -> web.Response:
-    return await _updated(request, project, {"archived": False}, status=201)
+async def unarchive_project(services: Services, actor: Actor, project: Project) -> web.Response:
+    return await _updated(services, actor, project, {"archived": False}, status=201)
 
 
 async def _updated(
-    request: web.Request, project: Project, wishes: dict[str, Any], status: int = 200
+    services: Services, actor: Actor, project: Project, wishes: dict[str, Any], status: int = 200
 ) -> web.Response:
-    async with context.database(request).transaction() as transaction:
-        changed = await projects.update(
-            transaction, context.services(request)[REPOSITORIES], project, wishes, author(request)
-        )
+    async with services.database.transaction() as transaction:
+        changed = await projects.update(transaction, services[REPOSITORIES], project, wishes, actor.author)
     if "default_branch" in changed:
-        await projects.apply_default_branch(context.services(request).shared, project.id)
-    return await _shown(request, project, status)
+        await projects.apply_default_branch(services, project.id)
+    return await _shown(services, actor, project, status)
 
 
 @routes.put("/projects/{id}/transfer", access=project(Role.OWNER), revokes="project:{id}")
-async def transfer_project(request: web.Request, params: TransferProject, project: Project) -> web.Response:
+async def transfer_project(
+    services: Services, actor: Actor, params: TransferProject, project: Project
+) -> web.Response:
     """Into another namespace, named by id or full path; the old paths redirect."""
-    async with context.database(request).transaction() as transaction:
-        namespace = await projects.find_namespace(transaction, params.namespace, caller(request))
-        await projects.transfer(transaction, project, namespace, author(request))
-    return await _shown(request, project)
+    async with services.database.transaction() as transaction:
+        namespace = await projects.find_namespace(transaction, params.namespace, actor)
+        await projects.transfer(transaction, project, namespace, actor.author)
+    return await _shown(services, actor, project)
 
 
 @routes.delete(
@@ -278,15 +276,13 @@ async def transfer_project(request: web.Request, params: TransferProject, projec
     access=project(Role.OWNER),
     revokes="project:{id}",
 )
-async def delete_project(request: web.Request, project: Project) -> web.Response:
+async def delete_project(services: Services, actor: Actor, project: Project) -> web.Response:
     """With its repository and all that belongs to it."""
-    async with context.database(request).transaction() as transaction:
-        await removal.remove_project(transaction, project.id, author(request))
+    async with services.database.transaction() as transaction:
+        await removal.remove_project(transaction, project.id, actor.author)
     return json_value({"message": "202 Accepted"}, status=202)
 
 
-async def _shown(request: web.Request, project: Project, status: int = 200) -> web.Response:
-    entity = await project_queries.show_project(
-        context.database(request), project.id, caller(request).user_id
-    )
+async def _shown(services: Services, actor: Actor, project: Project, status: int = 200) -> web.Response:
+    entity = await project_queries.show_project(services.database, project.id, actor.user_id)
     return json_text(entity, status=status)

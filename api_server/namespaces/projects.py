@@ -26,7 +26,7 @@ from api_server.outbound import edges
 from api_server.services import Key, Services
 from api_server.state import audit_trail
 from api_server.state.audit_trail import Author, Entity
-from api_server.state.database import Database, Executor, Transaction
+from api_server.state.database import Executor, Transaction
 from api_server.state.errors import NotFound
 from api_server.state.queue import enqueue
 from api_server.web.auth import Actor
@@ -272,9 +272,9 @@ def _changes_owners_demand(before: Settings, after: Settings) -> bool:
 
 
 async def _renamed(transaction: Transaction, project: Project, after: LockedProject) -> LockedProject:
-    full_path = paths.beside(after.full_path, after.path)
-    if problem := paths.problem_with(full_path):
+    if problem := paths.problem_with(after.path, within=True):
         raise invalid({"path": [problem]})
+    full_path = paths.beside(after.full_path, after.path)
     if not await _move_to(transaction, project.id, full_path):
         raise invalid({"path": ["has already been taken"]})
     return attrs.evolve(after, full_path=full_path)
@@ -355,9 +355,7 @@ class NewProject:
     initialize_with_readme: bool
 
 
-async def create(
-    services: Services, database: Database, params: NewProject, actor: Actor, author: Author
-) -> int:
+async def create(services: Services, params: NewProject, actor: Actor) -> int:
     """Create a project. Returns its id. Raises 400, 403 and 404 in GitLab's words.
 
     If it fails in the end, nothing is left of it, not even on disk.
@@ -368,10 +366,10 @@ async def create(
         raise invalid({"default_branch": ["is invalid"]})
     project_id = None
     try:
-        async with database.transaction() as transaction:
+        async with services.database.transaction() as transaction:
             namespace = await _home_of(transaction, params, actor)
-            project_id = await _insert(transaction, params, namespace, actor, author)
-            created = _creation_event(project_id, params, author)
+            project_id = await _insert(transaction, params, namespace, actor)
+            created = _creation_event(project_id, params, actor.author)
             for listener in services[CREATION_LISTENERS]:
                 await listener(transaction, created)
     except BaseException:
@@ -392,14 +390,12 @@ async def _home_of(transaction: Transaction, params: NewProject, actor: Actor) -
     return namespace
 
 
-async def _insert(
-    transaction: Transaction, params: NewProject, namespace: Namespace, actor: Actor, author: Author
-) -> int:
+async def _insert(transaction: Transaction, params: NewProject, namespace: Namespace, actor: Actor) -> int:
     held = await namespace_queries.hold(transaction, namespace.lineage)
     await require_room(transaction, namespace)
-    full_path = f"{held.full_path}/{params.path}"
-    if problem := paths.problem_with(full_path):
+    if problem := paths.problem_with(params.path, within=True):
         raise invalid({"path": [problem]})
+    full_path = f"{held.full_path}/{params.path}"
     check_visibility(params.visibility, held.visibility)
     project_id = await project_queries.create_project(
         transaction,
@@ -411,7 +407,9 @@ async def _insert(
         taken = ["has already been taken"]
         raise invalid({"project_namespace.name": taken, "name": taken, "path": taken})
     await add_first_member(transaction, namespace, project_id, actor.user_id)
-    await audit_trail.record(transaction, "project_created", author, Entity("Project", project_id, full_path))
+    await audit_trail.record(
+        transaction, "project_created", actor.author, Entity("Project", project_id, full_path)
+    )
     return project_id
 
 

@@ -50,15 +50,16 @@ def user_of(visitor: Visitor) -> User:
 @pages.get(PROFILE, access=SIGNED_IN)
 async def show_profile(request: web.Request, visitor: Visitor) -> web.Response:
     most = Page(MAX_PER_PAGE, descending=False, counted=False)
-    listed = await email_queries.list_emails(context.database(request), most, user_of(visitor).id)
+    listed = await email_queries.list_emails(context.services(request).database, most, user_of(visitor).id)
     return page.answer(request, visitor, "account/profile.html", emails=orjson.loads(listed.body))
 
 
 @pages.post(f"{PROFILE}/emails", form_page=show_profile)
 async def add_email(request: web.Request, visitor: Visitor, form: Form) -> web.Response:
     """Unconfirmed, until somebody has followed the link that is mailed there."""
-    email, settings = str(form.get("email", "")).strip(), context.settings(request)
-    async with context.database(request).transaction() as transaction:
+    services = context.services(request)
+    email, settings = str(form.get("email", "")).strip(), services.settings
+    async with services.database.transaction() as transaction:
         await emails.add(transaction, user_of(visitor), email, visitor.author(), settings, confirmed=False)
     return page.see_other(
         request, visitor, PROFILE, f"A mail with a link that confirms it is on its way to {email}."
@@ -67,7 +68,7 @@ async def add_email(request: web.Request, visitor: Visitor, form: Form) -> web.R
 
 @pages.post(f"{PROFILE}/emails/{{id}}/remove")
 async def remove_email(request: web.Request, visitor: Visitor, params: EmailId) -> web.Response:
-    async with context.database(request).transaction() as transaction:
+    async with context.services(request).database.transaction() as transaction:
         await emails.remove(transaction, params.id, user_of(visitor).id, visitor.author())
     return page.see_other(request, visitor, PROFILE, "The address is removed.")
 
@@ -91,22 +92,23 @@ async def show_password_form(request: web.Request, visitor: Visitor) -> web.Resp
 @pages.post(PASSWORD)
 async def change_password(request: web.Request, visitor: Visitor, form: Form) -> web.Response:
     """Ends all other sessions."""
+    services = context.services(request)
     user = user_of(visitor)
-    if wait := context.services(request)[BY_USER].retry_after(user.id):
+    if wait := services[BY_USER].retry_after(user.id):
         return _password_refused(
             request, visitor, f"There were too many attempts. Try again in {wait} seconds.", 429
         )
     read = functools.partial(queries.find_account, login=user.username)
-    account = await read(context.database(request))
+    account = await read(services.database)
     if account is None:
         raise not_found("User")
     if problem := await _password_problem(request, account, form):
         return _password_refused(request, visitor, problem, 400)
-    vault = context.vault(request)
+    vault = services.vault
     hashed = await asyncio.to_thread(vault.hash_password, str(form.get("password", "")))
-    context.services(request).require_unchanged(Precondition((f"user:{user.id}",), account, read))
-    context.services(request).revoke(f"user:{user.id}")
-    async with context.database(request).transaction() as transaction:
+    services.require_unchanged(Precondition((f"user:{user.id}",), account, read))
+    services.revoke(f"user:{user.id}")
+    async with services.database.transaction() as transaction:
         await passwords.change(transaction, user.id, hashed, request.remote)
         begun = await sessions.begin(request, transaction, user)
     response = page.see_other(
@@ -120,7 +122,9 @@ async def _password_problem(request: web.Request, account: Account, form: Form) 
     """Why the password cannot be changed to that, or ""."""
     present, new = str(form.get("present_password", "")), str(form.get("password", ""))
     # Takes some 50 ms of computing.
-    matches = await asyncio.to_thread(context.vault(request).password_matches, present, account.password_hash)
+    matches = await asyncio.to_thread(
+        context.services(request).vault.password_matches, present, account.password_hash
+    )
     if not matches or account.password_hash is None:
         return "The present password is not right."
     if text := problem_with(new):
@@ -161,14 +165,15 @@ class TokenId:
 
 @pages.get(TOKENS, access=SIGNED_IN)
 async def list_tokens(request: web.Request, visitor: Visitor, params: ListTokens) -> web.Response:
-    until = context.now(request).date() + _LIFETIME
+    until = context.services(request).now.date() + _LIFETIME
     return await _token_page(request, visitor, params, {"expires_at": until.isoformat()})
 
 
 @pages.post(TOKENS)
 async def create_token(request: web.Request, visitor: Visitor, form: Form) -> web.Response:
     """Answered at once, and not by a redirect: the token's text is in no address, cookie or table."""
-    user, today = user_of(visitor), context.now(request).date()
+    services = context.services(request)
+    user, today = user_of(visitor), services.now.date()
     scopes = [scope for scope in _offered(visitor) if f"scope_{scope}" in form]
     name, until = str(form.get("name", "")).strip(), str(form.get("expires_at", "")).strip()
     problems = _token_problems(name, scopes, until, today)
@@ -176,19 +181,20 @@ async def create_token(request: web.Request, visitor: Visitor, form: Form) -> we
         return await _token_page(request, visitor, ListTokens(), form, problems=problems, status=400)
     expires_at = datetime.date.fromisoformat(until) if until else None
     new = NewToken(user_id=user.id, name=name, scopes=scopes, expires_at=expires_at)
-    async with context.database(request).transaction() as transaction:
+    async with services.database.transaction() as transaction:
         made = await tokens.create(transaction, new, user.username, user.name, visitor.author())
     return await _token_page(request, visitor, ListTokens(), {}, made=orjson.loads(made))
 
 
 @pages.post(f"{TOKENS}/{{id}}/revoke")
 async def revoke_token(request: web.Request, visitor: Visitor, params: TokenId) -> web.Response:
-    token = await token_queries.find_token(context.database(request), params.id)
+    services = context.services(request)
+    token = await token_queries.find_token(services.database, params.id)
     if token is None or token.user_id != user_of(visitor).id:
         raise not_found("Token")
-    context.services(request).revoke(f"token:{token.id}")
-    async with context.database(request).transaction() as transaction:
-        await tokens.revoke(context.services(request).shared, transaction, token, visitor.author())
+    services.revoke(f"token:{token.id}")
+    async with services.database.transaction() as transaction:
+        await tokens.revoke(services, transaction, token, visitor.author())
     return page.see_other(request, visitor, TOKENS, f"The token {token.name} is revoked.")
 
 
@@ -226,7 +232,7 @@ async def _token_page(
 ) -> web.Response:
     part = wanted_page(params, token_queries.LISTING)
     listed = await token_queries.list_tokens(
-        context.database(request),
+        context.services(request).database,
         part,
         user_id=user_of(visitor).id,
         revoked=None,
@@ -271,7 +277,7 @@ class SessionId:
 @pages.get(SESSIONS, access=SIGNED_IN)
 async def list_sessions(request: web.Request, visitor: Visitor) -> web.Response:
     found = await queries.list_sessions(
-        context.database(request), user_of(visitor).id, digest(visitor.cookie), MOST_SESSIONS
+        context.services(request).database, user_of(visitor).id, digest(visitor.cookie), MOST_SESSIONS
     )
     shown = [(each, browser_named(each.user_agent or "")) for each in found]
     return page.answer(request, visitor, "account/sessions.html", sessions=shown)
@@ -279,18 +285,20 @@ async def list_sessions(request: web.Request, visitor: Visitor) -> web.Response:
 
 @pages.post(f"{SESSIONS}/{{id}}/end")
 async def end_session(request: web.Request, visitor: Visitor, params: SessionId) -> web.Response:
+    services = context.services(request)
     user = user_of(visitor)
-    context.services(request).revoke(f"user:{user.id}")
-    async with context.database(request).transaction() as transaction:
+    services.revoke(f"user:{user.id}")
+    async with services.database.transaction() as transaction:
         await queries.end_session(transaction, user.id, params.id)
     return page.see_other(request, visitor, SESSIONS, "The session has ended.")
 
 
 @pages.post(f"{SESSIONS}/end_others")
 async def end_others(request: web.Request, visitor: Visitor) -> web.Response:
+    services = context.services(request)
     user = user_of(visitor)
-    context.services(request).revoke(f"user:{user.id}")
-    async with context.database(request).transaction() as transaction:
+    services.revoke(f"user:{user.id}")
+    async with services.database.transaction() as transaction:
         await queries.end_other_sessions(transaction, user.id, digest(visitor.cookie))
     return page.see_other(request, visitor, SESSIONS, "All other sessions have ended.")
 

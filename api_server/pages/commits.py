@@ -176,7 +176,7 @@ async def _pipeline(request: web.Request, project: Project, sha: str) -> dict[st
     """The commit's newest pipeline, where the visitor may see it."""
     if not project.shows_pipelines:
         return None
-    text = await last_pipeline(context.database(request), project.id, sha)
+    text = await last_pipeline(context.services(request).database, project.id, sha)
     return None if text is None else orjson.loads(text)
 
 

@@ -22,7 +22,7 @@ from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.pages import page
 from api_server.pages.page import pager, url_path
-from api_server.pages.routes import Pages
+from api_server.pages.routes import Pages, allows
 from api_server.pages.sessions import Visitor
 from api_server.pages.text import rendering
 from api_server.pages.text.rendering import MOST_MARKDOWN
@@ -31,7 +31,7 @@ from api_server.static_objects import raw
 from api_server.web import context
 from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, bounded_offset_page, offset_page
-from api_server.web.routes import caller_or_stranger
+from api_server.web.routes import Role, caller_or_stranger
 
 #: Folders above a place that a page shows: each has a link with its whole path.
 MOST_SHOWN = 50
@@ -52,6 +52,15 @@ class TreePath:
         parts = self.path.split("/") if self.path else []
         numbers = range(max(0, len(parts) - MOST_SHOWN), len(parts))
         return [(parts[number], "/".join(parts[: number + 1])) for number in numbers]
+
+
+#: The rule for pages that change files.
+EDIT = project(Role.DEVELOPER, feature="repository", changes=True)
+
+
+def may_edit(at: TreePath, project: Project, visitor: Visitor) -> bool:
+    """Whether the visitor may commit to what the place is on: a branch."""
+    return references.branch(at.repository, at.ref) is not None and allows(EDIT, project, visitor)
 
 
 async def read_tree_path(request: web.Request, project: Project, rest: str) -> TreePath | None:
@@ -179,6 +188,7 @@ async def show_tree(
         project=project,
         at=at,
         nodes=nodes,
+        may_edit=may_edit(at, project, visitor),
         pages=pager(request, part, listed),
     )
 
@@ -199,6 +209,7 @@ async def show_blob(
         project=project,
         at=at,
         entry=entry,
+        may_edit=may_edit(at, project, visitor),
         shown=await shown_file(request, visitor, project, at, entry, plain=params.plain),
         plain=params.plain,
         has_source=is_markdown(at.path),

@@ -89,4 +89,4 @@ async def _show(
 
 @pages.get("/help")
 async def show_help(request: web.Request, visitor: Visitor) -> web.Response:
-    return page.answer(request, visitor, "help.html", base_url=context.settings(request).base_url)
+    return page.answer(request, visitor, "help.html", base_url=context.services(request).settings.base_url)

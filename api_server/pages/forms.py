@@ -6,6 +6,7 @@ page is answered again with the status of the refusal.
 """
 
 import asyncio
+import hashlib
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -21,6 +22,7 @@ from api_server.state.database import Database
 from api_server.state.secrets import digest
 from api_server.web import context
 from api_server.web.errors import ApiError, conflict, reason_of, sentences
+from api_server.web.request_data import UploadedFile
 
 #: Seconds for which the second of two identical forms waits for the first, and between two looks.
 _LONGEST_WAIT = 10.0
@@ -154,6 +156,7 @@ async def once(
     """
     if not form.get("form_key"):
         return await answer()
+    # the claim stays, however the request is judged
     database = context.services(request).shared.database
     name = _name_of(visitor, request.path, form)
     if earlier := await _claim(database, name):
@@ -173,8 +176,14 @@ async def once(
 
 def _name_of(visitor: Visitor, path: str, form: Form) -> bytes:
     """The same for identical forms of one browser only."""
-    fields = orjson.dumps(form, option=orjson.OPT_SORT_KEYS)
+    fields = orjson.dumps(form, option=orjson.OPT_SORT_KEYS, default=_name_of_file)
     return digest(f"{visitor.cookie} {path} {fields.decode()}")
+
+
+def _name_of_file(file: Any) -> list[str]:
+    if not isinstance(file, UploadedFile):
+        raise TypeError(file)
+    return [file.name, hashlib.sha256(file.data).hexdigest()]
 
 
 async def _claim(database: Database, name: bytes) -> str | None:

@@ -51,7 +51,7 @@ ADDRESSES: Mapping[str, str] = {
 }
 #: What stood behind a project's path before there was `/-/`: `/group/app/tree/main`.
 _WITHOUT_DASH = re.compile(
-    rf"({FULL_PATH}?)/((?:audit_events|blame|blob|branches|commit|commits|compare|jobs|merge_requests|pipelines"
+    rf"({FULL_PATH}?)/((?:audit_events|blame|blob|branches|commit|commits|compare|edit|jobs|merge_requests|pipelines"
     r"|project_members|releases|settings|tags|tree)(?:/.*)?)",
     re.DOTALL,
 )

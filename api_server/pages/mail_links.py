@@ -28,7 +28,7 @@ from api_server.web.rate_limits import RateLimiter
 
 async def show_email(request: web.Request) -> web.Response:
     visitor = await sessions.visitor(request)
-    email = _linked(request, await email_queries.find(context.database(request), _email_id(request)))
+    email = _linked(request, await email_queries.find(context.services(request).database, _email_id(request)))
     if email is None:
         return _unknown_email(request, visitor)
     own = visitor.user is not None and visitor.user.id == email.user_id
@@ -38,7 +38,7 @@ async def show_email(request: web.Request) -> web.Response:
 
 
 async def confirm_email(request: web.Request, visitor: Visitor, _form: Form) -> web.StreamResponse:
-    async with context.database(request).transaction() as transaction:
+    async with context.services(request).database.transaction() as transaction:
         email = _linked(request, await email_queries.lock(transaction, _email_id(request)))
         if email is None:
             return _unknown_email(request, visitor)
@@ -58,7 +58,7 @@ def _linked(request: web.Request, email: Email | None) -> Email | None:
     if email is None:
         return None
     token = request.match_info["token"]
-    return email if emails.is_token_of(context.vault(request), email, token) else None
+    return email if emails.is_token_of(context.services(request).vault, email, token) else None
 
 
 def _unknown_email(request: web.Request, visitor: Visitor) -> web.Response:
@@ -68,7 +68,7 @@ def _unknown_email(request: web.Request, visitor: Visitor) -> web.Response:
 
 async def show_invitation(request: web.Request) -> web.Response:
     visitor = await sessions.visitor(request)
-    database = context.database(request)
+    database = context.services(request).database
     invitation = await invitation_queries.find_by_token(database, _digest(request))
     if invitation is None:
         return _unknown_invitation(request, visitor)
@@ -88,7 +88,7 @@ async def show_invitation(request: web.Request) -> web.Response:
 async def accept_invitation(request: web.Request, visitor: Visitor, _form: Form) -> web.StreamResponse:
     """Only for somebody who has confirmed that the invited address is hers."""
     await _rely_on_inviter(request)
-    async with context.database(request).transaction() as transaction:
+    async with context.services(request).database.transaction() as transaction:
         invitation = await invitation_queries.lock_by_token(transaction, _digest(request))
         if invitation is None:
             return _unknown_invitation(request, visitor)
@@ -106,7 +106,7 @@ async def accept_invitation(request: web.Request, visitor: Visitor, _form: Form)
 
 async def decline_invitation(request: web.Request, visitor: Visitor, _form: Form) -> web.StreamResponse:
     """For anyone who has the link."""
-    async with context.database(request).transaction() as transaction:
+    async with context.services(request).database.transaction() as transaction:
         invitation = await invitation_queries.lock_by_token(transaction, _digest(request))
         if invitation is None:
             return _unknown_invitation(request, visitor)
@@ -116,12 +116,11 @@ async def decline_invitation(request: web.Request, visitor: Visitor, _form: Form
 
 async def _rely_on_inviter(request: web.Request) -> None:
     """Nobody takes away from whoever has invited what that needs, before it is accepted."""
+    services = context.services(request)
     read = functools.partial(invitation_queries.find_by_token, digest=_digest(request))
-    invitation = await read(context.database(request))
+    invitation = await read(services.database)
     if invitation is not None:
-        context.services(request).require_unchanged(
-            Precondition((f"user:{invitation.created_by_id}",), invitation, read)
-        )
+        services.require_unchanged(Precondition((f"user:{invitation.created_by_id}",), invitation, read))
 
 
 def _digest(request: web.Request) -> bytes:
@@ -140,29 +139,31 @@ BY_ADDRESS = Key[RateLimiter]("passwords_by_address")
 
 
 async def show_password_question(request: web.Request) -> web.Response:
-    sends_mail = bool(context.settings(request).smtp_url)
+    sends_mail = bool(context.services(request).settings.smtp_url)
     visitor = await sessions.visitor(request)
     return page.answer(request, visitor, "account/password_question.html", sends_mail=sends_mail)
 
 
 async def send_password_link(request: web.Request, visitor: Visitor, form: Form) -> web.StreamResponse:
+    services = context.services(request)
     email = str(form.get("email", "")).strip()
-    async with context.database(request).transaction() as transaction:
-        await passwords.ask_for_link(transaction, context.settings(request), email, request.remote)
+    async with services.database.transaction() as transaction:
+        await passwords.ask_for_link(transaction, services.settings, email, request.remote)
     text = "If there is an account with that address, a link to set a new password is on its way to it."
     return page.say(request, visitor, "Look into your mail", text)
 
 
 async def show_password_form(request: web.Request) -> web.Response:
     visitor = await sessions.visitor(request)
-    account = await password_queries.find(context.database(request), digest(_token(request)))
+    account = await password_queries.find(context.services(request).database, digest(_token(request)))
     return _unknown_link(request, visitor) if account is None else _password_form(request, visitor, account)
 
 
 async def set_password(request: web.Request, visitor: Visitor, form: Form) -> web.StreamResponse:
     """Ends all sessions of the account."""
+    services = context.services(request)
     read = functools.partial(password_queries.find, digest=digest(_token(request)))
-    account = await read(context.database(request))
+    account = await read(services.database)
     if account is None:
         return _unknown_link(request, visitor)
     password, again = str(form.get("password", "")), str(form.get("password_confirmation", ""))
@@ -172,10 +173,10 @@ async def set_password(request: web.Request, visitor: Visitor, form: Form) -> we
             request, visitor, account, problem or "The two passwords are not the same.", status=400
         )
     # Takes some 50 ms of computing.
-    hashed = await asyncio.to_thread(context.vault(request).hash_password, password)
-    context.services(request).require_unchanged(Precondition((f"user:{account.id}",), account, read))
-    context.services(request).revoke(f"user:{account.id}")
-    async with context.database(request).transaction() as transaction:
+    hashed = await asyncio.to_thread(services.vault.hash_password, password)
+    services.require_unchanged(Precondition((f"user:{account.id}",), account, read))
+    services.revoke(f"user:{account.id}")
+    async with services.database.transaction() as transaction:
         if await passwords.use_link(transaction, _token(request), hashed, request.remote) is None:
             return _unknown_link(request, visitor)
     return page.answer(request, await sessions.visitor(request), "account/password_set.html")

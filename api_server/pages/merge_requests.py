@@ -11,11 +11,11 @@ from api_server.merge_requests import handlers, list_queries, note_handlers
 from api_server.merge_requests import queries as merge_requests
 from api_server.merge_requests.handlers import CHANGE
 from api_server.merge_requests.list_handlers import ListOfProject, filters_of
-from api_server.namespaces.access import ProjectAccess, project
+from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.pages import commits, page, queries
 from api_server.pages.page import pager
-from api_server.pages.routes import Pages
+from api_server.pages.routes import Pages, allows
 from api_server.pages.sessions import Visitor
 from api_server.pages.text import rendering
 from api_server.state.listing import Page
@@ -82,7 +82,7 @@ async def list_merge_requests(
     """Newest first."""
     part = wanted_page(params, list_queries.OF_PROJECT)
     filters = filters_of(ListOfProject(id=str(project.id), state=params.state), visitor.user_id or 0)
-    listed = await list_queries.list_of_project(context.database(request), part, project.id, filters)
+    listed = await list_queries.list_of_project(context.services(request).database, part, project.id, filters)
     return page.answer(
         request,
         visitor,
@@ -100,11 +100,12 @@ async def list_merge_requests(
 async def show_merge_request(
     request: web.Request, visitor: Visitor, params: ShowMergeRequest, project: Project
 ) -> web.Response:
+    services = context.services(request)
     one = {"id": str(project.id), "merge_request_iid": params.iid}
     shown = await page.read(request, handlers.show_merge_request, **one)
-    row = await merge_requests.find(context.database(request), project.id, params.iid)
+    row = await merge_requests.find(services.database, project.id, params.iid)
     looks_after = project.role >= Role.MAINTAINER
-    repository = context.services(request)[REPOSITORIES].open(project.id)
+    repository = services[REPOSITORIES].open(project.id)
     files, differing = await commits.read_differences(
         request, repository, row.base_sha, row.head_sha, Page(MOST)
     )
@@ -126,7 +127,7 @@ async def show_merge_request(
         total=differing.total or 0,
         approvals=await page.read(request, handlers.show_approvals, **one),
         checks=await _if_open(request, checks.list_checks, **one),
-        deliveries=await queries.deliveries_of_merge_request(context.database(request), row.id, MOST)
+        deliveries=await queries.deliveries_of_merge_request(services.database, row.id, MOST)
         if looks_after
         else [],
         pipelines=await page.read(request, handlers.list_pipelines, **one) if project.shows_pipelines else [],
@@ -137,15 +138,6 @@ async def show_merge_request(
         may_comment=allows(note_handlers.WRITE, project, visitor),
         most=MOST,
     )
-
-
-def allows(access: ProjectAccess, project: Project, visitor: Visitor) -> bool:
-    """Whether the visitor may do in the project what routes with that rule do."""
-    try:
-        access.check(project)
-    except ApiError:
-        return False
-    return visitor.user is not None
 
 
 async def _threads(request: web.Request, params: ShowMergeRequest, one: dict[str, Any]) -> page.List:

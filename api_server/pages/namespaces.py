@@ -37,7 +37,7 @@ class ShowGroup(Paginated):
 
 @pages.get(f"/groups/{{group:{FULL_PATH}}}", access=group())
 async def show_group(request: web.Request, visitor: Visitor, params: ShowGroup, group: Group) -> web.Response:
-    database, viewer = context.database(request), visitor.user_id or NOBODY
+    database, viewer = context.services(request).database, visitor.user_id or NOBODY
     entity = orjson.loads(await namespace_queries.show_group(database, group.id))
     groups = await namespace_queries.list_groups(
         database,
@@ -66,7 +66,9 @@ async def show_group(request: web.Request, visitor: Visitor, params: ShowGroup, 
         request,
         visitor,
         "group.html",
-        group=entity,
+        group=group,
+        entity=entity,
+        tab="group",
         groups=orjson.loads(groups.body),
         more_groups=groups.more,
         projects=orjson.loads(projects.body),
@@ -80,7 +82,7 @@ async def show_user(request: web.Request, visitor: Visitor, params: Paginated, u
     """Raises `SignInFirst`, and 404."""
     if visitor.user is None:
         raise SignInFirst
-    database = context.database(request)
+    database = context.services(request).database
     namespace = await namespace_queries.namespace_of_named(database, user_id=None, username=username)
     if namespace is None:
         raise not_found("User")
@@ -151,4 +153,6 @@ def _leads_somewhere(path: str) -> bool:
     if path.count("/") >= MOST_SEGMENTS or not _FULL_PATH.fullmatch(path):
         return False
     first, *others = path.split("/")
-    return problem_with(first) is None and all(problem_with(f"{first}/{other}") is None for other in others)
+    return problem_with(first, within=False) is None and all(
+        problem_with(other, within=True) is None for other in others
+    )

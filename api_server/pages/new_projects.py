@@ -34,7 +34,7 @@ class NewProject:
 async def show_new_project(request: web.Request, visitor: Visitor, params: NewProject) -> web.Response:
     user = user_of(visitor)
     offered = await project_queries.namespaces_of(
-        context.database(request), user.id, admin=user.admin, most=_MOST_NAMESPACES
+        context.services(request).database, user.id, admin=user.admin, most=_MOST_NAMESPACES
     )
     namespaces = [
         (each.id, each.full_path) for each in offered if projects.may_create_in(each, admin=user.admin)
@@ -69,7 +69,11 @@ async def show_new_group(request: web.Request, visitor: Visitor, params: NewGrou
     if params.parent_id is not None:
         parent = await page.read(request, group_handlers.show_group, id=str(params.parent_id))
     return page.answer(
-        request, visitor, "new_group.html", parent=parent, base_url=context.settings(request).base_url
+        request,
+        visitor,
+        "new_group.html",
+        parent=parent,
+        base_url=context.services(request).settings.base_url,
     )
 
 
@@ -85,7 +89,7 @@ async def may_create_groups(request: web.Request, visitor: Visitor) -> bool:
     """Whether the visitor may make groups at the top level."""
     return visitor.is_admin or (
         visitor.user is not None
-        and await namespace_queries.may_create_group(context.database(request), visitor.user.id)
+        and await namespace_queries.may_create_group(context.services(request).database, visitor.user.id)
     )
 
 
@@ -94,7 +98,7 @@ async def may_create_projects(request: web.Request, visitor: Visitor, group_id: 
     if visitor.user is None:
         return False
     namespace = await project_queries.find_namespace(
-        context.database(request),
+        context.services(request).database,
         namespace_id=group_id,
         path=None,
         user_id=visitor.user.id,

@@ -36,7 +36,7 @@ from api_server.web import context
 from api_server.web.context import SERVICES
 from api_server.web.errors import ApiError
 from api_server.web.rate_limits import RateLimiter
-from api_server.web.request_data import read_form
+from api_server.web.request_data import UploadedFile, read_form
 from api_server.web.routes import Handler, ask
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
@@ -160,7 +160,7 @@ def forget_flash(request: web.Request, response: web.StreamResponse) -> None:
 
 
 def _flash_seal(request: web.Request, visitor: Visitor, encoded: str) -> str:
-    return context.vault(request).derived_token("", f"flash: {visitor.cookie} {encoded}".encode())
+    return context.services(request).vault.derived_token("", f"flash: {visitor.cookie} {encoded}".encode())
 
 
 #: Answers a form of the page's visitor.
@@ -311,7 +311,11 @@ def has_written(request: web.Request) -> bool:
 
 
 def _keep_written(request: web.Request, sent: Form) -> None:
-    request[_WRITTEN] = {name: value for name, value in sent.items() if value and not _UNSHOWN.search(name)}
+    request[_WRITTEN] = {
+        name: value
+        for name, value in sent.items()
+        if value and not isinstance(value, UploadedFile) and not _UNSHOWN.search(name)
+    }
 
 
 def form(
@@ -322,13 +326,13 @@ def form(
     longer texts into it."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
-        visitor, settings = await sessions.visitor(request), context.settings(request)
+        visitor, settings = await sessions.visitor(request), context.services(request).settings
         limit = settings.early_body_limit
         if has_page:  # a stranger may be somebody whose session has ended
             limit = settings.body_limit if visitor.user else settings.runner_body_limit
         sent: Form = {}
         with contextlib.suppress(ApiError):  # what cannot be read is as good as nothing
-            sent = await read_form(request, limit)
+            sent = await read_form(request, limit, files=has_page)
         if not visitor.wrote(sent):
             # Not what another site made the browser send, which would speak with our voice.
             if request.headers.get("Sec-Fetch-Site") == "same-origin":

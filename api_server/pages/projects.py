@@ -41,7 +41,7 @@ class Contents:
 
 async def show_project(request: web.Request, visitor: Visitor, project: Project) -> web.Response:
     entity = await project_queries.show_project(
-        context.database(request), project.id, visitor.user_id or NOBODY
+        context.services(request).database, project.id, visitor.user_id or NOBODY
     )
     shown = orjson.loads(entity)
     (description,) = await rendering.markdown(request, visitor, project, [shown["description"]])

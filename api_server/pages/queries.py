@@ -159,6 +159,17 @@ async def find_account(database: Executor, login: str) -> Account | None:
     """The account with that username or address; bots have tokens only."""
 
 
+@attrs.frozen
+class Username:
+    id: int
+    username: str
+
+
+@statement("SELECT users.id, users.username FROM users WHERE users.id = ANY (%(ids)s::bigint[])")
+async def usernames(database: Executor, ids: Sequence[int]) -> list[Username]:
+    """The user names of those of them that exist."""
+
+
 @attrs.frozen(kw_only=True)
 class Delivery:
     """A message to a status check, with its last attempt: `response_status` of an answer, or the `error` that none

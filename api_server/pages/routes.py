@@ -2,10 +2,10 @@
 
 A page is `async def show(request, visitor, params, project)`, and what answers a form is given the `form` too; it
 takes as many of these as it needs. `params` are the parameters in path and query (and form) as the class of its
-annotation (`web/params.py`), `project` or `group` what that part of the path names, to which the route's rule has been
-applied: the rules are those of the API. A stranger whom one refuses is sent to sign in; everybody else is told on a
-page. The pages below `/<project>/-/` are one route of the router: that one tries its routes one after the other, also
-for git, files and archives, which should not wait for it.
+annotation (`web/params.py`), `project` or `group` (`resource` where it may be either) what that part of the path names,
+to which the route's rule has been applied: the rules are those of the API. A stranger whom one refuses is sent to sign
+in; everybody else is told on a page. The pages below `/<project>/-/` are one route of the router: that one tries its
+routes one after the other, also for git, files and archives, which should not wait for it.
 """
 
 import functools
@@ -82,6 +82,15 @@ def setup(app: web.Application) -> None:
         below.add_route(method, answer)
 
 
+def allows(access: ProjectAccess, project: Project, visitor: Visitor) -> bool:
+    """Whether the visitor, who has to be signed in, may do in the project what routes with that rule do."""
+    try:
+        access.check(project)
+    except ApiError:
+        return False
+    return visitor.user is not None
+
+
 async def project_in_path(
     request: web.Request, visitor: Visitor, path: str, access: ProjectAccess
 ) -> Project:
@@ -134,7 +143,7 @@ def _redirect(request: web.Request, old: str, new: str) -> NoReturn:
 Page = Callable[..., Awaitable[web.StreamResponse]]
 PageT = TypeVar("PageT", bound=Page)
 
-_GIVEN = frozenset({"visitor", "params", "project", "group", "form"})
+_GIVEN = frozenset({"visitor", "params", "project", "group", "resource", "form"})
 
 
 @attrs.frozen(kw_only=True)
@@ -152,8 +161,8 @@ class PageRoute:
     form_page: "PageRoute | None" = None
 
 
-#: The declaration of each page.
-_ROUTES: dict[Page, PageRoute] = {}
+#: The declarations of each page: two where it is one of projects and of groups.
+_ROUTES: dict[Page, list[PageRoute]] = {}
 
 
 class Pages:
@@ -181,15 +190,16 @@ class Pages:
             takes = frozenset(list(inspect.signature(handler).parameters)[1:])
             if unknown := takes - (_GIVEN if method == "POST" else _GIVEN - {"form"}):
                 raise TypeError(f"{method} {path}: a page is not given {', '.join(sorted(unknown))}")
-            route = _ROUTES[handler] = PageRoute(
+            route = PageRoute(
                 method=method,
                 path=path,
                 handler=handler,
                 access=access,
                 parameters=typing.get_type_hints(handler).get("params"),
                 takes=takes,
-                form_page=_ROUTES[form_page] if form_page else None,
+                form_page=_form_page(form_page, access),
             )
+            _ROUTES.setdefault(handler, []).append(route)
             self.routes.append(route)
             return handler
 
@@ -204,6 +214,13 @@ class Pages:
                 app.router.add_get(route.path, answer)
             else:
                 app.router.add_route(route.method, route.path, answer)
+
+
+def _form_page(shown: Page | None, access: Access) -> PageRoute | None:
+    """The declaration of `shown` whose path names the same as that of a form with this `access`."""
+    if shown is None:
+        return None
+    return next(route for route in _ROUTES[shown] if type(route.access) is type(access))
 
 
 def endpoint(route: PageRoute) -> Page:
@@ -235,7 +252,7 @@ def endpoint(route: PageRoute) -> Page:
 async def _answer(request: web.Request, route: PageRoute, visitor: Visitor, form: Form) -> web.StreamResponse:
     """The handler's answer, if the visitor may have it."""
     given: dict[str, Any] = {"visitor": visitor, "form": form}
-    given["project"] = given["group"] = await _let_in(request, visitor, route.access)
+    given["project"] = given["group"] = given["resource"] = await _let_in(request, visitor, route.access)
     if route.parameters is not None:
         given["params"] = structure({**form, **in_url(request)}, route.parameters)
     return await route.handler(request, **{name: given[name] for name in route.takes})

@@ -79,14 +79,15 @@ VISITOR = web.RequestKey("visitor", Visitor)
 async def visitor(request: web.Request) -> Visitor:
     """Reads the cookie, or draws a new one for somebody without. Who is signed in is the request's caller, as one who
     sends a token of scope `api`."""
+    services = context.services(request)
     sent = request.cookies.get(_cookie_name(request), "")
     known = _COOKIE.fullmatch(sent) is not None
     cookie = sent if known else _new_cookie()
-    user = await queries.user_of_session(context.database(request), digest(cookie)) if known else None
+    user = await queries.user_of_session(services.database, digest(cookie)) if known else None
     if user is not None:
         await note_activity(request, user.id, user.last_activity_on)
         read = functools.partial(queries.user_of_session, digest=digest(cookie))
-        context.services(request).require_unchanged(Precondition((f"user:{user.id}",), user, read))
+        services.require_unchanged(Precondition((f"user:{user.id}",), user, read))
         scopes = frozenset(WRITE_SCOPES)
         speak_for(request, Actor(user.id, user.username, user.name, user.email, user.admin, scopes))
     found = request[VISITOR] = _visitor(request, cookie, user, is_new=not known)
@@ -104,7 +105,7 @@ def stranger(request: web.Request) -> Visitor:
 
 
 def _visitor(request: web.Request, cookie: str, user: User | None, *, is_new: bool = False) -> Visitor:
-    token = context.vault(request).derived_token("", b"form of a page:" + cookie.encode())
+    token = context.services(request).vault.derived_token("", b"form of a page:" + cookie.encode())
     return Visitor(cookie, user, token, request.remote, is_new)
 
 
@@ -157,7 +158,7 @@ def _new_cookie() -> str:
 
 def is_secure(request: web.Request) -> bool:
     """Whether browsers reach us over TLS."""
-    return context.settings(request).base_url.startswith("https://")
+    return context.services(request).settings.base_url.startswith("https://")
 
 
 def _cookie_name(request: web.Request) -> str:

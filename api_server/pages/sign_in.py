@@ -49,14 +49,15 @@ async def show_form(request: web.Request) -> web.Response:
 
 
 async def sign_in(request: web.Request, visitor: Visitor, form: Form) -> web.StreamResponse:
+    services = context.services(request)
     login, password = _text(form, "login").strip(), _text(form, "password")
-    if wait := context.services(request)[BY_LOGIN].retry_after(login.lower()):
+    if wait := services[BY_LOGIN].retry_after(login.lower()):
         problem = f"There were too many attempts. Try again in {wait} seconds."
         return _form(request, visitor, form.get("return_to"), login, problem, status=429)
-    account = await queries.find_account(context.database(request), login)
+    account = await queries.find_account(services.database, login)
     # Takes some 50 ms of computing, with or without an account.
     hashed = account.password_hash if account else None
-    matches = await asyncio.to_thread(context.vault(request).password_matches, password, hashed)
+    matches = await asyncio.to_thread(services.vault.password_matches, password, hashed)
     if account is None or not matches or account.password_hash is None or account.state != "active":
         await _record_failure(request, account, login)
         blocked = matches and account is not None and account.state != "active"
@@ -64,14 +65,14 @@ async def sign_in(request: web.Request, visitor: Visitor, form: Form) -> web.Str
         return _form(request, visitor, form.get("return_to"), login, problem, status=401)
     # A password that another one takes the place of meanwhile opens nothing.
     read = functools.partial(queries.find_account, login=login)
-    context.services(request).require_unchanged(Precondition((f"user:{account.id}",), account, read))
+    services.require_unchanged(Precondition((f"user:{account.id}",), account, read))
     response = page.see_other(request, visitor, _safe(form.get("return_to")))
     sessions.remember(request, response, await _begin(request, account))
     return response
 
 
 async def sign_out(request: web.Request, visitor: Visitor, _form: Form) -> web.StreamResponse:
-    async with context.database(request).transaction() as transaction:
+    async with context.services(request).database.transaction() as transaction:
         await sessions.end(request, transaction)
     response = page.see_other(request, visitor, "/-/sign_in")
     sessions.forget(request, response)
@@ -109,7 +110,7 @@ def _safe(return_to: object) -> str:
 
 async def _begin(request: web.Request, account: Account) -> Visitor:
     """The account's new session."""
-    async with context.database(request).transaction() as transaction:
+    async with context.services(request).database.transaction() as transaction:
         signed_in = await sessions.begin(request, transaction, account)
         author = signed_in.author()
         await audit_trail.record(transaction, "authenticated_with_password", author, account.entity)
@@ -118,9 +119,10 @@ async def _begin(request: web.Request, account: Account) -> Visitor:
 
 async def _record_failure(request: web.Request, account: Account | None, login: str) -> None:
     """Of a known account in its own trail, of an unknown one in the instance's."""
-    if account is None and context.services(request)[UNKNOWN].retry_after("all"):
+    services = context.services(request)
+    if account is None and services[UNKNOWN].retry_after("all"):
         return
-    async with context.database(request).transaction() as transaction:
+    async with services.database.transaction() as transaction:
         author = Author(id=-1, name=login, ip_address=request.remote)
         about = account.entity if account else INSTANCE.target(None, login)
         await audit_trail.record(transaction, "login_failed_with_standard_authentication", author, about)

@@ -6,6 +6,7 @@ from api_server.pages import (
     account,
     api_docs,
     commits,
+    editing_files,
     files,
     finding,
     gitlab_addresses,
@@ -23,6 +24,8 @@ from api_server.pages import (
 )
 from api_server.pages.admin import audit_events, instance_lists, operating, overview, settings
 from api_server.pages.ci import jobs, pipelines
+from api_server.pages.settings import audit_events as settings_audit_events
+from api_server.pages.settings import ci_cd, general, members, repository, runners, status_checks, variables
 from api_server.pages.text import rendering
 from api_server.static_objects.access import SIGNED_IN_USER
 from api_server.web.context import SERVICES
@@ -39,6 +42,7 @@ PAGES = [
     instance_lists.pages,
     audit_events.pages,
     settings.pages,
+    editing_files.pages,
     files.pages,
     commits.pages,
     projects.pages,
@@ -46,6 +50,14 @@ PAGES = [
     jobs.pages,
     merge_request_forms.pages,
     merge_requests.pages,
+    settings_audit_events.pages,
+    members.pages,
+    general.pages,
+    repository.pages,
+    status_checks.pages,
+    ci_cd.pages,
+    runners.pages,
+    variables.pages,
     gitlab_addresses.pages,
 ]
 

@@ -13,12 +13,13 @@ from api_server.outbound.destinations import written_url
 from api_server.releases import changes, queries
 from api_server.releases.changes import Link, LinkType, NewRelease
 from api_server.releases.queries import Release
-from api_server.web import context
+from api_server.services import Services
 from api_server.web.answers import json_value
+from api_server.web.auth import Actor
 from api_server.web.errors import ApiError, record_not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import UNSET, Description, Name, Unset, Url
-from api_server.web.routes import Role, Routes, caller
+from api_server.web.routes import Role, Routes
 
 routes = Routes()
 
@@ -108,9 +109,10 @@ class UpdateRelease(OneRelease):
 
 
 @routes.get("/projects/{id}/releases", access=project(feature="repository"), takes_job_token=True)
-async def list_releases(request: web.Request, params: ListReleases, project: Project) -> web.Response:
+async def list_releases(
+    request: web.Request, services: Services, params: ListReleases, project: Project
+) -> web.Response:
     """By `released_at` (the default) or `created_at`, the newest first."""
-    services = context.services(request)
     page = wanted_page(params, queries.LISTING, default_order="released_at")
     listed = await queries.list_releases(
         services.database, page, project.id, params.updated_before, params.updated_after
@@ -121,9 +123,8 @@ async def list_releases(request: web.Request, params: ListReleases, project: Pro
 
 @routes.get(_LATEST, access=project(feature="repository"), takes_job_token=True)
 @routes.get(_LATEST + "/{suffix_path:(?s:.+)}", access=project(feature="repository"), takes_job_token=True)
-async def latest_release(request: web.Request, params: LatestRelease, project: Project) -> web.Response:
+async def latest_release(services: Services, params: LatestRelease, project: Project) -> web.Response:
     """Redirects to the release with the latest date, or to what is below it."""
-    services = context.services(request)
     tag = await queries.latest_tag(services.database, project.id)
     if tag is None:
         raise _not_found()
@@ -131,8 +132,8 @@ async def latest_release(request: web.Request, params: LatestRelease, project: P
 
 
 @routes.get(_ONE, access=project(feature="repository"), takes_job_token=True)
-async def show_release(request: web.Request, params: OneRelease, project: Project) -> web.Response:
-    return json_value(await _shown(request, project, params.tag_name))
+async def show_release(services: Services, params: OneRelease, project: Project) -> web.Response:
+    return json_value(await _shown(services, project, params.tag_name))
 
 
 @routes.post(
@@ -140,10 +141,12 @@ async def show_release(request: web.Request, params: OneRelease, project: Projec
     access=project(Role.DEVELOPER, feature="repository", changes=True),
     takes_job_token=True,
 )
-async def create_release(request: web.Request, params: CreateRelease, project: Project) -> web.Response:
+async def create_release(
+    services: Services, actor: Actor, params: CreateRelease, project: Project
+) -> web.Response:
     """Makes the tag, too, where there is none and `ref` says of what."""
-    await changes.create(context.services(request), caller(request), project, params.release)
-    return json_value(await _shown(request, project, params.tag_name), status=201)
+    await changes.create(services, actor, project, params.release)
+    return json_value(await _shown(services, project, params.tag_name), status=201)
 
 
 @routes.put(
@@ -151,23 +154,25 @@ async def create_release(request: web.Request, params: CreateRelease, project: P
     access=project(Role.DEVELOPER, feature="repository", changes=True),
     takes_job_token=True,
 )
-async def update_release(request: web.Request, params: UpdateRelease, project: Project) -> web.Response:
-    await changes.update(context.services(request), caller(request), project, params.tag_name, params.changed)
-    return json_value(await _shown(request, project, params.tag_name))
+async def update_release(
+    services: Services, actor: Actor, params: UpdateRelease, project: Project
+) -> web.Response:
+    await changes.update(services, actor, project, params.tag_name, params.changed)
+    return json_value(await _shown(services, project, params.tag_name))
 
 
 @routes.delete(_ONE, access=project(Role.DEVELOPER, feature="repository", changes=True), takes_job_token=True)
-async def delete_release(request: web.Request, params: OneRelease, project: Project) -> web.Response:
+async def delete_release(
+    services: Services, actor: Actor, params: OneRelease, project: Project
+) -> web.Response:
     """Answers what it was; the tag stays."""
-    services = context.services(request)
-    row = await changes.delete(services, caller(request), project, params.tag_name)
+    row = await changes.delete(services, actor, project, params.tag_name)
     (shown,) = await changes.release_entities(services, project, [row])
     return json_value(shown)
 
 
-async def _shown(request: web.Request, project: Project, tag: str) -> dict[str, object]:
+async def _shown(services: Services, project: Project, tag: str) -> dict[str, object]:
     """Raises 404."""
-    services = context.services(request)
     row = await queries.show_release(services.database, project.id, tag)
     if row is None:
         raise _not_found()
@@ -230,10 +235,11 @@ class DirectPath(OneRelease):
 
 
 @routes.get(_LINKS, access=project(feature="repository"), takes_job_token=True)
-async def list_links(request: web.Request, params: ListLinks, project: Project) -> web.Response:
+async def list_links(
+    request: web.Request, services: Services, params: ListLinks, project: Project
+) -> web.Response:
     """The newest first."""
-    services = context.services(request)
-    release = await _release(request, project, params.tag_name)
+    release = await _release(services, project, params.tag_name)
     page = wanted_page(params, queries.LIST_LINKS)
     listed = await queries.list_links(services.database, page, release.id)
     shown = [changes.link_entity(services, project, release.tag, row) for row in orjson.loads(listed.body)]
@@ -241,33 +247,31 @@ async def list_links(request: web.Request, params: ListLinks, project: Project) 
 
 
 @routes.get(_LINK, access=project(feature="repository"), takes_job_token=True)
-async def show_link(request: web.Request, params: OneLink, project: Project) -> web.Response:
-    release = await _release(request, project, params.tag_name)
-    row = await queries.show_link(context.database(request), release.id, params.link_id)
-    return _answer(request, project, release.tag, row)
+async def show_link(services: Services, params: OneLink, project: Project) -> web.Response:
+    release = await _release(services, project, params.tag_name)
+    row = await queries.show_link(services.database, release.id, params.link_id)
+    return _answer(services, project, release.tag, row)
 
 
 @routes.post(_LINKS, access=project(Role.DEVELOPER, feature="repository", changes=True), takes_job_token=True)
-async def create_link(request: web.Request, params: CreateLink, project: Project) -> web.Response:
-    row = await changes.add_link(context.services(request), project, params.tag_name, params.link)
-    return _answer(request, project, params.tag_name, row, status=201)
+async def create_link(services: Services, params: CreateLink, project: Project) -> web.Response:
+    row = await changes.add_link(services, project, params.tag_name, params.link)
+    return _answer(services, project, params.tag_name, row, status=201)
 
 
 @routes.put(_LINK, access=project(Role.DEVELOPER, feature="repository", changes=True), takes_job_token=True)
-async def update_link(request: web.Request, params: UpdateLink, project: Project) -> web.Response:
-    row = await changes.update_link(
-        context.services(request), project, params.tag_name, params.link_id, params.changed
-    )
-    return _answer(request, project, params.tag_name, row)
+async def update_link(services: Services, params: UpdateLink, project: Project) -> web.Response:
+    row = await changes.update_link(services, project, params.tag_name, params.link_id, params.changed)
+    return _answer(services, project, params.tag_name, row)
 
 
 @routes.delete(
     _LINK, access=project(Role.DEVELOPER, feature="repository", changes=True), takes_job_token=True
 )
-async def delete_link(request: web.Request, params: OneLink, project: Project) -> web.Response:
+async def delete_link(services: Services, params: OneLink, project: Project) -> web.Response:
     """Answers what it was."""
-    row = await changes.remove_link(context.services(request), project, params.tag_name, params.link_id)
-    return _answer(request, project, params.tag_name, row)
+    row = await changes.remove_link(services, project, params.tag_name, params.link_id)
+    return _answer(services, project, params.tag_name, row)
 
 
 @routes.get(
@@ -275,23 +279,23 @@ async def delete_link(request: web.Request, params: OneLink, project: Project) -
     access=project(feature="repository"),
     takes_job_token=True,
 )
-async def follow_direct_path(request: web.Request, params: DirectPath, project: Project) -> web.Response:
+async def follow_direct_path(services: Services, params: DirectPath, project: Project) -> web.Response:
     """Redirects to the URL of the link that has this direct path."""
-    url = await queries.url_at(context.database(request), project.id, params.tag_name, f"/{params.path}")
+    url = await queries.url_at(services.database, project.id, params.tag_name, f"/{params.path}")
     if url is None:
         raise record_not_found()
     raise web.HTTPFound(written_url(url))
 
 
-async def _release(request: web.Request, project: Project, tag: str) -> Release:
+async def _release(services: Services, project: Project, tag: str) -> Release:
     """Raises 404."""
-    release = await queries.find_release(context.database(request), project.id, tag)
+    release = await queries.find_release(services.database, project.id, tag)
     if release is None:
         raise record_not_found()
     return release
 
 
 def _answer(
-    request: web.Request, project: Project, tag: str, row: dict[str, Any], status: int = 200
+    services: Services, project: Project, tag: str, row: dict[str, Any], status: int = 200
 ) -> web.Response:
-    return json_value(changes.link_entity(context.services(request), project, tag, row), status=status)
+    return json_value(changes.link_entity(services, project, tag, row), status=status)

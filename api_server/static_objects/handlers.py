@@ -9,13 +9,15 @@ from api_server.accounts.instance_settings import InstanceSettings, current
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.outbound.destinations import written_url
+from api_server.services import Services
 from api_server.state.secrets import STATIC_OBJECT_TOKEN
 from api_server.static_objects import access, archives, raw
 from api_server.static_objects.access import LIMITS, Reader
 from api_server.static_objects.archives import serve_to_client
 from api_server.web import context
+from api_server.web.auth import Actor
 from api_server.web.errors import too_many_requests
-from api_server.web.routes import Routes, caller
+from api_server.web.routes import Routes
 from common.static_paths import TOKEN_PARAMETER, Kind, StaticPath
 
 
@@ -34,7 +36,7 @@ async def static_object(request: web.Request) -> web.StreamResponse:
     """Serves the external storage, and users where none is configured; else sends users to it."""
     services = context.services(request)
     path = access.path_of(request)
-    instance = await current(services.shared)
+    instance = await current(services)
     from_storage = access.is_external_storage(
         request, instance.static_objects_external_storage_auth_token or ""
     )
@@ -55,7 +57,7 @@ def _to_external_storage(
     """302 with the user's own token where strangers may not read the object."""
     query = list(path.query)
     if not project.shows_repository_to_everybody:
-        token = context.vault(request).derived_token(STATIC_OBJECT_TOKEN, reader.seed)
+        token = context.services(request).vault.derived_token(STATIC_OBJECT_TOKEN, reader.seed)
         query.append((TOKEN_PARAMETER, token))
     location = (instance.static_objects_external_storage_url or "").rstrip("/") + request.rel_url.raw_path
     if query:
@@ -82,10 +84,12 @@ class GetArchive:
     "/projects/{id}/repository/archive.{format:[a-z0-9.]+}",
     access=project(feature="repository"),
 )
-async def show_archive(request: web.Request, params: GetArchive, project: Project) -> web.StreamResponse:
+async def show_archive(
+    request: web.Request, services: Services, actor: Actor, params: GetArchive, project: Project
+) -> web.StreamResponse:
     """Of the branch, tag or commit `sha` (by default the default branch), or of the folder `path` of it."""
-    user_id = caller(request).user_id
-    if wait := context.services(request)[LIMITS].archive(user_id):
+    user_id = actor.user_id
+    if wait := services[LIMITS].archive(user_id):
         raise too_many_requests(wait)
     return await serve_to_client(
         request,

@@ -8,16 +8,17 @@ from aiohttp import web
 from api_server.merge_requests import queries as merge_requests
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
+from api_server.services import Services
 from api_server.state import audit_trail
 from api_server.status_checks import checks, delivery_queries, queries
 from api_server.status_checks.checks import Configuration
 from api_server.status_checks.queries import Service
-from api_server.web import context
 from api_server.web.answers import json_text, json_value, no_content, require_unmodified
+from api_server.web.auth import Actor
 from api_server.web.errors import forbidden
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import UNSET, CommaList, Description, Unset, Url
-from api_server.web.routes import License, Role, Routes, author, caller
+from api_server.web.routes import License, Role, Routes
 
 routes = Routes()
 
@@ -57,17 +58,20 @@ class UpdateService(ServiceId):
 
 
 @routes.get(SERVICES, access=project(Role.MAINTAINER), license=STATUS_CHECKS)
-async def list_services(request: web.Request, params: ListServices, project: Project) -> web.Response:
+async def list_services(
+    request: web.Request, services: Services, params: ListServices, project: Project
+) -> web.Response:
     """Endpoint 12. The services that are asked of every merge request."""
     page = wanted_page(params, queries.LISTING, default_sort="asc")
-    listed = await queries.list_services(context.database(request), page, project.id)
+    listed = await queries.list_services(services.database, page, project.id)
     return await paginated(request, page, listed)
 
 
 @routes.post(SERVICES, access=project(Role.MAINTAINER), license=STATUS_CHECKS)
-async def create_service(request: web.Request, params: CreateService, project: Project) -> web.Response:
+async def create_service(
+    services: Services, actor: Actor, params: CreateService, project: Project
+) -> web.Response:
     """Endpoint 13. Its secret is never shown."""
-    services = context.services(request)
     url = params.external_url.strip()
     new = Configuration(
         name=params.name,
@@ -77,51 +81,54 @@ async def create_service(request: web.Request, params: CreateService, project: P
         blocked=await checks.why_blocked(services, url),
     )
     async with services.database.transaction() as transaction:
-        made = await checks.create(services, caller(request), transaction, project, new)
+        made = await checks.create(services, actor, transaction, project, new)
         shown = await queries.show(transaction, project.id, made)
     return json_text(shown, status=201)
 
 
 @routes.get(SERVICE, access=project(Role.MAINTAINER), license=STATUS_CHECKS)
-async def show_service(request: web.Request, params: ServiceId, project: Project) -> web.Response:
+async def show_service(services: Services, params: ServiceId, project: Project) -> web.Response:
     """One service; beyond GitLab."""
-    return json_text(await queries.show(context.database(request), project.id, params.check_id))
+    return json_text(await queries.show(services.database, project.id, params.check_id))
 
 
 @routes.put(SERVICE, access=project(Role.MAINTAINER), license=STATUS_CHECKS)
-async def update_service(request: web.Request, params: UpdateService, project: Project) -> web.Response:
+async def update_service(
+    services: Services, actor: Actor, params: UpdateService, project: Project
+) -> web.Response:
     """Endpoint 14. What is not sent stays as it is."""
-    services = context.services(request)
     url = "" if params.external_url is UNSET else (params.external_url or "").strip()
     blocked = await checks.why_blocked(services, url)
     async with services.database.transaction() as transaction:
         before = await queries.lock(transaction, project.id, params.check_id)
-        after = _changed(request, before, params, blocked)
+        after = _changed(services, before, params, blocked)
         await checks.update(
-            services, caller(request), transaction, project, before, after, resumes=params.paused is False
+            services, actor, transaction, project, before, after, resumes=params.paused is False
         )
         shown = await queries.show(transaction, project.id, before.id)
     return json_text(shown)
 
 
 @routes.delete(SERVICE, access=project(Role.MAINTAINER), license=STATUS_CHECKS)
-async def delete_service(request: web.Request, params: ServiceId, project: Project) -> web.Response:
+async def delete_service(
+    request: web.Request, services: Services, actor: Actor, params: ServiceId, project: Project
+) -> web.Response:
     """Endpoint 15. Its results and deliveries go with it."""
-    async with context.database(request).transaction() as transaction:
+    async with services.database.transaction() as transaction:
         before = await queries.lock(transaction, project.id, params.check_id)
         require_unmodified(request, before.updated_at)
-        await checks.delete(caller(request), transaction, project, before)
+        await checks.delete(actor, transaction, project, before)
     return no_content()
 
 
 def _changed(
-    request: web.Request, before: Service, params: UpdateService, blocked: str | None
+    services: Services, before: Service, params: UpdateService, blocked: str | None
 ) -> Configuration:
     url = before.external_url if params.external_url is UNSET else (params.external_url or "").strip()
     return Configuration(
         name=before.name if params.name is UNSET else params.name or "",
         external_url=url,
-        secret=checks.secret_of(context.services(request), before)
+        secret=checks.secret_of(services, before)
         if params.shared_secret is UNSET
         else _secret(params.shared_secret),
         branch_ids=None if params.protected_branch_ids is UNSET else tuple(params.protected_branch_ids or ()),
@@ -169,11 +176,13 @@ class ListResponses(ListChecks):
 
 
 @routes.get(f"{CHECKS}/status_checks", access=project(feature="repository"), license=STATUS_CHECKS)
-async def list_checks(request: web.Request, params: ListChecks, project: Project) -> web.Response:
+async def list_checks(
+    request: web.Request, services: Services, params: ListChecks, project: Project
+) -> web.Response:
     """Endpoint 16. The services' results for the head; their URLs are for Developers."""
     page = wanted_page(params, queries.CHECKS, default_sort="asc")
     _require_reader(project)
-    database = context.database(request)
+    database = services.database
     iid, shows_url = params.merge_request_iid, project.role >= Role.DEVELOPER
     listed = await queries.list_checks(database, page, project.id, iid, shows_url=shows_url)
     if listed.last_id is None:
@@ -188,7 +197,7 @@ async def list_checks(request: web.Request, params: ListChecks, project: Project
     access=project(Role.DEVELOPER, feature="repository", changes=True),
     license=STATUS_CHECKS,
 )
-async def respond(request: web.Request, params: Respond, project: Project) -> web.Response:
+async def respond(services: Services, actor: Actor, params: Respond, project: Project) -> web.Response:
     """Endpoint 17. A service says how the head does; `pending` where it does not say."""
     response = checks.Response(
         sha=params.sha,
@@ -196,10 +205,10 @@ async def respond(request: web.Request, params: Respond, project: Project) -> we
         description=params.description,
         target_url=params.target_url,
     )
-    async with context.database(request).transaction() as transaction:
+    async with services.database.transaction() as transaction:
         merge_request = await merge_requests.find(transaction, project.id, params.merge_request_iid)
         check = await queries.hold(transaction, project.id, params.external_status_check_id)
-        made = await checks.record_response(caller(request), transaction, check, merge_request, response)
+        made = await checks.record_response(actor, transaction, check, merge_request, response)
         shown = await merge_requests.show(transaction, merge_request.id, project)
         service = await queries.show(transaction, project.id, check.id)
     body = f'{{"id":{made},"merge_request":{shown},"external_status_check":{service}}}'
@@ -211,12 +220,14 @@ async def respond(request: web.Request, params: Respond, project: Project) -> we
     access=project(Role.DEVELOPER, feature="repository", changes=True),
     license=STATUS_CHECKS,
 )
-async def retry(request: web.Request, params: CheckOfMergeRequest, project: Project) -> web.Response:
+async def retry(
+    services: Services, actor: Actor, params: CheckOfMergeRequest, project: Project
+) -> web.Response:
     """Endpoint 18. Asks a service whose check has failed once more."""
-    async with context.database(request).transaction() as transaction:
+    async with services.database.transaction() as transaction:
         merge_request = await merge_requests.find(transaction, project.id, params.merge_request_iid)
         check = await queries.hold(transaction, project.id, params.external_status_check_id)
-        await checks.retry_check(caller(request), transaction, check, merge_request)
+        await checks.retry_check(actor, transaction, check, merge_request)
     return json_value({"message": "202 Accepted"}, status=202)
 
 
@@ -225,11 +236,13 @@ async def retry(request: web.Request, params: CheckOfMergeRequest, project: Proj
     access=project(feature="repository"),
     license=STATUS_CHECKS,
 )
-async def list_responses(request: web.Request, params: ListResponses, project: Project) -> web.Response:
+async def list_responses(
+    request: web.Request, services: Services, params: ListResponses, project: Project
+) -> web.Response:
     """Every answer, for every head, newest first."""
     page = wanted_page(params, queries.RESPONSES)
     _require_reader(project)
-    database = context.database(request)
+    database = services.database
     merge_request = await merge_requests.find(database, project.id, params.merge_request_iid)
     check = await queries.find(database, project.id, params.external_status_check_id)
     listed = await queries.list_responses(database, page, merge_request.id, check.id)
@@ -257,36 +270,38 @@ class DeliveryId:
 
 
 @routes.get(f"{SERVICE}/deliveries", access=project(Role.MAINTAINER), license=STATUS_CHECKS)
-async def list_deliveries(request: web.Request, params: ListDeliveries, project: Project) -> web.Response:
+async def list_deliveries(
+    request: web.Request, services: Services, params: ListDeliveries, project: Project
+) -> web.Response:
     """What was sent to the service, newest first; beyond GitLab."""
     page = wanted_page(params, delivery_queries.LISTING)
-    check = await queries.find(context.database(request), project.id, params.check_id)
+    check = await queries.find(services.database, project.id, params.check_id)
     listed = await delivery_queries.list_deliveries(
-        context.database(request), page, check_id=check.id, status=params.status
+        services.database, page, check_id=check.id, status=params.status
     )
     return await paginated(request, page, listed)
 
 
 @routes.get(f"{SERVICE}/deliveries/{{delivery_id}}", access=project(Role.MAINTAINER), license=STATUS_CHECKS)
-async def show_delivery(request: web.Request, params: DeliveryId, project: Project) -> web.Response:
+async def show_delivery(services: Services, params: DeliveryId, project: Project) -> web.Response:
     """One delivery with its payload and every attempt; beyond GitLab."""
-    check = await queries.find(context.database(request), project.id, params.check_id)
-    shown = await delivery_queries.show(context.database(request), check.id, params.delivery_id)
+    check = await queries.find(services.database, project.id, params.check_id)
+    shown = await delivery_queries.show(services.database, check.id, params.delivery_id)
     return json_text(shown)
 
 
 @routes.post(
     f"{SERVICE}/deliveries/{{delivery_id}}/redeliver", access=project(Role.MAINTAINER), license=STATUS_CHECKS
 )
-async def redeliver(request: web.Request, params: DeliveryId, project: Project) -> web.Response:
+async def redeliver(services: Services, actor: Actor, params: DeliveryId, project: Project) -> web.Response:
     """The same message at once, also to a paused check; beyond GitLab."""
-    async with context.database(request).transaction() as transaction:
+    async with services.database.transaction() as transaction:
         check = await queries.hold(transaction, project.id, params.check_id)
         await delivery_queries.redeliver(transaction, check.id, params.delivery_id)
         await audit_trail.record(
             transaction,
             "status_check_delivery_redelivered",
-            author(request),
+            actor.author,
             project.entity.target(check.id, check.name),
             delivery_id=params.delivery_id,
         )

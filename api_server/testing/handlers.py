@@ -94,7 +94,8 @@ ON_RESET = Key[Iterable[Callable[[], object]]]("on_reset")
 
 async def reset(request: web.Request) -> web.Response:
     """204 when everything is as at the start, the clock as well."""
-    await context.services(request)[SNAPSHOTS].bring_back(START, also=context.services(request)[ON_RESET])
+    services = context.services(request)
+    await services[SNAPSHOTS].bring_back(START, also=services[ON_RESET])
     return no_content()
 
 
@@ -129,15 +130,16 @@ async def restore(request: web.Request) -> web.Response:
 
 async def show_clock(request: web.Request) -> web.Response:
     """200 `{"now"}`."""
-    return json_value({"now": written(context.now(request))})
+    return json_value({"now": written(context.services(request).now)})
 
 
 async def move_clock(request: web.Request) -> web.Response:
     """`{"advance": seconds}` or `{"now": moment}`: 200 `{"now", "left"}` when what became due is done, but for what
     `left` names."""
-    by = _move(await sent_object(request), context.now(request))
-    left = await snapshots.move_clock(context.services(request).shared, by)
-    return json_value({"now": written(context.now(request)), "left": left})
+    services = context.services(request)
+    by = _move(await sent_object(request), services.now)
+    left = await snapshots.move_clock(services, by)
+    return json_value({"now": written(services.now), "left": left})
 
 
 async def settle(request: web.Request) -> web.Response:

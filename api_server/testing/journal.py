@@ -292,7 +292,7 @@ async def note_begun_answer(request: web.Request, response: web.StreamResponse) 
 def _entry_of(request: web.Request) -> Entry:
     return Entry(
         id=logs.REQUEST_ID.get() or "",
-        time=context.now(request),
+        time=context.services(request).now,
         method=request.method,
         path=sent_path(request.raw_path),
         query=request.rel_url.raw_query_string,

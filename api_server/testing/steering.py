@@ -54,7 +54,7 @@ def _in_json(answer: web.StreamResponse) -> web.StreamResponse:
 
 def _refuse_others(request: web.Request) -> None:
     origin, host = request.headers.get("Origin"), request.headers.get("Host")
-    ours = URL(context.settings(request).base_url)
+    ours = URL(context.services(request).settings.base_url)
     if origin is not None and origin != str(ours.origin()):
         raise refused("Pages of other origins cannot steer this server.", web.HTTPForbidden)
     if host is not None and not _is_ours(host, ours):
@@ -82,7 +82,7 @@ def _is_ours(host: str, ours: URL) -> bool:
 
 async def sent_object(request: web.Request) -> dict[str, object]:
     """The JSON object that was sent. Raises 400 for anything else."""
-    body = await read(request, context.settings(request).body_limit)
+    body = await read(request, context.services(request).settings.body_limit)
     try:
         sent = orjson.loads(body)
     except orjson.JSONDecodeError:

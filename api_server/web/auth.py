@@ -133,13 +133,14 @@ async def authenticate(
 
 async def caller_of_personal_access_token(request: web.Request, token: str) -> Actor:
     """Raises 401 for an unknown, expired or revoked token."""
+    services = context.services(request)
     key = digest(token)
-    row = await context.services(request)[TOKENS].get(
-        key, lambda: auth_queries.find_personal_access_token(context.database(request), key)
+    row = await services[TOKENS].get(
+        key, lambda: auth_queries.find_personal_access_token(services.database, key)
     )
     if row is None:
         raise unauthorized()
-    now = context.now(request)
+    now = services.now
     caller = request[TOKEN_OWNER] = _caller_of_token(row, now)
     await _note_use(request, row, now)
     await note_activity(request, row.user_id, row.last_activity_on)
@@ -148,7 +149,7 @@ async def caller_of_personal_access_token(request: web.Request, token: str) -> A
 
 async def caller_of_job_token(request: web.Request, token: str) -> Actor:
     """Raises 401 for an unknown token and for one whose job no longer runs."""
-    row = await auth_queries.find_running_job(context.database(request), digest(token))
+    row = await auth_queries.find_running_job(context.services(request).database, digest(token))
     if row is not None and row.unacknowledged and not await acknowledge_job(request, digest(token)):
         raise unauthorized()
     caller = request[TOKEN_OWNER] = _caller_of_job(row)
@@ -157,7 +158,7 @@ async def caller_of_job_token(request: web.Request, token: str) -> Actor:
 
 async def acknowledge_job(request: web.Request, token_digest: bytes) -> bool:
     """A runner's first word about its job, whatever it asks for; False where the job has been taken back."""
-    async with context.database(request).transaction() as transaction:
+    async with context.services(request).database.transaction() as transaction:
         return await auth_queries.acknowledge_job(transaction, token_digest)
 
 
@@ -229,15 +230,16 @@ def refuse_unusable(row: TokenRow, today: datetime.date) -> None:
 async def _note_use(request: web.Request, row: TokenRow, now: datetime.datetime) -> None:
     """Keeps `last_used_at` true to ten minutes, so that reading does not mean writing."""
     if row.last_used_at is None or now - row.last_used_at > datetime.timedelta(minutes=10):
-        async with context.database(request).transaction() as transaction:
+        async with context.services(request).database.transaction() as transaction:
             await auth_queries.note_use(transaction, row.id)
 
 
 async def note_activity(request: web.Request, user_id: int, last: datetime.date | None) -> None:
     """Keeps the day of a user's last use, in UTC; `last` is the one that is known. One write a day is enough."""
-    day = context.now(request).date()
+    services = context.services(request)
+    day = services.now.date()
     if last is None or last < day:
-        async with context.database(request).transaction() as transaction:
+        async with services.database.transaction() as transaction:
             await auth_queries.note_activity(transaction, user_id, day)
 
 
@@ -311,4 +313,6 @@ async def _find_acting_user(request: web.Request, identifier: str) -> auth_queri
     number = int(identifier) if identifier.isdecimal() else None
     if number is not None and number > MAX_BIGINT:
         return None
-    return await auth_queries.find_acting_user(context.database(request), user_id=number, username=identifier)
+    return await auth_queries.find_acting_user(
+        context.services(request).database, user_id=number, username=identifier
+    )

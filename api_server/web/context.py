@@ -1,23 +1,19 @@
-"""What handlers find in the application: settings, database, vault, clock; and how it hears of changed rights.
+"""What a request finds in the application: its services; and how the application hears of changed rights.
 
 Triggers send the notices of changed rights (`tell_of_rights`), so that it does not matter who writes. While nobody
 listens (a broken connection, a listener that is to be started again) what is remembered is as old as
 `database.REMEMBERED_FOR` at most.
 """
 
-import datetime
 from collections.abc import AsyncIterator
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from api_server.services import Services
-from api_server.settings import Settings
-from api_server.state.database import Database
 from api_server.state.driver import listening_connection
 from api_server.state.errors import LockNotAvailable
 from api_server.state.preconditions import ChangedMeanwhile, Preconditions
-from api_server.state.secrets import Vault
 
 _READS = frozenset({"GET", "HEAD"})
 #: How often a request is judged before it is told (409) that others were always faster.
@@ -50,22 +46,6 @@ def judging_again(answer: Handler) -> Handler:
         raise LockNotAvailable
 
     return answered
-
-
-def settings(request: web.Request) -> Settings:
-    return services(request).settings
-
-
-def database(request: web.Request) -> Database:
-    return services(request).database
-
-
-def vault(request: web.Request) -> Vault:
-    return services(request).vault
-
-
-def now(request: web.Request) -> datetime.datetime:
-    return services(request).now
 
 
 RIGHTS_CHANNEL = "rights_changed"

@@ -143,7 +143,7 @@ async def _links(request: web.Request, page: Page, varied: str, relations: dict[
     pairs = sorted(_short(_flat({name: value for name, value in sent.items() if name not in _CREDENTIALS})))
     before = urlencode([pair for pair in pairs if pair[0] < varied] + [(varied, "")])
     after = "".join(f"&{urlencode([pair])}" for pair in pairs if pair[0] > varied)
-    start = f"<{context.settings(request).base_url}{request.rel_url.raw_path}?{before}"
+    start = f"<{context.services(request).settings.base_url}{request.rel_url.raw_path}?{before}"
     links = {
         relation: f'{start}{quote_plus(value)}{after}>; rel="{relation}"'
         for relation, value in relations.items()

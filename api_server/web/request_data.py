@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes
 
+import attrs
 import orjson
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler
@@ -217,7 +218,7 @@ async def merged(request: web.Request) -> dict[str, Any]:
     Of a body whose sender is not known yet, no more is read than `limit_body` has said. Raises 413 above that.
     """
     if _MERGED not in request:
-        limit = request.get(_LIMIT) or context.settings(request).body_limit
+        limit = request.get(_LIMIT) or context.services(request).settings.body_limit
         sent = _query(request) | await _body(request, limit) | _path(request)
         request[_MERGED] = sent
     return request[_MERGED]
@@ -233,7 +234,7 @@ async def with_credentials(request: web.Request) -> dict[str, Any]:
     more than `early_body_limit` bytes. Others are read up to there where there are no credentials elsewhere."""
     if not request.body_exists:
         return in_url(request)
-    limit, length = context.settings(request).early_body_limit, request.content_length
+    limit, length = context.services(request).settings.early_body_limit, request.content_length
     if length is None or length > limit or hdrs.CONTENT_ENCODING in request.headers:
         elsewhere = in_url(request)
         has_credentials = any(name in request.headers for name in _IN_HEADERS) or _IN_QUERY & elsewhere.keys()
@@ -310,18 +311,42 @@ async def _read_by(parse: Callable[..., _Parsed], body: bytes, *more: Any) -> _P
     return parse(body, *more) if len(body) <= _LARGE else await asyncio.to_thread(parse, body, *more)
 
 
-async def read_form(request: web.Request, limit: int) -> Mapping[str, Any]:
-    """The fields of an HTML form of at most `limit` bytes, nested as their names say. Our pages upload no files, so it
-    is always urlencoded. Raises 400 where it is something else, or has a NUL, which no browser sends and no table
+@attrs.frozen
+class UploadedFile:
+    """A file in a form of a page."""
+
+    name: str
+    data: bytes = attrs.field(repr=False)
+
+
+async def read_form(request: web.Request, limit: int, *, files: bool = False) -> Mapping[str, Any]:
+    """The fields of an HTML form of at most `limit` bytes, nested as their names say; with `files`, these may be among
+    them, as `UploadedFile`. Raises 400 where it is something else, or has a NUL, which no browser sends and no table
     keeps; and 413."""
     if not request.body_exists:
         return {}
-    if request.content_type != "application/x-www-form-urlencoded":
+    if request.content_type == "multipart/form-data" and files:
+        refuse_encoded_parts(request)
+        body = await read(request, limit)
+        pairs = await _read_by(
+            _pairs_of_parts, body, request.headers[hdrs.CONTENT_TYPE], MAX_PAGE_FIELDS, UploadedFile
+        )
+    elif request.content_type == "application/x-www-form-urlencoded":
+        pairs = await _read_by(_form_pairs, await read(request, limit), MAX_PAGE_FIELDS)
+    else:
         raise bad_parameters("the form cannot be read")
-    pairs = _form_pairs(await read(request, limit), MAX_PAGE_FIELDS)
-    if any("\0" in value for _, value in pairs):
+    if any("\0" in value for _, value in pairs if isinstance(value, str)):
         raise bad_parameters("the form has a NUL character")
     return _nested(pairs)
+
+
+def _pairs_of_parts(
+    body: bytes, content_type: str, most: int, keep: Callable[[str, bytes], Any]
+) -> list[tuple[str, Any]]:
+    try:
+        return list(_parts(body, boundary_of(content_type), most, keep))
+    except ValueError:
+        raise bad_parameters("the form cannot be read") from None
 
 
 def _form(body: bytes) -> dict[str, Any]:
@@ -348,10 +373,8 @@ _ENCODED_PART = re.compile(
 
 
 def _form_of_parts(body: bytes, content_type: str) -> dict[str, Any]:
-    try:
-        return _nested(list(_parts(body, boundary_of(content_type))))
-    except ValueError:
-        raise bad_parameters("the form cannot be read") from None
+    # An empty mapping fits no text: the API takes no files here, but one has been sent.
+    return _nested(_pairs_of_parts(body, content_type, MAX_FIELDS, lambda *_: {}))
 
 
 def boundary_of(content_type: str) -> bytes:
@@ -379,20 +402,22 @@ def part_named(head: bytes) -> tuple[str, str | None]:
     return named[b"name"].decode(), file.decode(errors="replace") or None
 
 
-def _parts(body: bytes, delimiter: bytes) -> Iterator[tuple[str, Any]]:
-    """Names and values of a form of several parts (RFC 7578). A file is an empty mapping, which fits no text: nobody
-    takes one here, but it has been sent. aiohttp would take a tenth of a millisecond for each part, and decode it by
-    any codec that its sender names. Raises ValueError."""
+def _parts(
+    body: bytes, delimiter: bytes, most: int, keep: Callable[[str, bytes], Any]
+) -> Iterator[tuple[str, Any]]:
+    """Names and values of a form of several parts (RFC 7578); `keep` makes the value of a file from its name and bytes.
+    aiohttp would take a tenth of a millisecond for each part, and decode it by any codec that its sender names. Raises
+    ValueError."""
     preamble, _, rest = body.partition(delimiter)
-    *parts, end = rest.split(b"\r\n" + delimiter, MAX_FIELDS + 1)
-    if len(parts) > MAX_FIELDS:
-        raise bad_parameters(f"more than {MAX_FIELDS} parameters")
+    *parts, end = rest.split(b"\r\n" + delimiter, most + 1)
+    if len(parts) > most:
+        raise bad_parameters(f"more than {most} parameters")
     if not end.startswith(b"--") or (preamble and not preamble.endswith(b"\r\n")):
         raise ValueError(end)
     for part in parts:
         head, _, value = part.partition(b"\r\n\r\n")
         name, file = part_named(head)
-        yield name, {} if file else value.decode()
+        yield name, keep(file, value) if file else value.decode()
 
 
 async def _json(text: bytes) -> dict[str, Any]:

@@ -1,10 +1,11 @@
 """Routes with their declarations: who may call, with which scopes and parameters, in which tier.
 
-A handler is `async def handler(request, params: Parameters, project: Project)`. Its annotations are part of the
-declaration: `params` is given the request's parameters as that class (`web/params.py`), `project` (or `group`, or
-`resource` where it may be either) what the path's `{id}`
-names, to which the route's rule has been applied. A handler that needs less takes less. What does not fit together
-fails when the module is imported."""
+A handler is `async def handler(request, services: Services, actor: Actor, params: Parameters, project: Project)` and
+takes what it needs of that, by name. Its annotations are part of the declaration: `services` are the server's parts as
+this request uses them, `actor` is who asks (`Actor | Anonymous` if the route is for strangers too), `params` is given
+the request's parameters as that class (`web/params.py`), `project` (or `group`, or `resource` where it may be either)
+what the path's `{id}` names, to which the route's rule has been applied. What does not fit together fails when the
+module is imported."""
 
 import abc
 import enum
@@ -19,7 +20,6 @@ import attrs
 from aiohttp import web
 
 from api_server.settings import Offering, Settings, Tier
-from api_server.state.audit_trail import Author
 from api_server.web import auth, context, unsupported
 from api_server.web.auth import Actor
 from api_server.web.errors import ApiError, forbidden, insufficient_scope, unauthorized
@@ -145,8 +145,8 @@ class Route:
     ignores: tuple[unsupported.Ignored, ...] = ()
     #: The attrs class of the handler's `params`.
     parameters: type | None = None
-    #: The handler's name for what the rule finds; None where it does not take it.
-    takes: str | None = None
+    #: What the handler takes, by name.
+    takes: frozenset[str] = frozenset()
 
 
 @attrs.frozen(kw_only=True)
@@ -209,20 +209,24 @@ class Routes:
 
 
 def _taken(handler: Handler, path: str, access: Access) -> dict[str, Any]:
-    """What the handler takes beside the request. Raises TypeError where that does not fit the path and the rule."""
-    names = list(inspect.signature(handler).parameters)[1:]
-    if unknown := set(names) - {"params", *_FOUND}:
-        raise TypeError(f"{path}: a handler takes request, params and one of {_FOUND}, not {unknown}")
+    """What the handler takes. Raises TypeError where that does not fit the path and the rule."""
+    names = frozenset(inspect.signature(handler).parameters)
+    if unknown := names - {"request", "services", "actor", "params", *_FOUND}:
+        raise TypeError(
+            f"{path}: a handler takes request, services, actor, params and one of {_FOUND}, not {unknown}"
+        )
     types_of = typing.get_type_hints(handler)
+    if types_of.get("actor") is Actor and (access.strangers or access.who == "anyone"):
+        raise TypeError(f"{path}: who asks may be Anonymous")
     parameters = types_of.get("params")
     if parameters is not None:
         known = {public_name(field) for field in attrs.fields(parameters)}
         if missing := set(_IN_PATH.findall(path)) - known:
             raise TypeError(f"{path}: {parameters.__name__} has no {', '.join(sorted(missing))}")
-    takes = next((name for name in names if name in _FOUND), None)
-    if takes and not (isinstance(access, ResourceAccess) and access.finds in _arms(types_of[takes])):
-        raise TypeError(f"{path}: its rule does not find a {types_of[takes]}")
-    return {"parameters": parameters, "takes": takes}
+    for name in names.intersection(_FOUND):
+        if not (isinstance(access, ResourceAccess) and access.finds in _arms(types_of[name])):
+            raise TypeError(f"{path}: its rule does not find a {types_of[name]}")
+    return {"parameters": parameters, "takes": names}
 
 
 def _arms(annotation: Any) -> tuple[Any, ...]:
@@ -235,7 +239,7 @@ def endpoint(route: Route) -> Callable[[web.Request], Awaitable[web.StreamRespon
 
     async def answer(request: web.Request) -> web.StreamResponse:
         if route.access.who == "anyone":
-            limit_body(request, context.settings(request).runner_body_limit)
+            limit_body(request, context.services(request).settings.runner_body_limit)
             await auth.refuse_sudo(request, reads_body=not route.streams_body)
         elif (found := await _caller(request, route)) is not None:
             speak_for(request, found)
@@ -291,11 +295,11 @@ def _route_of(handler: Handler, resource: Any) -> Route:
 async def _handled(request: web.Request, route: Route, sent: Sent) -> web.StreamResponse:
     """The handler's answer to a known caller, behind the rest of the route's declarations."""
     if route.license:
-        require_license(route.license, context.settings(request))
+        require_license(route.license, context.services(request).settings)
     given = await _given(request, route, sent)
     if route.revokes is not None:
         context.services(request).revoke(_named(route.revokes, request, given))
-    return await route.handler(request, **given)
+    return await route.handler(**{name: given[name] for name in route.takes})
 
 
 def _named(pattern: str, request: web.Request, given: dict[str, Any]) -> str:
@@ -304,21 +308,24 @@ def _named(pattern: str, request: web.Request, given: dict[str, Any]) -> str:
     values = {"token_id": caller(request).token_id}
     if "params" in given:
         values |= attrs.asdict(given["params"], recurse=False)
-    if found := next((given[name] for name in _FOUND if name in given), None):
-        values["id"] = found.id
+    if "project" in given:
+        values["id"] = given["project"].id
     return pattern.format(**values)
 
 
 async def _given(request: web.Request, route: Route, sent: Sent) -> dict[str, Any]:
-    """What the handler takes, by name. Raises 400, and what the route's rule raises."""
-    given: dict[str, Any] = {}
+    """What a handler may take, by name. Raises 400, and what the route's rule raises."""
+    given: dict[str, Any] = {
+        "request": request,
+        "services": context.services(request),
+        "actor": caller_or_stranger(request),
+    }
     if route.parameters is not None:
         given["params"] = await _parsed(request, route, route.parameters, sent)
     if isinstance(route.access, ResourceAccess):
         named: Any = given.get("params") or await _parsed(request, route, ById, sent)
         found = await route.access.find(request, named.id)
-        if route.takes is not None:
-            given[route.takes] = found
+        given |= dict.fromkeys(_FOUND, found)
     return given
 
 
@@ -361,7 +368,7 @@ async def _caller(request: web.Request, route: Route) -> Actor | None:
         raise unauthorized()
     speak_for(request, found)  # also of what is refused the log tells who asked
     if found.rate is not None and not (route.never_throttled and found.admin):
-        context.services(request)[THROTTLE].count(found.user_id, found.rate, context.now(request))
+        context.services(request)[THROTTLE].count(found.user_id, found.rate, context.services(request).now)
     if of_job and found.job_id is None:
         raise ApiError(404, {"message": "404 Job Not Found"})
     if found.job_id is None and not found.scopes.intersection(route.scopes):
@@ -371,8 +378,3 @@ async def _caller(request: web.Request, route: Route) -> Actor | None:
         raise forbidden()
     auth.rely_on_caller(request, acting)
     return acting
-
-
-def author(request: web.Request) -> Author:
-    """The caller, with the address that the request came from, and with who really asked (`Sudo`)."""
-    return caller(request).author

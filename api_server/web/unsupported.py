@@ -83,7 +83,7 @@ def look_at(request: web.Request, sent: dict[str, Any], known: tuple[Ignored, ..
     parameters = [parameter for parameter in known if parameter.name in sent]
     if not parameters:
         return
-    refuses_all = context.settings(request).unsupported_parameters == "refuse"
+    refuses_all = context.services(request).settings.unsupported_parameters == "refuse"
     refused = [one.name for one in parameters if refuses_all or _is_refused(one, sent[one.name])]
     check(sent, parameters)
     if refused:
@@ -98,7 +98,7 @@ def _is_refused(parameter: Ignored, value: Any) -> bool:
 def ignore(request: web.Request, name: str) -> None:
     """A parameter that was sent, and that the route uses for others, is of no use to this caller. Raises 400 where that
     may not be sent at all."""
-    if context.settings(request).unsupported_parameters == "refuse":
+    if context.services(request).settings.unsupported_parameters == "refuse":
         raise bad_parameters(f"{name} is not supported by this service")
     request[_SENT] = [*request.get(_SENT, []), name]
 

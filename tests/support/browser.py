@@ -52,12 +52,22 @@ class Browser:
         return await self._ask("GET", path, **options)
 
     async def send(self, path: str, /, **fields: str) -> "Browser":
-        """The form of the page at hand, filled in with `fields`."""
-        hidden = {
-            name: html.unescape(value)
-            for name, value in re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', self.text)
-        }
+        """The form of the page at hand that is sent there, filled in with `fields`; if the page has none, what all of
+        its forms have hidden."""
+        form = re.search(
+            rf'<form[^>]* action="{re.escape(html.escape(path))}".*?</form>', self.text, re.DOTALL
+        )
+        hidden = _hidden(form[0]) if form else self.hidden
         return await self._ask("POST", path, data=hidden | fields)
+
+    async def post(self, path: str, data: Any) -> "Browser":
+        """A form as it is, such as one with a file."""
+        return await self._ask("POST", path, data=data)
+
+    @property
+    def hidden(self) -> dict[str, str]:
+        """The hidden fields of the page's forms."""
+        return _hidden(self.text)
 
     async def _ask(self, method: str, path: str, **options: Any) -> "Browser":
         async with self.session.request(method, URL(f"{self.base}{path}", encoded=True), **options) as answer:
@@ -86,3 +96,10 @@ async def browsing(forge: Forge, person: Person | None = None) -> AsyncIterator[
     async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session:
         browser = Browser(session, forge.base)
         yield browser if person is None else await browser.enter(forge, person)
+
+
+def _hidden(text: str) -> dict[str, str]:
+    return {
+        name: html.unescape(value)
+        for name, value in re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', text)
+    }

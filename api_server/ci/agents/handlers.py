@@ -6,11 +6,12 @@ from aiohttp import web
 from api_server.ci.agents import agents, queries
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
-from api_server.web import context
+from api_server.services import Services
 from api_server.web.answers import json_text, no_content
+from api_server.web.auth import Actor
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import Name
-from api_server.web.routes import Role, Routes, author
+from api_server.web.routes import Role, Routes
 
 routes = Routes()
 
@@ -33,29 +34,31 @@ class OneAgent:
 
 
 @routes.get("/projects/{id}/cluster_agents", access=project(Role.DEVELOPER))
-async def list_agents(request: web.Request, params: ListAgents, project: Project) -> web.Response:
+async def list_agents(
+    request: web.Request, services: Services, params: ListAgents, project: Project
+) -> web.Response:
     page = wanted_page(params, queries.LISTING, default_sort="asc")
-    return await paginated(
-        request, page, await queries.list_agents(context.database(request), page, project.id)
-    )
+    return await paginated(request, page, await queries.list_agents(services.database, page, project.id))
 
 
 @routes.get("/projects/{id}/cluster_agents/{agent_id}", access=project(Role.DEVELOPER))
-async def show_agent(request: web.Request, params: OneAgent, project: Project) -> web.Response:
-    return json_text(await queries.show_agent(context.database(request), project.id, params.agent_id))
+async def show_agent(services: Services, params: OneAgent, project: Project) -> web.Response:
+    return json_text(await queries.show_agent(services.database, project.id, params.agent_id))
 
 
 @routes.post("/projects/{id}/cluster_agents", access=project(Role.MAINTAINER))
-async def create_agent(request: web.Request, params: CreateAgent, project: Project) -> web.Response:
+async def create_agent(
+    services: Services, actor: Actor, params: CreateAgent, project: Project
+) -> web.Response:
     """Registers an agent; whose jobs may use it is said in its file in the project's repository."""
-    async with context.database(request).transaction() as transaction:
-        most = context.settings(request).agents_limit
-        made = await agents.register(transaction, project, params.name, author(request), most)
+    async with services.database.transaction() as transaction:
+        most = services.settings.agents_limit
+        made = await agents.register(transaction, project, params.name, actor.author, most)
     return json_text(made.entity, status=201)
 
 
 @routes.delete("/projects/{id}/cluster_agents/{agent_id}", access=project(Role.MAINTAINER))
-async def delete_agent(request: web.Request, params: OneAgent, project: Project) -> web.Response:
-    async with context.database(request).transaction() as transaction:
-        await agents.remove(transaction, project, params.agent_id, author(request))
+async def delete_agent(services: Services, actor: Actor, params: OneAgent, project: Project) -> web.Response:
+    async with services.database.transaction() as transaction:
+        await agents.remove(transaction, project, params.agent_id, actor.author)
     return no_content()

@@ -17,12 +17,13 @@ from api_server.git.ref_names import MAX_NAME_BYTES
 from api_server.git.repositories import Repository
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
-from api_server.web import context
+from api_server.services import Services
 from api_server.web.answers import json_text
+from api_server.web.auth import Actor, Anonymous
 from api_server.web.errors import not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import AtMostBytes
-from api_server.web.routes import Role, Routes, caller, caller_or_stranger
+from api_server.web.routes import Role, Routes
 
 routes = Routes()
 #: A ref that is sent need not exist.
@@ -66,9 +67,10 @@ class SetStatus:
 
 
 @routes.get("/projects/{id}/repository/commits/{sha}/statuses", access=project(feature="builds"))
-async def list_statuses(request: web.Request, params: ListStatuses, project: Project) -> web.Response:
+async def list_statuses(
+    request: web.Request, services: Services, params: ListStatuses, project: Project
+) -> web.Response:
     """Of a commit, by SHA or the name of a branch or tag: what others say, and its jobs; the oldest first."""
-    services = context.services(request)
     sha = commit_named(await opened(services, project), params.sha)
     page = wanted_page(params, queries.LISTING, default_sort="asc")
     listed = await queries.list_statuses(
@@ -86,12 +88,11 @@ async def list_statuses(request: web.Request, params: ListStatuses, project: Pro
 
 
 @routes.post("/projects/{id}/statuses/{sha}", access=project(Role.DEVELOPER, feature="builds"))
-async def set_status(request: web.Request, params: SetStatus, project: Project) -> web.Response:
+async def set_status(services: Services, actor: Actor, params: SetStatus, project: Project) -> web.Response:
     """Says how the commit does, in the newest pipeline of it and of `ref`, or in one of its own."""
-    services = context.services(request)
     changes.check(params.reported)
     repository = await opened(services, project)
-    subject = await _subject(request, params, project, repository)
+    subject = await _subject(services, actor, params, project, repository)
     await check_may_change(services, project, subject.judged_by, tag=subject.tag)
     await ref_moves.keep_commit(repository, subject.sha)
     async with services.database.transaction() as transaction:
@@ -99,7 +100,7 @@ async def set_status(request: web.Request, params: SetStatus, project: Project) 
             transaction,
             subject,
             params.reported,
-            caller(request).user_id,
+            actor.user_id,
             most=services.settings.commit_statuses_limit,
             pipelines=services[LIMITS].rate,
             archived_before=archived_before(services),
@@ -108,30 +109,33 @@ async def set_status(request: web.Request, params: SetStatus, project: Project) 
 
 
 async def _subject(
-    request: web.Request, params: SetStatus, project: Project, repository: Repository
+    services: Services, actor: Actor | Anonymous, params: SetStatus, project: Project, repository: Repository
 ) -> Subject:
     """Raises 404 for what is not there: the commit, a ref for it, the pipeline."""
     sha = commit_named(repository, params.sha)
-    ref, tag, judged_by = await _place(request, params, project, repository, sha)
+    ref, tag, judged_by = await _place(services, actor, params, project, repository, sha)
     return Subject(
         project_id=project.id,
         sha=sha,
         ref=ref,
         tag=tag,
         judged_by=judged_by,
-        protected=not tag
-        and (await protection_for(context.services(request), project.id, judged_by)).protected,
+        protected=not tag and (await protection_for(services, project.id, judged_by)).protected,
         pipeline_id=params.pipeline_id,
         data=commits.commit_data(repository, sha),
     )
 
 
 async def _place(
-    request: web.Request, params: SetStatus, project: Project, repository: Repository, sha: str
+    services: Services,
+    actor: Actor | Anonymous,
+    params: SetStatus,
+    project: Project,
+    repository: Repository,
+    sha: str,
 ) -> tuple[str, bool, str]:
     """For which ref the commit is judged, whether that is a tag, and by whose protection: what `ref` names, or else
     what the commit's newest pipeline was for, or else the first branch that has the commit."""
-    services = context.services(request)
     ref, tag = short_ref(services, project, params.ref) if params.ref else (None, False)
     joined = await queries.find_joined(
         services.database,
@@ -147,7 +151,7 @@ async def _place(
     if params.pipeline_id is not None:
         raise changes.no_such_pipeline()
     if ref is None:
-        async with reading(services, caller_or_stranger(request)):
+        async with reading(services, actor):
             ref = await commits.branch_with(repository, sha)
     if ref is None or ref.startswith("refs/"):  # of nothing that pipelines are made for
         raise not_found("References for commit")

@@ -21,6 +21,7 @@ from api_server.ci.pipelines.access import (
 from api_server.ci.pipelines.transitions import delete_objects
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
+from api_server.services import Services
 from api_server.state import audit_trail
 from api_server.web import context
 from api_server.web.answers import (
@@ -33,8 +34,9 @@ from api_server.web.answers import (
     not_modified,
     send_stored,
 )
+from api_server.web.auth import Actor
 from api_server.web.errors import forbidden, not_found, record_not_found
-from api_server.web.routes import Role, Routes, author
+from api_server.web.routes import Role, Routes
 from api_server.zip_files import ZIP_FILES, DamagedError
 
 _CODED = {"gzip": "application/gzip", "bzip2": "application/x-bzip2", "xz": "application/x-xz"}
@@ -43,9 +45,9 @@ _TYPES = {"zip": "application/zip", "gzip": "application/gzip", "raw": "applicat
 _LEAST_ROLE = {"all": Role.NO_ACCESS, "developer": Role.DEVELOPER, "maintainer": Role.MAINTAINER}
 
 
-async def archive_of(request: web.Request, job_id: int) -> Artifact:
+async def archive_of(services: Services, job_id: int) -> Artifact:
     """Return the job's archive. Raises 404 where it has none, or none any more."""
-    archive = await artifact_queries.find_artifact(context.database(request), job_id)
+    archive = await artifact_queries.find_artifact(services.database, job_id)
     if archive is None:
         raise not_found("Artifacts")
     return archive
@@ -151,10 +153,10 @@ class FileOfRef(ArtifactsOfRef):
     takes_job_token=True,
 )
 async def download_of_ref(
-    request: web.Request, params: ArtifactsOfRef, project: Project
+    request: web.Request, services: Services, params: ArtifactsOfRef, project: Project
 ) -> web.StreamResponse:
     """The archive of a job (by name) of the last successful pipeline of a branch or tag."""
-    archive = await _archive_of_ref(request, project, params)
+    archive = await _archive_of_ref(services, project, params)
     return await send_artifact(request, archive)
 
 
@@ -164,18 +166,20 @@ async def download_of_ref(
     takes_job_token=True,
 )
 async def download_file_of_ref(
-    request: web.Request, params: FileOfRef, project: Project
+    request: web.Request, services: Services, params: FileOfRef, project: Project
 ) -> web.StreamResponse:
     """One file of that archive."""
-    archive = await _archive_of_ref(request, project, params)
+    archive = await _archive_of_ref(services, project, params)
     return await send_member(request, archive, params.path)
 
 
 @routes.get("/projects/{id}/jobs/{job_id}/artifacts", access=project(feature="builds"), takes_job_token=True)
-async def download(request: web.Request, params: OneJob, project: Project) -> web.StreamResponse:
+async def download(
+    request: web.Request, services: Services, params: OneJob, project: Project
+) -> web.StreamResponse:
     """The archive."""
-    job = await find_job(context.services(request), project, params.job_id)
-    archive = await archive_of(request, job.id)
+    job = await find_job(services, project, params.job_id)
+    archive = await archive_of(services, job.id)
     check_may_read(project, archive)
     return await send_artifact(request, archive)
 
@@ -185,18 +189,19 @@ async def download(request: web.Request, params: OneJob, project: Project) -> we
     access=project(feature="builds"),
     takes_job_token=True,
 )
-async def download_file(request: web.Request, params: OneFile, project: Project) -> web.StreamResponse:
+async def download_file(
+    request: web.Request, services: Services, params: OneFile, project: Project
+) -> web.StreamResponse:
     """One file of the archive."""
-    job = await find_job(context.services(request), project, params.job_id)
-    archive = await archive_of(request, job.id)
+    job = await find_job(services, project, params.job_id)
+    archive = await archive_of(services, job.id)
     check_may_read(project, archive)
     return await send_member(request, archive, params.path)
 
 
 @routes.post("/projects/{id}/jobs/{job_id}/artifacts/keep", access=project(Role.DEVELOPER, feature="builds"))
-async def keep(request: web.Request, params: OneJob, project: Project) -> web.Response:
+async def keep(services: Services, params: OneJob, project: Project) -> web.Response:
     """The artifacts do not expire any more."""
-    services = context.services(request)
     job = await find_job(services, project, params.job_id)
     await check_may_change(services, project, job.ref, tag=job.tag)
     check_not_archived(services, job.created_at)
@@ -207,9 +212,8 @@ async def keep(request: web.Request, params: OneJob, project: Project) -> web.Re
 
 
 @routes.delete("/projects/{id}/jobs/{job_id}/artifacts", access=project(Role.MAINTAINER, feature="builds"))
-async def delete(request: web.Request, params: OneJob, project: Project) -> web.Response:
+async def delete(services: Services, actor: Actor, params: OneJob, project: Project) -> web.Response:
     """The artifacts, not the log."""
-    services = context.services(request)
     job = await find_job(services, project, params.job_id)
     await check_may_change(services, project, job.ref, tag=job.tag)
     async with services.database.transaction() as transaction:
@@ -217,23 +221,22 @@ async def delete(request: web.Request, params: OneJob, project: Project) -> web.
         await delete_objects(transaction, keys)
         target = project.entity.target(job.id, job.name)
         await audit_trail.record(
-            transaction, "job_artifacts_deleted", author(request), target, artifacts=len(keys)
+            transaction, "job_artifacts_deleted", actor.author, target, artifacts=len(keys)
         )
     return no_content()
 
 
 @routes.delete("/projects/{id}/artifacts", access=project(Role.MAINTAINER, feature="builds", changes=True))
-async def delete_of_project(request: web.Request, project: Project) -> web.Response:
+async def delete_of_project(services: Services, actor: Actor, project: Project) -> web.Response:
     """Soon all artifacts but the newest of each branch and tag are gone."""
-    async with context.database(request).transaction() as transaction:
+    async with services.database.transaction() as transaction:
         await upkeep.request_artifact_deletion(transaction, project.id)
-        await audit_trail.record(transaction, "project_artifacts_deleted", author(request), project.entity)
+        await audit_trail.record(transaction, "project_artifacts_deleted", actor.author, project.entity)
     return json_value({"message": "202 Accepted"}, status=202)
 
 
-async def _archive_of_ref(request: web.Request, project: Project, params: ArtifactsOfRef) -> Artifact:
+async def _archive_of_ref(services: Services, project: Project, params: ArtifactsOfRef) -> Artifact:
     """Raises 400 for the name of a branch and a tag, 404, 403 where it is not for everybody."""
-    services = context.services(request)
     ref, tag = short_ref(services, project, params.ref)
     archive = await artifact_queries.archive_of_ref(
         services.database, project.id, ref, tag=tag, name=params.job

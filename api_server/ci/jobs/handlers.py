@@ -35,24 +35,27 @@ from api_server.ci.pipelines.access import (
 from api_server.ci.pipelines.job_queries import plan_of
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
-from api_server.services import Key
+from api_server.services import Key, Services
 from api_server.state import audit_trail
 from api_server.state.database import Executor
 from api_server.web import context
 from api_server.web.answers import json_text, json_value, matches_etag, not_modified, wanted_part
+from api_server.web.auth import Actor
 from api_server.web.errors import ApiError, bad_request, forbidden, record_not_found, too_many_requests
 from api_server.web.pagination import paginated
 from api_server.web.rate_limits import RateLimiter
-from api_server.web.routes import JOB, License, Role, Routes, author, caller
+from api_server.web.routes import JOB, License, Role, Routes
 from common.http_fields import rejoined
 
 routes = Routes()
 
 
 @routes.get("/projects/{id}/jobs/{job_id}/trace", access=project(feature="builds"))
-async def show_log(request: web.Request, params: OneJob, project: Project) -> web.StreamResponse:
+async def show_log(
+    request: web.Request, services: Services, params: OneJob, project: Project
+) -> web.StreamResponse:
     """Endpoint 7. A log that may show secrets is for those who could run the job."""
-    job = await find_job(context.services(request), project, params.job_id)
+    job = await find_job(services, project, params.job_id)
     if not may_read_log(project, job):
         raise forbidden()
     return await send_log(request, job.id)
@@ -63,18 +66,19 @@ def may_read_log(project: Project, job: Job) -> bool:
     return not job.debug_trace or project.role >= Role.DEVELOPER
 
 
-async def watched_log(request: web.Request, job_id: int) -> Log | None:
+async def watched_log(services: Services, job_id: int) -> Log | None:
     """The job's log, if it has one; while it grows, its runner is told that somebody looks, and sends it sooner."""
-    log = await log_queries.find_log(context.database(request), job_id)
+    log = await log_queries.find_log(services.database, job_id)
     if log is not None and not (log.closed or log.watched):
-        await log_queries.note_watched(context.database(request), job_id)
+        await log_queries.note_watched(services.database, job_id)
     return log
 
 
 async def send_log(request: web.Request, job_id: int) -> web.StreamResponse:
     """200, or 206 for `Range`, a piece at a time. Raises 404 without a log, and 416 with the size so far in
     `Content-Range` where the range begins behind it: who follows a running job asks again from there."""
-    log = await watched_log(request, job_id)
+    services = context.services(request)
+    log = await watched_log(services, job_id)
     if log is None:
         raise ApiError(404, {"message": "404 Not Found"})
     size = log.size - log.held_size
@@ -90,7 +94,7 @@ async def send_log(request: web.Request, job_id: int) -> web.StreamResponse:
         return not_modified(headers)
     part = wanted_part(request, size, etag)
     left = part.end - part.start if request.method != "HEAD" else 0
-    pieces = logs_of(context.services(request).shared).read(job_id, part.start, part.end)
+    pieces = logs_of(services).read(job_id, part.start, part.end)
     first = await anext(pieces, b"") if left else b""
     if left and not first:  # erased meanwhile, or lost
         raise ApiError(404, {"message": "404 Not Found"})
@@ -111,10 +115,11 @@ JOBS_LIMIT = Key[RateLimiter]("jobs_limit")
 
 
 @routes.get("/projects/{id}/jobs", access=project(feature="builds"))
-async def list_project_jobs(request: web.Request, params: ListProjectJobs, project: Project) -> web.Response:
+async def list_project_jobs(
+    request: web.Request, services: Services, actor: Actor, params: ListProjectJobs, project: Project
+) -> web.Response:
     """Endpoint 1. Newest first."""
-    services = context.services(request)
-    if wait := services[JOBS_LIMIT].retry_after(caller(request).user_id):
+    if wait := services[JOBS_LIMIT].retry_after(actor.user_id):
         raise too_many_requests(wait)
     page = wanted_jobs(params, queries.JOBS_OF_PROJECT)
     listed = await queries.list_project_jobs(
@@ -156,15 +161,14 @@ async def _jobs_of_pipeline(
 
 
 @routes.get("/job", access=JOB)
-async def show_own_job(request: web.Request) -> web.Response:
+async def show_own_job(services: Services, actor: Actor) -> web.Response:
     """Endpoint 4. The job whose token is sent."""
-    return json_text(await _shown(request, id_of_calling_job(caller(request))))
+    return json_text(await _shown(services, id_of_calling_job(actor)))
 
 
 @routes.get("/projects/{id}/jobs/{job_id}", access=project(feature="builds"))
-async def show_job(request: web.Request, params: OneJob, project: Project) -> web.Response:
+async def show_job(services: Services, params: OneJob, project: Project) -> web.Response:
     """Endpoint 6. One job."""
-    services = context.services(request)
     entity = await queries.show_job_of_project(
         services.database, project.id, params.job_id, archived_before(services)
     )
@@ -174,55 +178,49 @@ async def show_job(request: web.Request, params: OneJob, project: Project) -> we
 
 
 @routes.post("/projects/{id}/jobs/{job_id}/cancel", access=project(Role.DEVELOPER, feature="builds"))
-async def cancel_job(request: web.Request, params: CancelJob, project: Project) -> web.Response:
+async def cancel_job(services: Services, params: CancelJob, project: Project) -> web.Response:
     """Endpoint 8. `force` is for Maintainers."""
-    services = context.services(request)
     if params.force and project.role < Role.MAINTAINER:
         raise forbidden()
     job = await find_job(services, project, params.job_id)
     await check_may_change(services, project, job.ref, tag=job.tag)
     async with services.database.transaction() as transaction:
         await transitions.cancel_job(transaction, job.id, force=params.force)
-    return json_text(await _shown(request, job.id), status=201)
+    return json_text(await _shown(services, job.id), status=201)
 
 
 @routes.post("/projects/{id}/jobs/{job_id}/retry", access=project(Role.DEVELOPER, feature="builds"))
-async def retry_job(request: web.Request, params: OneJob, project: Project) -> web.Response:
+async def retry_job(services: Services, actor: Actor, params: OneJob, project: Project) -> web.Response:
     """Endpoint 9. Answers the new job."""
-    services = context.services(request)
     job = await find_job_or_bridge(services, project, params.job_id)
     await check_may_change(services, project, job.ref, tag=job.tag)
     check_not_archived(services, job.created_at)
     async with services.database.transaction() as transaction:
-        again = await transitions.retry_job(transaction, job.id, caller(request).user_id)
+        again = await transitions.retry_job(transaction, job.id, actor.user_id)
     if again is None:
         raise forbidden("Job is not retryable")
-    return json_text(await _shown(request, again.id), status=201)
+    return json_text(await _shown(services, again.id), status=201)
 
 
 @routes.post("/projects/{id}/jobs/{job_id}/erase", access=project(Role.DEVELOPER, feature="builds"))
-async def erase_job(request: web.Request, params: OneJob, project: Project) -> web.Response:
+async def erase_job(services: Services, actor: Actor, params: OneJob, project: Project) -> web.Response:
     """Endpoint 10. Its log and artifacts go; what it was stays."""
-    services = context.services(request)
     job = await find_job(services, project, params.job_id)
     await check_may_change(services, project, job.ref, tag=job.tag)
-    check_may_erase(caller(request), project, job)
+    check_may_erase(actor, project, job)
     check_not_archived(services, job.created_at)
     async with services.database.transaction() as transaction:
-        if not await transitions.erase_job(transaction, job.id, caller(request).user_id):
+        if not await transitions.erase_job(transaction, job.id, actor.user_id):
             raise forbidden("Job is not erasable!")
         target = project.entity.target(job.id, job.name)
-        await audit_trail.record(
-            transaction, "job_erased", author(request), target, pipeline_id=job.pipeline_id
-        )
+        await audit_trail.record(transaction, "job_erased", actor.author, target, pipeline_id=job.pipeline_id)
     entity = await queries.show_erased_job(services.database, job.id, archived_before(services))
     return json_text(entity, status=201)
 
 
 @routes.post("/projects/{id}/jobs/{job_id}/play", access=project(Role.DEVELOPER, feature="builds"))
-async def play_job(request: web.Request, params: PlayJob, project: Project) -> web.Response:
+async def play_job(services: Services, actor: Actor, params: PlayJob, project: Project) -> web.Response:
     """Endpoint 11. Answers a bridge as one."""
-    services = context.services(request)
     job = await find_job_or_bridge(services, project, params.job_id)
     await check_may_change(services, project, job.ref, tag=job.tag)
     check_not_archived(services, job.created_at)
@@ -231,25 +229,22 @@ async def play_job(request: web.Request, params: PlayJob, project: Project) -> w
     vault = services.vault
     variables = {variable.key: vault.encrypt(variable.value) for variable in params.job_variables_attributes}
     async with services.database.transaction() as transaction:
-        played = await transitions.play_job(transaction, job.id, caller(request).user_id, variables)
+        played = await transitions.play_job(transaction, job.id, actor.user_id, variables)
     if played is None:
         raise bad_request("Unplayable Job")
     if job.kind == "bridge":
         return json_text(await queries.show_bridge(services.database, played, archived_before(services)))
-    return json_text(await _shown(request, played))
+    return json_text(await _shown(services, played))
 
 
-async def _shown(request: web.Request, job_id: int) -> str:
-    services = context.services(request)
+async def _shown(services: Services, job_id: int) -> str:
     return await queries.show_job(services.database, job_id, archived_before(services))
 
 
 @routes.get("/job/allowed_agents", access=JOB, license=License("Agent access for CI jobs", "premium"))
-async def show_allowed_agents(request: web.Request) -> web.Response:
+async def show_allowed_agents(services: Services, actor: Actor) -> web.Response:
     """Endpoint 5. The cluster agents that the calling job may use."""
-    return json_value(
-        await describe_allowed_agents(context.database(request), id_of_calling_job(caller(request)))
-    )
+    return json_value(await describe_allowed_agents(services.database, id_of_calling_job(actor)))
 
 
 async def describe_allowed_agents(database: Executor, job_id: int) -> dict[str, Any]:

@@ -22,10 +22,9 @@ from api_server.code.reading import counted_for
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.services import Key, Services
-from api_server.web import context
 from api_server.web.answers import json_text
-from api_server.web.context import database
-from api_server.web.routes import Routes, caller_or_stranger
+from api_server.web.auth import Actor, Anonymous
+from api_server.web.routes import Routes
 from common.concurrency import ConcurrencyLimiter
 
 #: Pipelines whose reports are read at a time, and those of one caller; seconds that others wait.
@@ -76,26 +75,26 @@ class _Room:
 
 
 async def read_reports(
-    request: web.Request,
+    services: Services,
+    actor: Actor | Anonymous,
     reports: Sequence[StoredReport],
     shown: Callable[[Sequence[JobSuite]], dict[str, Any]],
 ) -> str:
     """Return what `shown` makes of the reports of a pipeline, as JSON. Raises `TooBusy`."""
-    services = context.services(request)
     readers, settings = services[READERS], services.settings
     key = (shown, settings.test_cases_limit, settings.test_report_limit, *reports)
     if (text := readers.kept.get(key)) is not None:
         return text
-    async with readers.places.place(*counted_for(caller_or_stranger(request))):
-        suites = await _suites(request, reports)
+    async with readers.places.place(*counted_for(actor)):
+        suites = await _suites(services, reports)
         text = await asyncio.to_thread(lambda: orjson.dumps(shown(suites)).decode())
     if readers.kept.getsizeof(text) <= _KEPT:
         readers.kept[key] = text
     return text
 
 
-async def _suites(request: web.Request, reports: Sequence[StoredReport]) -> Sequence[JobSuite]:
-    settings = context.settings(request)
+async def _suites(services: Services, reports: Sequence[StoredReport]) -> Sequence[JobSuite]:
+    settings = services.settings
     most = settings.test_cases_limit
     room = _Room(settings.test_report_limit, _MOST_FILES, junit.Room(most, _ELEMENTS_OF_A_CASE * most))
     found = []
@@ -103,7 +102,7 @@ async def _suites(request: web.Request, reports: Sequence[StoredReport]) -> Sequ
         of_matrix = stored.parallel and stored.name.endswith("]")  # each is a suite of its own
         suite = Suite(stored.name if of_matrix else suite_name(stored.name))
         try:
-            data = await _bytes_of(request, stored, room)
+            data = await _bytes_of(services, stored, room)
             await asyncio.to_thread(_read_report, data, suite, room, most)
         except BrokenReport as problem:
             suite.error = str(problem)
@@ -113,10 +112,10 @@ async def _suites(request: web.Request, reports: Sequence[StoredReport]) -> Sequ
     return found
 
 
-async def _bytes_of(request: web.Request, stored: StoredReport, room: _Room) -> bytes:
+async def _bytes_of(services: Services, stored: StoredReport, room: _Room) -> bytes:
     """Return the report as it was uploaded. It counts unpacked, and has to fit packed, too."""
     attrs.evolve(room).take(stored.size)
-    objects = context.services(request).objects
+    objects = services.objects
     return b"".join([piece async for piece in objects.read(stored.object_key, 0, stored.size)])
 
 
@@ -147,23 +146,28 @@ class ReportsOfPipeline:
 
 
 @routes.get("/projects/{id}/pipelines/{pipeline_id}/test_report", access=project(feature="builds"))
-async def show_report(request: web.Request, params: ReportsOfPipeline, project: Project) -> web.Response:
+async def show_report(
+    services: Services, actor: Actor | Anonymous, params: ReportsOfPipeline, project: Project
+) -> web.Response:
     """All test cases of the pipeline's jobs."""
-    return await _answer(request, params, project, junit.report)
+    return await _answer(services, actor, params, project, junit.report)
 
 
 @routes.get("/projects/{id}/pipelines/{pipeline_id}/test_report_summary", access=project(feature="builds"))
-async def show_summary(request: web.Request, params: ReportsOfPipeline, project: Project) -> web.Response:
+async def show_summary(
+    services: Services, actor: Actor | Anonymous, params: ReportsOfPipeline, project: Project
+) -> web.Response:
     """How many there are."""
-    return await _answer(request, params, project, junit.summary)
+    return await _answer(services, actor, params, project, junit.summary)
 
 
 async def _answer(
-    request: web.Request,
+    services: Services,
+    actor: Actor | Anonymous,
     params: ReportsOfPipeline,
     project: Project,
     shown: Callable[[Sequence[JobSuite]], dict[str, Any]],
 ) -> web.Response:
-    pipeline = await find_pipeline(context.services(request), project, params.pipeline_id)
-    reports = await artifact_queries.reports_of(database(request), pipeline.id)
-    return json_text(await read_reports(request, reports, shown))
+    pipeline = await find_pipeline(services, project, params.pipeline_id)
+    reports = await artifact_queries.reports_of(services.database, pipeline.id)
+    return json_text(await read_reports(services, actor, reports, shown))

@@ -405,16 +405,15 @@ def _planned(text: str, context: Context) -> tuple[Plan, str]:
     return plan, creation_queries.columns_of(plan.jobs)
 
 
-def pipeline_maker(services: Services, database: Database | None = None) -> PipelineMaker:
-    """One that writes through `database`, where that is a request's."""
-    joined = (
+def pipeline_maker(services: Services) -> PipelineMaker:
+    return PipelineMaker(
+        services.database,
         services[REPOSITORIES],
         services.vault,
         services.settings,
         services[LIMITS],
         services[REMOTE_FILES],
     )
-    return PipelineMaker(database or services.database, *joined)
 
 
 INSUFFICIENT = "Insufficient permissions to create a new pipeline"

@@ -22,13 +22,14 @@ from api_server.ci.pipelines.planning import LIMITS
 from api_server.ci.pipelines.states import Status
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
+from api_server.services import Services
 from api_server.state import audit_trail
-from api_server.web import context
 from api_server.web.answers import json_text, json_value, no_content
+from api_server.web.auth import Actor
 from api_server.web.errors import too_many_requests
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import Name
-from api_server.web.routes import Role, Routes, author, caller
+from api_server.web.routes import Role, Routes
 
 routes = Routes()
 
@@ -126,10 +127,11 @@ class LintFile:
     "/projects/{id}/pipeline",
     access=project(Role.DEVELOPER, feature="builds"),
 )
-async def create_pipeline(request: web.Request, params: CreatePipeline, project: Project) -> web.Response:
+async def create_pipeline(
+    services: Services, actor: Actor, params: CreatePipeline, project: Project
+) -> web.Response:
     """Runs a pipeline on a branch or tag."""
-    services = context.services(request)
-    making = pipeline_maker(services.shared, services.database)
+    making = pipeline_maker(services)
     resolved = making.resolve(project.id, params.ref)
     tag = resolved.kind == "tag"
     if not await may_change(services, project, resolved.name, tag=tag):
@@ -141,50 +143,48 @@ async def create_pipeline(request: web.Request, params: CreatePipeline, project:
             tag=tag,
             sha=resolved.commit,
             source="api",
-            user_id=caller(request).user_id,
+            user_id=actor.user_id,
             variables=tuple(
                 Variable(variable.key, variable.value, file=variable.variable_type == "file")
                 for variable in params.variables
             ),
         )
     )
-    return await _answer(request, project, pipeline_id, status=201)
+    return await _answer(services, project, pipeline_id, status=201)
 
 
 @routes.get("/projects/{id}/pipelines", access=project(feature="builds"))
-async def list_pipelines(request: web.Request, params: ListPipelines, project: Project) -> web.Response:
+async def list_pipelines(
+    request: web.Request, services: Services, params: ListPipelines, project: Project
+) -> web.Response:
     page = wanted_page(params, queries.LISTING)
     listed = await queries.list_pipelines(
-        context.database(request), page, project.id, params.newest_of, params.filters
+        services.database, page, project.id, params.newest_of, params.filters
     )
     return await paginated(request, page, listed)
 
 
 @routes.get("/projects/{id}/pipelines/latest", access=project(feature="builds"))
-async def show_latest_pipeline(
-    request: web.Request, params: LatestPipeline, project: Project
-) -> web.Response:
+async def show_latest_pipeline(services: Services, params: LatestPipeline, project: Project) -> web.Response:
     """Of a ref, by default the default branch."""
-    services = context.services(request)
     ref, tag = short_ref(services, project, params.ref or project.default_branch)
     return json_text(await queries.show_latest_pipeline(services.database, project.id, ref, tag=tag))
 
 
 @routes.get("/projects/{id}/pipelines/{pipeline_id}", access=project(feature="builds"))
-async def show_pipeline(request: web.Request, params: OnePipeline, project: Project) -> web.Response:
-    return await _answer(request, project, params.pipeline_id)
+async def show_pipeline(services: Services, params: OnePipeline, project: Project) -> web.Response:
+    return await _answer(services, project, params.pipeline_id)
 
 
 @routes.get(
     "/projects/{id}/pipelines/{pipeline_id}/variables", access=project(Role.DEVELOPER, feature="builds")
 )
 async def list_pipeline_variables(
-    request: web.Request, params: OnePipeline, project: Project
+    services: Services, actor: Actor, params: OnePipeline, project: Project
 ) -> web.Response:
     """What was given to the pipeline when it was started."""
-    services = context.services(request)
     pipeline = await find_pipeline(services, project, params.pipeline_id)
-    await check_may_read_variables(services, caller(request), project, pipeline)
+    await check_may_read_variables(services, actor, project, pipeline)
     rows = await queries.pipeline_variables(services.database, pipeline.id)
     vault = services.vault
     return json_value(
@@ -203,79 +203,78 @@ async def list_pipeline_variables(
 @routes.post(
     "/projects/{id}/pipelines/{pipeline_id}/cancel", access=project(Role.DEVELOPER, feature="builds")
 )
-async def cancel_pipeline(request: web.Request, params: OnePipeline, project: Project) -> web.Response:
+async def cancel_pipeline(services: Services, params: OnePipeline, project: Project) -> web.Response:
     """Cancels all jobs that have not finished."""
-    services = context.services(request)
     pipeline = await find_pipeline(services, project, params.pipeline_id)
     await check_may_change(services, project, pipeline.ref, tag=pipeline.tag)
     async with services.database.transaction() as transaction:
         await transitions.cancel_pipeline(transaction, pipeline.id)
-    return await _answer(request, project, pipeline.id)
+    return await _answer(services, project, pipeline.id)
 
 
 @routes.post("/projects/{id}/pipelines/{pipeline_id}/retry", access=project(Role.DEVELOPER, feature="builds"))
-async def retry_pipeline(request: web.Request, params: OnePipeline, project: Project) -> web.Response:
+async def retry_pipeline(
+    services: Services, actor: Actor, params: OnePipeline, project: Project
+) -> web.Response:
     """Runs again what failed or was canceled."""
-    services = context.services(request)
     pipeline = await find_pipeline(services, project, params.pipeline_id)
     await check_may_change(services, project, pipeline.ref, tag=pipeline.tag)
     check_not_archived(services, pipeline.created_at)
     async with services.database.transaction() as transaction:
-        await transitions.retry_pipeline(transaction, pipeline.id, caller(request).user_id)
-    return await _answer(request, project, pipeline.id, status=201)
+        await transitions.retry_pipeline(transaction, pipeline.id, actor.user_id)
+    return await _answer(services, project, pipeline.id, status=201)
 
 
 @routes.delete("/projects/{id}/pipelines/{pipeline_id}", access=project(Role.OWNER, feature="builds"))
-async def delete_pipeline(request: web.Request, params: OnePipeline, project: Project) -> web.Response:
+async def delete_pipeline(
+    services: Services, actor: Actor, params: OnePipeline, project: Project
+) -> web.Response:
     """With its jobs, their logs and artifacts."""
-    services = context.services(request)
     pipeline = await find_pipeline(services, project, params.pipeline_id)
     async with services.database.transaction() as transaction:
         await transitions.delete_pipeline(transaction, pipeline.id)
         target = project.entity.target(pipeline.id, str(pipeline.id))
-        await audit_trail.record(transaction, "destroy_pipeline", author(request), target)
+        await audit_trail.record(transaction, "destroy_pipeline", actor.author, target)
     return no_content()
 
 
 @routes.post("/projects/{id}/ci/lint", access=project(Role.DEVELOPER, feature="builds"))
-async def lint_text(request: web.Request, params: LintText, project: Project) -> web.Response:
+async def lint_text(services: Services, actor: Actor, params: LintText, project: Project) -> web.Response:
     """Tries out a text as if it were the project's file on `ref` (the default branch); `dry_run` obeys rules too."""
-    _count_lint(request)
+    _count_lint(services, actor)
     lint_request = LintRequest(
         project_id=project.id,
-        user_id=caller(request).user_id,
+        user_id=actor.user_id,
         ref=params.ref or project.default_branch,
         text=params.content,
         plans=params.dry_run,
         shows_jobs=params.include_jobs,
     )
-    return json_value(await lint(pipeline_maker(context.services(request).shared), lint_request))
+    return json_value(await lint(pipeline_maker(services), lint_request))
 
 
 @routes.get("/projects/{id}/ci/lint", access=project(Role.REPORTER, feature="builds"))
-async def lint_file(request: web.Request, params: LintFile, project: Project) -> web.Response:
+async def lint_file(services: Services, actor: Actor, params: LintFile, project: Project) -> web.Response:
     """Tries out the project's file as it is on `content_ref`, with `dry_run` as if it ran on `dry_run_ref` (both: the
     default branch)."""
-    _count_lint(request)
+    _count_lint(services, actor)
     lint_request = LintRequest(
         project_id=project.id,
-        user_id=caller(request).user_id,
+        user_id=actor.user_id,
         ref=params.content_ref or project.default_branch,
         text=None,
         plans=params.dry_run,
         plans_on=params.dry_run_ref or project.default_branch,
         shows_jobs=params.include_jobs,
     )
-    return json_value(await lint(pipeline_maker(context.services(request).shared), lint_request))
+    return json_value(await lint(pipeline_maker(services), lint_request))
 
 
-def _count_lint(request: web.Request) -> None:
-    if wait := context.services(request)[LIMITS].lint.retry_after(caller(request).user_id):
+def _count_lint(services: Services, actor: Actor) -> None:
+    if wait := services[LIMITS].lint.retry_after(actor.user_id):
         raise too_many_requests(wait)
 
 
-async def _answer(
-    request: web.Request, project: Project, pipeline_id: int, status: int = 200
-) -> web.Response:
-    entity = await queries.show_pipeline(context.database(request), project.id, pipeline_id)
+async def _answer(services: Services, project: Project, pipeline_id: int, status: int = 200) -> web.Response:
+    entity = await queries.show_pipeline(services.database, project.id, pipeline_id)
     return json_text(entity, status=status)

@@ -24,7 +24,7 @@ from api_server.web.routes import Role
 async def runner_of_token(request: web.Request, token: str | None) -> CallingRunner:
     """Return the runner that calls, by the token in its parameters or in `RUNNER-TOKEN`. Raises 403."""
     sent = token or request.headers.get("RUNNER-TOKEN")
-    runner = await queries.runner_of_token(context.database(request), digest(sent)) if sent else None
+    runner = await queries.runner_of_token(context.services(request).database, digest(sent)) if sent else None
     if runner is None:
         raise forbidden()
     return runner
@@ -101,7 +101,7 @@ async def job_of_token(request: web.Request, params: HeldJobParams) -> HeldJob:
     Raises 403, also where there is no such job, and where it has been taken back.
     """
     token = digest(job_token(request, params))
-    job = await job_queries.find_held_job(context.database(request), params.id)
+    job = await job_queries.find_held_job(context.services(request).database, params.id)
     if job is None or job.token_digest != token:
         raise _refused("403 Forbidden")
     if job.unacknowledged and not await acknowledge_job(request, token):
@@ -151,7 +151,7 @@ async def note_contact(request: web.Request, runner: Runner, system_id: str | No
     ignored."""
     info = _mapping((await merged(request)).get("info"))
     manager_id = await queries.note_manager_contact(
-        context.database(request), runner.id, _machine(system_id, info, request.remote)
+        context.services(request).database, runner.id, _machine(system_id, info, request.remote)
     )
     features = _mapping(info.get("features"))
     return Contact(

@@ -13,16 +13,17 @@ from api_server.ci.runners.access import find_own_runner, find_runner, note_cont
 from api_server.ci.runners.changes import AccessLevel, NewRunner, RunnerType
 from api_server.namespaces.access import find_group, find_project, group, project
 from api_server.namespaces.resources import Group, Project
+from api_server.services import Services
 from api_server.state import audit_trail
 from api_server.state.audit_trail import INSTANCE, Author, Entity
 from api_server.state.secrets import digest
 from api_server.web import context
 from api_server.web.answers import json_text, json_value, no_content
-from api_server.web.auth import CREATE_RUNNER_SCOPES, MANAGE_RUNNER_SCOPES, READ_RUNNER_SCOPES
+from api_server.web.auth import CREATE_RUNNER_SCOPES, MANAGE_RUNNER_SCOPES, READ_RUNNER_SCOPES, Actor
 from api_server.web.errors import forbidden, not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import UNSET, AtMost, CommaList, Name, Unset
-from api_server.web.routes import ADMINISTRATOR, ANYONE, SIGNED_IN, Role, Routes, author, caller
+from api_server.web.routes import ADMINISTRATOR, ANYONE, SIGNED_IN, Role, Routes, caller
 
 #: What PostgreSQL's `integer` holds.
 _MAX_INTEGER = 2**31 - 1
@@ -158,9 +159,9 @@ routes = Routes()
 
 
 @routes.post("/runners", access=ANYONE)
-async def register_runner(request: web.Request, params: RegisterRunner) -> web.Response:
+async def register_runner(request: web.Request, services: Services, params: RegisterRunner) -> web.Response:
     """A runner makes itself known with a registration token, and gets a token of its own."""
-    async with context.database(request).transaction() as transaction:
+    async with services.database.transaction() as transaction:
         registration = await queries.hold_registration(transaction, digest(params.token))
         if registration is None:
             raise forbidden("invalid token supplied")
@@ -178,53 +179,55 @@ async def verify_runner(request: web.Request, params: RunnerToken) -> web.Respon
 
 
 @routes.delete("/runners", access=ANYONE)
-async def unregister_runner(request: web.Request, params: RunnerToken) -> web.Response:
+async def unregister_runner(request: web.Request, services: Services, params: RunnerToken) -> web.Response:
     runner = await runner_alone(request, params.token)
-    async with context.database(request).transaction() as transaction:
+    async with services.database.transaction() as transaction:
         await changes.delete(transaction, runner, _itself(request))
     return no_content()
 
 
 @routes.delete("/runners/managers", access=ANYONE)
-async def delete_manager(request: web.Request, params: DeleteManager) -> web.Response:
+async def delete_manager(request: web.Request, services: Services, params: DeleteManager) -> web.Response:
     """One machine of a runner is gone; the others go on."""
     runner = await runner_alone(request, params.token)
-    async with context.database(request).transaction() as transaction:
+    async with services.database.transaction() as transaction:
         if not await queries.delete_manager(transaction, runner.id, params.system_id):
             raise not_found("Runner")
     return no_content()
 
 
 @routes.post("/runners/reset_authentication_token", access=ANYONE)
-async def reset_own_token(request: web.Request, params: RunnerToken) -> web.Response:
+async def reset_own_token(request: web.Request, services: Services, params: RunnerToken) -> web.Response:
     """A runner replaces its token; the old one opens nothing any more."""
     runner = await runner_alone(request, params.token)
-    async with context.database(request).transaction() as transaction:
+    async with services.database.transaction() as transaction:
         token = await changes.reset_token(transaction, runner.id, _itself(request))
     return json_value({"token": token, "token_expires_at": None}, status=201)
 
 
 @routes.post("/runners/reset_registration_token", access=ADMINISTRATOR)
-async def reset_registration_token(request: web.Request) -> web.Response:
+async def reset_registration_token(services: Services, actor: Actor) -> web.Response:
     """The token with which runners of the instance register; it is shown here only."""
-    return await _registration_token(request, INSTANCE)
+    return await _registration_token(services, actor, INSTANCE)
 
 
 @routes.post("/groups/{id}/runners/reset_registration_token", access=group(Role.OWNER))
-async def reset_group_registration_token(request: web.Request, group: Group) -> web.Response:
-    return await _registration_token(request, group.entity, namespace_id=group.id)
+async def reset_group_registration_token(services: Services, actor: Actor, group: Group) -> web.Response:
+    return await _registration_token(services, actor, group.entity, namespace_id=group.id)
 
 
 @routes.post("/projects/{id}/runners/reset_registration_token", access=project(Role.MAINTAINER))
-async def reset_project_registration_token(request: web.Request, project: Project) -> web.Response:
-    return await _registration_token(request, project.entity, project_id=project.id)
+async def reset_project_registration_token(
+    services: Services, actor: Actor, project: Project
+) -> web.Response:
+    return await _registration_token(services, actor, project.entity, project_id=project.id)
 
 
-async def _registration_token(request: web.Request, entity: Entity, **owner: int) -> web.Response:
-    async with context.database(request).transaction() as transaction:
+async def _registration_token(services: Services, actor: Actor, entity: Entity, **owner: int) -> web.Response:
+    async with services.database.transaction() as transaction:
         token = await changes.reset_registration_token(transaction, **owner)
         target = entity.target(None, entity.path)
-        await audit_trail.record(transaction, "runner_registration_token_reset", author(request), target)
+        await audit_trail.record(transaction, "runner_registration_token_reset", actor.author, target)
     return json_value({"token": token, "token_expires_at": None}, status=201)
 
 
@@ -238,9 +241,9 @@ def _itself(request: web.Request) -> Author:
 
 
 @routes.get("/runners", access=SIGNED_IN)
-async def list_runners(request: web.Request, params: ListRunners) -> web.Response:
+async def list_runners(request: web.Request, actor: Actor, params: ListRunners) -> web.Response:
     """The runners that the caller may look after."""
-    return await _list(request, params, "owner_id", caller(request).user_id)
+    return await _list(request, params, "owner_id", actor.user_id)
 
 
 @routes.get("/runners/all", access=ADMINISTRATOR)
@@ -269,7 +272,7 @@ async def _list(
         params.paused if params.paused is not None else {"paused": True, "active": False}.get(asked or "")
     )
     listed = await queries.list_runners(
-        context.database(request),
+        context.services(request).database,
         page,
         whose,
         whose_id,
@@ -282,34 +285,35 @@ async def _list(
 
 
 @routes.get("/runners/{id}", access=SIGNED_IN, scopes=READ_RUNNER_SCOPES)
-async def show_runner(request: web.Request, params: OneRunner) -> web.Response:
-    services = context.services(request)
-    runner = await find_runner(services, caller(request), params.id)
+async def show_runner(services: Services, actor: Actor, params: OneRunner) -> web.Response:
+    runner = await find_runner(services, actor, params.id)
     return json_text(await queries.show_runner(services.database, runner.id))
 
 
 @routes.get("/runners/{id}/managers", access=SIGNED_IN, scopes=READ_RUNNER_SCOPES)
-async def list_managers(request: web.Request, params: ListManagers) -> web.Response:
+async def list_managers(
+    request: web.Request, services: Services, actor: Actor, params: ListManagers
+) -> web.Response:
     """The machines that use the runner's token."""
-    services = context.services(request)
-    runner = await find_runner(services, caller(request), params.id)
+    runner = await find_runner(services, actor, params.id)
     page = wanted_page(params, queries.MANAGER_LISTING)
     listed = await queries.list_managers(services.database, page, runner.id)
     return await paginated(request, page, listed)
 
 
 @routes.get("/runners/{id}/jobs", access=SIGNED_IN, scopes=READ_RUNNER_SCOPES)
-async def list_runner_jobs(request: web.Request, params: ListRunnerJobs) -> web.Response:
+async def list_runner_jobs(
+    request: web.Request, services: Services, actor: Actor, params: ListRunnerJobs
+) -> web.Response:
     """What the runner has run and runs, for those who look after it."""
-    services = context.services(request)
-    runner = await find_own_runner(services, caller(request), params.id)
+    runner = await find_own_runner(services, actor, params.id)
     page = wanted_page(params, jobs.JOBS_OF_RUNNER)
     listed = await jobs.list_runner_jobs(
         services.database,
         page,
         runner.id,
-        viewer_id=caller(request).user_id,
-        sees_all=caller(request).admin,
+        viewer_id=actor.user_id,
+        sees_all=actor.admin,
         status=params.status,
         system_id=params.system_id,
     )
@@ -317,16 +321,15 @@ async def list_runner_jobs(request: web.Request, params: ListRunnerJobs) -> web.
 
 
 @routes.put("/runners/{id}", access=SIGNED_IN, scopes=MANAGE_RUNNER_SCOPES, revokes="runner:{id}")
-async def update_runner(request: web.Request, params: UpdateRunner) -> web.Response:
+async def update_runner(services: Services, actor: Actor, params: UpdateRunner) -> web.Response:
     """Also pauses: a paused runner gets no jobs, and finishes those it has."""
-    services = context.services(request)
-    runner = await find_own_runner(services, caller(request), params.id)
+    runner = await find_own_runner(services, actor, params.id)
     sets_timeout = params.maximum_timeout is not UNSET
     async with services.database.transaction() as transaction:
         await changes.update(
             transaction,
             runner.id,
-            author(request),
+            actor.author,
             description=params.description,
             active=params.active if params.paused is None else not params.paused,
             locked=params.locked,
@@ -342,11 +345,10 @@ async def update_runner(request: web.Request, params: UpdateRunner) -> web.Respo
 
 
 @routes.delete("/runners/{id}", access=SIGNED_IN, scopes=MANAGE_RUNNER_SCOPES, revokes="runner:{id}")
-async def delete_runner(request: web.Request, params: OneRunner) -> web.Response:
-    services = context.services(request)
-    runner = await find_own_runner(services, caller(request), params.id)
+async def delete_runner(services: Services, actor: Actor, params: OneRunner) -> web.Response:
+    runner = await find_own_runner(services, actor, params.id)
     async with services.database.transaction() as transaction:
-        await changes.delete(transaction, runner, author(request))
+        await changes.delete(transaction, runner, actor.author)
     return no_content()
 
 
@@ -356,24 +358,24 @@ async def delete_runner(request: web.Request, params: OneRunner) -> web.Response
     scopes=MANAGE_RUNNER_SCOPES,
     revokes="runner:{id}",
 )
-async def reset_token(request: web.Request, params: OneRunner) -> web.Response:
+async def reset_token(services: Services, actor: Actor, params: OneRunner) -> web.Response:
     """The runner's old token opens nothing any more."""
-    services = context.services(request)
-    runner = await find_own_runner(services, caller(request), params.id)
+    runner = await find_own_runner(services, actor, params.id)
     async with services.database.transaction() as transaction:
-        token = await changes.reset_token(transaction, runner.id, author(request))
+        token = await changes.reset_token(transaction, runner.id, actor.author)
     return json_value({"token": token, "token_expires_at": None}, status=201)
 
 
 @routes.post("/projects/{id}/runners", access=project(Role.MAINTAINER))
-async def assign_runner(request: web.Request, params: AssignRunner, project: Project) -> web.Response:
+async def assign_runner(
+    services: Services, actor: Actor, params: AssignRunner, project: Project
+) -> web.Response:
     """Lets a project runner that the caller looks after run this project's jobs too; locked ones stay as they are."""
-    services = context.services(request)
-    runner = await find_own_runner(services, caller(request), params.runner_id)
-    if runner.runner_type != "project_type" or (runner.locked and not caller(request).admin):
+    runner = await find_own_runner(services, actor, params.runner_id)
+    if runner.runner_type != "project_type" or (runner.locked and not actor.admin):
         raise forbidden("Runner is locked" if runner.locked else "Runner is not a project runner")
     async with services.database.transaction() as transaction:
-        await changes.assign(transaction, runner, project.id, author(request))
+        await changes.assign(transaction, runner, project.id, actor.author)
         entity = await queries.show_runner(transaction, runner.id)
     return json_text(entity, status=201)
 
@@ -381,22 +383,26 @@ async def assign_runner(request: web.Request, params: AssignRunner, project: Pro
 @routes.delete(
     "/projects/{id}/runners/{runner_id}", access=project(Role.MAINTAINER), revokes="runner:{runner_id}"
 )
-async def unassign_runner(request: web.Request, params: AssignRunner, project: Project) -> web.Response:
+async def unassign_runner(
+    services: Services, actor: Actor, params: AssignRunner, project: Project
+) -> web.Response:
     """Takes the project's jobs away from a project runner; its only project stays."""
-    async with context.database(request).transaction() as transaction:
-        await changes.unassign(transaction, params.runner_id, project.id, author(request))
+    async with services.database.transaction() as transaction:
+        await changes.unassign(transaction, params.runner_id, project.id, actor.author)
     return no_content()
 
 
 @routes.post("/user/runners", access=SIGNED_IN, scopes=CREATE_RUNNER_SCOPES)
-async def create_runner(request: web.Request, params: CreateRunner) -> web.Response:
+async def create_runner(
+    request: web.Request, services: Services, actor: Actor, params: CreateRunner
+) -> web.Response:
     """A runner of the instance (administrators), a group (Owners) or a project (Maintainers). Its token is shown here
     only; a runner program takes it and starts asking for jobs."""
     namespace_id, project_id = await _owner(request, params)
     new = params.new(namespace_id=namespace_id, project_id=project_id)
-    async with context.database(request).transaction() as transaction:
+    async with services.database.transaction() as transaction:
         runner_id, token = await changes.create(
-            transaction, attrs.evolve(new, creator_id=caller(request).user_id), author(request)
+            transaction, attrs.evolve(new, creator_id=actor.user_id), actor.author
         )
     return json_value({"id": runner_id, "token": token, "token_expires_at": None}, status=201)
 

@@ -76,14 +76,14 @@ class RequestJob:
 
 
 @routes.post("/jobs/request", access=ANYONE)
-async def request_job(request: web.Request, params: RequestJob) -> web.Response:
+async def request_job(request: web.Request, services: Services, params: RequestJob) -> web.Response:
     """201 with a job, or 204. A runner that sends back the `X-GitLab-Last-Update` of its last poll waits up to setting
     `runner_poll_timeout` for a job; one that does not is answered at once."""
     runner = await runner_of_token(request, params.token)
     contact = await note_contact(request, runner, params.system_id)
-    waits = context.settings(request).runner_poll_timeout if params.last_update else 0
+    waits = services.settings.runner_poll_timeout if params.last_update else 0
     job = await _next_job(request, runner, contact, waits) if runner.active else None
-    headers = _last_update(request)
+    headers = _last_update(services)
     if job is None:
         if waits:
             await runner_of_token(request, params.token)  # whose token may have been replaced meanwhile
@@ -123,8 +123,8 @@ async def _next_job(
     return None
 
 
-def _last_update(request: web.Request) -> dict[str, str]:
-    value = str(context.services(request)[PENDING_JOBS].generation)
+def _last_update(services: Services) -> dict[str, str]:
+    value = str(services[PENDING_JOBS].generation)
     return {"X-GitLab-Last-Update": value, "X-Service-Last-Update": value}
 
 
@@ -150,12 +150,12 @@ async def _append_body(request: web.Request, job: HeldJob, token: str) -> int:
     Raises 416 where somebody else has added to it meanwhile, and 403 where it has become too long.
     """
     services = context.services(request)
-    logs = logs_of(services.shared)
+    logs = logs_of(services)
     end = End(job.size, job.checksum, logs.opened(job.held))
     secrets = (token.encode(), *logs.masked_values(job.masked_values))
     async for piece in _pieces(request):
         if end.size + len(piece) > services.settings.log_limit:
-            raise await _log_too_long(request, job)
+            raise await _log_too_long(services, job)
         appended = await logs.append(job.id, end, piece, secrets)
         if appended is None:
             raise _range_not_satisfiable(job, await logs.size(job.id))
@@ -192,9 +192,9 @@ def _range_not_satisfiable(job: HeldJob, size: int) -> ApiError:
     )
 
 
-async def _log_too_long(request: web.Request, job: HeldJob) -> ApiError:
+async def _log_too_long(services: Services, job: HeldJob) -> ApiError:
     """Fail the job, since a log without end would fill the disk, and return the error."""
-    async with context.database(request).transaction() as transaction:
+    async with services.database.transaction() as transaction:
         await transitions.advance(transaction, job.id, "drop", failure_reason="trace_size_exceeded")
     return ApiError(403, {"message": "403 Forbidden - Job is not running"}, {"Job-Status": "failed"})
 
@@ -220,18 +220,18 @@ class UpdateJob(HeldJobParams):
 
 
 @routes.put("/jobs/{id}", access=ANYONE)
-async def update_job(request: web.Request, params: UpdateJob) -> web.Response:
+async def update_job(request: web.Request, services: Services, params: UpdateJob) -> web.Response:
     """200 when it is done. A job that ended is not before its log is complete: 412 asks the runner to send what is
     missing, 202 to ask again in a moment, since a piece of the log is being stored right now."""
     job = await running_job(request, params)
     if params.state not in ("success", "failed"):
-        async with context.database(request).transaction() as transaction:
+        async with services.database.transaction() as transaction:
             await job_queries.note_job_contact(transaction, job.id)
         return _update_answer(job, 200, job.status)
-    missing = await _what_is_missing(request, job, params)
+    missing = await _what_is_missing(services, job, params)
     if missing is not None:
         return _update_answer(job, missing, job.status)
-    async with context.database(request).transaction() as transaction:
+    async with services.database.transaction() as transaction:
         moved = await transitions.advance(
             transaction,
             job.id,
@@ -251,13 +251,13 @@ def _update_answer(job: HeldJob, status: int, job_status: str) -> web.Response:
     return web.Response(status=status, text=str(status), headers=headers)
 
 
-async def _what_is_missing(request: web.Request, job: HeldJob, params: UpdateJob) -> Literal[202, 412] | None:
+async def _what_is_missing(services: Services, job: HeldJob, params: UpdateJob) -> Literal[202, 412] | None:
     """Return the status that asks for the rest of the log; None when the log is complete, or the runner does not
     say."""
     size, checksum = params.output.bytesize, params.output.checksum or params.checksum
     if size is None and checksum is None:
         return None
-    async with context.database(request).transaction() as transaction:
+    async with services.database.transaction() as transaction:
         stored = await log_queries.lock_for_check(transaction, job.id)
         if stored is None:
             if await log_queries.find_log(transaction, job.id) is not None:
@@ -280,9 +280,8 @@ class Authorize(HeldJobParams):
 
 
 @routes.post("/jobs/{id}/artifacts/authorize", access=ANYONE)
-async def authorize_upload(request: web.Request, params: Authorize) -> web.Response:
+async def authorize_upload(request: web.Request, services: Services, params: Authorize) -> web.Response:
     """Whether a file of `filesize` bytes would be taken."""
-    services = context.services(request)
     job = await running_job(request, params)
     limit = services.settings.artifact_limit
     if (params.filesize or 0) > limit:
@@ -302,15 +301,17 @@ async def upload_artifact(request: web.Request, params: HeldJobParams) -> web.Re
 
 
 @routes.get("/jobs/{id}/artifacts", access=ANYONE)
-async def download_artifacts(request: web.Request, params: HeldJobParams) -> web.StreamResponse:
+async def download_artifacts(
+    request: web.Request, services: Services, params: HeldJobParams
+) -> web.StreamResponse:
     """The archive, for the job itself and for running jobs of the same pipeline."""
     await _check_may_download(request, params)
-    return await send_artifact(request, await archive_of(request, params.id))
+    return await send_artifact(request, await archive_of(services, params.id))
 
 
 async def _check_may_download(request: web.Request, params: HeldJobParams) -> None:
     token = digest(job_token(request, params))
-    neighbour = await job_queries.find_neighbour(context.database(request), token, params.id)
+    neighbour = await job_queries.find_neighbour(context.services(request).database, token, params.id)
     if neighbour is None:
         await job_of_token(request, params)
     elif neighbour.status not in EXECUTING:

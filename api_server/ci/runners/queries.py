@@ -51,7 +51,8 @@ _OF_OWNER = _listing(f"""
         UNION ALL
         SELECT hers.id FROM runners hers WHERE hers.namespace_id IN ({_her_namespaces(Role.OWNER)}))
 """)
-_OF_PROJECT = _listing("""
+#: The runners that may run a project's jobs, and those that may run the jobs of all projects of a group.
+OF_PROJECT = """
     (runners.runner_type = 'instance_type'
         OR runners.id IN (
             SELECT runner_projects.runner_id FROM runner_projects
@@ -59,17 +60,17 @@ _OF_PROJECT = _listing("""
         OR runners.namespace_id IN (
             SELECT unnest(namespaces.lineage) FROM projects JOIN namespaces ON namespaces.id = projects.namespace_id
             WHERE projects.id = %(project_id)s::bigint))
-""")
-_OF_GROUP = _listing("""
+"""
+OF_GROUP = """
     (runners.runner_type = 'instance_type'
         OR runners.namespace_id IN (
             SELECT unnest(namespaces.lineage) FROM namespaces WHERE namespaces.id = %(namespace_id)s::bigint))
-""")
+"""
 _LISTS = {
     None: LISTING,
     "owner_id": _OF_OWNER,
-    "project_id": _OF_PROJECT,
-    "namespace_id": _OF_GROUP,
+    "project_id": _listing(OF_PROJECT),
+    "namespace_id": _listing(OF_GROUP),
 }
 Whose = Literal["owner_id", "project_id", "namespace_id"]
 

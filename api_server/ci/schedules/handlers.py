@@ -17,19 +17,19 @@ from api_server.git.ref_names import BRANCHES, TAGS, short_name
 from api_server.git.repositories import REPOSITORIES
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
+from api_server.services import Services
 from api_server.state.preconditions import Precondition
-from api_server.web import context
 from api_server.web.answers import json_text, json_value, no_content
+from api_server.web.auth import Actor
 from api_server.web.errors import forbidden, invalid, not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import AtMost, Name
-from api_server.web.routes import Role, Routes, author, caller
+from api_server.web.routes import Role, Routes
 
 
-async def find_schedule(request: web.Request, project: Project, schedule_id: int) -> Schedule:
+async def find_schedule(services: Services, project: Project, schedule_id: int) -> Schedule:
     """Return the schedule; what the request writes requires that it is unchanged. Raises 404 where it is not the
     project's."""
-    services = context.services(request)
     found = await queries.find(services.database, project.id, schedule_id)
     if found is None:
         raise not_found("Pipeline Schedule")
@@ -38,35 +38,37 @@ async def find_schedule(request: web.Request, project: Project, schedule_id: int
     return found
 
 
-async def administered_schedule(request: web.Request, project: Project, schedule_id: int) -> Schedule:
+async def administered_schedule(
+    services: Services, actor: Actor, project: Project, schedule_id: int
+) -> Schedule:
     """Return the schedule, for its owner and Maintainers. Raises 403 and 404."""
-    schedule = await find_schedule(request, project, schedule_id)
-    if not administers(request, project, schedule):
+    schedule = await find_schedule(services, project, schedule_id)
+    if not administers(actor, project, schedule):
         raise forbidden()
     return schedule
 
 
-async def owned_schedule(request: web.Request, project: Project, schedule_id: int) -> Schedule:
+async def owned_schedule(services: Services, actor: Actor, project: Project, schedule_id: int) -> Schedule:
     """Return the schedule, for its owner and for administrators of the service. Raises 403 and 404.
 
     It runs with the owner's rights, so nobody else may change what it does.
     """
-    schedule = await find_schedule(request, project, schedule_id)
-    if not (project.admin or owns(request, schedule)):
+    schedule = await find_schedule(services, project, schedule_id)
+    if not (project.admin or owns(actor, schedule)):
         raise forbidden()
     return schedule
 
 
-def administers(request: web.Request, project: Project, schedule: Schedule) -> bool:
+def administers(actor: Actor, project: Project, schedule: Schedule) -> bool:
     """Return whether the caller may remove the schedule, and see its variables."""
-    return project.role >= Role.MAINTAINER or (owns(request, schedule) and project.role >= Role.DEVELOPER)
+    return project.role >= Role.MAINTAINER or (owns(actor, schedule) and project.role >= Role.DEVELOPER)
 
 
-def full_ref(request: web.Request, project: Project, ref: str) -> str:
+def full_ref(services: Services, project: Project, ref: str) -> str:
     """Return the full name of a branch or tag, which need not exist yet. Raises 400 for the name of a branch and a
     tag."""
     try:
-        found = repository.resolve_ref(context.services(request)[REPOSITORIES], project.id, ref)
+        found = repository.resolve_ref(services[REPOSITORIES], project.id, ref)
     except AmbiguousNameError:
         raise invalid({"ref": ["is ambiguous"]}) from None
     if found is not None:
@@ -74,28 +76,26 @@ def full_ref(request: web.Request, project: Project, ref: str) -> str:
     return ref if short_name(ref) is not None else BRANCHES + ref
 
 
-async def may_run(request: web.Request, project: Project, ref: str) -> bool:
+async def may_run(services: Services, project: Project, ref: str) -> bool:
     """Return whether the caller may run pipelines on the branch or tag of that full name."""
-    return await may_change(
-        context.services(request), project, short_name(ref) or ref, tag=ref.startswith(TAGS)
-    )
+    return await may_change(services, project, short_name(ref) or ref, tag=ref.startswith(TAGS))
 
 
-async def check_may_save(request: web.Request, project: Project, ref: str, verb: str) -> None:
+async def check_may_save(services: Services, project: Project, ref: str, verb: str) -> None:
     """Raise 400, as GitLab words it, where the caller may not run pipelines on the ref."""
-    if not await may_run(request, project, ref):
+    if not await may_run(services, project, ref):
         raise invalid({"base": [f"The current user is not authorized to {verb} the pipeline schedule"]})
 
 
-async def check_may_play(request: web.Request, project: Project, ref: str) -> None:
+async def check_may_play(services: Services, project: Project, ref: str) -> None:
     """Raise 403 where the caller may not run pipelines on the ref."""
-    if not await may_run(request, project, ref):
+    if not await may_run(services, project, ref):
         raise forbidden()
 
 
-def owns(request: web.Request, schedule: Schedule) -> bool:
+def owns(actor: Actor, schedule: Schedule) -> bool:
     """Return whether the schedule runs as the caller."""
-    return schedule.owner_id == caller(request).user_id
+    return schedule.owner_id == actor.user_id
 
 
 routes = Routes()
@@ -145,101 +145,119 @@ class UpdateSchedule(OneSchedule):
 
 
 @routes.get(PATH, access=READ)
-async def list_schedules(request: web.Request, params: ListSchedules, project: Project) -> web.Response:
+async def list_schedules(
+    request: web.Request, services: Services, params: ListSchedules, project: Project
+) -> web.Response:
     page = wanted_page(params, queries.LISTING)
     active = None if params.scope is None else params.scope == "active"
-    listed = await queries.list_schedules(context.database(request), page, project.id, active=active)
+    listed = await queries.list_schedules(services.database, page, project.id, active=active)
     return await paginated(request, page, listed)
 
 
 @routes.get(ONE, access=READ)
-async def show_schedule(request: web.Request, params: OneSchedule, project: Project) -> web.Response:
+async def show_schedule(
+    services: Services, actor: Actor, params: OneSchedule, project: Project
+) -> web.Response:
     """Variables are shown to its owner and to Maintainers."""
-    return await _answer(request, project, params.pipeline_schedule_id)
+    return await _answer(services, actor, project, params.pipeline_schedule_id)
 
 
 @routes.get(f"{ONE}/pipelines", access=READ)
-async def list_pipelines(request: web.Request, params: ListPipelines, project: Project) -> web.Response:
+async def list_pipelines(
+    request: web.Request, services: Services, params: ListPipelines, project: Project
+) -> web.Response:
     """What it has run, oldest first."""
     page = wanted_page(params, queries.OF_SCHEDULE, default_sort="asc")
-    schedule = await find_schedule(request, project, params.pipeline_schedule_id)
-    listed = await queries.list_pipelines(context.database(request), page, schedule.id)
+    schedule = await find_schedule(services, project, params.pipeline_schedule_id)
+    listed = await queries.list_pipelines(services.database, page, schedule.id)
     return await paginated(request, page, listed)
 
 
 @routes.post(PATH, access=CHANGE)
-async def create_schedule(request: web.Request, params: CreateSchedule, project: Project) -> web.Response:
+async def create_schedule(
+    services: Services, actor: Actor, params: CreateSchedule, project: Project
+) -> web.Response:
     """It runs as the caller, with the rights that she has then."""
-    ref = full_ref(request, project, params.ref)
-    await check_may_save(request, project, ref, "create")
+    ref = full_ref(services, project, params.ref)
+    await check_may_save(services, project, ref, "create")
     given = attrs.asdict(params, filter=lambda field, _: field.name != "id")
-    values = given | {"ref": ref, "project_id": project.id, "owner_id": caller(request).user_id}
-    most = context.settings(request).schedules_limit
-    async with context.database(request).transaction() as transaction:
-        made = await schedules.create(transaction, author(request), most, values)
-    return await _answer(request, project, made, status=201)
+    values = given | {"ref": ref, "project_id": project.id, "owner_id": actor.user_id}
+    most = services.settings.schedules_limit
+    async with services.database.transaction() as transaction:
+        made = await schedules.create(transaction, actor.author, most, values)
+    return await _answer(services, actor, project, made, status=201)
 
 
 @routes.put(ONE, access=CHANGE)
-async def update_schedule(request: web.Request, params: UpdateSchedule, project: Project) -> web.Response:
+async def update_schedule(
+    services: Services, actor: Actor, params: UpdateSchedule, project: Project
+) -> web.Response:
     """By its owner."""
-    before = await owned_schedule(request, project, params.pipeline_schedule_id)
-    ref = before.ref if params.ref is None else full_ref(request, project, params.ref)
-    await check_may_save(request, project, ref, "update")
+    before = await owned_schedule(services, actor, project, params.pipeline_schedule_id)
+    ref = before.ref if params.ref is None else full_ref(services, project, params.ref)
+    await check_may_save(services, project, ref, "update")
     sent = ("description", "cron", "cron_timezone", "active")
     values = {"ref": ref} | {name: getattr(params, name) for name in sent}
-    async with context.database(request).transaction() as transaction:
-        await schedules.update(transaction, author(request), before, values)
-    return await _answer(request, project, before.id)
+    async with services.database.transaction() as transaction:
+        await schedules.update(transaction, actor.author, before, values)
+    return await _answer(services, actor, project, before.id)
 
 
 @routes.delete(ONE, access=CHANGE)
-async def delete_schedule(request: web.Request, params: OneSchedule, project: Project) -> web.Response:
+async def delete_schedule(
+    services: Services, actor: Actor, params: OneSchedule, project: Project
+) -> web.Response:
     """The pipelines that it has run stay."""
-    schedule = await administered_schedule(request, project, params.pipeline_schedule_id)
-    async with context.database(request).transaction() as transaction:
-        await schedules.delete(transaction, author(request), schedule)
+    schedule = await administered_schedule(services, actor, project, params.pipeline_schedule_id)
+    async with services.database.transaction() as transaction:
+        await schedules.delete(transaction, actor.author, schedule)
     return no_content()
 
 
 @routes.post(f"{ONE}/take_ownership", access=CHANGE)
-async def take_ownership(request: web.Request, params: OneSchedule, project: Project) -> web.Response:
+async def take_ownership(
+    services: Services, actor: Actor, params: OneSchedule, project: Project
+) -> web.Response:
     """From now on it runs as the caller, a Maintainer; 200 where it does already."""
-    before = await administered_schedule(request, project, params.pipeline_schedule_id)
-    if owns(request, before):
-        return await _answer(request, project, before.id)
-    owner = {"owner_id": caller(request).user_id}
-    async with context.database(request).transaction() as transaction:
-        await schedules.update(transaction, author(request), before, owner)
-    return await _answer(request, project, before.id, status=201)
+    before = await administered_schedule(services, actor, project, params.pipeline_schedule_id)
+    if owns(actor, before):
+        return await _answer(services, actor, project, before.id)
+    owner = {"owner_id": actor.user_id}
+    async with services.database.transaction() as transaction:
+        await schedules.update(transaction, actor.author, before, owner)
+    return await _answer(services, actor, project, before.id, status=201)
 
 
 @routes.post(f"{ONE}/play", access=CHANGE)
-async def play_schedule(request: web.Request, params: OneSchedule, project: Project) -> web.Response:
+async def play_schedule(
+    services: Services, actor: Actor, params: OneSchedule, project: Project
+) -> web.Response:
     """Runs it soon as the caller, active or not."""
-    schedule = await find_schedule(request, project, params.pipeline_schedule_id)
-    await check_may_play(request, project, schedule.ref)
-    async with context.database(request).transaction() as transaction:
-        await schedules.queue_now(transaction, schedule.id, caller(request).user_id)
+    schedule = await find_schedule(services, project, params.pipeline_schedule_id)
+    await check_may_play(services, project, schedule.ref)
+    async with services.database.transaction() as transaction:
+        await schedules.queue_now(transaction, schedule.id, actor.user_id)
     return json_value({"message": "201 Created"}, status=201)
 
 
 async def _answer(
-    request: web.Request, project: Project, schedule_id: int, status: int = 200
+    services: Services, actor: Actor, project: Project, schedule_id: int, status: int = 200
 ) -> web.Response:
-    schedule = await find_schedule(request, project, schedule_id)
-    entity = orjson.loads(await queries.show(context.database(request), schedule.id))
-    return json_text(orjson.dumps(_opened(request, project, schedule, entity)).decode(), status=status)
+    schedule = await find_schedule(services, project, schedule_id)
+    entity = orjson.loads(await queries.show(services.database, schedule.id))
+    return json_text(
+        orjson.dumps(_opened(services, actor, project, schedule, entity)).decode(), status=status
+    )
 
 
 def _opened(
-    request: web.Request, project: Project, schedule: Schedule, entity: dict[str, Any]
+    services: Services, actor: Actor, project: Project, schedule: Schedule, entity: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the entity with its variables decrypted, or without them."""
     sealed = entity.pop("variables")
-    if not administers(request, project, schedule):
+    if not administers(actor, project, schedule):
         return entity
-    vault = context.vault(request)
+    vault = services.vault
     opened = [variable | {"value": vault.decrypt(base64.b64decode(variable["value"]))} for variable in sealed]
     return entity | {"variables": opened}
 
@@ -266,40 +284,46 @@ class UpdateVariable(OneVariable):
 
 
 @routes.post(f"{ONE}/variables", access=CHANGE)
-async def create_variable(request: web.Request, params: CreateVariable, project: Project) -> web.Response:
+async def create_variable(
+    services: Services, actor: Actor, params: CreateVariable, project: Project
+) -> web.Response:
     """By the schedule's owner."""
-    schedule = await owned_schedule(request, project, params.pipeline_schedule_id)
+    schedule = await owned_schedule(services, actor, project, params.pipeline_schedule_id)
     check_may_give(project, [params.key])
-    new = StoredVariable(params.key, context.vault(request).encrypt(params.value), params.variable_type)
-    most = context.settings(request).variables_limit
-    async with context.database(request).transaction() as transaction:
-        await schedules.add_variable(transaction, author(request), most, schedule, new)
-    return _variable_answer(request, new, status=201)
+    new = StoredVariable(params.key, services.vault.encrypt(params.value), params.variable_type)
+    most = services.settings.variables_limit
+    async with services.database.transaction() as transaction:
+        await schedules.add_variable(transaction, actor.author, most, schedule, new)
+    return _variable_answer(services, new, status=201)
 
 
 @routes.put(f"{ONE}/variables/{{key}}", access=CHANGE)
-async def update_variable(request: web.Request, params: UpdateVariable, project: Project) -> web.Response:
+async def update_variable(
+    services: Services, actor: Actor, params: UpdateVariable, project: Project
+) -> web.Response:
     """By the schedule's owner."""
-    schedule = await owned_schedule(request, project, params.pipeline_schedule_id)
+    schedule = await owned_schedule(services, actor, project, params.pipeline_schedule_id)
     check_may_give(project, [params.key])
-    async with context.database(request).transaction() as transaction:
+    async with services.database.transaction() as transaction:
         before = _existing_variable(await queries.lock_variable(transaction, schedule.id, params.key))
-        value = before.value if params.value is None else context.vault(request).encrypt(params.value)
+        value = before.value if params.value is None else services.vault.encrypt(params.value)
         after = StoredVariable(before.key, value, params.variable_type or before.variable_type)
         await queries.set_variable(transaction, schedule.id, after)
-        await schedules.record_variable(transaction, author(request), schedule)
-    return _variable_answer(request, after)
+        await schedules.record_variable(transaction, actor.author, schedule)
+    return _variable_answer(services, after)
 
 
 @routes.delete(f"{ONE}/variables/{{key}}", access=CHANGE)
-async def delete_variable(request: web.Request, params: OneVariable, project: Project) -> web.Response:
+async def delete_variable(
+    services: Services, actor: Actor, params: OneVariable, project: Project
+) -> web.Response:
     """Shows it once more."""
-    schedule = await administered_schedule(request, project, params.pipeline_schedule_id)
-    async with context.database(request).transaction() as transaction:
+    schedule = await administered_schedule(services, actor, project, params.pipeline_schedule_id)
+    async with services.database.transaction() as transaction:
         before = _existing_variable(await queries.lock_variable(transaction, schedule.id, params.key))
         await queries.delete_variable(transaction, schedule.id, before.key)
-        await schedules.record_variable(transaction, author(request), schedule)
-    return _variable_answer(request, before, status=202)
+        await schedules.record_variable(transaction, actor.author, schedule)
+    return _variable_answer(services, before, status=202)
 
 
 def _existing_variable(found: StoredVariable | None) -> StoredVariable:
@@ -308,11 +332,11 @@ def _existing_variable(found: StoredVariable | None) -> StoredVariable:
     return found
 
 
-def _variable_answer(request: web.Request, variable: StoredVariable, status: int = 200) -> web.Response:
+def _variable_answer(services: Services, variable: StoredVariable, status: int = 200) -> web.Response:
     shown = {
         "variable_type": variable.variable_type,
         "key": variable.key,
-        "value": context.vault(request).decrypt(variable.value),
+        "value": services.vault.decrypt(variable.value),
         "raw": False,
     }
     return json_value(shown, status=status)

@@ -16,15 +16,16 @@ from api_server.ci.triggers.firing import FireTrigger
 from api_server.ci.triggers.queries import Trigger
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
+from api_server.services import Services
 from api_server.state import audit_trail
 from api_server.state.database import Executor, Transaction
 from api_server.state.secrets import TRIGGER_TOKEN, digest
-from api_server.web import context
 from api_server.web.answers import json_text, no_content
+from api_server.web.auth import Actor
 from api_server.web.errors import forbidden, invalid
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import Name
-from api_server.web.routes import ANYONE, Role, Routes, author, caller
+from api_server.web.routes import ANYONE, Role, Routes
 
 routes = Routes()
 
@@ -58,71 +59,80 @@ class UpdateTrigger(OneTrigger):
 
 
 @routes.get("/projects/{id}/triggers", access=MAINTAINER)
-async def list_triggers(request: web.Request, params: ListTriggers, project: Project) -> web.Response:
+async def list_triggers(
+    request: web.Request, services: Services, actor: Actor, params: ListTriggers, project: Project
+) -> web.Response:
     """Whole tokens for their owners only."""
     page = wanted_page(params, queries.LISTING)
-    listed = await queries.list_triggers(context.database(request), page, project.id)
-    shown = [_opened(request, entity) for entity in orjson.loads(listed.body)]
+    listed = await queries.list_triggers(services.database, page, project.id)
+    shown = [_opened(services, actor, entity) for entity in orjson.loads(listed.body)]
     return await paginated(request, page, attrs.evolve(listed, body=orjson.dumps(shown).decode()))
 
 
 @routes.get("/projects/{id}/triggers/{trigger_id}", access=MAINTAINER)
-async def show_trigger(request: web.Request, params: OneTrigger, project: Project) -> web.Response:
-    trigger = await queries.find(context.database(request), project.id, params.trigger_id)
-    return await _answer(request, context.database(request), trigger.id)
+async def show_trigger(
+    services: Services, actor: Actor, params: OneTrigger, project: Project
+) -> web.Response:
+    trigger = await queries.find(services.database, project.id, params.trigger_id)
+    return await _answer(services, actor, services.database, trigger.id)
 
 
 @routes.post("/projects/{id}/triggers", access=CHANGE)
-async def create_trigger(request: web.Request, params: CreateTrigger, project: Project) -> web.Response:
+async def create_trigger(
+    services: Services, actor: Actor, params: CreateTrigger, project: Project
+) -> web.Response:
     """Whoever has its token runs pipelines of the project as the caller, with the rights that she has then."""
     seed = os.urandom(_SEED_BYTES)
-    token = context.vault(request).derived_token(TRIGGER_TOKEN, seed)
-    async with context.database(request).transaction() as transaction:
+    token = services.vault.derived_token(TRIGGER_TOKEN, seed)
+    async with services.database.transaction() as transaction:
         made = await queries.create(
             transaction,
             project_id=project.id,
-            owner_id=caller(request).user_id,
+            owner_id=actor.user_id,
             description=params.description,
             seed=seed,
             digest=digest(token),
         )
-        await _refuse_too_many(request, transaction, project)
+        await _refuse_too_many(services, transaction, project)
         target = project.entity.target(made, params.description)
-        await audit_trail.record(transaction, "pipeline_trigger_created", author(request), target)
-        return await _answer(request, transaction, made, status=201)
+        await audit_trail.record(transaction, "pipeline_trigger_created", actor.author, target)
+        return await _answer(services, actor, transaction, made, status=201)
 
 
 @routes.put("/projects/{id}/triggers/{trigger_id}", access=CHANGE)
-async def update_trigger(request: web.Request, params: UpdateTrigger, project: Project) -> web.Response:
+async def update_trigger(
+    services: Services, actor: Actor, params: UpdateTrigger, project: Project
+) -> web.Response:
     """By its owner, or an administrator."""
-    trigger = await queries.find(context.database(request), project.id, params.trigger_id)
-    if not (project.admin or trigger.owner_id == caller(request).user_id):
+    trigger = await queries.find(services.database, project.id, params.trigger_id)
+    if not (project.admin or trigger.owner_id == actor.user_id):
         raise forbidden()
-    async with context.database(request).transaction() as transaction:
+    async with services.database.transaction() as transaction:
         if params.description not in (None, trigger.description):
-            await _change(request, transaction, project, trigger, params.description or "")
-        return await _answer(request, transaction, trigger.id)
+            await _change(actor, transaction, project, trigger, params.description or "")
+        return await _answer(services, actor, transaction, trigger.id)
 
 
 @routes.delete("/projects/{id}/triggers/{trigger_id}", access=CHANGE, revokes="trigger:{trigger_id}")
-async def delete_trigger(request: web.Request, params: OneTrigger, project: Project) -> web.Response:
+async def delete_trigger(
+    services: Services, actor: Actor, params: OneTrigger, project: Project
+) -> web.Response:
     """From then on its token starts nothing."""
-    trigger = await queries.find(context.database(request), project.id, params.trigger_id)
-    async with context.database(request).transaction() as transaction:
+    trigger = await queries.find(services.database, project.id, params.trigger_id)
+    async with services.database.transaction() as transaction:
         await queries.delete(transaction, trigger.id)
         target = project.entity.target(trigger.id, trigger.description)
-        await audit_trail.record(transaction, "pipeline_trigger_destroyed", author(request), target)
+        await audit_trail.record(transaction, "pipeline_trigger_destroyed", actor.author, target)
     return no_content()
 
 
 @routes.post("/projects/{id}/trigger/pipeline", access=ANYONE)
 @routes.post("/projects/{id}/ref/{ref:.+}/trigger/pipeline", access=ANYONE)
-async def fire_trigger(request: web.Request, params: FireTrigger) -> web.Response:
+async def fire_trigger(request: web.Request, services: Services, params: FireTrigger) -> web.Response:
     """A pipeline for whoever has the token of a trigger, or of a running job."""
-    services = context.services(request)
     fired = await firing.fired_by(request, params)
     variables = await firing.given_variables(request, fired.project, params.variables)
-    making = pipeline_maker(services.shared, services.database)
+    making = pipeline_maker(services)
     on = making.resolve(fired.project.id, params.ref)
     if not await may_change(services, fired.project, on.name, tag=on.kind == "tag"):
         raise not_allowed_on(on.name)
@@ -142,31 +152,31 @@ async def fire_trigger(request: web.Request, params: FireTrigger) -> web.Respons
     return json_text(entity, status=201)
 
 
-async def _refuse_too_many(request: web.Request, transaction: Transaction, project: Project) -> None:
-    most = context.settings(request).triggers_limit
+async def _refuse_too_many(services: Services, transaction: Transaction, project: Project) -> None:
+    most = services.settings.triggers_limit
     if await queries.QUOTA.is_exceeded(transaction, project.id, most):
         raise invalid({"base": [f"Maximum number of pipeline triggers ({most}) exceeded"]})
 
 
 async def _change(
-    request: web.Request, transaction: Transaction, project: Project, before: Trigger, description: str
+    actor: Actor, transaction: Transaction, project: Project, before: Trigger, description: str
 ) -> None:
     await queries.update(transaction, before.id, description)
     target = project.entity.target(before.id, description)
     change = {"change": "description", "from": before.description, "to": description}
-    await audit_trail.record(transaction, "pipeline_trigger_updated", author(request), target, **change)
+    await audit_trail.record(transaction, "pipeline_trigger_updated", actor.author, target, **change)
 
 
 async def _answer(
-    request: web.Request, database: Executor, trigger_id: int, status: int = 200
+    services: Services, actor: Actor, database: Executor, trigger_id: int, status: int = 200
 ) -> web.Response:
-    shown = _opened(request, orjson.loads(await queries.show(database, trigger_id)))
+    shown = _opened(services, actor, orjson.loads(await queries.show(database, trigger_id)))
     return json_text(orjson.dumps(shown).decode(), status=status)
 
 
-def _opened(request: web.Request, entity: dict[str, Any]) -> dict[str, Any]:
+def _opened(services: Services, actor: Actor, entity: dict[str, Any]) -> dict[str, Any]:
     """Return the entity with its token, which only the owner sees whole."""
-    token = context.vault(request).derived_token(TRIGGER_TOKEN, base64.b64decode(entity["token"]))
-    if entity["owner"]["id"] == caller(request).user_id:
+    token = services.vault.derived_token(TRIGGER_TOKEN, base64.b64decode(entity["token"]))
+    if entity["owner"]["id"] == actor.user_id:
         return entity | {"token": token}
     return entity | {"token": token.removeprefix(TRIGGER_TOKEN)[:SHOWN_CHARACTERS]}

@@ -12,16 +12,17 @@ from api_server.ci.variables.queries import StoredVariable
 from api_server.ci.variables.variables import Values
 from api_server.namespaces.access import group, project
 from api_server.namespaces.resources import Group, Project
+from api_server.services import Services
 from api_server.state.audit_trail import INSTANCE, Entity
 from api_server.state.database import Executor
 from api_server.state.listing import ListPage
 from api_server.state.secrets import Vault
-from api_server.web import context
 from api_server.web.answers import json_text, no_content
+from api_server.web.auth import Actor
 from api_server.web.errors import conflict, not_found
 from api_server.web.pagination import Paginated, paginated, wanted_page
 from api_server.web.params import UNSET, Unset
-from api_server.web.routes import ADMINISTRATOR, Role, Routes, author
+from api_server.web.routes import ADMINISTRATOR, Role, Routes
 
 
 def _only(variables: list[StoredVariable], kind: str = "Variable") -> StoredVariable:
@@ -48,17 +49,17 @@ def _updated_values(before: StoredVariable, vault: Vault, sent: dict[str, Any]) 
 
 
 async def _answer(
-    request: web.Request, database: Executor, owner: Entity, variable_id: int, status: int = 200
+    services: Services, database: Executor, owner: Entity, variable_id: int, status: int = 200
 ) -> web.Response:
     """Return the variable as the API shows it."""
     entity = orjson.loads(await queries.show(database, owner, variable_id))
-    shown = _with_value(context.vault(request), entity)
+    shown = _with_value(services.vault, entity)
     return json_text(orjson.dumps(shown).decode(), status=status)
 
 
-def _page_with_values(request: web.Request, listed: ListPage) -> ListPage:
+def _page_with_values(services: Services, listed: ListPage) -> ListPage:
     """Return a page of variables with their values decrypted."""
-    shown = [_with_value(context.vault(request), entity) for entity in orjson.loads(listed.body)]
+    shown = [_with_value(services.vault, entity) for entity in orjson.loads(listed.body)]
     return attrs.evolve(listed, body=orjson.dumps(shown).decode())
 
 
@@ -122,66 +123,66 @@ class UpdateVariable(OneVariable):
 @routes.get("/projects/{id}/variables", access=project(Role.MAINTAINER))
 @routes.get("/groups/{id}/variables", access=group(Role.OWNER))
 async def list_variables(
-    request: web.Request, params: ListVariables, resource: Project | Group
+    request: web.Request, services: Services, params: ListVariables, resource: Project | Group
 ) -> web.Response:
     """With their values, those of hidden ones aside."""
     page = wanted_page(params, queries.LISTING, default_sort="asc")
-    listed = await queries.list_variables(context.database(request), page, resource.entity)
-    return await paginated(request, page, _page_with_values(request, listed))
+    listed = await queries.list_variables(services.database, page, resource.entity)
+    return await paginated(request, page, _page_with_values(services, listed))
 
 
 @routes.get("/projects/{id}/variables/{key}", access=project(Role.MAINTAINER))
 @routes.get("/groups/{id}/variables/{key}", access=group(Role.OWNER))
-async def show_variable(request: web.Request, params: OneVariable, resource: Project | Group) -> web.Response:
-    database = context.database(request)
+async def show_variable(services: Services, params: OneVariable, resource: Project | Group) -> web.Response:
+    database = services.database
     variable = _only(await queries.find(database, resource.entity, params.key, params.scope))
-    return await _answer(request, database, resource.entity, variable.id)
+    return await _answer(services, database, resource.entity, variable.id)
 
 
 @routes.post("/projects/{id}/variables", access=project(Role.MAINTAINER))
 @routes.post("/groups/{id}/variables", access=group(Role.OWNER))
 async def create_variable(
-    request: web.Request, params: CreateVariable, resource: Project | Group
+    services: Services, actor: Actor, params: CreateVariable, resource: Project | Group
 ) -> web.Response:
     """`masked_and_hidden`: nobody reads the value again."""
     given = attrs.asdict(params, filter=lambda field, _: field.name not in ("id", "masked_and_hidden"))
     values = Values(
         **given | {"masked": params.masked or params.masked_and_hidden, "hidden": params.masked_and_hidden}
     )
-    async with context.database(request).transaction() as transaction:
+    async with services.database.transaction() as transaction:
         made = await variables.create(
             transaction,
-            context.vault(request),
+            services.vault,
             resource.entity,
             values,
-            author(request),
-            context.settings(request).variables_limit,
+            actor.author,
+            services.settings.variables_limit,
         )
-        return await _answer(request, transaction, resource.entity, made, status=201)
+        return await _answer(services, transaction, resource.entity, made, status=201)
 
 
 @routes.put("/projects/{id}/variables/{key}", access=project(Role.MAINTAINER))
 @routes.put("/groups/{id}/variables/{key}", access=group(Role.OWNER))
 async def update_variable(
-    request: web.Request, params: UpdateVariable, resource: Project | Group
+    services: Services, actor: Actor, params: UpdateVariable, resource: Project | Group
 ) -> web.Response:
     """Jobs that run already keep what they were given."""
-    vault = context.vault(request)
-    async with context.database(request).transaction() as transaction:
+    vault = services.vault
+    async with services.database.transaction() as transaction:
         before = _only(await queries.lock(transaction, resource.entity, params.key, params.scope))
         values = _updated_values(before, vault, _sent(params))
-        await variables.update(transaction, vault, resource.entity, before, values, author(request))
-        return await _answer(request, transaction, resource.entity, before.id)
+        await variables.update(transaction, vault, resource.entity, before, values, actor.author)
+        return await _answer(services, transaction, resource.entity, before.id)
 
 
 @routes.delete("/projects/{id}/variables/{key}", access=project(Role.MAINTAINER))
 @routes.delete("/groups/{id}/variables/{key}", access=group(Role.OWNER))
 async def delete_variable(
-    request: web.Request, params: OneVariable, resource: Project | Group
+    services: Services, actor: Actor, params: OneVariable, resource: Project | Group
 ) -> web.Response:
-    async with context.database(request).transaction() as transaction:
+    async with services.database.transaction() as transaction:
         variable = _only(await queries.lock(transaction, resource.entity, params.key, params.scope))
-        await variables.delete(transaction, resource.entity, variable, author(request))
+        await variables.delete(transaction, resource.entity, variable, actor.author)
     return no_content()
 
 
@@ -216,43 +217,51 @@ class UpdateInstanceVariable(OneInstanceVariable):
 
 
 @routes.get("/admin/ci/variables", access=ADMINISTRATOR)
-async def list_instance_variables(request: web.Request, params: Paginated) -> web.Response:
+async def list_instance_variables(
+    request: web.Request, services: Services, params: Paginated
+) -> web.Response:
     """With their values."""
     page = wanted_page(params, queries.INSTANCE_LISTING, default_sort="asc")
-    listed = await queries.list_variables(context.database(request), page, INSTANCE)
-    return await paginated(request, page, _page_with_values(request, listed))
+    listed = await queries.list_variables(services.database, page, INSTANCE)
+    return await paginated(request, page, _page_with_values(services, listed))
 
 
 @routes.get("/admin/ci/variables/{key}", access=ADMINISTRATOR)
-async def show_instance_variable(request: web.Request, params: OneInstanceVariable) -> web.Response:
-    database = context.database(request)
+async def show_instance_variable(services: Services, params: OneInstanceVariable) -> web.Response:
+    database = services.database
     variable = _only(await queries.find(database, INSTANCE, params.key, None), "InstanceVariable")
-    return await _answer(request, database, INSTANCE, variable.id)
+    return await _answer(services, database, INSTANCE, variable.id)
 
 
 @routes.post("/admin/ci/variables", access=ADMINISTRATOR)
-async def create_instance_variable(request: web.Request, params: CreateInstanceVariable) -> web.Response:
+async def create_instance_variable(
+    services: Services, actor: Actor, params: CreateInstanceVariable
+) -> web.Response:
     """All projects' jobs get it from now on."""
     values = Values(**attrs.asdict(params))
-    vault, most = context.vault(request), context.settings(request).instance_variables_limit
-    async with context.database(request).transaction() as transaction:
-        made = await variables.create(transaction, vault, INSTANCE, values, author(request), most)
-        return await _answer(request, transaction, INSTANCE, made, status=201)
+    vault, most = services.vault, services.settings.instance_variables_limit
+    async with services.database.transaction() as transaction:
+        made = await variables.create(transaction, vault, INSTANCE, values, actor.author, most)
+        return await _answer(services, transaction, INSTANCE, made, status=201)
 
 
 @routes.put("/admin/ci/variables/{key}", access=ADMINISTRATOR)
-async def update_instance_variable(request: web.Request, params: UpdateInstanceVariable) -> web.Response:
-    vault = context.vault(request)
-    async with context.database(request).transaction() as transaction:
+async def update_instance_variable(
+    services: Services, actor: Actor, params: UpdateInstanceVariable
+) -> web.Response:
+    vault = services.vault
+    async with services.database.transaction() as transaction:
         before = _only(await queries.lock(transaction, INSTANCE, params.key, None), "InstanceVariable")
         values = _updated_values(before, vault, attrs.asdict(params))
-        await variables.update(transaction, vault, INSTANCE, before, values, author(request))
-        return await _answer(request, transaction, INSTANCE, before.id)
+        await variables.update(transaction, vault, INSTANCE, before, values, actor.author)
+        return await _answer(services, transaction, INSTANCE, before.id)
 
 
 @routes.delete("/admin/ci/variables/{key}", access=ADMINISTRATOR)
-async def delete_instance_variable(request: web.Request, params: OneInstanceVariable) -> web.Response:
-    async with context.database(request).transaction() as transaction:
+async def delete_instance_variable(
+    services: Services, actor: Actor, params: OneInstanceVariable
+) -> web.Response:
+    async with services.database.transaction() as transaction:
         variable = _only(await queries.lock(transaction, INSTANCE, params.key, None), "InstanceVariable")
-        await variables.delete(transaction, INSTANCE, variable, author(request))
+        await variables.delete(transaction, INSTANCE, variable, actor.author)
     return no_content()

@@ -10,9 +10,9 @@ from api_server.accounts import token_handlers, user_handlers, user_queries
 from api_server.ci.runners import handlers as runner_routes
 from api_server.mirrors import handlers as mirror_routes
 from api_server.namespaces import project_queries
-from api_server.pages import page
-from api_server.pages.admin import lists, queries
-from api_server.pages.admin.lists import EMPTY_IS_ALL, Filters, act
+from api_server.pages import lists, page
+from api_server.pages.admin import queries
+from api_server.pages.lists import EMPTY_IS_ALL, Filters, act
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Visitor
 from api_server.status_checks import delivery_queries, handlers
@@ -39,7 +39,7 @@ class ListTokens(Filters):
 async def list_users(request: web.Request, visitor: Visitor, params: ListUsers) -> web.Response:
     """Everybody, the newest first; found by name, username or address."""
     listed = await user_queries.list_users(
-        context.database(request),
+        context.services(request).database,
         params.page,
         for_administrator=True,
         username=None,
@@ -48,7 +48,7 @@ async def list_users(request: web.Request, visitor: Visitor, params: ListUsers) 
         blocked=params.state == "blocked",
         bots=None if params.kind is None else params.kind == "bots",
     )
-    return lists.answer(request, visitor, "users.html", params, listed)
+    return lists.answer(request, visitor, "admin/users.html", params, listed)
 
 
 act(pages, "/admin/users/{id}/block", user_handlers.block_user, "The user is blocked.")
@@ -59,9 +59,9 @@ act(pages, "/admin/users/{id}/unblock", user_handlers.unblock_user, "The user is
 async def list_tokens(request: web.Request, visitor: Visitor, params: ListTokens) -> web.Response:
     """Personal access tokens, the newest first."""
     listed = await queries.list_tokens(
-        context.database(request), params.page, username=params.username, state=params.state
+        context.services(request).database, params.page, username=params.username, state=params.state
     )
-    return lists.answer(request, visitor, "tokens.html", params, listed)
+    return lists.answer(request, visitor, "admin/tokens.html", params, listed)
 
 
 act(
@@ -85,13 +85,13 @@ class ListRunners(Filters):
 @pages.get("/admin/runners", access=ADMINISTRATOR)
 async def list_runners(request: web.Request, visitor: Visitor, params: ListRunners) -> web.Response:
     listed = await queries.list_runners(
-        context.database(request),
+        context.services(request).database,
         params.page,
         status=params.status,
         runner_type=params.type,
         paused=None if params.state is None else params.state == "paused",
     )
-    return lists.answer(request, visitor, "runners.html", params, listed)
+    return lists.answer(request, visitor, "admin/runners.html", params, listed)
 
 
 act(pages, "/admin/runners/{id}/pause", runner_routes.update_runner, "The runner gets no more jobs.")
@@ -112,7 +112,7 @@ class ListProjects(Filters):
 async def list_projects(request: web.Request, visitor: Visitor, params: ListProjects) -> web.Response:
     """The newest first; found by name or path."""
     listed = await project_queries.list_projects(
-        context.database(request),
+        context.services(request).database,
         params.page,
         viewer_id=caller(request).user_id,
         sees_all=True,
@@ -120,7 +120,7 @@ async def list_projects(request: web.Request, visitor: Visitor, params: ListProj
         archived=params.archived,
         search=params.search,
     )
-    return lists.answer(request, visitor, "projects.html", params, listed)
+    return lists.answer(request, visitor, "admin/projects.html", params, listed)
 
 
 @attrs.frozen(kw_only=True)
@@ -140,8 +140,8 @@ class OneDelivery:
 
 @pages.get("/admin/mirrors", access=ADMINISTRATOR)
 async def list_mirrors(request: web.Request, visitor: Visitor, params: ListMirrors) -> web.Response:
-    listed = await queries.list_mirrors(context.database(request), params.page, params.state)
-    return lists.answer(request, visitor, "mirrors.html", params, listed)
+    listed = await queries.list_mirrors(context.services(request).database, params.page, params.state)
+    return lists.answer(request, visitor, "admin/mirrors.html", params, listed)
 
 
 act(
@@ -155,14 +155,14 @@ act(
 @pages.get("/admin/deliveries", access=ADMINISTRATOR)
 async def list_deliveries(request: web.Request, visitor: Visitor, params: ListDeliveries) -> web.Response:
     """To the services of external status checks."""
-    listed = await queries.list_deliveries(context.database(request), params.page, params.state)
-    return lists.answer(request, visitor, "deliveries.html", params, listed)
+    listed = await queries.list_deliveries(context.services(request).database, params.page, params.state)
+    return lists.answer(request, visitor, "admin/deliveries.html", params, listed)
 
 
 @pages.get("/admin/deliveries/{delivery_id}", access=ADMINISTRATOR)
 async def show_delivery(request: web.Request, visitor: Visitor, params: OneDelivery) -> web.Response:
     """With every attempt."""
-    database = context.database(request)
+    database = context.services(request).database
     place = await queries.place_of_delivery(database, params.delivery_id)
     shown = orjson.loads(await delivery_queries.show(database, place.check_id, params.delivery_id))
     return page.answer(

@@ -15,7 +15,7 @@ from api_server.operations.tasks import TaskRefused
 from api_server.outbound.edges import EDGES, EdgeApi, EdgeRefuses
 from api_server.pages import page
 from api_server.pages.admin import queries
-from api_server.pages.admin.lists import EMPTY_IS_ALL, Pager, Refused, attempted
+from api_server.pages.lists import EMPTY_IS_ALL, Pager, Refused, attempted
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Form, Visitor
 from api_server.state.database import Database
@@ -43,7 +43,8 @@ class OneTask:
 @pages.get("/admin/background_tasks", access=ADMINISTRATOR)
 async def list_tasks(request: web.Request, visitor: Visitor, params: ListTasks) -> web.Response:
     """Failed ones the newest first, others the oldest."""
-    database, queue = context.database(request), context.services(request).queue
+    services = context.services(request)
+    database, queue = services.database, services.queue
     found = await tasks.list_tasks(
         database, params.status, name=params.name, beyond=params.beyond, limit=_SHOWN_TASKS + 1
     )
@@ -82,7 +83,7 @@ async def _done(
     request: web.Request, act: Callable[[Database, int], Awaitable[str]], task_id: int, said: str
 ) -> str:
     try:
-        name = await act(context.database(request), task_id)
+        name = await act(context.services(request).database, task_id)
     except TaskRefused as problem:
         raise Refused(str(problem)) from None
     return f"Task {task_id} ({name}) {said}."

@@ -239,7 +239,8 @@ class Figure:
 
 @pages.get("/admin", access=ADMINISTRATOR)
 async def show(request: web.Request, visitor: Visitor, params: Overview) -> web.Response:
-    database, now = context.database(request), context.now(request)
+    services = context.services(request)
+    database, now = services.database, services.now
     since = now - datetime.timedelta(hours=int(params.hours))
     samples = await history(database, [name for plan in _PLANS for name in plan.lines], since)
     return page.answer(

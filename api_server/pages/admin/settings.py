@@ -15,8 +15,8 @@ from api_server.outbound.destinations import HTTP_SCHEMES, parse_destination
 from api_server.outbound.policy import AllowList, Policy
 from api_server.pages import page
 from api_server.pages.admin import operating, storage_check
-from api_server.pages.admin.lists import Refused
 from api_server.pages.admin.storage_check import Finding, Storage, check
+from api_server.pages.lists import Refused
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Form, Visitor
 from api_server.settings import Settings
@@ -49,24 +49,23 @@ class ProcessSetting:
 
 @pages.get(SETTINGS_PATH, access=ADMINISTRATOR)
 async def show_settings(request: web.Request, visitor: Visitor) -> web.Response:
-    return _page(
-        request, visitor, _entered(await instance_settings.current(context.services(request).shared))
-    )
+    return _page(request, visitor, _entered(await instance_settings.current(context.services(request))))
 
 
 @pages.post(SETTINGS_PATH, access=ADMINISTRATOR)
 async def save_settings(request: web.Request, visitor: Visitor, form: Form) -> web.Response:
     """Changes what the form has; each change is an audit event. What is refused stays in the form."""
+    services = context.services(request)
     entered: dict[str, Any] = {name: str(form.get(name, "")) for name in (_LIST, _LIMIT)}
     entered |= {name: name in form for name in _SWITCHES}
     if not entered[_LIMIT].strip().isdecimal():
         return _page(request, visitor, entered, [f"{_LABELS[_LIMIT]} has to be a whole number."], 400)
     wanted: dict[str, Any] = {name: entered[name] for name in _SWITCHES}
     wanted |= {_LIMIT: int(entered[_LIMIT]), _LIST: _entries(entered[_LIST])}
-    unset = instance_settings.defaults(context.settings(request))
-    async with context.database(request).transaction() as transaction:
+    unset = instance_settings.defaults(services.settings)
+    async with services.database.transaction() as transaction:
         problems = await instance_settings.update(
-            transaction, context.vault(request), unset, wanted, visitor.author()
+            transaction, services.vault, unset, wanted, visitor.author()
         )
     if problems:
         sentences = [
@@ -105,7 +104,7 @@ def _page(
         entered=entered,
         switches=_SWITCHES,
         problems=problems or [],
-        process=[_shown(context.settings(request), field) for field in attrs.fields(Settings)],
+        process=[_shown(context.services(request).settings, field) for field in attrs.fields(Settings)],
     )
 
 
@@ -150,13 +149,14 @@ async def show_repository_settings(request: web.Request, visitor: Visitor) -> we
 @pages.post(REPOSITORY_SETTINGS, access=ADMINISTRATOR)
 async def save_repository_settings(request: web.Request, visitor: Visitor, form: Form) -> web.Response:
     """An empty token leaves the present one, which is never shown; an empty URL serves objects directly again."""
+    services = context.services(request)
     wanted = {_URL: _repository_text(form, _URL) or None}
     if token := _repository_text(form, _TOKEN):
         wanted[_TOKEN] = token
-    unset = instance_settings.defaults(context.settings(request))
-    async with context.database(request).transaction() as transaction:
+    unset = instance_settings.defaults(services.settings)
+    async with services.database.transaction() as transaction:
         problems = await instance_settings.update(
-            transaction, context.vault(request), unset, wanted, visitor.author()
+            transaction, services.vault, unset, wanted, visitor.author()
         )
     if problems:
         return await _repository_page(
@@ -168,8 +168,9 @@ async def save_repository_settings(request: web.Request, visitor: Visitor, form:
 @pages.post(f"{REPOSITORY_SETTINGS}/check", access=ADMINISTRATOR)
 async def check_storage(request: web.Request, visitor: Visitor, form: Form) -> web.Response:
     """Asks through the storage for a real object, twice, purges it, and tells what was seen."""
+    services = context.services(request)
     named = _repository_text(form, "object")
-    settings = await instance_settings.current(context.services(request).shared)
+    settings = await instance_settings.current(services)
     url, token = (
         settings.static_objects_external_storage_url,
         settings.static_objects_external_storage_auth_token,
@@ -182,7 +183,7 @@ async def check_storage(request: web.Request, visitor: Visitor, form: Form) -> w
         )
     except Refused as problem:
         return await _repository_page(request, visitor, named=named, problems=[str(problem)], status=400)
-    storage = Storage(url, context.settings(request).base_url, token, _purging(request))
+    storage = Storage(url, services.settings.base_url, token, _purging(request))
     async with _session(request) as session:
         findings = await check(session, storage, wanted)
     return await _repository_page(request, visitor, named=named, findings=findings, asked=wanted.path)
@@ -192,7 +193,8 @@ def _session(request: web.Request) -> aiohttp.ClientSession:
     """Of its own, so that each check makes its own connections, under the policy for what the service sends out: the
     storage is an administrator's choice, and so is that policy. The edges that the operator has named may be called
     wherever they are."""
-    policy, named = context.services(request)[OUTGOING_POLICY], _places(context.settings(request).edge_urls)
+    services = context.services(request)
+    policy, named = services[OUTGOING_POLICY], _places(services.settings.edge_urls)
 
     async def allowed() -> Policy:
         now = await policy()
@@ -202,9 +204,7 @@ def _session(request: web.Request) -> aiohttp.ClientSession:
         )
         return attrs.evolve(now, allow_list=listed)
 
-    return create_session(
-        allowed, context.services(request)[RESOLVER], timeout=TIMEOUT, user_agent=USER_AGENT
-    )
+    return create_session(allowed, services[RESOLVER], timeout=TIMEOUT, user_agent=USER_AGENT)
 
 
 def _places(urls: list[str]) -> AllowList:
@@ -216,7 +216,7 @@ def _places(urls: list[str]) -> AllowList:
 
 
 def _purging(request: web.Request) -> Callable[[str], Awaitable[Finding]] | None:
-    if not context.settings(request).edge_urls:
+    if not context.services(request).settings.edge_urls:
         return None
 
     async def purge(surrogate_key: str) -> Finding:
@@ -242,7 +242,8 @@ async def _repository_page(
     status: int = 200,
 ) -> web.Response:
     """`url` is what was entered, where that is not what is set; `asked` the path whose check has the `findings`."""
-    settings = await instance_settings.current(context.services(request).shared)
+    services = context.services(request)
+    settings = await instance_settings.current(services)
     return page.answer(
         request,
         visitor,
@@ -252,7 +253,7 @@ async def _repository_page(
         url=(settings.static_objects_external_storage_url or "") if url is None else url,
         is_set=bool(settings.static_objects_external_storage_url),
         has_token=bool(settings.static_objects_external_storage_auth_token),
-        edges=context.settings(request).edge_urls,
+        edges=services.settings.edge_urls,
         named=named,
         problems=problems,
         findings=findings,

@@ -19,7 +19,7 @@ from api_server.namespaces.access import visible_project
 from api_server.outbound.destinations import BlockedError, written_url
 from api_server.outbound.edges import project_key
 from api_server.pages.admin import queries
-from api_server.pages.admin.lists import Refused
+from api_server.pages.lists import Refused
 from api_server.state.secrets import STATIC_OBJECT_TOKEN
 from api_server.static_objects import queries as static_objects
 from api_server.web import context
@@ -409,8 +409,9 @@ async def named_object(request: web.Request, text: str) -> StaticObject:
 
 async def _token(request: web.Request) -> str:
     """The caller's own, which opens what she may read."""
-    user = await static_objects.user(context.database(request), caller(request).user_id)
-    return context.vault(request).derived_token(STATIC_OBJECT_TOKEN, user.static_object_seed if user else b"")
+    services = context.services(request)
+    user = await static_objects.user(services.database, caller(request).user_id)
+    return services.vault.derived_token(STATIC_OBJECT_TOKEN, user.static_object_seed if user else b"")
 
 
 def _a_file(found: Repositories, project_id: int, branch: str) -> str | None:

@@ -312,7 +312,7 @@ async def browse(
     """A folder of the archive."""
     services = context.services(request)
     job = await find_job(services, project, params.id)
-    archive = await archive_of(request, job.id)
+    archive = await archive_of(services, job.id)
     check_may_read(project, archive)
     path = params.path.strip("/")
     folder = await services[ZIP_FILES].folder(

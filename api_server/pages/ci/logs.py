@@ -244,7 +244,7 @@ class LogPart:
 async def last_part(request: web.Request, job_id: int) -> LogPart:
     """The end of the log, from a line's beginning on, as much as is shown at once; of size 0 without a log."""
     size = await _size(request, job_id)
-    logs = logs_of(context.services(request).shared)
+    logs = logs_of(context.services(request))
     start = max(0, size - WINDOW)
     text = await _read(logs, job_id, start, size)
     skipped = text.find(b"\n") + 1 if start else 0
@@ -261,7 +261,7 @@ async def part_from(request: web.Request, job_id: int, start: int, state: State)
     size = await _size(request, job_id)
     if start > size:
         return None
-    text = await _read(logs_of(context.services(request).shared), job_id, start, min(size, start + WINDOW))
+    text = await _read(logs_of(context.services(request)), job_id, start, min(size, start + WINDOW))
     lines = text.split(b"\n", MOST_LINES)
     if len(lines) > MOST_LINES:
         text = text[: len(text) - len(lines[-1])]
@@ -274,7 +274,7 @@ def _part(start: int, end: int, size: int, rendered: Rendered) -> LogPart:
 
 async def _size(request: web.Request, job_id: int) -> int:
     """Bytes that may be shown; the runner is told that somebody looks."""
-    log = await watched_log(request, job_id)
+    log = await watched_log(context.services(request), job_id)
     return 0 if log is None else log.size - log.held_size
 
 

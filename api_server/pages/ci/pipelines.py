@@ -141,7 +141,9 @@ async def list_pipelines(
     """Newest first."""
     asked = api.ListPipelines(id=str(project.id), status=params.status, ref=params.ref or None)
     part = wanted_page(params, pipelines.LISTING)
-    listed = await pipelines.list_pipelines(context.database(request), part, project.id, None, asked.filters)
+    listed = await pipelines.list_pipelines(
+        context.services(request).database, part, project.id, None, asked.filters
+    )
     return page.answer(
         request,
         visitor,

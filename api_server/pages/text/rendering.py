@@ -76,7 +76,7 @@ async def markdown(
     They are texts of `project`, in whose default branch (or `folder` at `ref`) their relative links start. What they
     name is linked if the visitor may see it. Call it once for all texts of a page.
     """
-    base_url = context.settings(request).base_url
+    base_url = context.services(request).settings.base_url
     at = Surroundings(base_url)
     if project is not None:
         at = Surroundings(base_url, project.full_path, ref or project.default_branch, folder)
@@ -110,7 +110,8 @@ def _shown(text: str, parts: Parts, links: Mapping[tuple[str, str], markupsafe.M
 
 async def _done(request: web.Request, tasks: Sequence[Mapping[str, Any]], most: int) -> list[Parts]:
     """Return what each task gives, as far as possible what is kept of it."""
-    kept = context.services(request)[RENDERED]
+    services = context.services(request)
+    kept = services[RENDERED]
     keys = [hashlib.sha256(orjson.dumps(task)).digest() for task in tasks]
     done: dict[bytes, Parts] = {key: kept[key] for key in keys if key in kept}
     new = {
@@ -122,7 +123,7 @@ async def _done(request: web.Request, tasks: Sequence[Mapping[str, Any]], most: 
         for _ in range(_MOST_CHILDREN):
             if not new:
                 break
-            async with reading(context.services(request), caller_or_stranger(request)):
+            async with reading(services, caller_or_stranger(request)):
                 results = await _run_child(list(new.values()))
             fresh = dict(zip(new, results, strict=False))
             if len(fresh) < len(new):
@@ -169,7 +170,7 @@ async def _links(
 
 
 async def _users(request: web.Request, names: Mapping[str, str]) -> dict[tuple[str, str], markupsafe.Markup]:
-    found = await queries.users_named(context.database(request), [*{*names, *map(str.lower, names)}])
+    found = await queries.users_named(context.services(request).database, [*{*names, *map(str.lower, names)}])
     known = {user.username.lower(): user for user in found}
     return {
         ("user", name): _link(f"/{user.username}", user.name, text)
@@ -182,7 +183,7 @@ async def _merge_requests(
     request: web.Request, project: Project, names: Mapping[str, str]
 ) -> dict[tuple[str, str], markupsafe.Markup]:
     found = await queries.merge_requests_numbered(
-        context.database(request), project.id, [int(name) for name in names]
+        context.services(request).database, project.id, [int(name) for name in names]
     )
     below = f"/{project.full_path}/-/merge_requests"
     return {

@@ -299,3 +299,18 @@ async def test_a_project_has_no_issues(forge: Forge) -> None:
     assert (await forge.root.get(path, params={"page": 0})).status == 400
     assert (await forge.anonymous.get(path)).status == 401
     assert (await stranger.api.get(path)).body == {"message": "404 Project Not Found"}
+
+
+async def test_a_path_is_one_segment_so_that_nobody_enters_another_namespace(forge: Forge) -> None:
+    person, other = await forge.user(), await forge.group()
+    group, project = await forge.group(person), await forge.project(person)
+    path = f"{other['full_path']}/mine"
+    for method, url, field in (
+        ("POST", "/groups", {"name": "x"}),
+        ("PUT", f"/groups/{group['id']}", {}),
+        ("POST", "/projects", {"name": "x"}),
+        ("PUT", f"/projects/{project['id']}", {}),
+    ):
+        answer = await person.api.request(method, url, json=field | {"path": path})
+        assert (answer.status, "can contain only letters" in str(answer.body)) == (400, True), (url, answer)
+    assert (await forge.root.get(f"/groups/{path.replace('/', '%2F')}")).status == 404

@@ -7,6 +7,7 @@ import attrs
 
 from tests.api_server.pages.admin import looked_at
 from tests.api_server.pages.ci.conftest import CONFIG, LOG, handed_out
+from tests.api_server.pages.settings import looked_at as settings_looked_at
 from tests.support.browser import PASSWORD
 from tests.support.ci import CiProject, bring
 from tests.support.forge import Forge, Person
@@ -57,6 +58,11 @@ LOOKS: list[Look] = [
     Look("/{project}/-/tree/main"),
     Look("/{project}/-/tree/main/src"),
     Look("/{project}/-/blob/main/picture.bin"),
+    Look("/{project}/-/new/main/src"),
+    Look("/{project}/-/edit/main/src/code.py"),
+    Look("/{project}/-/edit/main/picture.bin", status=422),
+    Look("/{project}/-/delete/main/src/code.py"),
+    Look("/{project}/-/upload/main"),
     Look("/{project}/-/commits/main"),
     Look("/{project}/-/commit/{sha}"),
     Look("/{project}/-/compare/main...topic/one"),
@@ -85,6 +91,7 @@ LOOKS: list[Look] = [
     Look("/admin/application_settings/repository", "owner", 403),
     Look("/admin/application_settings/repository", "boss"),
     *(Look(path, "boss") for path in looked_at.PATHS),
+    *(Look(path) for path in settings_looked_at.PATHS),
 ]
 
 
@@ -166,4 +173,6 @@ async def long_names(forge: Forge, things: Things) -> None:
 
 _JOBS = {"job": "compile", "failed_job": "lint", "manual_job": "release"}
 #: In the order in which they are made.
-SCENES: list[Scene] = [people, repositories, pipelines, long_names, looked_at.administrators_things]
+SCENES: list[Scene] = [
+    people, repositories, pipelines, long_names, looked_at.administrators_things, settings_looked_at.settings
+]  # fmt: skip

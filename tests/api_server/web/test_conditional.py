@@ -116,7 +116,7 @@ async def test_a_client_may_name_its_request(forge: Forge, sent: str, kept: bool
 async def _refusal(forge: Forge, caller: Actor) -> int | None:
     request = make_mocked_request("POST", "/", app=forge.server.app)
     try:
-        assert await auth.still_valid(context.database(request), caller) == caller
+        assert await auth.still_valid(context.services(request).database, caller) == caller
     except ApiError as problem:
         return problem.status
     return None

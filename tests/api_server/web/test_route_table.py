@@ -13,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api_server.api import ROUTES as API
-from api_server.namespaces.access import ProjectAccess
-from api_server.namespaces.resources import Feature
+from api_server.namespaces.access import ProjectAccess, project
+from api_server.namespaces.resources import Feature, Group
+from api_server.web.auth import Actor
 from api_server.web.errors import insufficient_scope
 from api_server.web.route_index import RouteIndex
-from api_server.web.routes import Role, Route
+from api_server.web.routes import SIGNED_IN_OR_NOT, Access, ById, Handler, Role, Route, Routes
 from tests.support.deviations import Deviations
 from tests.support.forge import Answer, Client, Forge, Person
 from tests.support.route_table import ROUTES, in_parts, name_of, path_of, required
@@ -38,7 +39,7 @@ OPEN_TO_ANYONE = {
 OPEN_TO_EVERYBODY = {"GET /openapi.json"}
 
 #: Those that show strangers what is public, and others more.
-OPEN_TO_STRANGERS = {"GET /projects"}
+OPEN_TO_STRANGERS = {"GET /groups", "GET /projects"}
 
 #: The least role that may call these, which their handlers ask for beside the route's own rule.
 ASKS_FOR_MORE = {
@@ -442,3 +443,35 @@ async def test_moved_projects_are_found_behind_them(forge: Forge) -> None:
         301,
         f"{forge.base}/api/v4/projects/{project['id']}/jobs?page=1",
     )
+
+
+async def _takes_more(database: object) -> web.Response:
+    return web.Response()
+
+
+async def _takes_an_actor(actor: Actor) -> web.Response:
+    return web.Response()
+
+
+async def _takes_a_group(group: Group) -> web.Response:
+    return web.Response()
+
+
+async def _takes_less(params: ById) -> web.Response:
+    return web.Response()
+
+
+@pytest.mark.parametrize(
+    ("path", "access", "handler", "problem"),
+    [
+        ("/a", SIGNED_IN_OR_NOT, _takes_more, "a handler takes request, services, actor, params and one of"),
+        ("/a", SIGNED_IN_OR_NOT, _takes_an_actor, "who asks may be Anonymous"),
+        ("/projects/{id}", project(), _takes_a_group, "its rule does not find a"),
+        ("/a/{id}/{more}", SIGNED_IN_OR_NOT, _takes_less, "ById has no more"),
+    ],
+)
+def test_a_handler_that_does_not_fit_its_route_is_refused(
+    path: str, access: Access, handler: Handler, problem: str
+) -> None:
+    with pytest.raises(TypeError, match=f"^{re.escape(f'{path}: {problem}')}"):
+        Routes().get(path, access=access)(handler)

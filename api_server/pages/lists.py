@@ -1,6 +1,6 @@
-"""Lists on administrators' pages, and how their forms act: as the API's own routes do, for whoever has signed in.
+"""Lists with filters, and buttons on them that do what the API's own routes do, for whoever has signed in.
 
-A form is answered with 303 to the page it came from, which says once what has become of it.
+A button's form is answered with 303 to the page it came from, which says once what has become of it.
 """
 
 import re
@@ -13,6 +13,7 @@ import orjson
 from aiohttp import web
 
 from api_server.pages import page
+from api_server.pages.routes import Page as ShownPage
 from api_server.pages.routes import Pages
 from api_server.pages.sessions import Form, Visitor
 from api_server.state.errors import LockNotAvailable, NotFound
@@ -20,7 +21,7 @@ from api_server.state.listing import ListPage, Page
 from api_server.web import routes
 from api_server.web.errors import ApiError, reason_of
 from api_server.web.request_data import merged
-from api_server.web.routes import ADMINISTRATOR
+from api_server.web.routes import ADMINISTRATOR, Access
 
 SIZE = 20
 
@@ -63,34 +64,53 @@ def answer(
         following=f"?{urlencode({**query, 'after': str(listed.last_id)})}" if listed.more else None,
     )
     shown = {"rows": orjson.loads(listed.body), "filters": filters, "pager_links": pager} | values
-    return page.answer(request, visitor, f"admin/{template}", back=page.address(request), **shown)
+    return page.answer(request, visitor, template, back=page.address(request), **shown)
 
 
-#: Where a form may lead back to.
-_BACK = re.compile(r"/admin(?:[/?][!-~]*)?", re.ASCII)
 _NOTHING_DONE = "Nothing was done"
 _GONE = f"{_NOTHING_DONE}: it is not there any more."
+
+
+#: The addresses of pages that a form may lead back to.
+_BACK = re.compile(r"[!-~]{1,2000}", re.ASCII)
 
 
 class Refused(Exception):
     """Why a form is not done as it was sent: a sentence."""
 
 
-def act(pages: Pages, path: str, handler: routes.Handler, said: str) -> None:
+def act(
+    pages: Pages,
+    path: str,
+    handler: routes.Handler,
+    said: str,
+    *,
+    access: Access = ADMINISTRATOR,
+    home: str = "/admin",
+    form_page: ShownPage | None = None,
+    **always: Any,
+) -> None:
     """Adds a form that does what a route of the API does, with its rule, its parameters, its audit events; then `said`
-    is said. The form and its path have the parameters under the API's names."""
+    is said on the page that it came from, which is `home` or below it. The form and its path have the parameters under
+    the API's names; `always` are sent with them. A form with fields names the `form_page` that shows it again where it
+    is refused; of a button it is said why."""
 
-    async def acted(request: web.Request, visitor: Visitor, form: Form) -> web.Response:
+    async def acted(request: web.Request, visitor: Visitor, form: Form, resource: Any) -> web.Response:
         async def work() -> str:
-            await routes.ask(request, handler, **await merged(request))
+            await routes.ask(request, handler, resource, **await merged(request) | always)
             return said
 
-        return await attempted(request, visitor, form, work())
+        place = home.format(**request.match_info)
+        if form_page is None:
+            return await attempted(request, visitor, form, work(), place)
+        return page.see_other(request, visitor, _back(form, place), await work())
 
-    pages.post(path, access=ADMINISTRATOR)(acted)
+    pages.post(path, access=access, form_page=form_page)(acted)
 
 
-async def attempted(request: web.Request, visitor: Visitor, form: Form, work: Awaitable[str]) -> web.Response:
+async def attempted(
+    request: web.Request, visitor: Visitor, form: Form, work: Awaitable[str], home: str = "/admin"
+) -> web.Response:
     """Leads back to where the form came from, where it is said what `work` says, or why it was refused."""
     try:
         said = await work
@@ -103,9 +123,11 @@ async def attempted(request: web.Request, visitor: Visitor, form: Form, work: Aw
         said = _GONE if problem.status == 404 else f"{_NOTHING_DONE}: {reason}"
     except LockNotAvailable:
         said = f"{_NOTHING_DONE}: somebody else was changing the same. Try again."
-    return page.see_other(request, visitor, _back(form), said)
+    return page.see_other(request, visitor, _back(form, home), said)
 
 
-def _back(form: Form) -> str:
+def _back(form: Form, home: str) -> str:
+    """The page that the form names, where that is `home` or below it; else `home`."""
     back = form.get("back", "")
-    return back if isinstance(back, str) and _BACK.fullmatch(back) else "/admin"
+    fits = isinstance(back, str) and _BACK.fullmatch(back) and back.startswith((f"{home}/", f"{home}?"))
+    return str(back) if fits else home

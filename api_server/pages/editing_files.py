@@ -1,0 +1,278 @@
+"""Changing files in the browser: `/-/new`, `/-/edit`, `/-/delete` and `/-/upload`, each as one commit on a branch.
+
+The commit goes to the branch that is shown, or to a new one that begins there, and then a merge request can follow.
+"""
+
+import asyncio
+import base64
+from typing import Any
+
+import attrs
+from aiohttp import web
+
+from api_server.code import commit_handlers
+from api_server.code.protection import protection_of
+from api_server.code.reading import reading
+from api_server.git import commits, references, trees
+from api_server.git.commits import History
+from api_server.git.trees import Entry
+from api_server.namespaces.resources import Project
+from api_server.pages import page
+from api_server.pages.account import user_of
+from api_server.pages.files import EDIT, TreePath, read_tree_path
+from api_server.pages.page import url_path
+from api_server.pages.routes import Pages
+from api_server.pages.sessions import Form, Visitor
+from api_server.web import context
+from api_server.web.errors import invalid, not_found
+from api_server.web.request_data import UploadedFile
+from api_server.web.routes import ask, caller
+
+pages = Pages()
+
+#: Bytes of a file that can be edited here.
+_MOST_BYTES = 1024 * 1024
+#: How the messages of commits begin that nobody has written one for.
+_DEEDS = {"create": "Add", "update": "Update", "move": "Move", "delete": "Delete"}
+
+
+@attrs.frozen(kw_only=True)
+class OnBranch:
+    """A branch and the path of a file or folder on it."""
+
+    rest: str
+
+
+@attrs.frozen(kw_only=True)
+class NewFile(OnBranch):
+    file_name: str = ""
+
+
+@attrs.frozen
+class Place:
+    """The place of a form: a path on a branch, and the file there if there is one. `at` is None in a repository without
+    a commit."""
+
+    branch: str
+    path: str
+    at: TreePath | None
+
+    @property
+    def file(self) -> Entry:
+        """Raises 404 if there is none."""
+        entry = trees.find_entry(self.at.repository, self.at.commit, self.path) if self.at else None
+        if entry is None or not entry.is_blob:
+            raise not_found("File")
+        return entry
+
+
+async def _place(request: web.Request, project: Project, rest: str) -> Place:
+    """Raises 404, also for what is on no branch."""
+    at = await read_tree_path(request, project, rest)
+    if at is None:
+        return Place(project.default_branch, "", None)
+    if references.branch(at.repository, at.ref) is None:
+        raise not_found("Branch")
+    return Place(at.ref, at.path, at)
+
+
+@pages.get("/{project}/-/new/{rest:.+}", access=EDIT)
+async def show_new_file(
+    request: web.Request, visitor: Visitor, params: NewFile, project: Project
+) -> web.Response:
+    place = await _place(request, project, params.rest)
+    return await _answer(request, visitor, project, "new", place, file_name=params.file_name)
+
+
+@pages.post("/{project}/-/create/{rest:.+}", access=EDIT, form_page=show_new_file)
+async def create_file(
+    request: web.Request, visitor: Visitor, params: NewFile, form: Form, project: Project
+) -> web.Response:
+    place = await _place(request, project, params.rest)
+    path = _path_in(place, params.file_name.strip(), "file_name")
+    action = {"action": "create", "file_path": path, "content": _lines(str(form.get("content", "")), "\n")}
+    return await _commit(request, visitor, project, place, form, action)
+
+
+@pages.get("/{project}/-/upload/{rest:.+}", access=EDIT)
+async def show_upload(
+    request: web.Request, visitor: Visitor, params: OnBranch, project: Project
+) -> web.Response:
+    place = await _place(request, project, params.rest)
+    most = context.services(request).settings.body_limit
+    return await _answer(request, visitor, project, "upload", place, most=most)
+
+
+@pages.post("/{project}/-/upload/{rest:.+}", access=EDIT, form_page=show_upload)
+async def upload_file(
+    request: web.Request, visitor: Visitor, params: OnBranch, form: Form, project: Project
+) -> web.Response:
+    """A new file, or on demand a new content of one that is there."""
+    place, file = await _place(request, project, params.rest), form.get("file")
+    if not isinstance(file, UploadedFile):
+        raise invalid({"file": ["is missing: choose one"]})
+    path = _path_in(place, file.name.replace("\\", "/").rpartition("/")[2], "file")
+    there = place.at is not None and trees.find_entry(place.at.repository, place.at.commit, path) is not None
+    if there and "replace" not in form:
+        raise invalid({"file": [f"{file.name} is there already. Check the box to replace it."]})
+    action = {
+        "action": "update" if there else "create",
+        "file_path": path,
+        "content": (await asyncio.to_thread(base64.b64encode, file.data)).decode(),
+        "encoding": "base64",
+    }
+    return await _commit(request, visitor, project, place, form, action)
+
+
+@pages.get("/{project}/-/edit/{rest:.+}", access=EDIT)
+async def show_edit(
+    request: web.Request, visitor: Visitor, params: OnBranch, project: Project
+) -> web.Response:
+    place = await _place(request, project, params.rest)
+    text = await _text(place)
+    return await _answer(
+        request, visitor, project, "edit", place, text=text, last_commit=await _last_commit(request, place)
+    )
+
+
+@pages.post("/{project}/-/update/{rest:.+}", access=EDIT, form_page=show_edit)
+async def update_file(
+    request: web.Request, visitor: Visitor, params: OnBranch, form: Form, project: Project
+) -> web.Response:
+    """The lines end as they did. Another path moves the file."""
+    place = await _place(request, project, params.rest)
+    before = await _text(place)
+    path = str(form.get("file_path", "")).strip() or place.path
+    action = {
+        "action": "update" if path == place.path else "move",
+        "file_path": path,
+        "previous_path": place.path,
+        "content": _lines(str(form.get("content", "")), "\r\n" if "\r\n" in before else "\n", end=False),
+        "last_commit_id": form.get("last_commit_sha"),
+    }
+    return await _commit(request, visitor, project, place, form, action)
+
+
+@pages.get("/{project}/-/delete/{rest:.+}", access=EDIT)
+async def show_delete(
+    request: web.Request, visitor: Visitor, params: OnBranch, project: Project
+) -> web.Response:
+    place = await _place(request, project, params.rest)
+    _ = place.file
+    return await _answer(
+        request, visitor, project, "delete", place, last_commit=await _last_commit(request, place)
+    )
+
+
+@pages.post("/{project}/-/delete/{rest:.+}", access=EDIT, form_page=show_delete)
+async def delete_file(
+    request: web.Request, visitor: Visitor, params: OnBranch, form: Form, project: Project
+) -> web.Response:
+    place = await _place(request, project, params.rest)
+    action = {"action": "delete", "file_path": place.path, "last_commit_id": form.get("last_commit_sha")}
+    return await _commit(request, visitor, project, place, form, action)
+
+
+async def _answer(
+    request: web.Request, visitor: Visitor, project: Project, form: str, place: Place, **values: Any
+) -> web.Response:
+    """A form, with the branch that the commit goes to: a new one where the visitor may not push to this one."""
+    protection = await protection_of(context.services(request).database, project.id, place.branch)
+    may_push = protection.may_push(project.role, admin=project.admin)
+    branch = place.branch if may_push else _new_branch(visitor, place)
+    return page.answer(
+        request,
+        visitor,
+        f"files/{form}.html",
+        project=project,
+        tab="files",
+        place=place,
+        where=f"{place.branch}/{place.path}" if place.path else place.branch,
+        branch_name=branch,
+        may_push=may_push,
+        **values,
+    )
+
+
+def _new_branch(visitor: Visitor, place: Place) -> str:
+    """A name that no branch has: `alice-patch-1`."""
+    number, start = 1, f"{user_of(visitor).username}-patch"
+    while place.at is not None and references.branch(place.at.repository, f"{start}-{number}") is not None:
+        number += 1
+    return f"{start}-{number}"
+
+
+async def _text(place: Place) -> str:
+    """What is in the file. Raises 422 for what is no text, or too large to be edited."""
+    file = place.file
+    if (file.size or 0) > _MOST_BYTES:
+        raise invalid("This file is too large to be edited here: change it with git", status=422)
+    assert place.at is not None  # noqa: S101 - where there is a file, there is a commit
+    data = await asyncio.to_thread(trees.read_blob, place.at.repository, file)
+    try:
+        if b"\0" not in data:
+            return data.decode()
+    except UnicodeDecodeError:
+        pass
+    raise invalid("This file is no text in UTF-8: upload another one, or change it with git", status=422)
+
+
+async def _last_commit(request: web.Request, place: Place) -> str:
+    """The commit that has changed the file last: a later one is a conflict."""
+    if place.at is None:
+        raise not_found("File")
+    start = History(start=place.at.commit, path=place.path)
+    async with reading(context.services(request), caller(request)):
+        (sha,) = await commits.history(place.at.repository, start, skip=0, limit=1)
+    return sha
+
+
+def _lines(text: str, ending: str, *, end: bool = True) -> str:
+    """A text as a form sends it, with other ends of lines; the last line gets one too if `end`."""
+    plain = text.replace("\r\n", "\n")
+    if end and plain and not plain.endswith("\n"):
+        plain += "\n"
+    return plain.replace("\n", ending)
+
+
+def _path_in(place: Place, name: str, field: str) -> str:
+    """The path of a file in the folder of the form. Raises 400 for no name."""
+    if not name or name.endswith("/"):
+        raise invalid({field: ["has no name"]})
+    return f"{place.path}/{name}" if place.path else name
+
+
+async def _commit(
+    request: web.Request,
+    visitor: Visitor,
+    project: Project,
+    place: Place,
+    form: Form,
+    action: dict[str, Any],
+) -> web.Response:
+    """Commits the action, and shows what has come of it."""
+    branch = str(form.get("branch_name", "")).strip() or place.branch
+    if branch != place.branch and place.at and references.branch(place.at.repository, branch) is not None:
+        raise invalid({"branch_name": [f"exists already: leave {place.branch}, or name a new one"]})
+    name = action["file_path"].rpartition("/")[2]
+    message = str(form.get("commit_message", "")).strip() or f"{_DEEDS[action['action']]} {name}"
+    sent: dict[str, Any] = {"branch": branch, "commit_message": message, "actions": [action], "stats": False}
+    if place.at is not None:
+        sent["start_branch"] = place.branch
+    await ask(request, commit_handlers.create_commit, project, **sent)
+    base = f"/{project.full_path}/-"
+    if branch != place.branch and "create_merge_request" in form:
+        query = f"source_branch={url_path(branch)}&target_branch={url_path(place.branch)}"
+        return page.see_other(request, visitor, f"{base}/merge_requests/new?{query}", "The commit is made.")
+    path = action["file_path"]
+    if action["action"] == "delete":
+        path = path.rpartition("/")[0]
+        return page.see_other(
+            request,
+            visitor,
+            f"{base}/tree/{url_path(f'{branch}/{path}'.rstrip('/'))}",
+            "The file is deleted.",
+        )
+    return page.see_other(
+        request, visitor, f"{base}/blob/{url_path(f'{branch}/{path}')}", "The commit is made."
+    )

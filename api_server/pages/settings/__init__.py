@@ -1,0 +1,1 @@
+"""Settings of projects and groups, at GitLab's addresses, for those who may change them."""

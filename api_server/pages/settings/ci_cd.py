@@ -1,0 +1,180 @@
+"""`/<project>/-/settings/ci_cd` and `/groups/<group>/-/settings/ci_cd`: how pipelines run, runners, variables, trigger
+tokens, and which jobs of other projects are let in."""
+
+from typing import Any
+
+import attrs
+import orjson
+from aiohttp import web
+
+from api_server.accounts.path_rules import FULL_PATH
+from api_server.ci.triggers import handlers as triggers
+from api_server.ci.variables import handlers as variables
+from api_server.namespaces import job_token_scope_handlers as job_tokens
+from api_server.namespaces import project_handlers
+from api_server.namespaces.access import group, project, visible_group
+from api_server.namespaces.resources import Group, Project
+from api_server.pages import page
+from api_server.pages.lists import act
+from api_server.pages.routes import Pages, visible_project
+from api_server.pages.sessions import Form, Visitor
+from api_server.pages.settings import frame, queries
+from api_server.state.listing import Page
+from api_server.state.secrets import TRIGGER_TOKEN
+from api_server.web import context
+from api_server.web.errors import invalid
+from api_server.web.pagination import MAX_PER_PAGE
+from api_server.web.routes import Role, ask
+
+pages = Pages()
+
+OF_PROJECT = "/{project}/-/settings/ci_cd"
+OF_GROUP = f"/groups/{{group:{FULL_PATH}}}/-/settings/ci_cd"
+GROUP_HOME = "/groups/{group}/-/settings/ci_cd"
+MAINTAINER, OWNER = project(Role.MAINTAINER), group(Role.OWNER)
+
+
+@attrs.frozen(kw_only=True)
+class ShowSettings:
+    #: Whether the values of variables are shown.
+    reveal: bool = False
+
+
+@attrs.frozen
+class NewToken:
+    """A token that was made just now, and what it is of: the only time that it is shown."""
+
+    kind: str
+    token: str
+
+
+@pages.get(OF_PROJECT, access=MAINTAINER)
+@pages.get(OF_GROUP, access=OWNER)
+async def show_ci_settings(
+    request: web.Request, visitor: Visitor, params: ShowSettings, resource: Project | Group
+) -> web.Response:
+    return await answer(request, visitor, resource, reveal=params.reveal)
+
+
+async def answer(
+    request: web.Request,
+    visitor: Visitor,
+    resource: Project | Group,
+    *,
+    reveal: bool = False,
+    made: NewToken | None = None,
+) -> web.Response:
+    """The page, perhaps with a token that was made."""
+    is_project = isinstance(resource, Project)
+    whose = {"project_id" if is_project else "namespace_id": resource.id}
+    runners = await queries.list_runners(
+        context.services(request).database, Page(MAX_PER_PAGE, descending=False, counted=False), **whose
+    )
+    shown = {
+        "variables": await page.read(request, variables.list_variables, resource, per_page=MAX_PER_PAGE),
+        "runners": orjson.loads(runners.body),
+        "base_url": context.services(request).settings.base_url,
+        "reveal": reveal,
+        "made": made,
+    }
+    if isinstance(resource, Project):
+        shown |= await _of_project(request, resource)
+    return frame.answer(request, visitor, resource, "ci_cd.html", **shown)
+
+
+async def _of_project(request: web.Request, project: Project) -> dict[str, Any]:
+    """What groups do not have."""
+    everything = {"per_page": MAX_PER_PAGE}
+    listed: list[dict[str, Any]] = []
+    if project.shows_pipelines:
+        listed = await page.read(request, triggers.list_triggers, project, **everything)
+    return {
+        "entity": await page.read(request, project_handlers.show_project, project),
+        "triggers": [trigger | {"token": _beginning(trigger["token"])} for trigger in listed],
+        "scope": await page.read(request, job_tokens.show_scope, project),
+        "allowed_projects": await page.read(request, job_tokens.list_projects, project, **everything),
+        "allowed_groups": await page.read(request, job_tokens.list_groups, project, **everything),
+    }
+
+
+def _beginning(token: str) -> str:
+    """As much of a trigger's token as those see who do not own it."""
+    return token.removeprefix(TRIGGER_TOKEN)[: triggers.SHOWN_CHARACTERS]
+
+
+act(
+    pages,
+    f"{OF_PROJECT}/update",
+    project_handlers.update_project,
+    "The settings are saved.",
+    access=MAINTAINER,
+    home=OF_PROJECT,
+    form_page=show_ci_settings,
+)
+
+
+@pages.post(f"{OF_PROJECT}/triggers", access=MAINTAINER, form_page=show_ci_settings)
+async def create_trigger(
+    request: web.Request, visitor: Visitor, form: Form, project: Project
+) -> web.Response:
+    """Answered at once, and not by a redirect: the token is in no address and no cookie."""
+    sent = {"description": form.get("description")}
+    made = await page.read(request, triggers.create_trigger, project, **sent)
+    return await answer(
+        request, visitor, project, made=NewToken(f"the trigger {made['description']}", made["token"])
+    )
+
+
+act(
+    pages,
+    f"{OF_PROJECT}/triggers/{{trigger_id}}/delete",
+    triggers.delete_trigger,
+    "The trigger is revoked: its token starts nothing any more.",
+    access=MAINTAINER,
+    home=OF_PROJECT,
+)
+act(
+    pages,
+    f"{OF_PROJECT}/job_token_scope",
+    job_tokens.limit_access,
+    "The setting is saved.",
+    access=MAINTAINER,
+    home=OF_PROJECT,
+    form_page=show_ci_settings,
+)
+
+
+@pages.post(f"{OF_PROJECT}/job_token_scope/allow", access=MAINTAINER, form_page=show_ci_settings)
+async def allow_jobs(request: web.Request, visitor: Visitor, form: Form, project: Project) -> web.Response:
+    """Of the project or the group with that full path. Raises 422 if the visitor sees neither."""
+    path = str(form.get("path", "")).strip().strip("/")
+    other = await visible_project(request, visitor, path)
+    if other is not None:
+        await ask(request, job_tokens.allow_project, project, target_project_id=other.id)
+    else:
+        target = await visible_group(
+            context.services(request), path, user_id=visitor.user_id, admin=visitor.is_admin
+        )
+        if target is None:
+            raise invalid({"path": ["You see no project and no group of that path."]}, status=422)
+        await ask(request, job_tokens.allow_group, project, target_group_id=target.id)
+    address = f"/{project.full_path}/-/settings/ci_cd"
+    return page.see_other(request, visitor, address, f"The jobs of {path} are let in.")
+
+
+act(
+    pages,
+    f"{OF_PROJECT}/job_token_scope/projects/{{target_project_id}}/remove",
+    job_tokens.disallow_project,
+    "The project's jobs are not let in any more.",
+    access=MAINTAINER,
+    home=OF_PROJECT,
+)
+act(
+    pages,
+    f"{OF_PROJECT}/job_token_scope/groups/{{target_group_id}}/remove",
+    job_tokens.disallow_group,
+    "The group's jobs are not let in any more.",
+    access=MAINTAINER,
+    home=OF_PROJECT,
+)

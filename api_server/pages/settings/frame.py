@@ -1,0 +1,72 @@
+"""The frame of the pages of settings: which sections a project or a group has for the visitor, and how one is shown."""
+
+from typing import Any
+
+import attrs
+from aiohttp import web
+
+from api_server.namespaces.resources import Group, Project
+from api_server.pages import page
+from api_server.pages.sessions import Visitor
+from api_server.web.routes import Role
+
+
+@attrs.frozen
+class Section:
+    """One page of settings; `path` follows the address of the project or the group."""
+
+    title: str
+    path: str
+    role: Role
+
+
+OF_PROJECT = [
+    Section("General", "/-/edit", Role.MAINTAINER),
+    Section("Repository", "/-/settings/repository", Role.MAINTAINER),
+    Section("Merge requests", "/-/settings/merge_requests", Role.MAINTAINER),
+    Section("CI/CD", "/-/settings/ci_cd", Role.MAINTAINER),
+    Section("Audit events", "/-/audit_events", Role.DEVELOPER),
+]
+OF_GROUP = [
+    Section("General", "/-/edit", Role.OWNER),
+    Section("CI/CD", "/-/settings/ci_cd", Role.OWNER),
+    Section("Audit events", "/-/audit_events", Role.DEVELOPER),
+]
+
+
+def home(resource: Project | Group) -> str:
+    """The address of the page of a project or a group."""
+    return f"/{resource.full_path}" if isinstance(resource, Project) else f"/groups/{resource.full_path}"
+
+
+def values(request: web.Request, resource: Project | Group) -> dict[str, Any]:
+    """What the template of a page of settings finds: `frame`, which it extends, `resource`, `home`, its address, and
+    the `sections` that the visitor may open."""
+    is_project = isinstance(resource, Project)
+    base = home(resource)
+    sections = [
+        (section.title, f"{base}{section.path}", request.path.startswith(f"{base}{section.path}"))
+        for section in (OF_PROJECT if is_project else OF_GROUP)
+        if resource.role >= section.role
+    ]
+    return {
+        "frame": f"settings/{'project' if is_project else 'group'}.html",
+        "project" if is_project else "group": resource,
+        "resource": resource,
+        "home": base,
+        "sections": sections,
+        "tab": "settings",
+    }
+
+
+def answer(
+    request: web.Request,
+    visitor: Visitor,
+    resource: Project | Group,
+    template: str,
+    status: int = 200,
+    **shown: Any,
+) -> web.Response:
+    """A page of settings, or with another `tab` one beside them."""
+    common = values(request, resource) | {"back": page.address(request)}
+    return page.answer(request, visitor, f"settings/{template}", status, **common | shown)

@@ -1,0 +1,142 @@
+"""`/<project>/-/edit` and `/groups/<group>/-/edit`: what a project or a group is called and who may see it; archiving,
+moving and deleting."""
+
+from typing import Any
+
+import attrs
+from aiohttp import web
+
+from api_server.accounts.path_rules import FULL_PATH
+from api_server.namespaces import group_handlers, project_handlers
+from api_server.namespaces.access import group, project
+from api_server.namespaces.resources import Group, Project
+from api_server.pages import page
+from api_server.pages.lists import act
+from api_server.pages.routes import Pages
+from api_server.pages.sessions import Form, Visitor
+from api_server.pages.settings import frame
+from api_server.web.errors import invalid
+from api_server.web.pagination import MAX_PER_PAGE
+from api_server.web.routes import Role, ask
+
+pages = Pages()
+
+OF_PROJECT = "/{project}/-/edit"
+OF_GROUP = f"/groups/{{group:{FULL_PATH}}}/-/edit"
+MAINTAINER, OWNER, OWNER_OF_GROUP = project(Role.MAINTAINER), project(Role.OWNER), group(Role.OWNER)
+
+
+@pages.get(OF_PROJECT, access=MAINTAINER)
+async def show_project_settings(request: web.Request, visitor: Visitor, project: Project) -> web.Response:
+    namespaces: list[dict[str, Any]] = []
+    if project.role >= Role.OWNER:
+        namespaces = await page.read(request, group_handlers.list_namespaces, per_page=MAX_PER_PAGE)
+    return frame.answer(
+        request,
+        visitor,
+        project,
+        "general.html",
+        entity=await page.read(request, project_handlers.show_project, project),
+        is_owner=project.role >= Role.OWNER,
+        namespaces=[
+            (namespace["full_path"], namespace["full_path"])
+            for namespace in namespaces
+            if namespace["full_path"] != project.full_path.rpartition("/")[0]
+        ],
+    )
+
+
+act(
+    pages,
+    f"{OF_PROJECT}/update",
+    project_handlers.update_project,
+    "The settings are saved.",
+    access=MAINTAINER,
+    home=OF_PROJECT,
+    form_page=show_project_settings,
+)
+act(
+    pages,
+    f"{OF_PROJECT}/archive",
+    project_handlers.archive_project,
+    "The project is archived: it can be read, and nothing in it changes.",
+    access=OWNER,
+    home=OF_PROJECT,
+)
+act(
+    pages,
+    f"{OF_PROJECT}/unarchive",
+    project_handlers.unarchive_project,
+    "The project is not archived any more.",
+    access=OWNER,
+    home=OF_PROJECT,
+)
+
+
+@attrs.frozen(kw_only=True)
+class Confirmed:
+    """`confirmation` is the full path, typed once more."""
+
+    confirmation: str = ""
+
+    def check(self, resource: Project | Group) -> None:
+        """Raises 422 if it is not the path."""
+        if self.confirmation.strip() != resource.full_path:
+            raise invalid({"confirmation": [f"Type {resource.full_path} to confirm."]}, status=422)
+
+
+@pages.post(f"{OF_PROJECT}/path", access=OWNER, form_page=show_project_settings)
+async def move_project(request: web.Request, visitor: Visitor, form: Form, project: Project) -> web.Response:
+    """To another last part of the path."""
+    handler = project_handlers.update_project
+    moved = await page.read(request, handler, project, path=form.get("path"))
+    return _moved(request, visitor, moved)
+
+
+@pages.post(f"{OF_PROJECT}/transfer", access=OWNER, form_page=show_project_settings)
+async def transfer_project(
+    request: web.Request, visitor: Visitor, form: Form, project: Project
+) -> web.Response:
+    """Into another group, or one's own namespace."""
+    handler = project_handlers.transfer_project
+    moved = await page.read(request, handler, project, namespace=form.get("namespace"))
+    return _moved(request, visitor, moved)
+
+
+def _moved(request: web.Request, visitor: Visitor, entity: dict[str, Any]) -> web.Response:
+    path = entity["path_with_namespace"]
+    text = f"The project is at {path} now. Its old address leads here."
+    return page.see_other(request, visitor, f"/{path}/-/edit", text)
+
+
+@pages.post(f"{OF_PROJECT}/delete", access=OWNER, form_page=show_project_settings)
+async def delete_project(
+    request: web.Request, visitor: Visitor, params: Confirmed, project: Project
+) -> web.Response:
+    params.check(project)
+    await ask(request, project_handlers.delete_project, project)
+    return page.see_other(request, visitor, "/", f"The project {project.full_path} is deleted.")
+
+
+@pages.get(OF_GROUP, access=OWNER_OF_GROUP)
+async def show_group_settings(request: web.Request, visitor: Visitor, group: Group) -> web.Response:
+    entity = await page.read(request, group_handlers.show_group, group)
+    return frame.answer(request, visitor, group, "group_general.html", entity=entity)
+
+
+@pages.post(f"{OF_GROUP}/update", access=OWNER_OF_GROUP, form_page=show_group_settings)
+async def update_group(request: web.Request, visitor: Visitor, form: Form, group: Group) -> web.Response:
+    """Its path may be another one afterwards."""
+    entity = await page.read(request, group_handlers.update_group, group, **form)
+    address = f"/groups/{entity['full_path']}/-/edit"
+    return page.see_other(request, visitor, address, "The settings are saved.")
+
+
+@pages.post(f"{OF_GROUP}/delete", access=OWNER_OF_GROUP, form_page=show_group_settings)
+async def delete_group(
+    request: web.Request, visitor: Visitor, params: Confirmed, group: Group
+) -> web.Response:
+    """With everything in it."""
+    params.check(group)
+    await ask(request, group_handlers.delete_group, group)
+    return page.see_other(request, visitor, "/", f"The group {group.full_path} is deleted.")

@@ -1,0 +1,207 @@
+"""`/<project>/-/settings/repository`: mirrors, and which branches and tags are protected."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import quote
+
+from aiohttp import web
+
+from api_server.code import protected_ref_handlers as protected
+from api_server.mirrors import handlers as mirrors
+from api_server.namespaces.access import project
+from api_server.namespaces.resources import Project
+from api_server.pages import page
+from api_server.pages.lists import act
+from api_server.pages.routes import Pages
+from api_server.pages.sessions import Form, Visitor
+from api_server.pages.settings import frame, queries
+from api_server.pages.settings.queries import QueuedRun
+from api_server.web import context
+from api_server.web.errors import invalid
+from api_server.web.pagination import MAX_PER_PAGE
+from api_server.web.routes import Role, ask
+
+pages = Pages()
+
+PAGE = "/{project}/-/settings/repository"
+MAINTAINER = project(Role.MAINTAINER)
+
+#: What to do about the last error of a mirror, by what its text has.
+_REMEDIES: Final = {
+    "authentication failed|permission denied|could not read username|access denied|\\b401\\b|\\b403\\b": "The target"
+    " refuses the credentials: change them, or let its account write to the repository.",
+    "host key|known_hosts": "The target showed another SSH key than the known one: if that is right, change the"
+    " mirror's host keys.",
+    "could not resolve|no address|name or service": "The name in the address leads nowhere: correct the address.",
+    "failed to connect|timed out|took too long|refused: nothing|could not be reached|connection": "The target does not"
+    " answer: see whether it runs, then sync.",
+    "url is invalid|not allowed|blocked": "This service may not call that address. Administrators decide which it may.",
+    "not found|does not appear to be|\\b404\\b": "There is no repository at that address, or the account may not see"
+    " it: correct the address, or make the repository.",
+    "diverged": "The target has commits of its own, which this mirror does not overwrite. Merge them here, or let the"
+    " mirror overwrite what has diverged.",
+    "hook declined|protected|rejected": "The target's own rules refuse some branches: allow its account to push them.",
+}
+_USUAL_REMEDY = "Correct the target, its address or the credentials, then sync."
+
+
+def remedy(last_error: str) -> str:
+    """One sentence or two."""
+    text = last_error.lower()
+    return next((told for pattern, told in _REMEDIES.items() if re.search(pattern, text)), _USUAL_REMEDY)
+
+
+def why_it_waits(mirror: Mapping[str, Any], run: QueuedRun | None) -> str:
+    """What happens next with a mirror, in a sentence."""
+    if not mirror["enabled"]:
+        return "It is switched off: nothing is pushed until it is switched on under Change."
+    if mirror["update_status"] == "started":
+        return "It is being pushed."
+    if run is None:
+        return "It is pushed after the next change of the repository, or with Sync now."
+    if run.scheduled_at is None:
+        return "It is pushed in a moment."
+    return f"It is tried again {run.scheduled_at:%Y-%m-%d %H:%M} UTC."
+
+
+@pages.get(PAGE, access=MAINTAINER)
+async def show_repository_settings(request: web.Request, visitor: Visitor, project: Project) -> web.Response:
+    shown = await page.read(request, mirrors.list_mirrors, project, per_page=MAX_PER_PAGE)
+    queued = await queries.queued_runs(context.services(request).database, project.id)
+    runs = {run.mirror_id: run for run in queued}
+    for mirror in shown:
+        mirror["next"] = why_it_waits(mirror, runs.get(mirror["id"]))
+        mirror["remedy"] = remedy(mirror["last_error"]) if mirror["last_error"] else ""
+        mirror["public_key"] = await _public_key(request, project, mirror)
+    return frame.answer(
+        request,
+        visitor,
+        project,
+        "repository.html",
+        mirrors=shown,
+        branches=await page.read(request, protected.list_protected_branches, project, per_page=MAX_PER_PAGE),
+        tags=await page.read(request, protected.list_protected_tags, project, per_page=MAX_PER_PAGE),
+    )
+
+
+async def _public_key(request: web.Request, project: Project, mirror: Mapping[str, Any]) -> str | None:
+    """What the target has to accept; None for a mirror that has no key."""
+    if mirror["auth_method"] != "ssh_public_key":
+        return None
+    shown = await page.read(request, mirrors.show_public_key, project, mirror_id=str(mirror["id"]))
+    return str(shown["public_key"]) if shown["public_key"] else None
+
+
+@pages.post(f"{PAGE}/mirrors", access=MAINTAINER, form_page=show_repository_settings)
+async def create_mirror(request: web.Request, visitor: Visitor, form: Form, project: Project) -> web.Response:
+    await ask(request, mirrors.create_mirror, project, **_mirror(form))
+    return _back(request, visitor, project, "The mirror is made.")
+
+
+@pages.post(f"{PAGE}/mirrors/{{mirror_id}}", access=MAINTAINER, form_page=show_repository_settings)
+async def update_mirror(request: web.Request, visitor: Visitor, form: Form, project: Project) -> web.Response:
+    mirror_id = request.match_info["mirror_id"]
+    await ask(request, mirrors.update_mirror, project, mirror_id=mirror_id, **_mirror(form))
+    return _back(request, visitor, project, "The mirror is changed.")
+
+
+def _mirror(form: Form) -> dict[str, Any]:
+    """The API's parameters. The API takes user name and password as a part of the URL; the form has fields for them.
+    Raises 422."""
+    branches, url = form.get("branches"), str(form.get("url", "")).strip()
+    sent = {
+        "url": _with_credentials(url, str(form.get("user", "")), str(form.get("password", ""))),
+        "enabled": form.get("enabled", "false"),
+        "auth_method": form.get("auth_method"),
+        "keep_divergent_refs": form.get("keep_divergent_refs", "false"),
+        "only_protected_branches": branches == "protected",
+    }
+    expression = str(form.get("mirror_branch_regex", "")).strip()
+    if branches == "regex" and not expression:
+        raise invalid({"mirror_branch_regex": ["Write an expression, or choose other branches."]}, status=422)
+    keys = [line for line in str(form.get("host_keys", "")).splitlines() if line.strip()]
+    return (
+        sent
+        | ({"mirror_branch_regex": expression if branches == "regex" else ""} if "branches" in form else {})
+        | ({"host_keys": keys} if keys else {})
+    )
+
+
+def _with_credentials(url: str, user: str, password: str) -> str:
+    """The URL with the user name and the password that were typed; as it is without them. Raises 422 if it has no
+    place for them."""
+    if not (user or password):
+        return url
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        raise invalid({"url": ["is invalid"]}, status=422)
+    host, slash, path = rest.partition("/")
+    bare = host.rpartition("@")[2]
+    secret = f":{quote(password, safe='')}" if password else ""
+    return f"{scheme}://{quote(user, safe='')}{secret}@{bare}{slash}{path}"
+
+
+act(
+    pages,
+    f"{PAGE}/mirrors/{{mirror_id}}/sync",
+    mirrors.sync_mirror,
+    "The mirror is pushed in a moment.",
+    access=MAINTAINER,
+    home=PAGE,
+)
+act(
+    pages,
+    f"{PAGE}/mirrors/{{mirror_id}}/delete",
+    mirrors.delete_mirror,
+    "The mirror is deleted. What was pushed stays where it is.",
+    access=MAINTAINER,
+    home=PAGE,
+)
+act(
+    pages,
+    f"{PAGE}/branches",
+    protected.protect_branch,
+    "The branches of that name are protected.",
+    access=MAINTAINER,
+    home=PAGE,
+    form_page=show_repository_settings,
+)
+act(
+    pages,
+    f"{PAGE}/branches/{{name:.+}}/update",
+    protected.update_protected_branch,
+    "The rule is changed.",
+    access=MAINTAINER,
+    home=PAGE,
+    form_page=show_repository_settings,
+)
+act(
+    pages,
+    f"{PAGE}/branches/{{name:.+}}/unprotect",
+    protected.unprotect_branch,
+    "The branches of that name are not protected any more.",
+    access=MAINTAINER,
+    home=PAGE,
+)
+act(
+    pages,
+    f"{PAGE}/tags",
+    protected.protect_tag,
+    "The tags of that name are protected.",
+    access=MAINTAINER,
+    home=PAGE,
+    form_page=show_repository_settings,
+)
+act(
+    pages,
+    f"{PAGE}/tags/{{name:.+}}/unprotect",
+    protected.unprotect_tag,
+    "The tags of that name are not protected any more.",
+    access=MAINTAINER,
+    home=PAGE,
+)
+
+
+def _back(request: web.Request, visitor: Visitor, project: Project, text: str) -> web.Response:
+    return page.see_other(request, visitor, f"/{project.full_path}/-/settings/repository", text)
