@@ -44,7 +44,7 @@ SECRET_NAME = re.compile(
 #: once, because clients choose what is logged.
 _NAME = r"(?<=[?&])(?=[^=&?\s]*+=)"
 _SECRET_IN_TEXT = re.compile(
-    r"\b(?:flpat|flptt|fljob|flso|flinv|flcon|flpwd|glrt)-[\w.-]+"  # our own tokens, wherever they stand
+    r"\b(?:flpat|flptt|fljob|flso|flinv|flcon|flpwd|flsin|glrt)-[\w.-]+"  # our own tokens, wherever they stand
     r"|(?<=://)[^/@\s\"']+(?=@)"  # user and password in a URL
     rf"|{_NAME}[^=&?\s]*?(?:token|secret|password)[^=&?\s]*+=[^&\s\"']*"  # query parameters
     rf"|{_NAME}(?:[^=&?\s]*(?:\[|%5[Bb]))?value(?:\]|%5[Dd])?=[^&\s\"']*"  # values of CI/CD variables

@@ -91,6 +91,11 @@ class Asset:
     media_type: str
 
 
+#: The style of all pages. In a layer of its own it gives way to every other one, also to that of somebody else's part
+#: of a page, which does not expect our rules for plain elements.
+_LOWEST = "pages.css"
+
+
 def _read_assets() -> dict[str, Asset]:
     """All of them, by the names that templates use."""
     found = {}
@@ -98,6 +103,8 @@ def _read_assets() -> dict[str, Asset]:
         name, _, ending = file.name.rpartition(".")
         if ending in _KINDS:
             text = file.read_text()
+            if file.name == _LOWEST:
+                text = f"@layer pages {{\n{text}}}\n"
             digest = hashlib.sha256(text.encode()).hexdigest()[:12]
             found[file.name] = Asset(f"/-/assets/{name}.{digest}.{ending}", text, _KINDS[ending])
     return found

@@ -160,6 +160,19 @@ async def find_account(database: Executor, login: str) -> Account | None:
 
 
 @attrs.frozen
+class CountedAccount(Account):
+    sign_in_count: int
+
+
+@statement("""
+    SELECT users.id, users.username, users.name, users.email, users.admin, users.bot, users.state, users.password_hash,
+        users.sign_in_count
+    FROM users WHERE users.id = %(user_id)s AND NOT users.bot
+    """)
+async def find_counted_account(database: Executor, user_id: int) -> CountedAccount | None: ...
+
+
+@attrs.frozen
 class Username:
     id: int
     username: str

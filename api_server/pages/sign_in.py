@@ -1,14 +1,17 @@
-"""`/-/sign_in` and `/-/sign_out`: a password opens a session in this browser. Both outcomes are audited."""
+"""`/-/sign_in` and `/-/sign_out`: a password opens a session in this browser, and so does a link that the operator has
+made. Both outcomes are audited."""
 
 import asyncio
 import functools
 import re
+from typing import Literal
 
 from aiohttp import web
 
+from api_server.accounts import sign_in_links
 from api_server.pages import page, queries, sessions
 from api_server.pages.problems import as_pages
-from api_server.pages.queries import Account
+from api_server.pages.queries import Account, CountedAccount
 from api_server.pages.sessions import Form, Visitor
 from api_server.services import Key
 from api_server.state import audit_trail
@@ -40,6 +43,8 @@ def setup(app: web.Application) -> None:
     services[UNKNOWN] = RateLimiter("unknown sign in", lambda: RECORDED_UNKNOWN)
     app.router.add_get("/-/sign_in", as_pages(show_form))
     app.router.add_post("/-/sign_in", as_pages(page.form(sign_in, BY_ADDRESS)))
+    app.router.add_get("/-/sign_in/{token}", as_pages(show_link))
+    app.router.add_post("/-/sign_in/{token}", as_pages(page.form(use_link, BY_ADDRESS)))
     app.router.add_get("/-/sign_out", as_pages(ask_to_sign_out))
     app.router.add_post("/-/sign_out", as_pages(page.form(sign_out)))
 
@@ -67,8 +72,47 @@ async def sign_in(request: web.Request, visitor: Visitor, form: Form) -> web.Str
     read = functools.partial(queries.find_account, login=login)
     services.require_unchanged(Precondition((f"user:{account.id}",), account, read))
     response = page.see_other(request, visitor, _safe(form.get("return_to")))
-    sessions.remember(request, response, await _begin(request, account))
+    sessions.remember(request, response, await _begin(request, account, "password"))
     return response
+
+
+async def show_link(request: web.Request) -> web.Response:
+    """Opening it changes nothing: programs that look at links are no visitors."""
+    visitor, account = await sessions.visitor(request), await _linked(request)
+    if account is None:
+        return _unknown_link(request, visitor)
+    return page.answer(request, visitor, "sign_in_link.html", account=account)
+
+
+async def use_link(request: web.Request, visitor: Visitor, _form: Form) -> web.StreamResponse:
+    account = await _linked(request)
+    if account is None:
+        return _unknown_link(request, visitor)
+    read = functools.partial(queries.find_counted_account, user_id=account.id)
+    context.services(request).require_unchanged(Precondition((f"user:{account.id}",), account, read))
+    # Of two who use the link at once, one signs in first: the other is judged again.
+    context.services(request).revoke(f"user:{account.id}")
+    response = page.see_other(request, visitor, "/")
+    sessions.remember(request, response, await _begin(request, account, "link"))
+    return response
+
+
+async def _linked(request: web.Request) -> CountedAccount | None:
+    """The account that the link signs in to, as long as it is good for something."""
+    token, services = request.match_info["token"], context.services(request)
+    user_id = sign_in_links.user_named(token, context.services(request).database.now)
+    account = user_id and await queries.find_counted_account(services.database, user_id)
+    if not account or account.state != "active":
+        return None
+    return account if sign_in_links.is_valid(services.vault, token, account.sign_in_count) else None
+
+
+def _unknown_link(request: web.Request, visitor: Visitor) -> web.Response:
+    text = (
+        "It works once and for a quarter of an hour, and not after another sign-in. On the machine of the service, "
+        "`forgelet user sign-in-link NAME` prints a new one."
+    )
+    return page.say(request, visitor, "This link is no longer good", text, status=404)
 
 
 async def sign_out(request: web.Request, visitor: Visitor, _form: Form) -> web.StreamResponse:
@@ -108,12 +152,12 @@ def _safe(return_to: object) -> str:
     return str(return_to) if fits else "/"
 
 
-async def _begin(request: web.Request, account: Account) -> Visitor:
-    """The account's new session."""
+async def _begin(request: web.Request, account: Account, proof: Literal["password", "link"]) -> Visitor:
+    """The account's new session, which rests on that proof."""
     async with context.services(request).database.transaction() as transaction:
         signed_in = await sessions.begin(request, transaction, account)
         author = signed_in.author()
-        await audit_trail.record(transaction, "authenticated_with_password", author, account.entity)
+        await audit_trail.record(transaction, f"authenticated_with_{proof}", author, account.entity)
     return signed_in
 
 

@@ -164,6 +164,7 @@ EVENT_TYPES: dict[str, EventType] = dict(
             authenticated_with_password=says(
                 "Signed in with STANDARD authentication", **{"with": "STANDARD"}
             ),
+            authenticated_with_link=says("Signed in with LINK authentication", **{"with": "LINK"}),
         ),
         *types(
             "User",

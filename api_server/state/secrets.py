@@ -30,6 +30,7 @@ TRIGGER_TOKEN = "flptt-"
 INVITATION_TOKEN = "flinv-"
 CONFIRMATION_TOKEN = "flcon-"
 PASSWORD_RESET_TOKEN = "flpwd-"
+SIGN_IN_TOKEN = "flsin-"
 RUNNER_TOKEN = "glrt-"  # the prefix that official runners look at
 
 _NONCE_BYTES = 12

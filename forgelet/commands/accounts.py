@@ -10,7 +10,7 @@ from typing import Any, Literal
 import attrs
 import click
 
-from api_server.accounts import token_queries, tokens, user_queries, users
+from api_server.accounts import sign_in_links, token_queries, tokens, user_queries, users
 from api_server.accounts.instance_settings import current
 from api_server.accounts.passwords import problem_with
 from api_server.accounts.user_queries import User
@@ -128,6 +128,32 @@ def _set_state(instance: Instance, username: str, state: Literal["active", "bloc
         {"username": username, "state": state, "changed": changed},
         f"{username} is {state}{'' if changed else ' already'}.",
     )
+
+
+@user.command("sign-in-link")
+@click.argument("username")
+@click.pass_obj
+def sign_in_link(instance: Instance, username: str) -> None:
+    """Print a link that signs USERNAME in without a password, once and within 15 minutes.
+
+    It is for an account without a password, or whose password is lost where no mail is sent. Only the person should
+    get it.
+    """
+
+    async def run() -> str:
+        async with services_of(instance) as services:
+            return await _link_for(services, await find_user(services.database, username))
+
+    link = asyncio.run(run())
+    answer({"username": username, "link": link}, link)
+
+
+async def _link_for(services: Services, user: User) -> str:
+    if user.bot:
+        raise ConfigError(f"{user.username} is a bot: it acts by its token, and cannot sign in")
+    entity = json.loads(await user_queries.show_user(services.database, user.id, "user_in_detail"))
+    token = sign_in_links.new_token(services.vault, user.id, entity["sign_in_count"], services.clock())
+    return f"{services.settings.base_url}/-/sign_in/{token}"
 
 
 async def find_user(database: Executor, username: str) -> User:

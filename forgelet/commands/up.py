@@ -1,6 +1,7 @@
 """The command `forgelet up`: its options, its start and end, and what it prints when everything runs."""
 
 import contextlib
+import datetime
 import ipaddress
 import json
 import os
@@ -135,6 +136,7 @@ class ReadyFile:
 
 if TYPE_CHECKING:
     from forgelet.local.runner_rules import Rules
+    from forgelet.testing.api import Api
 
 #: The value of `--runner` without a file, and of its variable.
 PLAYS_ALL = "1"
@@ -173,7 +175,11 @@ def playing(forgelet: Forgelet, rules: "Rules") -> Iterator[None]:
     runner = BuiltInRunner(
         forgelet.api(),
         rules,
-        tags=[_ALL_TAGS] if forgelet.plan.testing else [],
+        kind={
+            "runner_type": "instance_type",
+            "description": "Built-in runner",
+            "tag_list": [_ALL_TAGS] if forgelet.plan.testing else [],
+        },
         recall=lambda: data.read_secret(_TOKEN),
         remember=lambda token: data.write_secret(_TOKEN, token),
     )
@@ -368,7 +374,7 @@ def run(
             plan.data.write_secret("root-token", root_token)
             plan.data.remember(TOKEN_SHOWN, "yes")
         with forgelet:
-            from forgelet.local import demo_data  # nobody waits for its import at this point
+            from forgelet.local import demo_data, demo_story  # nobody waits for their import at this point
 
             plan = forgelet.plan  # with the ports that were taken
             tell(f"Ready after {time.monotonic() - begun:.1f} s.")
@@ -378,9 +384,12 @@ def run(
                 if plan.testing:
                     forgelet.begin_here()
                 with ready_file.written(facts_of(plan)) if ready_file else contextlib.nullcontext():
+                    text = what_next(plan, forgelet.api(), with_demo=with_demo)
                     with contextlib.suppress(OSError):
-                        answer(places_of(plan), what_next(plan, with_demo=with_demo))
-                    forgelet.watch()
+                        answer(places_of(plan), text)
+                    story = demo_story.told(forgelet.api(), plan.data, tell)
+                    with story if with_demo else contextlib.nullcontext():
+                        forgelet.watch()
     sys.exit(0)
 
 
@@ -454,7 +463,7 @@ def facts_of(plan: Plan) -> dict[str, str | None]:
     }
 
 
-def what_next(plan: Plan, *, with_demo: bool) -> str:
+def what_next(plan: Plan, administrator: "Api", *, with_demo: bool) -> str:
     """Return the closing text: addresses, the administrator's token the first time, and commands to paste."""
     if plan.testing:
         return for_testers(plan)
@@ -464,12 +473,12 @@ def what_next(plan: Plan, *, with_demo: bool) -> str:
         plan.data.remember(TOKEN_SHOWN, "yes")
     lines = [
         "",
+        *_how_to_sign_in(plan, administrator),
         f"  Pages          {plan.addresses.external_url}",
         f"  API server     {plan.addresses.external_url}/api/v4",
         f"  Storage edge   {plan.addresses.external_edge_url or 'not running (--no-edge)'}",
         f"  Administrator  root, token {token}",
-        "                 replace it with --root-token-file FILE; to sign in, set a password:",
-        "                 forgelet user password root",
+        "                 replace it with --root-token-file FILE",
         f"  Data and logs  {plan.data.path}",
         "",
         *commands_to_try(plan, with_demo=with_demo),
@@ -477,6 +486,37 @@ def what_next(plan: Plan, *, with_demo: bool) -> str:
         "Ctrl-C stops everything.",
     ]
     return "\n".join(lines)
+
+
+def own_command() -> str:
+    """Return the command that calls this `forgelet` in a shell in the present folder."""
+    if CHECKOUT is not None:
+        program = CHECKOUT / "scripts" / "forgelet"
+        here = Path.cwd()
+        return quote(str(program.relative_to(here) if program.is_relative_to(here) else program))
+    installed = Path(sys.executable).with_name("forgelet")
+    found = shutil.which("forgelet")
+    return "forgelet" if found and Path(found).resolve() == installed.resolve() else quote(str(installed))
+
+
+def _how_to_sign_in(plan: Plan, administrator: "Api") -> list[str]:
+    from api_server.accounts import sign_in_links
+    from api_server.state.secrets import open_vault
+    from forgelet.testing.api import ApiError
+
+    try:
+        root = administrator.get(f"users/{administrator.get('user')['id']}")
+    except ApiError:  # not an administrator's token, perhaps
+        return []
+    vault, now = open_vault(plan.data.part("api")), datetime.datetime.now(datetime.UTC)
+    token = sign_in_links.new_token(vault, root["id"], root["sign_in_count"], now)
+    command, username = own_command(), quote(root["username"])
+    return [
+        f"  Open           {plan.addresses.external_url}/-/sign_in/{token}",
+        f"                 signs in as {username}, once, within 15 minutes. For another link, or for a password:",
+        f"                 {command} user sign-in-link {username}",
+        f"                 {command} user password {username}",
+    ]
 
 
 def for_testers(plan: Plan) -> str:

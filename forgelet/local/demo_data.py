@@ -1,20 +1,21 @@
-"""Demo users, a group and two projects with something of each area, made through the API and `git push`.
+"""Demo users, a group and its projects, made through the API and `git push`. `demo_story.py` has what happens there.
 
 Each step makes only what is missing, so an interrupted run can be continued. The projects contain this checkout's own
-history, or a small repository that is made on the spot.
+history, or files of the folder `demo`.
 """
 
 import base64
 import os
+import shutil
 import subprocess
 import tempfile
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from forgelet.local.data_directory import DataDirectory
-from forgelet.local.processes import CannotStart
+from forgelet.local.processes import CannotStart, reason_in
 from forgelet.testing.api import Api, ApiError
 
 #: A fixed author and date give the same commits each time, so that pushing again is never refused.
@@ -27,36 +28,8 @@ _AUTHOR = {
         "DATE": "2026-01-05T09:00:00Z",
     }.items()
 }
-_SMALL = {
-    "README.md": "# Demo\n\nA small repository to try forgelet on.\n",
-    "docs/guide.md": "# Guide\n\nClone, commit, push; then fetch the file through the edge.\n",
-    "src/hello.py": 'print("hello")\n',
-}
-_SECRET = {
-    ".gitlab-ci.yml": """stages: [build, test, deploy]
-
-build: # nothing waits for a runner until somebody plays this
-  stage: build
-  when: manual
-  allow_failure: false
-  script:
-    - mkdir out
-    - date > out/built
-  artifacts:
-    paths: [out]
-
-test:
-  stage: test
-  script: grep workers config/production.toml
-
-deploy:
-  stage: deploy
-  when: manual
-  script: echo deployed
-""",
-    "README.md": "# Secret\n\nOnly members of this project read this, through the edge too.\n",
-    "config/production.toml": "[service]\nworkers = 4\n",
-}
+#: What is pushed, in a folder for each project.
+FILES = Path(__file__).with_name("demo")
 
 
 def push_project(
@@ -67,12 +40,12 @@ def push_project(
     if checkout and _is_whole_repository(checkout):
         remote.push(checkout, f"HEAD:refs/heads/{branch}", "refs/tags/*:refs/tags/*")
     else:
-        _push_files(_SMALL, remote, branch)
+        _push_files("small", remote, branch)
 
 
-def push_secret(base_url: str, path: str, branch: str, username: str, token: str) -> None:
-    """Push the small repository of the private project."""
-    _push_files(_SECRET, _Remote(f"{base_url}/{path}.git", username, token), branch)
+def push_folder(folder: str, base_url: str, path: str, branch: str, username: str, token: str) -> None:
+    """Push the files of a folder in `demo`."""
+    _push_files(folder, _Remote(f"{base_url}/{path}.git", username, token), branch)
 
 
 class _Remote:
@@ -93,16 +66,13 @@ class _Remote:
         """Push, without hooks of the repository. Leave refs alone that another push has created since."""
         done = _git(repository, "push", "--no-verify", "--quiet", self._url, *refspecs, **self._environment)
         if done.returncode != 0 and "[rejected]" not in done.stderr:
-            said = done.stderr.strip().splitlines()
-            raise CannotStart(f"git push of the demo data failed: {said[-1] if said else 'no reason given'}")
+            reason = reason_in(done.stderr) or "no reason given"
+            raise CannotStart(f"git push of the demo data failed: {reason}")
 
 
-def _push_files(files: dict[str, str], remote: _Remote, branch: str) -> None:
+def _push_files(folder: str, remote: _Remote, branch: str) -> None:
     with tempfile.TemporaryDirectory() as name:
-        repository = Path(name)
-        for file, text in files.items():
-            (repository / file).parent.mkdir(parents=True, exist_ok=True)
-            (repository / file).write_text(text)
+        repository = shutil.copytree(FILES / folder, Path(name) / folder)
         for arguments in (
             ("init", "--quiet", f"--initial-branch={branch}"),
             ("add", "--all"),
@@ -110,7 +80,7 @@ def _push_files(files: dict[str, str], remote: _Remote, branch: str) -> None:
         ):
             done = _git(repository, *arguments, **_AUTHOR)
             if done.returncode != 0:
-                raise CannotStart(f"git {arguments[0]} of the demo data failed: {done.stderr.strip()}")
+                raise CannotStart(f"git {arguments[0]} of the demo data failed: {reason_in(done.stderr)}")
         remote.push(repository, f"HEAD:refs/heads/{branch}")
 
 
@@ -147,7 +117,6 @@ USERS = {
     "dave": "Dave Dean",
 }
 RELEASES = "release/*"
-CHANGE_BRANCH = "more-workers"
 _DONE_FOR = "demo-made-for"
 
 
@@ -155,31 +124,40 @@ class Project(NamedTuple):
     path: str
     visibility: str
     members: dict[str, int]
+    description: str
 
     @property
     def full_path(self) -> str:
         return f"{GROUP}/{self.path}"
 
 
-PUBLIC = Project(
-    "forgelet", "public", {"erin": MAINTAINER, "bob": DEVELOPER, "carol": REPORTER, "dave": GUEST}
-)
-PRIVATE = Project("secret", "private", {"erin": MAINTAINER, "bob": DEVELOPER, "carol": REPORTER})
+_TEAM = {"erin": MAINTAINER, "bob": DEVELOPER, "carol": REPORTER}
+PUBLIC = Project("forgelet", "public", {**_TEAM, "dave": GUEST}, "A public repository to clone and push to")
+PRIVATE = Project("secret", "private", _TEAM, "A private repository, for its members only")
 
 
 def ensure(
     administrator: Api, data: DataDirectory, checkout: Path | None, tell: Callable[[str], None]
 ) -> None:
-    """Make the demo data once for each database. What people delete later is not made again."""
+    """Make the demo data once for each database."""
+
+    def make() -> None:
+        tell("Making demo data ...")
+        _make(administrator, data, checkout)
+
     try:
-        instance = str(administrator.get("user")["created_at"])
-        if data.recall(_DONE_FOR) != instance:
-            tell("Making demo data ...")
-            _make(administrator, data, checkout)
-            data.remember(_DONE_FOR, instance)
+        once(administrator, data, _DONE_FOR, make)
     except (ApiError, OSError) as problem:
         raise CannotStart(f"The demo data cannot be made: {problem}; --no-demo leaves it out") from None
     data.write_secret("git-credentials", _git_credentials(administrator.base_url, data))
+
+
+def once(administrator: Api, data: DataDirectory, name: str, make: Callable[[], None]) -> None:
+    """Call `make` unless it has been called for this database. What people delete later is not made again."""
+    instance = str(administrator.get("user")["created_at"])
+    if data.recall(name) != instance:
+        make()
+        data.remember(name, instance)
 
 
 def token_name(username: str) -> str:
@@ -196,13 +174,11 @@ def _make(administrator: Api, data: DataDirectory, checkout: Path | None) -> Non
         "groups", {"name": "Demo", "path": GROUP, "visibility": "public"}
     )
     for project in (PUBLIC, PRIVATE):
-        _project(owner, project, group["id"], ids)
+        make_project(owner, project, group["id"], ids)
     push_project(checkout, owner.base_url, PUBLIC.full_path, BRANCH, OWNER, owner.token)
-    push_secret(owner.base_url, PRIVATE.full_path, BRANCH, OWNER, owner.token)
+    push_folder("secret", owner.base_url, PRIVATE.full_path, BRANCH, OWNER, owner.token)
     for project in (PUBLIC, PRIVATE):
         _protect_releases(owner, project)
-    _propose_change(owner, PRIVATE)
-    _fill_lists(owner, PRIVATE)
 
 
 def _user(administrator: Api, username: str, name: str) -> int:
@@ -240,7 +216,8 @@ def _token(administrator: Api, data: DataDirectory, username: str, user_id: int)
     data.write_secret(token_name(username), made["token"])
 
 
-def _project(owner: Api, project: Project, group_id: int, user_ids: dict[str, int]) -> None:
+def make_project(owner: Api, project: Project, group_id: int, user_ids: Mapping[str, int]) -> None:
+    """The project in the group, with its members."""
     path = f"projects/{encoded(project.full_path)}"
     if owner.find(path) is None:
         owner.post(
@@ -250,6 +227,7 @@ def _project(owner: Api, project: Project, group_id: int, user_ids: dict[str, in
                 "path": project.path,
                 "namespace_id": group_id,
                 "visibility": project.visibility,
+                "description": project.description,
             },
         )
     for username, access_level in project.members.items():
@@ -261,43 +239,6 @@ def _protect_releases(owner: Api, project: Project) -> None:
     path = f"projects/{encoded(project.full_path)}/protected_branches"
     if owner.find(f"{path}/{encoded(RELEASES)}") is None:
         owner.post(path, {"name": RELEASES, "push_access_level": MAINTAINER, "merge_access_level": DEVELOPER})
-
-
-def _propose_change(owner: Api, project: Project) -> None:
-    """Create a branch with one more commit. The push starts a pipeline."""
-    path = f"projects/{encoded(project.full_path)}/repository"
-    if owner.find(f"{path}/branches/{CHANGE_BRANCH}") is None:
-        owner.put(
-            f"{path}/files/{encoded('config/production.toml')}",
-            {
-                "branch": CHANGE_BRANCH,
-                "start_branch": BRANCH,
-                "content": "[service]\nworkers = 8\n",
-                "commit_message": "Use twice as many workers",
-            },
-        )
-
-
-def _fill_lists(owner: Api, project: Project) -> None:
-    """Create one merge request, status check and invitation. None of them sends anything over the network."""
-    path = f"projects/{encoded(project.full_path)}"
-    releases = owner.get(f"{path}/protected_branches/{encoded(RELEASES)}")
-    first_entries: dict[str, dict[str, Any]] = {
-        "merge_requests": {
-            "source_branch": CHANGE_BRANCH,
-            "target_branch": BRANCH,
-            "title": "Use twice as many workers",
-        },
-        "external_status_checks": {
-            "name": "Policy",
-            "external_url": "https://checks.example.org/policy",
-            "protected_branch_ids": [releases["id"]],
-        },
-        "invitations": {"email": "frank@example.org", "access_level": REPORTER},
-    }
-    for name, first in first_entries.items():
-        if not owner.get(f"{path}/{name}"):
-            owner.post(f"{path}/{name}", first)
 
 
 def encoded(path: str) -> str:

@@ -4,11 +4,13 @@ import contextlib
 import json
 import os
 import pwd
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from errno import EDQUOT, EIO, EMFILE, ENFILE, ENOMEM, ENOSPC, EROFS
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -160,10 +162,10 @@ class Child:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def account_of_end(self) -> str:
-        """Return how the process ended, with the last line that it wrote to its log."""
+        """Return how the process ended, with the line that it wrote to its log about the reason."""
         code = self.process.returncode
         how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
-        said = last_line(self.log, self._log_begins)
+        said = reason_in_log(self.log, self._log_begins)
         return f"{how}{f': {said}' if said else ''} (log: {self.log})"
 
     def ask_to_stop(self) -> None:
@@ -235,12 +237,26 @@ def make_passable(directory: Path) -> None:
         directory.chmod(0o755)
 
 
-def last_line(log: Path, begin: int = 0) -> str:
-    """Return the last line with text in the last 8 KiB of `log`, from the byte `begin` on, or an empty string."""
+#: Patterns of a line that says why a program has ended, the most certain first: an error of the system, then an error
+#: of our programs, of git or of PostgreSQL. Later lines, such as those about cleaning up, say less.
+_REASONS = (
+    "|".join(os.strerror(number) for number in (ENOSPC, EDQUOT, EROFS, EIO, ENOMEM, EMFILE, ENFILE)),
+    r"\b(?:FATAL|PANIC): |^fatal: |\w: (?:error|fatal): |\[remote rejected\]",
+    r"\S",
+)
+
+
+def reason_in(text: str) -> str:
+    """Return the line of a program's output that says why it has ended, by default the last one with text."""
+    lines = [line.strip() for line in text.splitlines()]
+    return next((line for reason in _REASONS for line in reversed(lines) if re.search(reason, line)), "")
+
+
+def reason_in_log(log: Path, begin: int = 0) -> str:
+    """Return `reason_in` of the last 8 KiB of `log`, from the byte `begin` on."""
     with contextlib.suppress(OSError), log.open("rb") as file:
         file.seek(max(begin, log.stat().st_size - 8192))
-        lines = [line.strip() for line in file.read().decode(errors="replace").splitlines()]
-        return next((line for line in reversed(lines) if line), "")
+        return reason_in(file.read().decode(errors="replace"))
     return ""
 
 

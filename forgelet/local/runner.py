@@ -106,12 +106,6 @@ class Gone(Exception):
     """The service no longer knows the runner's token, or the job."""
 
 
-def register(administrator: Api, tags: list[str]) -> str:
-    """Make a runner of the instance and return its token. Raise `OSError` or `ApiError`."""
-    runner = {"runner_type": "instance_type", "description": "Built-in runner", "tag_list": tags}
-    return str(administrator.post("user/runners", runner)["token"])
-
-
 def is_known(api: Api, runner_token: str) -> bool:
     """Return whether the service knows the runner. Raise `OSError`."""
     runner = {"token": runner_token, "system_id": SYSTEM_ID, "info": INFO}
@@ -199,26 +193,29 @@ MOST_JOBS = 50
 #: Seconds between two looks at the service's clock while a job lasts, and before asking a service again that did not
 #: answer.
 LOOK, PAUSE = 0.2, 0.2
+#: Seconds until the runner tries to register again after that was refused.
+UNTIL_REGISTERED_AGAIN = 10.0
 #: Seconds after which the service is told that a job is still running.
 SIGN_OF_LIFE = 60.0
 
 
 class BuiltInRunner:
-    """Plays the service's jobs as `rules` say. It registers itself as `administrator` and keeps its own token with
-    `remember`, so that `recall` returns it the next time."""
+    """Plays the service's jobs as `rules` say. It registers itself as `administrator`, as a runner of this `kind` (the
+    parameters of `POST /user/runners`), and keeps its own token with `remember`, so that `recall` returns it the next
+    time."""
 
     def __init__(
         self,
         administrator: Api,
         rules: Rules,
         *,
-        tags: list[str],
+        kind: Mapping[str, Any],
         recall: Callable[[], str | None],
         remember: Callable[[str], None],
     ) -> None:
         self._administrator = administrator
         self._rules = rules
-        self._tags = tags
+        self._kind = kind
         self._recall = recall
         self._remember = remember
         self._stop = threading.Event()
@@ -241,7 +238,7 @@ class BuiltInRunner:
     def _known_token(self) -> str:
         known = self._recall()
         if known is None or not is_known(self._asking.api, known):
-            known = register(self._administrator, self._tags)
+            known = str(self._administrator.post("user/runners", self._kind)["token"])
             self._remember(known)
         return known
 
@@ -264,8 +261,10 @@ class BuiltInRunner:
         except OSError:
             return None
         except Gone:  # somebody has removed the runner
-            with contextlib.suppress(OSError, ApiError):
+            try:
                 self._asking.token = self._known_token()
+            except (OSError, ApiError):  # what it is to serve may be gone too
+                self._stop.wait(UNTIL_REGISTERED_AGAIN)
             return None
 
     def _play(self, payload: Mapping[str, Any]) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from forgelet.local import postgres_binaries
+from forgelet.local.processes import reason_in_log
 from forgelet.testing.api import answers
 from scripts.bench.runs import NotMeasured, Sample
 from scripts.harness.processes import descendants
@@ -83,8 +84,8 @@ def listening(
         deadline = time.monotonic() + START_SECONDS
         while not (_listens(port) if path is None else answers(f"http://127.0.0.1:{port}{path}")):
             if process.poll() is not None or time.monotonic() > deadline:
-                last = (log.read_text(errors="replace").strip().splitlines() or ["it says nothing"])[-1]
-                raise NotMeasured(f"{Path(command[0]).name} does not start: {last}")
+                reason = reason_in_log(log) or "it says nothing"
+                raise NotMeasured(f"{Path(command[0]).name} does not start: {reason}")
             time.sleep(0.02)
         yield process.pid
     finally:

@@ -1,12 +1,15 @@
 """Every command that a document prints is typed in, as it stands, beside a service that runs."""
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -157,6 +160,49 @@ def test_what_is_printed_works_and_works_again(running: Place) -> None:
     assert by_up.commands
     assert [problem for block in [by_up, *COMMANDS] for problem in problems_of(running, block)] == []
     assert addresses_that_do_not_open(running) == []
+
+
+@pytest.mark.timeout(600)
+def test_the_demo_has_what_it_says(running: Place) -> None:
+    """Made while the service is used; and the link that `up` prints signs in."""
+    token = (running.folder / ".forgelet/secrets/alice-token").read_text().strip()
+
+    def asked(path: str) -> list[dict[str, Any]]:
+        url = f"http://127.0.0.1:{running.ports[0]}/api/v4/projects/demo%2Fapp/{path}"
+        answer = running.run("curl", "-sS", "-H", f"PRIVATE-TOKEN: {token}", url).stdout
+        found = json.loads(answer)
+        return found if isinstance(found, list) else []
+
+    def told() -> dict[str, Any]:
+        return {
+            "pipelines": {(each["ref"], each["status"]) for each in asked("pipelines")},
+            "checks": {(each["name"], each["status"]) for each in asked("merge_requests/1/status_checks")},
+            "mirror": [(each["update_status"], each["last_error"]) for each in asked("remote_mirrors")],
+            "notes": {each["author"]["username"] for each in asked("merge_requests/1/notes")},
+            "invited": [each["invite_email"] for each in asked("invitations")],
+            "files": {
+                each["filename"] for job in asked("jobs?scope=success") for each in job.get("artifacts", [])
+            },
+        }
+
+    expected = {
+        "pipelines": {
+            ("main", "success"), ("more-workers", "success"), ("v1.0", "success"), ("faster-start", "failed"),
+        },
+        "checks": {("Security scan", "passed"), ("Licence check", "failed")},
+        "mirror": [("finished", None)],
+        "notes": {"alice", "erin"},
+        "invited": ["frank@example.org"],
+    }  # fmt: skip
+    deadline = time.monotonic() + SECONDS
+    while (found := told()) | {"files": None} != expected | {"files": None} and time.monotonic() < deadline:
+        time.sleep(0.5)
+    files = found.pop("files")
+    assert found == expected
+    assert "artifacts.zip" in files
+    link = re.search(r"Open +(\S+)", (running.folder / "shown").read_text())
+    assert link is not None
+    assert "Sign in as root</button>" in running.run("curl", "-sS", link[1]).stdout
 
 
 def findings_of_a_new_service(running: Place) -> list[str]:

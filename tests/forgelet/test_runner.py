@@ -64,7 +64,7 @@ async def scene(
         runner = BuiltInRunner(
             Api(Connections(forge.base, user_agent=OWN_AGENT), str(forge.root.token)),
             RULES,
-            tags=["*"],
+            kind={"runner_type": "instance_type", "description": "Built-in runner", "tag_list": ["*"]},
             recall=lambda: kept.get("token"),
             remember=lambda token: kept.update(token=token),
         )

@@ -8,9 +8,10 @@ from typing import Any
 import attrs
 from click.testing import CliRunner
 
-from api_server.accounts import emails, password_queries
+from api_server.accounts import emails, password_queries, sign_in_links
 from api_server.accounts import passwords as resets
 from api_server.invitations.changes import KEPT_UNANSWERED, clear_away
+from api_server.pages import queries
 from api_server.state.secrets import digest
 from api_server.status_checks.dispatcher import DISPATCHER
 from api_server.web.context import SERVICES
@@ -63,6 +64,19 @@ async def the_right_password(things: Things) -> AsyncIterator[None]:
         await browser.get("/-/sign_in")
         yield
         await _send(browser, "/-/sign_in", login=person.username, password=PASSWORD)
+
+
+@deed("POST /-/sign_in/{token}", "authenticated_with_link")
+async def a_link(things: Things) -> AsyncIterator[None]:
+    person = await things.get("person_with_password")
+    services = things.forge.server.app[SERVICES]
+    counted = await queries.find_counted_account(services.database, person.id)
+    assert counted is not None
+    token = sign_in_links.new_token(services.vault, person.id, counted.sign_in_count, services.clock())
+    async with browsing(things.forge) as browser:
+        await browser.get(f"/-/sign_in/{token}")
+        yield
+        await _send(browser, f"/-/sign_in/{token}")
 
 
 @deed("POST /-/sign_in", "login_failed_with_standard_authentication")

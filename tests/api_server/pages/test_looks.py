@@ -174,6 +174,14 @@ async def test_tab_reaches_everything_in_its_order(chromium: Browser, scene: tup
     await context.close()
 
 
+#: In a page: whether our rules for plain elements reach into Swagger UI.
+OUR_RULES = """
+    (() => {
+        const version = getComputedStyle(document.querySelector('#api-description pre.version'))
+        const text = getComputedStyle(document.querySelector('#api-description .markdown p, .renderedMarkdown p'))
+        return {border: version.borderTopWidth, padding: version.paddingLeft, width: text.maxWidth}
+    })()
+"""
 #: Milliseconds: Swagger UI has much to do on a busy machine.
 TIMEOUT = 90_000
 
@@ -214,6 +222,7 @@ async def test_an_operation_is_tried_out_with_ones_token(docs: Page, forge: Forg
     await docs.locator("#operations-tag-users").wait_for()
     assert await docs.evaluate(TO_THE_SIDE) == 0
     await docs.set_viewport_size(LARGE)
+    assert await docs.evaluate(OUR_RULES) == {"border": "0px", "padding": "0px", "width": "none"}
     await docs.get_by_role("button", name="Authorize").click()
     await docs.get_by_label("Value:").first.fill(person.token)
     await docs.get_by_role("button", name="Apply credentials").first.click()

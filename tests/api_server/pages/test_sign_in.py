@@ -9,7 +9,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from api_server.pages import account, site
+from api_server.accounts import sign_in_links
+from api_server.pages import account, queries, site
+from api_server.web.context import SERVICES
 from tests.api_server.pages.conftest import details_of
 from tests.support.browser import PASSWORD, Browser, browsing
 from tests.support.clock import shared_forge_with_clock
@@ -344,3 +346,55 @@ def _no_unicode(name: str) -> aiohttp.MultipartWriter:
     kind = {"Content-Type": "text/plain; charset=unicode_escape"}
     writer.append(rb"\ud800", kind).set_content_disposition("form-data", name=name)
     return writer
+
+
+async def link_for(forge: Forge, person: Any, **changes: Any) -> str:
+    """The path of a link that signs that person in; `changes` are another id, count, or moment."""
+    services = forge.server.app[SERVICES]
+    counted = await queries.find_counted_account(services.database, person.id)
+    assert counted is not None
+    values = {"user_id": person.id, "sign_in_count": counted.sign_in_count, "now": services.clock()}
+    return f"/-/sign_in/{sign_in_links.new_token(services.vault, **values | changes)}"
+
+
+async def test_a_link_signs_in_by_its_form_and_once(page_forge: Forge, browser: Browser) -> None:
+    person = await page_forge.user(password=PASSWORD)
+    path = await link_for(page_forge, person)
+    await browser.get(path)
+    assert (browser.status, f"Sign in as {person.username}</button>" in browser.text) == (200, True)
+    async with browsing(page_forge) as other:
+        assert (await other.get("/")).title == "Public projects", "opening it changes nothing"
+        await other.get(path)
+        await browser.send(path)
+        assert (browser.path, browser.title) == ("/", "Your projects")
+        for answer in (await other.send(path), await other.get(path)):
+            assert (answer.status, answer.title) == (404, "This link is no longer good")
+    (details,) = await details_of(page_forge, f"event_type=authenticated_with_link&author_id={person.id}")
+    assert (details["custom_message"], details["with"]) == ("Signed in with LINK authentication", "LINK")
+
+
+async def test_links_that_sign_nobody_in(page_forge: Forge, browser: Browser) -> None:
+    person, blocked = await page_forge.user(password=PASSWORD), await page_forge.user(password=PASSWORD)
+    good = await link_for(page_forge, person)
+    paths = [
+        good[:-1] + ("A" if good[-1] != "A" else "B"),
+        good.replace(f"flsin-{person.id}-", f"flsin-{blocked.id}-"),
+        await link_for(page_forge, person, sign_in_count=7),
+        await link_for(
+            page_forge, person, now=page_forge.server.app[SERVICES].clock() - sign_in_links.LIFETIME
+        ),
+        await link_for(page_forge, blocked),
+        "/-/sign_in/flsin-1-2-3",
+        f"/-/sign_in/flsin-{'9' * 18}-{'9' * 18}-{'x' * 27}",
+    ]
+    await page_forge.root.post(f"/users/{blocked.id}/block")
+    await browser.get(good)
+    csrf = browser.text
+    for path in paths:
+        browser.text = csrf
+        assert (await browser.send(path)).status == 404, path
+        assert (await browser.get(path)).status == 404, path
+    async with browser.session.post(f"{browser.base}{good}", data={}) as answer:
+        assert answer.status == 403, "a form of ours only"
+    browser.text = csrf
+    assert (await browser.send(good)).title == "Your projects"

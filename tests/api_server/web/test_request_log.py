@@ -59,6 +59,7 @@ async def test_tokens_and_passwords_are_in_no_log_line(
         await plain.post("/projects", {"private_token": token, "name": ""}),
         await plain.post("/projects", data=f"private_token={strange}"),
         await plain.get(f"/nothing?access_token={strange}"),
+        await plain.get(f"/projects/flsin-1-2-{strange}"),
         await plain.get(f"/projects/{token}", headers={"PRIVATE-TOKEN": token}),
         await forge.root.post("/users", {"password": strange, "email": "x"}),
         await forge.root.post(f"/projects/1/variables?key=KEY&value={strange}"),

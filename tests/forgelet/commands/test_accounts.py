@@ -7,6 +7,7 @@ import pytest
 
 from api_server.web.context import SERVICES
 from tests.forgelet.commands.running import answer, mistake, run
+from tests.support.browser import browsing
 from tests.support.forge import Client, Forge, new_name, running_forge
 
 PASSWORD = "correct horse battery"
@@ -148,7 +149,7 @@ async def test_runners_serve_the_instance_a_group_or_a_project(here: Forge) -> N
             "Username has already been taken",
         ),
         (
-            "user create --username new --email root@localhost --name N --password 12345678",
+            "user create --username newcomer --email root@localhost --name N --password 12345678",
             "Email has already been taken",
         ),
         (
@@ -157,14 +158,14 @@ async def test_runners_serve_the_instance_a_group_or_a_project(here: Forge) -> N
             " Cannot start with '-', end in '.git' or end in '.atom'",
         ),
         (
-            "user create --username new --email new@example.org --name N --password short",
+            "user create --username newcomer --email new@example.org --name N --password short",
             "The password is too short (minimum is 8 characters)",
         ),
         (
-            "user create --username new --email new@example.org --name N",
+            "user create --username newcomer --email new@example.org --name N",
             "No password was given: type it, send it through standard input, or use --password",
         ),
-        ("user create --username new --email new@example.org", "Missing option '--name'"),
+        ("user create --username newcomer --email new@example.org", "Missing option '--name'"),
         ("user block nobody-here", "There is no user nobody-here"),
         ("user password nobody-here --password 12345678", "There is no user nobody-here"),
         ("token create --user nobody-here --name t --scope api", "There is no user nobody-here"),
@@ -191,3 +192,15 @@ async def test_a_mistake_is_one_sentence_and_nothing_is_done(
     before = await here.database.one(count)
     assert mistake(await run(here, *arguments.split(), given="")) == sentence
     assert await here.database.one(count) == before
+
+
+async def test_a_link_signs_in_once_and_only_people(here: Forge) -> None:
+    username = await new_user(here)
+    link = (await run(here, "user", "sign-in-link", username)).stdout.strip()
+    assert link.startswith("http://127.0.0.1:8080/-/sign_in/"), "the server's own address"
+    async with browsing(here) as browser:
+        path = link.removeprefix("http://127.0.0.1:8080")
+        await browser.get(path)
+        await browser.send(path)
+        assert (browser.status, browser.title, username in browser.text) == (200, "Your projects", True)
+    assert mistake(await run(here, "user", "sign-in-link", "nobody")) == "There is no user nobody"

@@ -1,12 +1,15 @@
 """Demo data: complete however often its making is cut short, made once, and pushed from whatever is there."""
 
+import json
 import subprocess
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from forgelet.local import demo_data
+from forgelet.local import demo_data, demo_receiver, demo_story
 from forgelet.local.data_directory import DataDirectory
 from forgelet.local.demo_data import encoded
 from forgelet.local.processes import CannotStart
@@ -24,7 +27,7 @@ class Service:
         self.start_again()
 
     def start_again(self) -> None:
-        self.resources: dict[str, Any] = {}
+        self.resources: dict[str, Any] = {"application/settings": {ALLOWED: ["10.0.0.7"]}}
         self.tokens = {"root-token": {"id": 1, "created_at": "2026-01-01"}}
         self.requests = 0
         self.fail_at: int | None = None
@@ -36,6 +39,20 @@ class Service:
 
     def made(self) -> dict[str, Any]:
         return {path: body for path, body in self.resources.items() if "personal_access_tokens" not in path}
+
+
+ALLOWED = "outbound_local_requests_whitelist"
+RECEIVER = "127.0.0.1:9"
+#: Keys of a list's entries that are not those that they are made with.
+RENAMED = {"email": "invite_email"}
+#: What a resource has beside that, by its kind.
+FURTHER: dict[str, dict[str, Any]] = {
+    "projects": {"http_url_to_repo": "http://127.0.0.1:8080/demo/app-copy.git"},
+    "merge_requests": {"iid": 1},
+    "remote_mirrors": {"update_status": "none"},
+}
+#: By what a resource is called in its address, the first that it has.
+NAMING = ("username", "user_id", "path", "name", "tag_name", "source_branch", "email", "invite_email")
 
 
 class FakeApi:
@@ -57,35 +74,61 @@ class FakeApi:
         if path == "users":
             user = self.service.resources.get(f"users/{query['username']}")
             return [user] if user else []
-        if path in self.service.resources:
-            return self.service.resources[path]
-        return [made for place, made in self.service.resources.items() if place.startswith(f"{path}/")]
+        if path.endswith("/approvals"):
+            return {"approved_by": self._entries(path.removesuffix("als") + "e")}
+        return self.service.resources.get(path) or self._entries(path)
+
+    def _entries(self, path: str) -> list[Any]:
+        names = {place: place.removeprefix(f"{path}/") for place in self.service.resources}
+        return [
+            self.service.resources[place]
+            for place, name in names.items()
+            if name != place and "/" not in name
+        ]
 
     def find(self, path: str) -> Any:
         self.service.count()
-        return self.service.resources.get(path)
+        return self.service.resources.get(path) or self._entries(path) or None
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
         self.service.count()
-        number = len(self.service.resources) + 10
-        naming = ("username", "user_id", "path", "name", "source_branch", "url", "email")
-        key = str(next(body[name] for name in naming if name in body))
-        if path == "projects":
-            key = f"demo/{key}"
-        location = f"{path}/{encoded(key)}"
-        if path.endswith("personal_access_tokens"):
+        resources, kind, number = (
+            self.service.resources,
+            path.rpartition("/")[2],
+            len(self.service.resources) + 10,
+        )
+        if kind == "notes":
+            resources[path.removesuffix("/notes")]["notes"].append(body)
+            return body
+        if kind == "sync":
+            resources[path.removesuffix("/sync")]["update_status"] = "finished"
+            return None
+        naming = () if kind == "external_status_checks" else NAMING
+        key = str(next((body[name] for name in naming if name in body), number))
+        location = f"{path}/{encoded(f'demo/{key}' if path == 'projects' else key)}"
+        if kind == "personal_access_tokens":
             location += str(number)
             user_id = int(path.split("/")[1])
             self.service.tokens[f"token-{number}"] = {"id": user_id, "created_at": "2026-01-02"}
-        assert location not in self.service.resources, "made twice"
-        self.service.resources[location] = {**body, "id": number, "token": f"token-{number}"}
-        return self.service.resources[location]
+        assert location not in resources, "made twice"
+        made = {RENAMED.get(name, name): value for name, value in body.items()}
+        resources[location] = {
+            **made,
+            "id": number,
+            "token": f"token-{number}",
+            "notes": [body],
+            **FURTHER.get(kind, {}),
+        }
+        return resources[location]
 
     def put(self, path: str, body: dict[str, Any]) -> Any:
-        """Only a commit that begins a branch."""
+        """A commit that begins a branch; else a change of what is there."""
         self.service.count()
-        repository, _, _ = path.partition("/files/")
-        self.service.resources[f"{repository}/branches/{body['branch']}"] = body
+        repository, is_file, _ = path.partition("/files/")
+        if is_file:
+            self.service.resources[f"{repository}/branches/{body['branch']}"] = body
+        else:
+            self.service.resources[path] |= body
 
 
 @pytest.fixture
@@ -93,7 +136,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Service:
     service = Service()
     monkeypatch.setattr(FakeApi, "service", service, raising=False)
     monkeypatch.setattr(demo_data, "push_project", lambda *_arguments: service.count())
-    monkeypatch.setattr(demo_data, "push_secret", lambda *_arguments: service.count())
+    monkeypatch.setattr(demo_data, "push_folder", lambda *_arguments: service.count())
     return service
 
 
@@ -103,8 +146,10 @@ def data(tmp_path: Path) -> DataDirectory:
 
 
 def ensure(data: DataDirectory) -> None:
+    """All of it, one step after the other."""
     administrator: Any = FakeApi("http://127.0.0.1:8080", "root-token")
     demo_data.ensure(administrator, data, Path("/"), lambda _text: None)
+    demo_data.once(administrator, data, "story", lambda: demo_story.make(administrator, data, RECEIVER))
 
 
 def test_every_request_may_be_the_last_of_a_run_and_the_next_completes_the_data(
@@ -112,7 +157,8 @@ def test_every_request_may_be_the_last_of_a_run_and_the_next_completes_the_data(
 ) -> None:
     ensure(whole := DataDirectory(tmp_path))
     complete, requests = service.made(), service.requests
-    assert requests > 30
+    assert requests > 80
+    assert service.resources["application/settings"] == {ALLOWED: ["10.0.0.7", RECEIVER]}
     shape = {path.rsplit("/", 1)[0] for path in complete}
     for fail_at in range(1, requests + 1):
         service.start_again()
@@ -159,6 +205,68 @@ def test_a_refusal_of_the_service_is_one_sentence(service: Service, data: DataDi
     del service.tokens["root-token"]
     with pytest.raises(CannotStart, match=r"^The demo data cannot be made: GET user answered 401: None; .*$"):
         ensure(data)
+
+
+class Owner:
+    """The API as far as the receiver of the checks asks it; `LICENSE` is in the commit `with`."""
+
+    def __init__(self) -> None:
+        self.posted: list[tuple[str, dict[str, Any]]] = []
+
+    def find(self, path: str) -> Any:
+        assert path.startswith("projects/7/repository/files/LICENSE?ref=")
+        return {} if path.endswith("=with") else None
+
+    def post(self, path: str, body: dict[str, Any]) -> None:
+        self.posted.append((path, body))
+
+
+def sent(name: str, sha: str) -> bytes:
+    about = {"iid": 3, "last_commit": {"id": sha}}
+    check = {"id": 5, "name": name}
+    payload = {"project": {"id": 7}, "object_attributes": about, "external_approval_rule": check}
+    return json.dumps(payload).encode()
+
+
+def deliver(port: int, body: bytes) -> int:
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/x", data=body)
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as refused:
+        return refused.code
+
+
+def test_the_receiver_of_the_checks_says_which_commits_pass() -> None:
+    owner: Any = Owner()
+    with demo_receiver.receiving(owner, 0) as port, demo_receiver.receiving(owner, port) as other:
+        assert port != other, "the port is taken: another one"
+        statuses = [
+            deliver(port, sent(name, sha))
+            for name, sha in (
+                ("Security scan", "without"),
+                ("Licence check", "without"),
+                ("Licence check", "with"),
+                ("Of somebody else", "with"),
+            )
+        ]
+        assert [*statuses, *(deliver(port, body) for body in (b"", b"[]", b"{"))] == [200] * 3 + [400] * 4
+    assert owner.posted == [
+        (
+            "projects/7/merge_requests/3/status_check_responses",
+            {"external_status_check_id": 5, "sha": sha, "status": status},
+        )
+        for sha, status in (("without", "passed"), ("without", "failed"), ("with", "passed"))
+    ]
+
+
+def test_checks_follow_the_receiver_to_another_port(service: Service, data: DataDirectory) -> None:
+    ensure(data)
+    administrator: Any = FakeApi("http://127.0.0.1:8080", "root-token")
+    demo_story._move_checks(administrator, administrator, RECEIVER, "127.0.0.1:10")
+    urls = [made["external_url"] for made in service.resources.values() if "external_url" in made]
+    assert urls == ["http://127.0.0.1:10/security-scan", "http://127.0.0.1:10/licence-check"]
+    assert service.resources["application/settings"] == {ALLOWED: ["10.0.0.7", "127.0.0.1:10"]}
 
 
 def git(where: Path, *arguments: str) -> str:

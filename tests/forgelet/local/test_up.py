@@ -21,7 +21,7 @@ from forgelet.instance import Instance
 from forgelet.local import throwaway_data
 from forgelet.local.data_directory import DataDirectory
 from forgelet.local.embedded_postgres import temporary_cluster
-from forgelet.local.processes import CannotStart
+from forgelet.local.processes import CannotStart, reason_in
 from tests.forgelet.local.conftest import Up, come_true, free_ports, given, gone, of_process
 
 StartUp = Callable[..., Up]
@@ -191,6 +191,41 @@ def test_a_process_that_dies_at_the_start_is_one_sentence_with_its_last_words(st
     assert_one_sentence(
         up, "The API server stopped while starting", "the moon is in the wrong phase", "api.log"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("starting\nthe moon is wrong\n\n", "the moon is wrong"),
+        ("", ""),
+        (
+            'initdb: error: could not write to file "pg_wal/xlogtemp.9": No space left on device\n'
+            "child process exited with exit code 1\n"
+            'initdb: removing data directory "/data"\n',
+            'initdb: error: could not write to file "pg_wal/xlogtemp.9": No space left on device',
+        ),
+        (
+            "10:00 [7] FATAL:  could not create any TCP/IP sockets\n10:00 [7] LOG:  database system is shut down\n",
+            "10:00 [7] FATAL:  could not create any TCP/IP sockets",
+        ),
+        (
+            "psycopg2.errors.DiskFull: could not extend file: No space left on device\n"
+            "HINT:  Check free disk space.\nerror: it is over\n",
+            "psycopg2.errors.DiskFull: could not extend file: No space left on device",
+        ),
+        (
+            "remote: checking\n ! [remote rejected] HEAD -> main (it is archived)\n"
+            "error: failed to push some refs to 'http://forge'\n",
+            "! [remote rejected] HEAD -> main (it is archived)",
+        ),
+        (
+            "fatal: Authentication failed for 'http://forge'\n",
+            "fatal: Authentication failed for 'http://forge'",
+        ),
+    ],
+)
+def test_of_what_a_program_writes_the_reason_is_told(text: str, reason: str) -> None:
+    assert reason_in(text) == reason
 
 
 def test_an_external_database_is_used_in_place_of_ours(start_up: StartUp) -> None:
