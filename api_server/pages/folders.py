@@ -120,7 +120,7 @@ async def pipeline_of(request: web.Request, project: Project, sha: str) -> dict[
     """Return the commit's newest pipeline, if the visitor may see it."""
     if not project.shows_pipelines:
         return None
-    text = await last_pipeline(context.database(request), project.id, sha)
+    text = await last_pipeline(context.services(request).database, project.id, sha)
     return None if text is None else orjson.loads(text)
 
 
