@@ -11,11 +11,12 @@ from api_server.git import references
 from api_server.namespaces import project_queries
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
+from api_server.pages import files as file_pages
 from api_server.pages import page
 from api_server.pages.files import ShownFile, TreePath
 from api_server.pages.folders import MOST_ENTRIES, Folder, read_folder, read_readme
 from api_server.pages.page import pager
-from api_server.pages.routes import Pages
+from api_server.pages.routes import Pages, allows
 from api_server.pages.sessions import NOBODY, Visitor
 from api_server.pages.text import rendering
 from api_server.releases import changes
@@ -96,6 +97,7 @@ async def list_releases(
         visitor,
         "projects/releases.html",
         project=project,
+        may_edit=allows(file_pages.EDIT, project, visitor),
         releases=list(zip(shown, texts, strict=True)),
         pages=pager(request, part, listed),
     )
@@ -111,4 +113,12 @@ async def show_release(
         raise not_found("Release")
     (shown,) = await changes.release_entities(services, project, [row])
     (text,) = await rendering.markdown(request, visitor, project, [shown["description"]])
-    return page.answer(request, visitor, "projects/release.html", project=project, release=shown, text=text)
+    return page.answer(
+        request,
+        visitor,
+        "projects/release.html",
+        project=project,
+        may_edit=allows(file_pages.EDIT, project, visitor),
+        release=shown,
+        text=text,
+    )

@@ -113,10 +113,18 @@ LOOKS: list[Look] = [
     Look("/{project}/-/tags"),
     Look("/{project}/-/releases"),
     Look("/{project}/-/releases/v1"),
+    Look("/{project}/-/releases/v1/edit"),
+    Look("/{project}/-/releases/new"),
+    Look("/{project}/-/branches/new"),
+    Look("/{project}/-/tags/new"),
     Look("/{project}/-/pipelines", "stranger"),
     Look("/{project}/-/pipelines"),
     Look("/{project}/-/pipelines?status=canceled"),
     Look("/{project}/-/pipelines/{pipeline}"),
+    Look("/{project}/-/pipelines/new"),
+    Look("/{project}/-/pipeline_schedules"),
+    Look("/{project}/-/pipeline_schedules/new"),
+    Look("/{project}/-/pipeline_schedules/{schedule}/edit"),
     Look("/{project}/-/jobs"),
     Look("/{project}/-/jobs/{job}"),
     Look("/{project}/-/jobs/{failed_job}"),
@@ -194,6 +202,10 @@ async def pipelines(forge: Forge, things: Things) -> None:
     await runner.finish()
     await (await handed_out(project)).finish("failed", failure_reason="script_failure", exit_code=3)
     await bring(forge, things["manual_job"], "manual")
+    nightly = {"description": "Nightly", "ref": "main", "cron": "0 4 * * *"}
+    things["schedule"] = (await owner.api.post(f"{project.url}/pipeline_schedules", nightly)).body["id"]
+    variable = {"key": "DEEP", "value": "yes"}
+    await owner.api.post(f"{project.url}/pipeline_schedules/{things['schedule']}/variables", variable)
     check = {"name": "scanner", "external_url": "http://unreachable.invalid/hook"}
     await owner.api.post(f"{project.url}/external_status_checks", check)
     opened = await open_merge_request(owner, found, description="What it does\n\n- a list", labels="one,two")
