@@ -5,10 +5,12 @@ from aiohttp import web
 from api_server.pages import (
     account,
     api_docs,
+    blame,
     commits,
     editing_files,
     files,
     finding,
+    folders,
     gitlab_addresses,
     mail_links,
     merge_request_forms,
@@ -46,6 +48,8 @@ PAGES = [
     editing_files.pages,
     ref_forms.pages,
     files.pages,
+    folders.pages,
+    blame.pages,
     commits.pages,
     projects.pages,
     pipelines.pages,
@@ -75,6 +79,7 @@ def setup(app: web.Application) -> None:
     mail_links.setup(app)
     account.setup(services)
     rendering.setup(services)
+    folders.setup(services)
     for pages in PAGES:
         pages.register(app)
 

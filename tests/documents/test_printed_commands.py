@@ -103,7 +103,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         shown = ""
         for line in up.stdout:
             shown += line
-            if line.startswith("Ctrl-C"):
+            if line.startswith("To sign in as root"):
                 break
         else:
             pytest.fail(f"up ended early: {shown}")
@@ -200,7 +200,7 @@ def test_the_demo_has_what_it_says(running: Place) -> None:
     files = found.pop("files")
     assert found == expected
     assert "artifacts.zip" in files
-    link = re.search(r"Open +(\S+)", (running.folder / "shown").read_text())
+    link = re.search(r"open (\S+)", (running.folder / "shown").read_text())
     assert link is not None
     assert "Sign in as root</button>" in running.run("curl", "-sS", link[1]).stdout
 

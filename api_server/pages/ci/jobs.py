@@ -21,7 +21,7 @@ from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.pages import page
 from api_server.pages.ci import logs as log_pages
-from api_server.pages.ci import pipelines, queries, words
+from api_server.pages.ci import pipelines, queries, waiting, words
 from api_server.pages.ci.logs import LogPart, state_of
 from api_server.pages.ci.pipelines import chosen_status, read_variables
 from api_server.pages.ci.queries import JobDetails, PipelineJob
@@ -133,6 +133,7 @@ async def job_page(
         sight=sight,
         job=sight.shown,
         row=sight.row,
+        reason=(await waiting.reasons(request, project, [job_id])).get(job_id),
         is_done=_is_done(sight.row, sight.details, sight.log),
         words=words,
         problem=problem,

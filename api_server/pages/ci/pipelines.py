@@ -18,7 +18,7 @@ from api_server.ci.pipelines.states import COMPLETE, RETRYABLE, STATUSES, TRANSI
 from api_server.namespaces.access import project
 from api_server.namespaces.resources import Project
 from api_server.pages import page
-from api_server.pages.ci import queries, words
+from api_server.pages.ci import queries, waiting, words
 from api_server.pages.ci.queries import JobDetails, PipelineJob
 from api_server.pages.page import pager
 from api_server.pages.routes import Pages, allows
@@ -109,6 +109,8 @@ RUN = project(Role.DEVELOPER, feature="builds")
 
 #: Jobs on the page of one pipeline, those that were tried before among them.
 MOST_JOBS = 500
+#: Pending jobs of which is said why they wait.
+MOST_EXPLAINED = 20
 
 
 def chosen_status(value: Any) -> Status | None:
@@ -209,6 +211,7 @@ async def show_pipeline(
     shown: dict[str, Any] = orjson.loads(await pipelines.show_pipeline(database, project.id, params.id))
     pipeline = await find_pipeline(services, project, params.id)
     jobs = await queries.jobs_of_pipeline(database, params.id, MOST_JOBS + 1)
+    pending = [job.id for job in jobs if job.status == "pending" and not job.retried]
     return page.answer(
         request,
         visitor,
@@ -220,6 +223,7 @@ async def show_pipeline(
         is_cut=len(jobs) > MOST_JOBS,
         failed=[job for job in jobs if job.status == "failed" and not job.retried],
         parent=await queries.parent_of(database, params.id),
+        reasons=await waiting.reasons(request, project, pending[:MOST_EXPLAINED]),
         actions=await actions_on_pipeline(request, project, pipeline, jobs),
         words=words,
     )

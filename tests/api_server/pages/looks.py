@@ -30,6 +30,44 @@ class Look:
     status: int = 200
 
 
+#: Of everything that Markdown has.
+GUIDE = """\
+# A guide
+
+[![a badge](https://badges.example/x.svg)](https://ci.example) ![a pixel](pixel.png)
+
+## Code and `code`
+
+```python
+@cached
+class Value(Base):  # a comment
+    text = f"{1} {None}"
+```
+
+| left | middle | right |
+|:-----|:------:|------:|
+| 1 | `2` | WIDE |
+
+- [x] done, see !1 and [below](#notes)
+- [ ] to do
+  1. first
+
+> quoted *text* ~~gone~~ <kbd>Ctrl</kbd> <mark>marked</mark>
+
+<details open><summary>More</summary>
+
+Text with a note.[^1]
+
+</details>
+
+---
+
+### Notes
+
+[^1]: The note.
+""".replace("WIDE", "wide" * 12)
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
 LOOKS: list[Look] = [
     Look("/", "stranger"),
     Look("/explore/groups", "stranger"),
@@ -58,6 +96,11 @@ LOOKS: list[Look] = [
     Look("/{project}/-/tree/main"),
     Look("/{project}/-/tree/main/src"),
     Look("/{project}/-/blob/main/picture.bin"),
+    Look("/{project}/-/blob/main/docs/guide.md"),
+    Look("/{project}/-/blob/main/docs/guide.md?plain=1"),
+    Look("/{project}/-/blob/main/docs/pixel.png"),
+    Look("/{project}/-/blame/main/src/code.py"),
+    Look("/{project}/-/tree/main/docs"),
     Look("/{project}/-/new/main/src"),
     Look("/{project}/-/edit/main/src/code.py"),
     Look("/{project}/-/edit/main/picture.bin", status=422),
@@ -123,11 +166,15 @@ async def repositories(forge: Forge, things: Things) -> None:
     long = "x" * 200
     files = {
         "README.md": f"# A project\n\nWith a README that has {long} in it.\n\n<script>alert(1)</script>\n",
+        "docs/guide.md": GUIDE,
         "src/code.py": f"def main() -> None:\n    print('{long}')\n",
         "src/with a space & more #1.txt": "odd\n",
     }
     actions = [{"action": "create", "file_path": path, "content": text} for path, text in files.items()]
     actions.append({"action": "create", "file_path": "picture.bin", "content": "AAEC", "encoding": "base64"})
+    actions.append(
+        {"action": "create", "file_path": "docs/pixel.png", "content": PIXEL, "encoding": "base64"}
+    )
     first = {"branch": "main", "commit_message": "Start\n\nWith a body <b>.", "actions": actions}
     started = await owner.api.post(f"{url}/commits", first)
     assert started.status == 201, started

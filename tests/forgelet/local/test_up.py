@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -16,6 +17,7 @@ from click.testing import CliRunner
 from yarl import URL
 
 from forgelet.command_line import forgelet
+from forgelet.commands import up as up_command
 from forgelet.commands.up import ReadyFile
 from forgelet.instance import Instance
 from forgelet.local import throwaway_data
@@ -23,6 +25,7 @@ from forgelet.local.data_directory import DataDirectory
 from forgelet.local.embedded_postgres import temporary_cluster
 from forgelet.local.processes import CannotStart, reason_in
 from tests.forgelet.local.conftest import Up, come_true, free_ports, given, gone, of_process
+from tests.support.checkout import CHECKOUT
 
 StartUp = Callable[..., Up]
 
@@ -191,6 +194,20 @@ def test_a_process_that_dies_at_the_start_is_one_sentence_with_its_last_words(st
     assert_one_sentence(
         up, "The API server stopped while starting", "the moon is in the wrong phase", "api.log"
     )
+
+
+def test_commands_are_named_as_they_can_be_typed(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
+    monkeypatch.chdir(CHECKOUT)
+    assert up_command.own_command() == "scripts/forgelet"
+    assert (CHECKOUT / "scripts/forgelet").exists()
+    monkeypatch.chdir(place)
+    assert up_command.own_command() == shlex.quote(str(CHECKOUT / "scripts/forgelet"))
+    monkeypatch.setattr(up_command, "CHECKOUT", None)
+    installed = Path(sys.executable).with_name("forgelet")
+    monkeypatch.setenv("PATH", str(place))
+    assert up_command.own_command() == shlex.quote(str(installed))
+    monkeypatch.setenv("PATH", str(installed.parent))
+    assert up_command.own_command() in ("forgelet", shlex.quote(str(installed)))
 
 
 @pytest.mark.parametrize(
